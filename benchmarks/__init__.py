@@ -1,0 +1,1 @@
+"""Measurements on recorded agent sessions; nothing here is part of the package."""

@@ -1,0 +1,6 @@
+"""Strategies that decide once, when a text is first sent, from it and what came before: free under every cache."""
+
+from .dedup import Dedup
+from .devboy import Devboy
+
+__all__ = ["Dedup", "Devboy"]

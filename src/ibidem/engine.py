@@ -1,0 +1,143 @@
+"""compact(): read, plan, check, write."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from . import formats, profiles, rules
+from .model import Conversation
+from .plan import Edit, Plan, Strategy, apply, target
+from .rules.rule import Violation
+from .stats import Stats
+from .tokens import counter, no_more
+from .wire import Document, open_document
+
+log = logging.getLogger("ibidem")
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """The outcome. `request` has the type and shape that was given, and is the same object if nothing changed."""
+
+    request: Any
+    plan: Plan
+    stats: Stats
+    reason: str = ""
+    """Why the request was left as it came, if something stood against rewriting it."""
+    format: str = ""
+    _refused: tuple[Violation, ...] = ()
+    _sent: Conversation | None = field(default=None, repr=False)
+
+    @cached_property
+    def violations(self) -> list[Violation]:
+        """What the rules have against it: against the plan if it was refused, else against the request as it is."""
+        if self._refused:
+            return list(self._refused)
+        return rules.violations(self._sent) if self._sent else []
+
+
+def compact(
+    request: Any,
+    *,
+    profile: str = "lossless",
+    strategies: Sequence[Strategy] | None = None,
+    format: str | None = None,
+    model: str | None = None,
+) -> Compacted:
+    """Rewrite a request so that nothing is said twice. The request itself is never changed.
+
+    `request` is a provider body or a bare list of messages, items or contents, parsed or as JSON text. Raises
+    IbidemError for a request that cannot be read or whose format cannot be told; whatever goes wrong after that, the
+    request is returned as it came, with the reason (law 12).
+    """
+    chosen = profiles.named(profile) if strategies is None else strategies
+    document = open_document(request)
+    if document.value == [] and format is None:  # nothing to say, in every format
+        return Compacted(request, Plan(), Stats())
+    dialect = formats.named(format) if format else formats.detect(document.value)
+    conv = formats.parse(document.value, dialect)
+    try:
+        return _compact(document, conv, chosen, model or _model(conv))
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        log.warning("request left as it came: %s", reason, exc_info=True)
+        return Compacted(request, Plan(), Stats(failures=(reason,)), reason, dialect.name, (), conv)
+
+
+def _compact(document: Document, conv: Conversation, chosen: Sequence[Strategy], model: str | None) -> Compacted:
+    plan, sent = Plan(), conv
+    for strategy in chosen:
+        step = Plan(tuple(_admitted(conv, plan, strategy, strategy.plan(sent), model)))
+        plan += step
+        sent = apply(conv, plan) if step else sent
+    name = conv.dialect.name
+    refused = _broken(conv, sent) if plan.structural else []
+    if refused:
+        reason = f"the plan would break a rule: {refused[0]}"
+        log.warning("request left as it came: %s", reason)
+        return Compacted(document.given, Plan(), Stats(failures=(reason,)), reason, name, tuple(refused), conv)
+    stats = Stats.of(plan, model)
+    prefix = (conv.dialect.history_key,) if isinstance(document.value, dict) else ()
+    written = document.write(plan.changes(prefix))
+    if stats.total_bytes_saved:
+        log.info(
+            "context rewritten: dedup_hits=%d snippet_hits=%d bytes_saved=%d",
+            stats.dedup_hits,
+            stats.snippet_hits,
+            stats.total_bytes_saved,
+        )
+    return Compacted(written, plan, stats, "", name, (), sent)
+
+
+def _admitted(
+    conv: Conversation, plan: Plan, strategy: Strategy, edits: Iterable[Edit], model: str | None
+) -> Iterable[Edit]:
+    """The edits a strategy may make: of what it is named for (law 8), and never for more than there was (law 4)."""
+    reread = {edit.message for edit in plan if edit.path and edit.op in ("before", "after")}
+    for edit in edits:
+        if edit.path:
+            kind = target(conv.messages[edit.message], edit)
+            if kind not in strategy.touches or edit.message in reread:
+                continue
+            if edit.op == "set" and edit.removed and not _smaller(edit, model):
+                continue
+        elif "messages" not in strategy.touches:
+            continue
+        yield edit
+
+
+def _smaller(edit: Edit, model: str | None) -> bool:
+    """Fewer bytes, and no more tokens; never nothing at all, which providers refuse."""
+    if not edit.added or not edit.bytes_saved:
+        return False
+    return no_more(edit.added, edit.removed[0], counter(model))
+
+
+def _broken(before: Conversation, after: Conversation) -> list[Violation]:
+    """What a plan breaks. A request that was refused before cannot be made worse, only be repaired in part."""
+    found = rules.violations(after)
+    return found if found and not rules.violations(before) else []
+
+
+def validate(request: Any, *, format: str | None = None) -> list[Violation]:
+    """What the request's provider would refuse it for: rule, position, and a sentence."""
+    return rules.violations(_read(request, format))
+
+
+def detect(request: Any) -> str:
+    """The name of the request's wire format; FormatError if it is none or could be several."""
+    return formats.detect(open_document(request).value).name
+
+
+def _read(request: Any, format: str | None) -> Conversation:
+    value = open_document(request).value
+    return formats.parse(value, formats.named(format) if format else formats.detect(value))
+
+
+def _model(conv: Conversation) -> str | None:
+    found = conv.head.get("model")
+    return found if isinstance(found, str) else None

@@ -1,0 +1,76 @@
+"""Wire formats: one file each, one table. `detect` names the format of a request or says what it cannot tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..model import Conversation, IbidemError
+from .anthropic import Anthropic
+from .gemini import Gemini
+from .openai_chat import OpenAIChat
+from .openai_responses import OpenAIResponses
+
+Format = Anthropic | OpenAIChat | OpenAIResponses | Gemini
+
+FORMATS: dict[str, Format] = {known.name: known for known in (Anthropic(), OpenAIChat(), OpenAIResponses(), Gemini())}
+
+
+class FormatError(IbidemError):
+    """The wire format is unknown, or the request fits more than one."""
+
+
+def named(name: str) -> Format:
+    try:
+        return FORMATS[name]
+    except (KeyError, TypeError):
+        raise FormatError(f"unknown format {name!r}: use one of {', '.join(FORMATS)}") from None
+
+
+def detect(request: Any) -> Format:
+    """The one format this request can be; FormatError when it is none or could be several."""
+    if isinstance(request, list):
+        candidates, history = list(FORMATS.values()), request
+    elif isinstance(request, dict):
+        candidates = [known for known in FORMATS.values() if known.history_key in request]
+        if not candidates:
+            candidates = [known for known in FORMATS.values() if known.evidence.in_body(request)]
+            if len(candidates) != 1:
+                keys = ", ".join(dict.fromkeys(known.history_key for known in FORMATS.values()))
+                raise FormatError(f"no conversation found: a request body has one of the fields {keys}")
+        candidates = [known for known in candidates if known.evidence.in_body(request)] or candidates
+        found = request.get(candidates[0].history_key)
+        history = found if isinstance(found, list) else []
+    else:
+        raise FormatError(f"a request is an object or a list of messages, not {type(request).__name__}")
+    return _only(candidates, history)
+
+
+def _only(candidates: list[Format], history: list[Any]) -> Format:
+    """The one the messages speak for; each narrows the choice, and a silent one leaves it as it was."""
+    for message in history:
+        if len(candidates) == 1:
+            break
+        candidates = [known for known in candidates if not known.evidence.ruled_out_by(message)] or candidates
+        candidates = [known for known in candidates if known.evidence.in_message(message)] or candidates
+    if len(candidates) > 1:
+        candidates = [known for known in candidates if known.evidence.in_roles(history)] or candidates
+    if len(candidates) == 1:
+        return candidates[0]
+    choices = " or ".join(f"format={known.name!r}" for known in candidates)
+    raise FormatError(f"this request could be of more than one format: pass {choices}")
+
+
+def parse(request: Any, dialect: Format) -> Conversation:
+    """The request as values. Raises FormatError where the history itself has the wrong type."""
+    head: dict[str, Any] = {}
+    history = request
+    if isinstance(request, dict):
+        head = {key: value for key, value in request.items() if key != dialect.history_key}
+        history = request.get(dialect.history_key, [])
+    if isinstance(history, str):  # Responses takes a bare prompt
+        return Conversation((), dialect, head, whole=False)
+    if not isinstance(history, list):
+        where = f"field {dialect.history_key!r}" if isinstance(request, dict) else "request"
+        raise FormatError(f"{where}: expected a list of messages, not {type(history).__name__}")
+    read = dialect.read
+    return Conversation(tuple([read(index, wire) for index, wire in enumerate(history)]), dialect, head)

@@ -1,0 +1,110 @@
+"""Anthropic Messages: results stand in user messages, first, right after the calls they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..model import (
+    MALFORMED,
+    Answers,
+    Message,
+    Opaque,
+    Part,
+    Path,
+    Segment,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    string,
+)
+from .evidence import Evidence, names
+
+EVIDENCE = Evidence(
+    fields=names(
+        "system anthropic_version anthropic_beta stop_sequences context_management mcp_servers container output_config"
+    ),
+    blocks=names(
+        "tool_use tool_result thinking redacted_thinking server_tool_use compaction container_upload "
+        "web_search_tool_result search_result document image"
+    ),
+    tool_fields=names("input_schema"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Anthropic:
+    name: str = "anthropic"
+    history_key: str = "messages"
+    answers: Answers = "next"
+    alternating: bool = True
+    object_arguments: bool = True
+    evidence: Evidence = EVIDENCE
+
+    def read(self, index: int, wire: Any) -> Message:
+        if not isinstance(wire, dict):
+            return Message(index, MALFORMED, (Opaque(MALFORMED, ()),), wire)
+        content = wire.get("content")
+        parts: tuple[Part, ...]
+        if isinstance(content, str):
+            parts = (Text(content, ("content",)),)
+        elif isinstance(content, list):
+            parts = tuple([_part(block, ("content", at)) for at, block in enumerate(content)])
+        else:
+            parts = (Opaque(MALFORMED, ("content",)),)
+        role = wire.get("role")
+        if role == "user" and parts and all(type(part) is ToolResult for part in parts):
+            role = "tool"
+        return Message(index, role if isinstance(role, str) else MALFORMED, parts, wire)
+
+    def server_history(self, head: Mapping[str, Any]) -> bool:
+        return False
+
+    def user_message(self, text: str) -> Any:
+        return {"role": "user", "content": text}
+
+    def text_block(self, text: str) -> Any:
+        return {"type": "text", "text": text}
+
+    def result_block(self, call: ToolCall, text: str) -> Any:
+        return {"type": "tool_result", "tool_use_id": call.id, "content": text}
+
+    def results_message(self, blocks: Sequence[Any]) -> list[Any]:
+        return [{"role": "user", "content": list(blocks)}]
+
+    def parts_path(self, message: Message) -> Path | None:
+        return ("content",) if isinstance(message.wire.get("content"), list) else None
+
+
+def _part(block: Any, path: Path) -> Part:
+    if not isinstance(block, dict):
+        return Opaque(MALFORMED, path)
+    kind = block.get("type")
+    if kind == "tool_result":
+        return ToolResult(string(block.get("tool_use_id")), _segments(block.get("content"), path), path)
+    if kind == "tool_use":
+        input_path = (*path, "input")
+        return ToolCall(string(block.get("id")), string(block.get("name")), block.get("input"), path, input_path)
+    if kind == "text" and isinstance(block.get("text"), str):
+        return Text(block["text"], (*path, "text"), bool(block.get("citations")))
+    if kind == "thinking":
+        return Thinking(string(block.get("thinking")), path, bool(block.get("signature")))
+    if kind == "redacted_thinking":
+        return Thinking("", path, signed=True)
+    return Opaque(string(kind) or MALFORMED, path)
+
+
+def _segments(content: Any, path: Path) -> tuple[Segment, ...]:
+    if isinstance(content, str):
+        return (Text(content, (*path, "content")),)
+    if not isinstance(content, list):
+        return ()
+    return tuple([_segment(block, (*path, "content", at)) for at, block in enumerate(content)])
+
+
+def _segment(block: Any, path: Path) -> Segment:
+    if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
+        return Text(block["text"], (*path, "text"), bool(block.get("citations")))
+    return Opaque(string(block.get("type")) if isinstance(block, dict) else MALFORMED, path)

@@ -1,0 +1,58 @@
+"""What gives a wire format away. Bodies of two providers can look alike; then nothing is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+def names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Names that occur in this format and in none of its look-alikes."""
+
+    fields: frozenset[str] = frozenset()
+    """Fields of the request body."""
+    items: frozenset[str] = frozenset()
+    """`type` of an item that is no message."""
+    message_fields: frozenset[str] = frozenset()
+    blocks: frozenset[str] = frozenset()
+    """`type` of a content block."""
+    tool_fields: frozenset[str] = frozenset()
+    """Fields of a tool definition."""
+    never: frozenset[str] = frozenset()
+    """Fields that no message of this format has."""
+    roles: frozenset[str] = frozenset()
+    """Weaker than the rest, because formats adopt each other's roles: asked only when nothing else speaks."""
+
+    def in_body(self, body: Mapping[str, Any]) -> bool:
+        if not self.fields.isdisjoint(body):
+            return True
+        tools = body.get("tools")
+        return isinstance(tools, list) and any(
+            isinstance(tool, dict) and not self.tool_fields.isdisjoint(tool) for tool in tools
+        )
+
+    def in_message(self, message: Any) -> bool:
+        if not isinstance(message, dict):
+            return False
+        if _hashable(message.get("type")) in self.items or not self.message_fields.isdisjoint(message):
+            return True
+        content = message.get("content")
+        return isinstance(content, list) and any(
+            isinstance(block, dict) and _hashable(block.get("type")) in self.blocks for block in content
+        )
+
+    def in_roles(self, history: Iterable[Any]) -> bool:
+        return any(isinstance(message, dict) and _hashable(message.get("role")) in self.roles for message in history)
+
+    def ruled_out_by(self, message: Any) -> bool:
+        return isinstance(message, dict) and not self.never.isdisjoint(message)
+
+
+def _hashable(value: Any) -> Any:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,142 @@
+"""Gemini generateContent: contents of parts; a turn of n calls is answered by one content of n responses.
+
+Calls often carry no id. They are then named by tool, content and count (`read@4.0`), the same on both sides, because
+the answer must stand in the very next content.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..model import (
+    MALFORMED,
+    Answers,
+    Message,
+    Opaque,
+    Part,
+    Path,
+    Segment,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    string,
+)
+from .evidence import Evidence, names
+
+_CALL = ("functionCall", "function_call")
+_RESPONSE = ("functionResponse", "function_response")
+_SIGNATURE = ("thoughtSignature", "thought_signature")
+_ROLES = {"model": "assistant", "function": "user"}
+
+EVIDENCE = Evidence(
+    fields=names(
+        "contents generationConfig generation_config systemInstruction system_instruction safetySettings "
+        "safety_settings toolConfig tool_config cachedContent cached_content"
+    ),
+    roles=names("model"),
+    message_fields=names("parts"),
+    never=names("content"),
+    tool_fields=names("functionDeclarations function_declarations"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gemini:
+    name: str = "gemini"
+    history_key: str = "contents"
+    answers: Answers = "next"
+    alternating: bool = False
+    object_arguments: bool = True
+    evidence: Evidence = EVIDENCE
+
+    def read(self, index: int, wire: Any) -> Message:
+        if not isinstance(wire, dict):
+            return Message(index, MALFORMED, (Opaque(MALFORMED, ()),), wire)
+        given = wire.get("parts")
+        parts: tuple[Part, ...]
+        if isinstance(given, list):
+            count: Counter[str] = Counter()
+            parts = tuple([_part(part, ("parts", at), index, count) for at, part in enumerate(given)])
+        else:
+            parts = () if given is None else (Opaque(MALFORMED, ("parts",)),)
+        role = wire.get("role", "user")
+        role = _ROLES.get(role, role) if isinstance(role, str) else MALFORMED
+        if role == "user" and parts and all(type(part) is ToolResult for part in parts):
+            role = "tool"
+        return Message(index, role, parts, wire)
+
+    def server_history(self, head: Mapping[str, Any]) -> bool:
+        return bool(head.get("cachedContent") or head.get("cached_content"))
+
+    def user_message(self, text: str) -> Any:
+        return {"role": "user", "parts": [self.text_block(text)]}
+
+    def text_block(self, text: str) -> Any:
+        return {"text": text}
+
+    def result_block(self, call: ToolCall, text: str) -> Any:
+        response: dict[str, Any] = {"name": call.name, "response": {"output": text}}
+        if "@" not in call.id:  # an id of the wire's own
+            response["id"] = call.id
+        return {"functionResponse": response}
+
+    def results_message(self, blocks: Sequence[Any]) -> list[Any]:
+        return [{"role": "user", "parts": list(blocks)}]
+
+    def parts_path(self, message: Message) -> Path | None:
+        return ("parts",) if isinstance(message.wire.get("parts"), list) else None
+
+
+def _part(part: Any, path: Path, index: int, count: Counter[str]) -> Part:
+    if not isinstance(part, dict):
+        return Opaque(MALFORMED, path)
+    signed = any(part.get(key) for key in _SIGNATURE)
+    text = part.get("text")
+    if isinstance(text, str):
+        if part.get("thought"):
+            # A signed part stays where it is; a mere summary may go.
+            return Thinking(text, path, signed, removable=not signed)
+        return Text(text, (*path, "text"), signed)
+    for key in _CALL:
+        call = part.get(key)
+        if isinstance(call, dict):
+            name = string(call.get("name"))
+            ident = string(call.get("id")) or _numbered(name, index, count)
+            return ToolCall(ident, name, call.get("args", {}), path, (*path, key, "args"), signed or "args" not in call)
+    for key in _RESPONSE:
+        response = part.get(key)
+        if isinstance(response, dict):
+            name = string(response.get("name"))
+            ident = string(response.get("id")) or _numbered(name, index - 1, count)
+            return ToolResult(ident, _segments(response.get("response"), (*path, key, "response")), path)
+    return Opaque(next((str(key) for key in part if key not in _SIGNATURE), MALFORMED), path)
+
+
+def _numbered(name: str, index: int, count: Counter[str]) -> str:
+    count[name] += 1
+    return f"{name}@{index}.{count[name] - 1}"
+
+
+def _segments(response: Any, path: Path) -> tuple[Segment, ...]:
+    """Every string directly in the response object, and the texts of an MCP-shaped `content` list."""
+    if not isinstance(response, dict):
+        return (Opaque(MALFORMED, path),)
+    found: list[Segment] = []
+    for key, value in response.items():
+        if isinstance(value, str):
+            found.append(Text(value, (*path, key)))
+        elif key == "content" and isinstance(value, list):
+            found.extend(_block(block, (*path, key, at)) for at, block in enumerate(value))
+        else:
+            found.append(Opaque("structured", (*path, key)))
+    return tuple(found)
+
+
+def _block(block: Any, path: Path) -> Segment:
+    if isinstance(block, dict) and isinstance(block.get("text"), str):
+        return Text(block["text"], (*path, "text"))
+    return Opaque("structured", path)

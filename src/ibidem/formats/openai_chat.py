@@ -1,0 +1,93 @@
+"""OpenAI Chat Completions: a `tool` message per result, without a break after the calls they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..model import MALFORMED, Answers, Message, Opaque, Part, Path, Text, ToolCall, ToolResult, string
+from .evidence import Evidence, names
+
+EVIDENCE = Evidence(
+    fields=names(
+        "max_completion_tokens response_format stream_options frequency_penalty presence_penalty logprobs "
+        "top_logprobs logit_bias reasoning_effort n seed modalities audio prediction functions function_call "
+        "parallel_tool_calls prompt_cache_key store verbosity"
+    ),
+    roles=names("system developer tool function"),
+    message_fields=names("tool_calls tool_call_id function_call reasoning_content refusal"),
+    blocks=names("image_url input_audio file refusal"),
+    tool_fields=names("function custom"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIChat:
+    name: str = "openai-chat"
+    history_key: str = "messages"
+    answers: Answers = "following"
+    alternating: bool = False
+    object_arguments: bool = False
+    evidence: Evidence = EVIDENCE
+
+    def read(self, index: int, wire: Any) -> Message:
+        if not isinstance(wire, dict):
+            return Message(index, MALFORMED, (Opaque(MALFORMED, ()),), wire)
+        role = wire.get("role")
+        if role == "tool":
+            call_id = wire.get("tool_call_id")
+            segments = tuple(_texts(wire.get("content")))
+            return Message(index, role, (ToolResult(string(call_id), segments, ()),), wire)
+        parts: list[Part] = list(_texts(wire.get("content")))
+        calls = wire.get("tool_calls")
+        if isinstance(calls, list):
+            parts.extend(_call(call, ("tool_calls", at)) for at, call in enumerate(calls))
+        return Message(index, role if isinstance(role, str) else MALFORMED, tuple(parts), wire)
+
+    def server_history(self, head: Mapping[str, Any]) -> bool:
+        return False
+
+    def user_message(self, text: str) -> Any:
+        return {"role": "user", "content": text}
+
+    def text_block(self, text: str) -> Any:
+        return {"type": "text", "text": text}
+
+    def result_block(self, call: ToolCall, text: str) -> Any:
+        return {"role": "tool", "tool_call_id": call.id, "content": text}
+
+    def results_message(self, blocks: Sequence[Any]) -> list[Any]:
+        return list(blocks)
+
+    def parts_path(self, message: Message) -> Path | None:
+        return ("content",) if isinstance(message.wire.get("content"), list) else None
+
+
+def _texts(content: Any) -> list[Text | Opaque]:
+    if isinstance(content, str):
+        return [Text(content, ("content",))]
+    if isinstance(content, list):
+        return [_block(block, ("content", at)) for at, block in enumerate(content)]
+    return [] if content is None else [Opaque(MALFORMED, ("content",))]
+
+
+def _block(block: Any, path: Path) -> Text | Opaque:
+    if not isinstance(block, dict):
+        return Opaque(MALFORMED, path)
+    if block.get("type") == "text" and isinstance(block.get("text"), str):
+        return Text(block["text"], (*path, "text"), bool(block.get("annotations")))
+    return Opaque(string(block.get("type")) or MALFORMED, path)
+
+
+def _call(call: Any, path: Path) -> Part:
+    if not isinstance(call, dict):
+        return Opaque(MALFORMED, path)
+    for kind, field in (("function", "arguments"), ("custom", "input")):
+        body = call.get(kind)
+        if isinstance(body, dict):
+            # Gemini's compatible endpoint signs the call it made: the arguments are part of what it signed.
+            bound = bool(call.get("extra_content"))
+            name, given = string(body.get("name")), body.get(field)
+            return ToolCall(string(call.get("id")), name, given, path, (*path, kind, field), bound)
+    return Opaque(string(call.get("type")) or MALFORMED, path)

@@ -1,0 +1,125 @@
+"""OpenAI Responses: a flat list of items; calls and outputs meet by `call_id`, reasoning belongs to what follows it.
+
+Each item is one message here, so positions are the wire's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..model import (
+    MALFORMED,
+    Answers,
+    Message,
+    Opaque,
+    Part,
+    Path,
+    Segment,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    string,
+)
+from .evidence import Evidence, names
+
+# Item type of a call → (field of its name, field of its arguments). The provider runs the others itself.
+CALLS: dict[str, tuple[str, str]] = {
+    "function_call": ("name", "arguments"),
+    "custom_tool_call": ("name", "input"),
+    "local_shell_call": ("", "action"),
+    "shell_call": ("", "action"),
+    "apply_patch_call": ("", "operation"),
+    "computer_call": ("", "action"),
+}
+OUTPUTS = frozenset(kind + "_output" for kind in CALLS)
+_TEXT_BLOCKS = frozenset({"input_text", "output_text", "text"})
+
+EVIDENCE = Evidence(
+    fields=names(
+        "input previous_response_id conversation instructions max_output_tokens include truncation text "
+        "prompt background max_tool_calls"
+    ),
+    items=frozenset([*CALLS, *OUTPUTS, "reasoning", "message", "item_reference", "compaction", "mcp_call"]),
+    blocks=names("input_text output_text input_image input_file"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIResponses:
+    name: str = "openai-responses"
+    history_key: str = "input"
+    answers: Answers = "later"
+    alternating: bool = False
+    object_arguments: bool = False
+    evidence: Evidence = EVIDENCE
+
+    def read(self, index: int, wire: Any) -> Message:
+        if not isinstance(wire, dict):
+            return Message(index, MALFORMED, (Opaque(MALFORMED, ()),), wire)
+        kind = wire.get("type", "message")
+        if kind == "message":
+            role = wire.get("role")
+            parts = tuple(_texts(wire.get("content"), ("content",)))
+            return Message(index, role if isinstance(role, str) else MALFORMED, parts, wire)
+        if kind in CALLS:
+            return Message(index, "assistant", (_call(kind, wire),), wire)
+        if kind in OUTPUTS:
+            segments = tuple(_texts(wire.get("output"), ("output",)))
+            return Message(index, "tool", (ToolResult(string(wire.get("call_id")), segments, ()),), wire)
+        if kind == "reasoning":
+            summary = "".join(part.text for part in _texts(wire.get("summary"), ()) if isinstance(part, Text))
+            return Message(index, "assistant", (Thinking(summary, (), True, removable=False),), wire)
+        role = "assistant" if str(kind).endswith("_call") else string(kind) or MALFORMED
+        return Message(index, role, (Opaque(string(kind) or MALFORMED, ()),), wire)
+
+    def server_history(self, head: Mapping[str, Any]) -> bool:
+        return bool(head.get("previous_response_id") or head.get("conversation"))
+
+    def user_message(self, text: str) -> Any:
+        return {"type": "message", "role": "user", "content": [self.text_block(text)]}
+
+    def text_block(self, text: str) -> Any:
+        return {"type": "input_text", "text": text}
+
+    def result_block(self, call: ToolCall, text: str) -> Any:
+        kind = "custom_tool_call_output" if call.input_path == ("input",) else "function_call_output"
+        return {"type": kind, "call_id": call.id, "output": text}
+
+    def results_message(self, blocks: Sequence[Any]) -> list[Any]:
+        return list(blocks)
+
+    def parts_path(self, message: Message) -> Path | None:
+        return ("content",) if isinstance(message.wire.get("content"), list) else None
+
+
+def _call(kind: str, wire: dict[str, Any]) -> Part:
+    name_field, input_field = CALLS[kind]
+    name = string(wire.get(name_field)) if name_field else kind.removesuffix("_call")
+    # Only plain calls carry arguments a strategy may name; an action of a built-in tool is a typed object.
+    return ToolCall(string(wire.get("call_id")), name, wire.get(input_field), (), (input_field,), bound=not name_field)
+
+
+def _texts(content: Any, path: Path) -> list[Segment]:
+    if isinstance(content, str):
+        return [Text(content, path)]
+    if not isinstance(content, list):
+        return [] if content is None else [Opaque("structured", path)]
+    found: list[Segment] = []
+    for at, block in enumerate(content):
+        found.extend(_block(block, (*path, at)))
+    return found
+
+
+def _block(block: Any, path: Path) -> list[Segment]:
+    if not isinstance(block, dict):
+        return [Opaque(MALFORMED, path)]
+    kind = string(block.get("type"))
+    if isinstance(block.get("text"), str) and (kind in _TEXT_BLOCKS or kind == "summary_text"):
+        return [Text(block["text"], (*path, "text"), bool(block.get("annotations")))]
+    streams = [name for name in ("stdout", "stderr") if isinstance(block.get(name), str)]
+    if streams and not kind:  # one command of a shell_call_output
+        return [Text(block[name], (*path, name)) for name in streams]
+    return [Opaque(kind or MALFORMED, path)]

@@ -1,0 +1,207 @@
+"""The values that everything else reads: a conversation as its provider will see it.
+
+A value is frozen and remembers where it stands on the wire: `path` leads from the message's own wire object to the
+value, in the history *as it was given*. Every edit names such a position, so there is one coordinate system from the
+first strategy to the last, and what nobody names keeps its object and its bytes (law 7).
+
+Sizes are UTF-8 bytes throughout, windows count messages from the end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+Path: TypeAlias = tuple[str | int, ...]
+Answers = Literal["next", "following", "later"]
+
+
+class IbidemError(ValueError):
+    """Input that cannot be worked on; the message says which input and what to do about it."""
+
+
+def size(text: str) -> int:
+    """UTF-8 bytes. A lone surrogate, which a JSON escape can carry, counts three."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One string that the model reads."""
+
+    text: str
+    path: Path
+    bound: bool = False
+    """Something beside it counts on this very string (citations, annotations, a signature): never edited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    text: str
+    path: Path
+    signed: bool = False
+    removable: bool = True
+    """False where the provider ties it to what follows, so that it cannot go alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    id: str
+    name: str
+    input: Any
+    """Arguments as they stand on the wire: a string or a JSON value."""
+    path: Path
+    input_path: Path
+    bound: bool = False
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as text; an object is written compactly, in the order it was given."""
+        return self.input if isinstance(self.input, str) else to_json(self.input)
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """Carried to the byte, never looked into: images, unknown blocks, whatever comes next year."""
+
+    kind: str
+    path: Path
+
+
+Segment = Text | Opaque
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    call_id: str
+    segments: tuple[Segment, ...]
+    path: Path
+
+
+Part = Text | Thinking | ToolCall | ToolResult | Opaque
+
+MALFORMED = "malformed"
+"""The kind of an Opaque part that stands where a provider would expect something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    index: int
+    """Position in the history as given; `INSERTED` for a message that a plan adds."""
+    role: str
+    """system | user | assistant | tool, or what the wire says. A user message that holds only results is `tool`."""
+    parts: tuple[Part, ...]
+    wire: Any
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        return [part for part in self.parts if type(part) is ToolCall]
+
+    @property
+    def results(self) -> list[ToolResult]:
+        return [part for part in self.parts if type(part) is ToolResult]
+
+    def texts(self) -> Iterator[str]:
+        """Everything in it that is text, in order, uncopied."""
+        for part in self.parts:
+            if isinstance(part, Text | Thinking):
+                yield part.text
+            elif isinstance(part, ToolCall):
+                yield part.arguments
+            elif isinstance(part, ToolResult):
+                yield from (seg.text for seg in part.segments if isinstance(seg, Text))
+
+    @property
+    def speaker(self) -> str:
+        """Whose turn it is on the wire of an alternating format: results are the user's."""
+        return "user" if self.role == "tool" else self.role
+
+
+INSERTED = -1
+
+
+class Dialect(Protocol):
+    """What may be asked about a wire format; `formats/` has one implementation each."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def history_key(self) -> str:
+        """The field of the body that holds the history."""
+
+    @property
+    def answers(self) -> Answers:
+        """Where the results of a call must stand: in the next message, in the messages that follow
+        without a break, or anywhere later."""
+
+    @property
+    def alternating(self) -> bool:
+        """User and assistant take turns."""
+
+    @property
+    def object_arguments(self) -> bool:
+        """Call arguments are a JSON object; elsewhere they are a string."""
+
+    def read(self, index: int, wire: Any) -> Message: ...
+    def server_history(self, head: Mapping[str, Any]) -> bool:
+        """Part of the history is kept by the provider, so a result may answer a call that is not here."""
+
+    def user_message(self, text: str) -> Any:
+        """A user message, as wire."""
+
+    def text_block(self, text: str) -> Any:
+        """A text part for a message that holds a list of parts, as wire."""
+
+    def result_block(self, call: ToolCall, text: str) -> Any:
+        """The answer to a call, as the wire part (or whole message) that carries it."""
+
+    def results_message(self, blocks: Sequence[Any]) -> list[Any]:
+        """The wire message or messages that carry these result blocks."""
+
+    def parts_path(self, message: Message) -> Path | None:
+        """Where a message's list of parts stands, or None if its content is no list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    messages: tuple[Message, ...]
+    dialect: Dialect
+    head: Mapping[str, Any]
+    """The rest of the request body: everything that is not history. Empty for a bare list."""
+    whole: bool = True
+    """False when the history is not a list of messages (a bare `input` string): nothing to work on."""
+
+    @property
+    def server_history(self) -> bool:
+        return self.dialect.server_history(self.head)
+
+    def older_than(self, window: int) -> tuple[Message, ...]:
+        """All but the last `window` messages."""
+        return self.messages[: max(0, len(self.messages) - window)]
+
+    def running_loop(self) -> int:
+        """Position where the running tool loop starts; past the end when none is running.
+
+        A loop runs while the history ends in calls or results, and reaches back to the last message that is the
+        user's own. Providers demand the thinking of that stretch unchanged.
+        """
+        messages = self.messages
+        if not messages or not (messages[-1].results or messages[-1].calls):
+            return len(messages)
+        for position in range(len(messages) - 1, -1, -1):
+            message = messages[position]
+            if message.role == "user" and not message.results:
+                return position
+        return 0
+
+
+def to_json(value: Any) -> str:
+    """Compact JSON text. Order, unicode and number spelling are Python's; NaN is carried."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def string(value: Any) -> str:
+    """A field that should be a string. Anything else reads as empty: it is carried, not judged, here."""
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,178 @@
+"""Edits, and the one function that carries them out.
+
+A strategy proposes edits; it changes nothing. Every edit names a position in the history as given, so edits of several
+strategies can be laid over each other, printed, priced, refused and replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol
+
+from .model import INSERTED, Conversation, Message, Part, Path, Text, Thinking, ToolCall, ToolResult, size
+from .wire import Change, Op, rebuild
+
+Kind = Literal["result", "assistant text", "thinking", "arguments", "messages"]
+"""What an edit may touch. Everything else in a request is sacred (law 8)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """One change to the history, with what it takes away and what it puts there."""
+
+    strategy: str
+    op: Op
+    message: int
+    """Index in the history as given."""
+    path: Path = ()
+    """Inside that message; () is the message itself."""
+    removed: tuple[str, ...] = ()
+    """The texts that go, uncopied."""
+    added: str = ""
+    """The text that stands there instead."""
+    value: Any = None
+    """What is written on the wire; None means `added`."""
+    hits: int = 1
+    """How often the strategy found what it looks for; 0 for an edit that only accompanies another."""
+    reason: str = ""
+
+    @property
+    def bytes_saved(self) -> int:
+        """Content bytes, never negative: what grows saves nothing."""
+        return max(0, sum(map(size, self.removed)) - size(self.added))
+
+    @property
+    def change(self) -> Change:
+        return Change((self.message, *self.path), self.op, self.added if self.value is None else self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Edits in the order they were decided. A later edit of the same position outranks an earlier one."""
+
+    edits: tuple[Edit, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.edits)
+
+    def __len__(self) -> int:
+        return len(self.edits)
+
+    def __iter__(self) -> Iterator[Edit]:
+        return iter(self.edits)
+
+    def __add__(self, other: Plan) -> Plan:
+        return Plan(self.edits + other.edits)
+
+    @property
+    def structural(self) -> bool:
+        """Whether it does more than put one text in another's place: only then can it break a rule of structure."""
+        return any(edit.op != "set" or edit.value is not None for edit in self.edits)
+
+    def changes(self, prefix: Path = ()) -> list[Change]:
+        """What is to be done on the wire, each position once, `prefix` leading to the history."""
+        final: dict[tuple[Any, ...], Change] = {}
+        dropped = {edit.message for edit in self.edits if edit.op == "drop" and not edit.path}
+        for number, edit in enumerate(self.edits):
+            if edit.path and edit.message in dropped:
+                continue
+            change = edit.change._replace(path=(*prefix, edit.message, *edit.path))
+            beside = edit.op in ("before", "after")
+            final[(change.path, number) if beside else (change.path, None)] = change
+        return list(final.values())
+
+
+class Strategy(Protocol):
+    """Reads a conversation, proposes edits. Its fields are its settings."""
+
+    name: ClassVar[str]
+    touches: ClassVar[frozenset[Kind]]
+    """What it is named for; an edit of anything else is refused."""
+
+    def plan(self, conv: Conversation) -> Iterable[Edit]: ...
+
+
+def apply(conv: Conversation, plan: Plan) -> Conversation:
+    """The conversation as it will be sent. Untouched messages are the same objects."""
+    if not plan:
+        return conv
+    by_message: dict[int, list[Edit]] = {}
+    for edit in plan:
+        by_message.setdefault(edit.message, []).append(edit)
+    messages: list[Message] = []
+    for message in conv.messages:
+        edits = by_message.get(message.index)
+        if edits is None:
+            messages.append(message)
+            continue
+        whole = [edit for edit in edits if not edit.path]
+        messages.extend(_inserted(conv, edit) for edit in whole if edit.op == "before")
+        if not any(edit.op == "drop" for edit in whole):
+            inside = [edit for edit in edits if edit.path]
+            messages.append(_edited(conv, message, inside) if inside else message)
+        messages.extend(_inserted(conv, edit) for edit in whole if edit.op == "after")
+    messages.extend(_inserted(conv, edit) for edit in by_message.get(len(conv.messages), ()) if edit.op == "before")
+    return replace(conv, messages=tuple(messages))
+
+
+def _inserted(conv: Conversation, edit: Edit) -> Message:
+    return conv.dialect.read(INSERTED, edit.value)
+
+
+def _edited(conv: Conversation, message: Message, edits: list[Edit]) -> Message:
+    """Values keep their positions, so that later strategies can name them.
+
+    Only a message that gains parts is read anew from its new wire form; nothing may edit it after that.
+    """
+    if any(edit.op in ("before", "after") or _reshapes(edit) for edit in edits):
+        changes = Plan(tuple(replace(edit, message=0) for edit in edits)).changes()
+        wire = rebuild([message.wire], changes)[0]
+        return conv.dialect.read(message.index, wire)
+    by_path = {edit.path: edit for edit in edits}
+    parts = tuple(new for part in message.parts if (new := _part(part, by_path)) is not None)
+    return Message(message.index, message.role, parts, message.wire)
+
+
+def _reshapes(edit: Edit) -> bool:
+    """A content string becomes a list of parts."""
+    return isinstance(edit.value, list)
+
+
+def _part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
+    edit = edits.get(part.path)
+    if edit is not None and edit.op == "drop":
+        return None
+    if isinstance(part, Text):
+        return part if edit is None else Text(edit.added, part.path)
+    if isinstance(part, ToolCall):
+        new = edits.get(part.input_path)
+        return part if new is None else replace(part, input=new.change.value)
+    if isinstance(part, ToolResult) and any(segment.path in edits for segment in part.segments):
+        segments = tuple(
+            Text(edits[segment.path].added, segment.path)
+            if isinstance(segment, Text) and segment.path in edits
+            else segment
+            for segment in part.segments
+        )
+        return ToolResult(part.call_id, segments, part.path)
+    return part
+
+
+def target(message: Message, edit: Edit) -> Kind | None:
+    """What an edit inside a message touches; None when it is nothing that may be touched."""
+    if edit.op in ("before", "after") or _reshapes(edit):
+        return "messages"
+    for part in message.parts:
+        if isinstance(part, ToolResult):
+            if part.path == edit.path and edit.op == "drop":
+                return "messages"
+            if any(isinstance(seg, Text) and seg.path == edit.path and not seg.bound for seg in part.segments):
+                return "result"
+        elif isinstance(part, Text) and part.path == edit.path:
+            return "assistant text" if message.role == "assistant" and not part.bound else None
+        elif isinstance(part, Thinking) and part.path == edit.path:
+            return "thinking" if part.removable else None
+        elif isinstance(part, ToolCall) and part.input_path == edit.path:
+            return "arguments" if not part.bound else None
+    return None

@@ -1,0 +1,57 @@
+"""What providers accept: one named rule per file."""
+
+from __future__ import annotations
+
+from ..model import Conversation
+from .alternating_roles import AlternatingRoles
+from .cache_marks import CacheMarks
+from .call_arguments import CallArguments
+from .calls_answered import CallsAnswered
+from .compaction_first import CompactionFirst
+from .content_or_calls import ContentOrCalls
+from .first_is_user import FirstIsUser
+from .known_roles import KnownRoles
+from .last_is_not_assistant import LastIsNotAssistant
+from .not_empty import NotEmpty
+from .parts_not_empty import PartsNotEmpty
+from .reasoning_kept import ReasoningKept
+from .response_object import ResponseObject
+from .result_not_empty import ResultNotEmpty
+from .results_answer import ResultsAnswer
+from .results_first import ResultsFirst
+from .rule import Rule, Violation
+from .shape import Shape
+from .system_messages import SystemMessages
+from .text_not_empty import TextNotEmpty
+from .thinking_before_calls import ThinkingBeforeCalls
+from .unique_ids import UniqueIds
+
+RULES: tuple[Rule, ...] = (
+    Shape(),
+    NotEmpty(),
+    KnownRoles(),
+    FirstIsUser(),
+    AlternatingRoles(),
+    SystemMessages(),
+    LastIsNotAssistant(),
+    CallsAnswered(),
+    ResultsAnswer(),
+    UniqueIds(),
+    ResultsFirst(),
+    ThinkingBeforeCalls(),
+    ReasoningKept(),
+    CallArguments(),
+    TextNotEmpty(),
+    ResultNotEmpty(),
+    ContentOrCalls(),
+    PartsNotEmpty(),
+    ResponseObject(),
+    CompactionFirst(),
+    CacheMarks(),
+)
+
+
+def violations(conv: Conversation) -> list[Violation]:
+    """Everything the conversation's provider would refuse it for."""
+    name = conv.dialect.name
+    return [found for rule in RULES if name in rule.formats for found in rule.violations(conv)]

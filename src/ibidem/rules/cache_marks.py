@@ -1,0 +1,53 @@
+"""At most four cache marks, long-lived ones first, none on thinking or empty text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..model import Conversation
+from .rule import ANTHROPIC, Violation, at
+
+MOST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMarks:
+    name: str = "cache-marks"
+    formats: frozenset[str] = frozenset({ANTHROPIC})
+
+    def violations(self, conv: Conversation) -> Iterator[Violation]:
+        marks = list(_marks(conv))
+        if len(marks) > MOST:
+            yield Violation(self.name, marks[MOST][0], f"{len(marks)} cache marks; the provider takes {MOST}.")
+        short = False
+        for position, block in marks:
+            long = isinstance(block["cache_control"], dict) and block["cache_control"].get("ttl") == "1h"
+            if long and short:
+                yield Violation(self.name, position, "A one-hour cache mark stands behind a five-minute one.")
+            short = short or not long
+            if block.get("type") in ("thinking", "redacted_thinking") or block.get("text") == "":
+                yield Violation(self.name, position, "A cache mark cannot stand on thinking or empty text.")
+
+
+def _marks(conv: Conversation) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Marked blocks in the order of the prefix: tools, system, messages."""
+    for field in ("tools", "system"):
+        blocks = conv.head.get(field)
+        for number, block in enumerate(blocks if isinstance(blocks, list) else ()):
+            if _marked(block):
+                yield f"{field}[{number}]", block
+    for message in conv.messages:
+        content = message.wire.get("content") if isinstance(message.wire, dict) else None
+        for number, block in enumerate(content if isinstance(content, list) else ()):
+            if _marked(block):
+                yield at(conv, message, ("content", number)), block
+            inner = block.get("content") if isinstance(block, dict) else None
+            for below, segment in enumerate(inner if isinstance(inner, list) else ()):
+                if _marked(segment):
+                    yield at(conv, message, ("content", number, "content", below)), segment
+
+
+def _marked(block: Any) -> bool:
+    return isinstance(block, dict) and bool(block.get("cache_control"))

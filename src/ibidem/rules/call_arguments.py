@@ -1,0 +1,23 @@
+"""Arguments have the type the provider parses: an object here, a string there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..model import Conversation
+from .rule import EVERY, Violation, at
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    name: str = "call-arguments"
+    formats: frozenset[str] = EVERY
+
+    def violations(self, conv: Conversation) -> Iterator[Violation]:
+        wanted = dict if conv.dialect.object_arguments else str
+        for message in conv.messages:
+            for call in message.calls:
+                if not call.bound and not isinstance(call.input, wanted):
+                    what = "a JSON object" if wanted is dict else "a string"
+                    yield Violation(self.name, at(conv, message, call.input_path), f"Call arguments must be {what}.")

@@ -1,0 +1,24 @@
+"""Every call is answered where the provider looks for the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..model import Conversation
+from .pairing import pair
+from .rule import EVERY, Violation, at
+
+PLACE = {"next": "in the next message", "following": "right after it", "later": "anywhere after it"}
+
+
+@dataclass(frozen=True, slots=True)
+class CallsAnswered:
+    name: str = "calls-answered"
+    formats: frozenset[str] = EVERY
+
+    def violations(self, conv: Conversation) -> Iterator[Violation]:
+        place = PLACE[conv.dialect.answers]
+        for missing in pair(conv).unanswered:
+            message, call = conv.messages[missing.position], missing.call
+            yield Violation(self.name, at(conv, message, call.path), f"Call {call.id!r} has no result {place}.")

@@ -1,0 +1,31 @@
+"""Only roles that the provider knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..model import Conversation
+from .rule import ANTHROPIC, CHAT, EVERY, GEMINI, RESPONSES, Violation, at
+
+KNOWN: dict[str, frozenset[str]] = {
+    ANTHROPIC: frozenset({"user", "assistant", "system"}),
+    CHAT: frozenset({"system", "developer", "user", "assistant", "tool", "function"}),
+    RESPONSES: frozenset({"system", "developer", "user", "assistant"}),
+    GEMINI: frozenset({"user", "model", "function"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRoles:
+    name: str = "known-roles"
+    formats: frozenset[str] = EVERY
+
+    def violations(self, conv: Conversation) -> Iterator[Violation]:
+        known = KNOWN[conv.dialect.name]
+        for message in conv.messages:
+            role = message.wire.get("role") if isinstance(message.wire, dict) else None
+            if isinstance(role, str) and role not in known:
+                yield Violation(
+                    self.name, at(conv, message), f"Unknown role {role!r}: one of {', '.join(sorted(known))}."
+                )

@@ -1,0 +1,19 @@
+"""Current models refuse a history that ends in an answer of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..model import Conversation
+from .rule import ANTHROPIC, Violation, at
+
+
+@dataclass(frozen=True, slots=True)
+class LastIsNotAssistant:
+    name: str = "last-is-not-assistant"
+    formats: frozenset[str] = frozenset({ANTHROPIC})
+
+    def violations(self, conv: Conversation) -> Iterator[Violation]:
+        if conv.messages and conv.messages[-1].role == "assistant":
+            yield Violation(self.name, at(conv, conv.messages[-1]), "The last message must not be the assistant's.")

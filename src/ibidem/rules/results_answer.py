@@ -1,0 +1,27 @@
+"""Every result answers a call, once, where the provider expects it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..model import Conversation
+from .pairing import pair
+from .rule import EVERY, Violation, at
+
+WHY = {
+    "unknown": "answers no call in this request",
+    "misplaced": "does not stand where its call is answered",
+    "duplicate": "answers a call that has its result already",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsAnswer:
+    name: str = "results-answer-calls"
+    formats: frozenset[str] = EVERY
+
+    def violations(self, conv: Conversation) -> Iterator[Violation]:
+        for stray in pair(conv).strays:
+            message, result = conv.messages[stray.position], stray.result
+            yield Violation(self.name, at(conv, message, result.path), f"Result {result.call_id!r} {WHY[stray.why]}.")

@@ -1,0 +1,25 @@
+"""A message is an object with a role and content of the right type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..model import MALFORMED, Conversation, Opaque
+from .rule import EVERY, Violation, at
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    name: str = "shape"
+    formats: frozenset[str] = EVERY
+
+    def violations(self, conv: Conversation) -> Iterator[Violation]:
+        for message in conv.messages:
+            if message.role == MALFORMED:
+                yield Violation(
+                    self.name, at(conv, message), "This is not a message: an object with a role is expected."
+                )
+            for part in message.parts:
+                if isinstance(part, Opaque) and part.kind == MALFORMED and part.path:
+                    yield Violation(self.name, at(conv, message, part.path), "The content here is of no known type.")

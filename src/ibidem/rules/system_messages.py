@@ -1,0 +1,25 @@
+"""A system message between the turns is text, and follows the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..model import Conversation, Text
+from .rule import ANTHROPIC, Violation, at
+
+
+@dataclass(frozen=True, slots=True)
+class SystemMessages:
+    name: str = "system-messages"
+    formats: frozenset[str] = frozenset({ANTHROPIC})
+
+    def violations(self, conv: Conversation) -> Iterator[Violation]:
+        before = ""
+        for message in conv.messages:
+            if message.role == "system":
+                if before != "user":
+                    yield Violation(self.name, at(conv, message), "A system message must follow a user message.")
+                if not all(isinstance(part, Text) for part in message.parts):
+                    yield Violation(self.name, at(conv, message), "A system message holds text only.")
+            before = message.speaker

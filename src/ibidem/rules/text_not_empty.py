@@ -1,0 +1,22 @@
+"""No empty texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..model import Conversation, Text
+from .rule import ANTHROPIC, GEMINI, Violation, at
+
+
+@dataclass(frozen=True, slots=True)
+class TextNotEmpty:
+    name: str = "text-not-empty"
+    formats: frozenset[str] = frozenset({ANTHROPIC, GEMINI})
+
+    def violations(self, conv: Conversation) -> Iterator[Violation]:
+        blank_counts = conv.dialect.name == ANTHROPIC  # only whitespace is as bad as nothing there
+        for message in conv.messages:
+            for part in message.parts:
+                if isinstance(part, Text) and not (part.text.strip() if blank_counts else part.text):
+                    yield Violation(self.name, at(conv, message, part.path), "The text is empty.")

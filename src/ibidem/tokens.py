@@ -1,0 +1,85 @@
+"""Token counts: exact for OpenAI's public encodings, and the common yardstick for everyone else's.
+
+No current Claude or Gemini tokenizer is public. Their counts are stated in o200k tokens, and never pretend to be
+the provider's own.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Protocol
+
+ENCODINGS: dict[str, str] = {
+    "gpt-3.5": "cl100k_base",
+    "gpt-4o": "o200k_base",
+    "gpt-4.": "o200k_base",
+    "gpt-4": "cl100k_base",
+}
+"""Model name prefix → encoding; the first that fits counts, and what fits none has `DEFAULT`."""
+
+DEFAULT = "o200k_base"
+
+PIECE = 1 << 16
+"""Characters handed over at once: the encoder holds the interpreter while it works."""
+
+LONGEST = 128
+"""Bytes of the longest token in either encoding (a run of spaces)."""
+
+
+class TokenCounter(Protocol):
+    def __call__(self, text: str) -> int: ...
+
+
+def encoding_of(model: str | None) -> str:
+    name = (model or "").rpartition("/")[2]
+    return next((found for prefix, found in ENCODINGS.items() if name.startswith(prefix)), DEFAULT)
+
+
+def counter(model: str | None = None) -> TokenCounter:
+    """The counter for a model; see `ENCODINGS`."""
+    return _counter(encoding_of(model))
+
+
+@cache
+def _counter(encoding: str) -> TokenCounter:
+    """Loads its ranks (50 ms, nothing is fetched) the first time it is asked."""
+    import splintr
+
+    encode = splintr.Tokenizer.from_pretrained(encoding).encode_ordinary
+
+    def count(text: str) -> int:
+        if not text.isascii():  # a lone surrogate is no UTF-8: it counts as the replacement character
+            text = text.encode("utf-8", "replace").decode()
+        total = start = 0
+        while start < len(text):
+            stop = _cut(text, start + PIECE)
+            total += len(encode(text[start:stop]))
+            start = stop
+        return total
+
+    return count
+
+
+def _cut(text: str, end: int) -> int:
+    """The last place before `end` where a token ends for certain: a line break before a letter or digit."""
+    if end >= len(text):
+        return len(text)
+    at = end
+    for _ in range(64):
+        at = text.rfind("\n", end - PIECE // 2, at)
+        if at < 0:
+            break
+        if text[at + 1].isalnum():
+            return at + 1
+    return end
+
+
+def no_more(short: str, long: str, count: TokenCounter) -> bool:
+    """Whether `short` has no more tokens than `long`, counting only where bounds do not decide.
+
+    No token is longer than LONGEST bytes or spans two words, and none is shorter than a byte.
+    """
+    at_most = len(short.encode("utf-8", "replace"))
+    if len(long) > at_most * LONGEST or len(long[: 8 * at_most].split()) >= at_most:
+        return True
+    return count(short) <= count(long)

@@ -1,0 +1,328 @@
+"""Request bodies and how they are changed: as Python objects, or as the very bytes that came.
+
+A change names a path. In an object only the containers along the path are copied. In bytes only the named tokens are
+replaced, by offset, and everything else is passed on as it came: number spelling, escapes, duplicate keys, whitespace.
+So a value that no change names cannot change, whatever the parser made of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+from .model import IbidemError, Path
+
+Op = Literal["set", "drop", "before", "after"]
+
+
+class Change(NamedTuple):
+    """Set or drop the value at `path`, or insert `value` beside it (path then ends in a list index)."""
+
+    path: Path
+    op: Op
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A request as it was given, and its value."""
+
+    given: Any
+    value: Any
+
+    def write(self, changes: Sequence[Change]) -> Any:
+        """The request with these changes, in the type it was given in; the same object if there are none."""
+        if not changes:
+            return self.given
+        if isinstance(self.given, str):
+            data = self.given.encode("utf-8", "surrogatepass")
+            return splice(data, self.value, changes).decode("utf-8", "surrogatepass")
+        if isinstance(self.given, bytes | bytearray | memoryview):
+            return splice(bytes(self.given), self.value, changes)
+        return rebuild(self.value, changes)
+
+
+def open_document(request: Any) -> Document:
+    """Accept a request as a parsed value or as JSON text; text that is no JSON is an error with its line."""
+    if isinstance(request, str | bytes | bytearray | memoryview):
+        return Document(request, parse(request if isinstance(request, str) else bytes(request)))
+    return Document(request, request)
+
+
+def parse(text: bytes | str) -> Any:
+    """JSON to a value; what the fast parser refuses (NaN, lone surrogates) goes to the tolerant one."""
+    import msgspec  # a third of our import time, and not needed for requests that are already values
+
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        pass
+    except RecursionError:
+        raise IbidemError("nested too deeply to be read: flatten it, or send it as it is") from None
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise IbidemError(f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
+    except UnicodeDecodeError as error:
+        raise IbidemError(f"byte {error.start}: not valid UTF-8: {error.reason}") from None
+    except RecursionError:
+        raise IbidemError("nested too deeply to be read: flatten it, or send it as it is") from None
+    except ValueError as error:  # an integer longer than Python converts
+        raise IbidemError(f"a number cannot be read: {error}") from None
+
+
+# ── Python objects ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rebuild(value: Any, changes: Iterable[Change]) -> Any:
+    """The value with the changes made, sharing everything that no change names."""
+    here, below = _by_key(changes)
+    if isinstance(value, list):
+        kept: list[Any] = []
+        for index, item in enumerate(value):
+            beside = here.get(index, ())
+            kept.extend(change.value for change in beside if change.op == "before")
+            if not any(change.op == "drop" for change in beside):
+                kept.append(_one(item, beside, below.get(index)))
+            kept.extend(change.value for change in beside if change.op == "after")
+        kept.extend(change.value for change in here.get(len(value), ()) if change.op == "before")
+        return kept
+    new = dict(value)
+    for key in {**here, **below}:
+        new[key] = _one(value[key], here.get(key, ()), below.get(key))
+    return new
+
+
+def _one(value: Any, beside: Sequence[Change], below: list[Change] | None) -> Any:
+    for change in beside:
+        if change.op == "set":
+            return change.value
+    return rebuild(value, below) if below else value
+
+
+def _by_key(changes: Iterable[Change]) -> tuple[dict[Any, list[Change]], dict[Any, list[Change]]]:
+    """Changes of this container's own items, and those of containers further down, by first key."""
+    here: dict[Any, list[Change]] = {}
+    below: dict[Any, list[Change]] = {}
+    for change in changes:
+        key, rest = change.path[0], change.path[1:]
+        if rest:
+            below.setdefault(key, []).append(Change(rest, change.op, change.value))
+        else:
+            here.setdefault(key, []).append(change)
+    return here, below
+
+
+# ── bytes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_SPACE = re.compile(rb"[ \t\n\r]*")
+_SCALAR = re.compile(rb"[^\s,\]}]+")
+_STRUCTURE = re.compile(rb'["\[\]{}]')
+_QUOTE, _BACKSLASH, _COMMA = b'"\\,'
+_CLOSE_LIST, _CLOSE_OBJECT = b"]}"
+_LONG = 512  # characters from which a string is worth the quick way to its end
+
+Piece = bytes | memoryview
+Pieces = list[Piece]
+Changes = dict[Any, list[Change]]
+
+
+def splice(data: bytes, value: Any, changes: Iterable[Change]) -> bytes:
+    """The JSON text with the changes made and every other byte as it was. `value` is what the text was parsed to."""
+    changes = list(changes)
+    start = _space(data, 3 if data.startswith(b"\xef\xbb\xbf") else 0)
+    splicer = _Splicer(data, memoryview(data), _lengths(data, value, changes))
+    pieces, end = splicer.container(start, value, changes)
+    return b"".join([splicer.view[:start], *pieces, splicer.view[end:]])
+
+
+@dataclass(slots=True)
+class _Splicer:
+    """One walk over the text, along the parsed value, from the first change to the last."""
+
+    data: bytes
+    view: memoryview
+    lengths: list[int]
+    """Of the history's items, if the fast parser told them."""
+    compact: bool = True
+    """So far the text is written as we would write it: then a value's end follows from its length."""
+
+    def container(self, start: int, value: Any, changes: list[Change]) -> tuple[Pieces, int]:
+        """The pieces of the container at `start`, changed, and where it ends."""
+        here, below = _by_key(changes)
+        if isinstance(value, list):
+            return self.array(start, value, here, below)
+        return self.object(start, value, here, below)
+
+    def object(self, start: int, value: dict[str, Any], here: Changes, below: Changes) -> tuple[Pieces, int]:
+        data, cursor, pieces = self.data, start, Pieces()
+        changed: set[str] = set()
+        at = _space(data, start + 1)
+        while data[at] != _CLOSE_OBJECT:
+            stop = _string_end(data, at)
+            key = _key(data, at, stop)
+            first = _space(data, _space(data, stop) + 1)
+            if key in here or key in below:
+                if key in changed:
+                    raise IbidemError(f"the key {key!r} stands twice in one object: which of them counts is unsure")
+                changed.add(key)
+                pieces.append(self.view[cursor:first])
+                new, cursor = self.item(first, value[key], here.get(key, ()), below.get(key))
+                pieces.extend(new)
+                at = cursor
+            else:
+                at = self.end_of(first, value[key])
+            at = self.comma(at)
+        pieces.append(self.view[cursor : at + 1])
+        return pieces, at + 1
+
+    def array(self, start: int, value: list[Any], here: Changes, below: Changes) -> tuple[Pieces, int]:
+        """Untouched items in one piece with what stands between them, unless items come or go."""
+        data = self.data
+        known = self.lengths if len(self.lengths) == len(value) else None
+        fixed = all(change.op == "set" for found in here.values() for change in found)
+        kept: list[Pieces] = []
+        pieces, cursor = Pieces(), start
+        at = _space(data, start + 1)
+        for index, item in enumerate(value):
+            beside, inside = here.get(index, ()), below.get(index)
+            first = at
+            if beside or inside:
+                new, at = self.item(first, item, beside, inside)
+            else:
+                at = first + known[index] if known else self.end_of(first, item)
+                new = [self.view[first:at]]
+            if not fixed:
+                kept.extend(_around(beside, new))
+            elif beside or inside:
+                pieces.extend([self.view[cursor:first], *new])
+                cursor = at
+            at = self.comma(at)
+        if data[at] != _CLOSE_LIST:
+            raise IbidemError("the text does not agree with what it was parsed to")
+        if fixed:
+            pieces.append(self.view[cursor : at + 1])
+            return pieces, at + 1
+        kept.extend([encode(change.value)] for change in here.get(len(value), ()) if change.op == "before")
+        return _joined(kept), at + 1
+
+    def item(self, at: int, value: Any, beside: Sequence[Change], below: list[Change] | None) -> tuple[Pieces, int]:
+        """One value, changed; and where the original ends."""
+        for change in beside:
+            if change.op == "set":
+                return [encode(change.value)], self.end_of(at, value)
+        if not below:
+            end = self.end_of(at, value)
+            return [self.view[at:end]], end
+        if self.compact and len(value) != len(self.lengths):  # all but the history: that would be a copy of it
+            written = encode(value)
+            if self.data.startswith(written, at):  # then what we write differs from it in the changes alone
+                return [encode(rebuild(value, below))], at + len(written)
+        return self.container(at, value, below)
+
+    def comma(self, at: int) -> int:
+        at = _space(self.data, at)
+        return _space(self.data, at + 1) if self.data[at] == _COMMA else at
+
+    def end_of(self, at: int, value: Any) -> int:
+        """Past the value that starts at `at`. It is prefix-free, so equal text is the value itself."""
+        if (isinstance(value, dict | list) and self.compact) or (isinstance(value, str) and len(value) > _LONG):
+            written = encode(value)
+            if self.data.startswith(written, at):
+                return at + len(written)
+            self.compact = self.compact and isinstance(value, str)
+        return _value_end(self.data, at)
+
+
+def _around(beside: Sequence[Change], item: Pieces) -> Iterator[Pieces]:
+    yield from ([encode(change.value)] for change in beside if change.op == "before")
+    if not any(change.op == "drop" for change in beside):
+        yield item
+    yield from ([encode(change.value)] for change in beside if change.op == "after")
+
+
+def _joined(items: list[Pieces]) -> Pieces:
+    pieces: Pieces = [b"["]
+    for number, item in enumerate(items):
+        pieces.extend([b",", *item] if number else item)
+    return [*pieces, b"]"]
+
+
+def _lengths(data: bytes, value: Any, changes: list[Change]) -> list[int]:
+    """Lengths of the history's items, from the fast parser, so that they need not be walked through."""
+    import msgspec
+
+    try:
+        if isinstance(value, list):
+            items = _raw_items().decode(data)
+        else:
+            items = _raw_items(str(changes[0].path[0])).decode(data).items
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return [memoryview(item).nbytes for item in items]
+
+
+@cache
+def _raw_items(key: str | None = None) -> Any:
+    import msgspec
+
+    if key is None:
+        return msgspec.json.Decoder(list[msgspec.Raw])
+    body = msgspec.defstruct("Body", [("items", list[msgspec.Raw])], rename={"items": key})
+    return msgspec.json.Decoder(body)
+
+
+def encode(value: Any) -> Piece:
+    """Compact JSON. What the fast writer refuses (lone surrogates, huge integers) the tolerant one escapes."""
+    import msgspec
+
+    try:
+        return msgspec.json.encode(value)
+    except (UnicodeEncodeError, OverflowError, TypeError):
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _key(data: bytes, at: int, stop: int) -> str:
+    written = data[at + 1 : stop - 1]
+    return str(json.loads(data[at:stop])) if b"\\" in written else written.decode()
+
+
+def _space(data: bytes, at: int) -> int:
+    """Past the whitespace at `at`; usually there is none."""
+    if at < len(data) and data[at] > 0x20:
+        return at
+    return _SPACE.match(data, at).end()  # type: ignore[union-attr]  # it matches the empty string too
+
+
+def _string_end(data: bytes, at: int) -> int:
+    """Past the closing quote of the string that opens at `at`."""
+    while True:
+        at = data.index(_QUOTE, at + 1)
+        slashes = at
+        while data[slashes - 1] == _BACKSLASH:
+            slashes -= 1
+        if (at - slashes) % 2 == 0:
+            return at + 1
+
+
+def _value_end(data: bytes, at: int) -> int:
+    """Past the value that starts at `at`; iterative, so depth costs nothing."""
+    if data[at] == _QUOTE:
+        return _string_end(data, at)
+    if data[at] not in b"[{":
+        return _SCALAR.match(data, at).end()  # type: ignore[union-attr]  # the text was parsed before
+    depth = 0
+    while True:
+        at = _STRUCTURE.search(data, at).start()  # type: ignore[union-attr]
+        byte = data[at]
+        if byte == _QUOTE:
+            at = _string_end(data, at)
+            continue
+        depth += 1 if byte in b"[{" else -1
+        at += 1
+        if depth == 0:
+            return at
