@@ -4,18 +4,25 @@
 >>> result = ibidem.compact(request)          # a provider body, or a bare list of messages
 >>> result.request                            # to be sent instead
 >>> result.stats.total_bytes_saved
+
+What is offered here is loaded when it is first asked for, so that importing costs next to nothing.
 """
 
-from .arrival import Dedup, Devboy
-from .engine import Compacted, compact, detect, validate
-from .formats import FormatError
-from .model import IbidemError
-from .plan import Edit, Plan, Strategy
-from .profiles import PROFILES
-from .repair import RepairPairing
-from .revision import DedupToolCalls, DropMiddle, Lingua, PruneThinking, Snippet
-from .rules.rule import Violation
-from .stats import Stats
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import cache, testing
+    from .arrival import Dedup, Devboy
+    from .engine import Compacted, compact, detect, validate
+    from .formats import FormatError
+    from .model import IbidemError
+    from .plan import Edit, Plan, Strategy
+    from .profiles import PROFILES
+    from .repair import RepairPairing
+    from .revision import DedupToolCalls, DropMiddle, Lingua, PruneThinking, Snippet
+    from .rules.rule import Violation
+    from .stats import Stats
 
 __version__ = "0.1.0"
 
@@ -38,7 +45,37 @@ __all__ = [
     "Strategy",
     "Violation",
     "__version__",
+    "cache",
     "compact",
     "detect",
+    "testing",
     "validate",
 ]
+
+_HOME = {
+    "arrival": ("Dedup", "Devboy"),
+    "engine": ("Compacted", "compact", "detect", "validate"),
+    "formats": ("FormatError",),
+    "model": ("IbidemError",),
+    "plan": ("Edit", "Plan", "Strategy"),
+    "profiles": ("PROFILES",),
+    "repair": ("RepairPairing",),
+    "revision": ("DedupToolCalls", "DropMiddle", "Lingua", "PruneThinking", "Snippet"),
+    "rules.rule": ("Violation",),
+    "stats": ("Stats",),
+}
+_MODULES = ("cache", "testing")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    for module, names in _HOME.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+            return value
+    raise AttributeError(f"module 'ibidem' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -17,6 +17,7 @@ from .tokens import counter, no_more
 from .wire import Document, open_document
 
 log = logging.getLogger("ibidem")
+log.addHandler(logging.NullHandler())  # a library speaks only where it is listened to
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,16 @@ class Compacted:
     reason: str = ""
     """Why the request was left as it came, if something stood against rewriting it."""
     format: str = ""
+    conversation: Conversation | None = field(default=None, repr=False)
+    """The request as values, as it is sent; None for an empty one without a format."""
     _refused: tuple[Violation, ...] = ()
-    _sent: Conversation | None = field(default=None, repr=False)
 
     @cached_property
     def violations(self) -> list[Violation]:
         """What the rules have against it: against the plan if it was refused, else against the request as it is."""
         if self._refused:
             return list(self._refused)
-        return rules.violations(self._sent) if self._sent else []
+        return rules.violations(self.conversation) if self.conversation else []
 
 
 def compact(
@@ -65,7 +67,7 @@ def compact(
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         log.warning("request left as it came: %s", reason, exc_info=True)
-        return Compacted(request, Plan(), Stats(failures=(reason,)), reason, dialect.name, (), conv)
+        return Compacted(request, Plan(), Stats(failures=(reason,)), reason, dialect.name, conv)
 
 
 def _compact(document: Document, conv: Conversation, chosen: Sequence[Strategy], model: str | None) -> Compacted:
@@ -79,7 +81,7 @@ def _compact(document: Document, conv: Conversation, chosen: Sequence[Strategy],
     if refused:
         reason = f"the plan would break a rule: {refused[0]}"
         log.warning("request left as it came: %s", reason)
-        return Compacted(document.given, Plan(), Stats(failures=(reason,)), reason, name, tuple(refused), conv)
+        return Compacted(document.given, Plan(), Stats(failures=(reason,)), reason, name, conv, tuple(refused))
     stats = Stats.of(plan, model)
     prefix = (conv.dialect.history_key,) if isinstance(document.value, dict) else ()
     written = document.write(plan.changes(prefix))
@@ -90,7 +92,7 @@ def _compact(document: Document, conv: Conversation, chosen: Sequence[Strategy],
             stats.snippet_hits,
             stats.total_bytes_saved,
         )
-    return Compacted(written, plan, stats, "", name, (), sent)
+    return Compacted(written, plan, stats, "", name, sent)
 
 
 def _admitted(

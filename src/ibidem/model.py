@@ -205,3 +205,11 @@ def to_json(value: Any) -> str:
 def string(value: Any) -> str:
     """A field that should be a string. Anything else reads as empty: it is carried, not judged, here."""
     return value if isinstance(value, str) else ""
+
+
+_TYPES = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
+
+
+def type_name(value: Any) -> str:
+    """What JSON calls it."""
+    return "null" if value is None else _TYPES.get(type(value), f"a {type(value).__name__}")

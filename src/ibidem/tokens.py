@@ -6,6 +6,7 @@ the provider's own.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Protocol
 
@@ -24,6 +25,9 @@ PIECE = 1 << 16
 
 LONGEST = 128
 """Bytes of the longest token in either encoding (a run of spaces)."""
+
+
+_BETWEEN_WORDS = re.compile(r"(?<=[A-Za-z]) (?=[A-Za-z])|(?<=\n)(?=[A-Za-z])")
 
 
 class TokenCounter(Protocol):
@@ -61,17 +65,11 @@ def _counter(encoding: str) -> TokenCounter:
 
 
 def _cut(text: str, end: int) -> int:
-    """The last place before `end` where a token ends for certain: a line break before a letter or digit."""
+    """The last place before `end` where a token ends for certain: between two words."""
     if end >= len(text):
         return len(text)
-    at = end
-    for _ in range(64):
-        at = text.rfind("\n", end - PIECE // 2, at)
-        if at < 0:
-            break
-        if text[at + 1].isalnum():
-            return at + 1
-    return end
+    found = [match.start() for match in _BETWEEN_WORDS.finditer(text, end - PIECE // 16, end)]
+    return found[-1] if found else end
 
 
 def no_more(short: str, long: str, count: TokenCounter) -> bool:

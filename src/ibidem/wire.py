@@ -59,20 +59,21 @@ def parse(text: bytes | str) -> Any:
 
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeError):
         pass
     except RecursionError:
         raise IbidemError("nested too deeply to be read: flatten it, or send it as it is") from None
     try:
-        return json.loads(text)
+        # Spelled out, because json.loads would also take UTF-16, which no provider does.
+        return json.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         raise IbidemError(f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
     except UnicodeDecodeError as error:
         raise IbidemError(f"byte {error.start}: not valid UTF-8: {error.reason}") from None
     except RecursionError:
         raise IbidemError("nested too deeply to be read: flatten it, or send it as it is") from None
-    except ValueError as error:  # an integer longer than Python converts
-        raise IbidemError(f"a number cannot be read: {error}") from None
+    except ValueError:  # Python converts no integer of more than some thousand digits
+        raise IbidemError("a number has more digits than can be read: shorten it") from None
 
 
 # ── Python objects ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -135,7 +136,8 @@ def splice(data: bytes, value: Any, changes: Iterable[Change]) -> bytes:
     """The JSON text with the changes made and every other byte as it was. `value` is what the text was parsed to."""
     changes = list(changes)
     start = _space(data, 3 if data.startswith(b"\xef\xbb\xbf") else 0)
-    splicer = _Splicer(data, memoryview(data), _lengths(data, value, changes))
+    history = value if isinstance(value, list) else value[changes[0].path[0]]
+    splicer = _Splicer(data, memoryview(data), history, _lengths(data, value, changes))
     pieces, end = splicer.container(start, value, changes)
     return b"".join([splicer.view[:start], *pieces, splicer.view[end:]])
 
@@ -146,8 +148,10 @@ class _Splicer:
 
     data: bytes
     view: memoryview
+    history: Any
+    """The one list that is long."""
     lengths: list[int]
-    """Of the history's items, if the fast parser told them."""
+    """Of its items in the text, if the fast parser told them."""
     compact: bool = True
     """So far the text is written as we would write it: then a value's end follows from its length."""
 
@@ -183,7 +187,7 @@ class _Splicer:
     def array(self, start: int, value: list[Any], here: Changes, below: Changes) -> tuple[Pieces, int]:
         """Untouched items in one piece with what stands between them, unless items come or go."""
         data = self.data
-        known = self.lengths if len(self.lengths) == len(value) else None
+        known = self.lengths if value is self.history else None
         fixed = all(change.op == "set" for found in here.values() for change in found)
         kept: list[Pieces] = []
         pieces, cursor = Pieces(), start
@@ -218,7 +222,7 @@ class _Splicer:
         if not below:
             end = self.end_of(at, value)
             return [self.view[at:end]], end
-        if self.compact and len(value) != len(self.lengths):  # all but the history: that would be a copy of it
+        if self.compact and value is not self.history:
             written = encode(value)
             if self.data.startswith(written, at):  # then what we write differs from it in the changes alone
                 return [encode(rebuild(value, below))], at + len(written)

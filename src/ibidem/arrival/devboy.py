@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..cache import DedupCache, HintVerbosity, NearRefConfig, ResponsePipeline
 from ..model import Conversation, Opaque, Text, ToolCall
 from ..plan import Edit, Kind
+
+if TYPE_CHECKING:
+    from ..cache import NearRefConfig, ResponsePipeline
 
 _PATHS = ("file_path", "path", "notebook_path")
 _HINT = re.compile(r"> \[ref: (.*?)(?:, byte-identical(?:, from: [a-z-]+)?)?\]", re.DOTALL)
@@ -31,14 +34,17 @@ class Devboy:
     """Results remembered."""
     min_bytes: int = 200
     """Shorter results pass."""
-    verbosity: HintVerbosity = HintVerbosity.STANDARD
+    verbosity: Literal["terse", "standard", "verbose"] = "standard"
     near: NearRefConfig | None = None
     """Also refer to JSON objects that differ in a few fields. Off: what is sent as a difference is then remembered as
     if it had been sent in full."""
 
     def plan(self, conv: Conversation) -> Iterator[Edit]:
+        from ..cache import DedupCache, HintVerbosity, ResponsePipeline  # not needed to import ibidem
+
+        verbosity = HintVerbosity(self.verbosity)
         pipeline = ResponsePipeline(
-            DedupCache(self.capacity), self.min_bytes, self.near, self.verbosity, short_bodies_invalidate=False
+            DedupCache(self.capacity), self.min_bytes, self.near, verbosity, short_bodies_invalidate=False
         )
         calls: dict[str, ToolCall] = {}
         for message in conv.messages:
@@ -71,6 +77,12 @@ class Devboy:
 
 
 def _path(arguments: Any) -> str | None:
+    """The file a call names, whether its arguments are an object or the text of one."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return None
     if not isinstance(arguments, dict):
         return None
     return next((arguments[key] for key in _PATHS if isinstance(arguments.get(key), str)), None)

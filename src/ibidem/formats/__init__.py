@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..model import Conversation, IbidemError
+from ..model import Conversation, IbidemError, type_name
 from .anthropic import Anthropic
 from .gemini import Gemini
 from .openai_chat import OpenAIChat
@@ -41,7 +41,7 @@ def detect(request: Any) -> Format:
         found = request.get(candidates[0].history_key)
         history = found if isinstance(found, list) else []
     else:
-        raise FormatError(f"a request is an object or a list of messages, not {type(request).__name__}")
+        raise FormatError(f"a request is an object or a list of messages, not {type_name(request)}")
     return _only(candidates, history)
 
 
@@ -66,11 +66,17 @@ def parse(request: Any, dialect: Format) -> Conversation:
     history = request
     if isinstance(request, dict):
         head = {key: value for key, value in request.items() if key != dialect.history_key}
-        history = request.get(dialect.history_key, [])
-    if isinstance(history, str):  # Responses takes a bare prompt
+        history = request.get(dialect.history_key)
+        if dialect.history_key not in request and dialect.server_history(head):
+            history = []
+    if isinstance(history, str) and dialect.takes_prompt:
         return Conversation((), dialect, head, whole=False)
     if not isinstance(history, list):
-        where = f"field {dialect.history_key!r}" if isinstance(request, dict) else "request"
-        raise FormatError(f"{where}: expected a list of messages, not {type(history).__name__}")
+        if isinstance(request, dict) and dialect.history_key not in request:
+            raise FormatError(
+                f"the field {dialect.history_key!r} is missing: is this request of format {dialect.name}?"
+            )
+        where = f"the field {dialect.history_key!r}" if isinstance(request, dict) else "a bare request"
+        raise FormatError(f"{where} must be a list of messages, not {type_name(history)}")
     read = dialect.read
     return Conversation(tuple([read(index, wire) for index, wire in enumerate(history)]), dialect, head)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..model import (
@@ -34,14 +33,14 @@ EVIDENCE = Evidence(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Anthropic:
-    name: str = "anthropic"
-    history_key: str = "messages"
+    name = "anthropic"
+    history_key = "messages"
     answers: Answers = "next"
-    alternating: bool = True
-    object_arguments: bool = True
-    evidence: Evidence = EVIDENCE
+    alternating = True
+    object_arguments = True
+    evidence = EVIDENCE
+    takes_prompt = False
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
@@ -75,7 +74,8 @@ class Anthropic:
         return [{"role": "user", "content": list(blocks)}]
 
     def parts_path(self, message: Message) -> Path | None:
-        return ("content",) if isinstance(message.wire.get("content"), list) else None
+        wire = message.wire
+        return ("content",) if isinstance(wire, dict) and isinstance(wire.get("content"), list) else None
 
 
 def _part(block: Any, path: Path) -> Part:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..model import (
@@ -44,14 +43,14 @@ EVIDENCE = Evidence(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Gemini:
-    name: str = "gemini"
-    history_key: str = "contents"
+    name = "gemini"
+    history_key = "contents"
     answers: Answers = "next"
-    alternating: bool = False
-    object_arguments: bool = True
-    evidence: Evidence = EVIDENCE
+    alternating = False
+    object_arguments = True
+    evidence = EVIDENCE
+    takes_prompt = False
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
@@ -88,7 +87,8 @@ class Gemini:
         return [{"role": "user", "parts": list(blocks)}]
 
     def parts_path(self, message: Message) -> Path | None:
-        return ("parts",) if isinstance(message.wire.get("parts"), list) else None
+        wire = message.wire
+        return ("parts",) if isinstance(wire, dict) and isinstance(wire.get("parts"), list) else None
 
 
 def _part(part: Any, path: Path, index: int, count: Counter[str]) -> Part:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..model import MALFORMED, Answers, Message, Opaque, Part, Path, Text, ToolCall, ToolResult, string
@@ -22,14 +21,14 @@ EVIDENCE = Evidence(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class OpenAIChat:
-    name: str = "openai-chat"
-    history_key: str = "messages"
+    name = "openai-chat"
+    history_key = "messages"
     answers: Answers = "following"
-    alternating: bool = False
-    object_arguments: bool = False
-    evidence: Evidence = EVIDENCE
+    alternating = False
+    object_arguments = False
+    evidence = EVIDENCE
+    takes_prompt = False
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
@@ -61,7 +60,8 @@ class OpenAIChat:
         return list(blocks)
 
     def parts_path(self, message: Message) -> Path | None:
-        return ("content",) if isinstance(message.wire.get("content"), list) else None
+        wire = message.wire
+        return ("content",) if isinstance(wire, dict) and isinstance(wire.get("content"), list) else None
 
 
 def _texts(content: Any) -> list[Text | Opaque]:

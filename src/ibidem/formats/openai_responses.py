@@ -6,7 +6,6 @@ Each item is one message here, so positions are the wire's own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..model import (
@@ -47,14 +46,15 @@ EVIDENCE = Evidence(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class OpenAIResponses:
-    name: str = "openai-responses"
-    history_key: str = "input"
+    name = "openai-responses"
+    history_key = "input"
     answers: Answers = "later"
-    alternating: bool = False
-    object_arguments: bool = False
-    evidence: Evidence = EVIDENCE
+    alternating = False
+    object_arguments = False
+    evidence = EVIDENCE
+    takes_prompt = True
+    """`input` may be a bare string."""
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
@@ -92,7 +92,8 @@ class OpenAIResponses:
         return list(blocks)
 
     def parts_path(self, message: Message) -> Path | None:
-        return ("content",) if isinstance(message.wire.get("content"), list) else None
+        wire = message.wire
+        return ("content",) if isinstance(wire, dict) and isinstance(wire.get("content"), list) else None
 
 
 def _call(kind: str, wire: dict[str, Any]) -> Part:

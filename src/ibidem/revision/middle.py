@@ -49,9 +49,10 @@ class DropMiddle:
         start, end = self.sinks, len(messages) - self.window
         while end < len(messages) and _belongs_to_next(messages[end - 1]):
             end += 1
-        while end < len(messages) and messages[end].role == "tool":
+        while end < len(messages) and messages[end].results:
             end += 1
-        while start < end and messages[start].role == "tool":
+        apart = conv.dialect.answers == "later"  # a turn's thinking and its calls are messages of their own
+        while start < end and (messages[start].results or (apart and _belongs_to_next(messages[start - 1]))):
             start += 1
         if end == len(messages):
             return 0, 0

@@ -26,14 +26,16 @@ class PruneThinking:
 
     def plan(self, conv: Conversation) -> Iterator[Edit]:
         old = len(conv.older_than(self.window))
-        for message in conv.messages[: min(old, conv.running_loop())]:
+        for position, message in enumerate(conv.messages[: min(old, conv.running_loop())]):
             if message.role == "assistant":
-                yield from self._prune(message)
+                yield from self._prune(message, needed=_parts_two_turns(conv, position))
 
-    def _prune(self, message: Message) -> Iterator[Edit]:
+    def _prune(self, message: Message, needed: bool) -> Iterator[Edit]:
         going = [part for part in message.parts if isinstance(part, Thinking) and part.removable]
         reason = f"thinking older than the last {self.window} messages"
         if going and len(going) == len(message.parts):
+            if needed:
+                return
             # Nothing would be left, and an empty message is refused everywhere.
             texts = tuple(part.text for part in going)
             yield Edit(
@@ -49,3 +51,9 @@ class PruneThinking:
                 removed=(part.text,),
                 reason=reason,
             )
+
+
+def _parts_two_turns(conv: Conversation, position: int) -> bool:
+    """Whether, where turns alternate, two of the user's would meet without this message."""
+    around = conv.messages[position - 1 : position] + conv.messages[position + 1 : position + 2]
+    return conv.dialect.alternating and len(around) == 2 and all(each.speaker == "user" for each in around)

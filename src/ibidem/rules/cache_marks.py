@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ..model import Conversation
@@ -12,10 +11,9 @@ from .rule import ANTHROPIC, Violation, at
 MOST = 4
 
 
-@dataclass(frozen=True, slots=True)
 class CacheMarks:
-    name: str = "cache-marks"
-    formats: frozenset[str] = frozenset({ANTHROPIC})
+    name = "cache-marks"
+    formats = frozenset({ANTHROPIC})
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         marks = list(_marks(conv))

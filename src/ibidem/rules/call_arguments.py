@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..model import Conversation
 from .rule import EVERY, Violation, at
 
 
-@dataclass(frozen=True, slots=True)
 class CallArguments:
-    name: str = "call-arguments"
-    formats: frozenset[str] = EVERY
+    name = "call-arguments"
+    formats = EVERY
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         wanted = dict if conv.dialect.object_arguments else str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..model import Conversation
 from .pairing import pair
@@ -12,10 +11,9 @@ from .rule import EVERY, Violation, at
 PLACE = {"next": "in the next message", "following": "right after it", "later": "anywhere after it"}
 
 
-@dataclass(frozen=True, slots=True)
 class CallsAnswered:
-    name: str = "calls-answered"
-    formats: frozenset[str] = EVERY
+    name = "calls-answered"
+    formats = EVERY
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         place = PLACE[conv.dialect.answers]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ..model import Conversation
 from .rule import CHAT, Violation, at
 
 
-@dataclass(frozen=True, slots=True)
 class ContentOrCalls:
-    name: str = "content-or-calls"
-    formats: frozenset[str] = frozenset({CHAT})
+    name = "content-or-calls"
+    formats = frozenset({CHAT})
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:

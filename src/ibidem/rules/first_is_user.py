@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..model import Conversation
 from .rule import ANTHROPIC, Violation, at
 
 
-@dataclass(frozen=True, slots=True)
 class FirstIsUser:
-    name: str = "first-is-user"
-    formats: frozenset[str] = frozenset({ANTHROPIC})
+    name = "first-is-user"
+    formats = frozenset({ANTHROPIC})
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         if conv.messages and conv.messages[0].speaker != "user":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..model import Conversation
 from .rule import ANTHROPIC, CHAT, EVERY, GEMINI, RESPONSES, Violation, at
@@ -16,10 +15,9 @@ KNOWN: dict[str, frozenset[str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class KnownRoles:
-    name: str = "known-roles"
-    formats: frozenset[str] = EVERY
+    name = "known-roles"
+    formats = EVERY
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         known = KNOWN[conv.dialect.name]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..model import Conversation
 from .rule import ANTHROPIC, Violation, at
 
 
-@dataclass(frozen=True, slots=True)
 class LastIsNotAssistant:
-    name: str = "last-is-not-assistant"
-    formats: frozenset[str] = frozenset({ANTHROPIC})
+    name = "last-is-not-assistant"
+    formats = frozenset({ANTHROPIC})
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         if conv.messages and conv.messages[-1].role == "assistant":

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..model import Conversation, Message, Thinking, ToolCall, ToolResult
 
 
-@dataclass(frozen=True, slots=True)
-class Unanswered:
+class Unanswered(NamedTuple):
     position: int
     """In the conversation's messages."""
     call: ToolCall
@@ -18,31 +16,27 @@ class Unanswered:
     """Nothing but further calls comes after it: the tool may still be at work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stray:
+class Stray(NamedTuple):
     position: int
     result: ToolResult
     why: Literal["unknown", "misplaced", "duplicate"]
     """Its call is nowhere; it stands elsewhere than the format demands; another result answered before."""
 
 
-@dataclass(slots=True)
-class Pairing:
-    unanswered: list[Unanswered] = field(default_factory=list)
-    strays: list[Stray] = field(default_factory=list)
+class Pairing(NamedTuple):
+    unanswered: list[Unanswered]
+    strays: list[Stray]
 
 
-@dataclass(slots=True)
-class _Scope:
-    """Calls that may be answered here, and the ids that were."""
-
-    open: dict[str, tuple[int, ToolCall]] = field(default_factory=dict)
-    answered: set[str] = field(default_factory=set)
+class _Scope(NamedTuple):
+    open: dict[str, tuple[int, ToolCall]]
+    """Calls that may be answered here."""
+    answered: set[str]
 
 
 def pair(conv: Conversation) -> Pairing:
     """Match calls and results as the format does: by id, and by where they stand. Linear."""
-    found, scope = Pairing(), _Scope()
+    found, scope = Pairing([], []), _Scope({}, set())
     known = {call.id for message in conv.messages for call in message.calls}
     last_other = _last_other(conv.messages)
     for position, message in enumerate(conv.messages):
@@ -57,7 +51,7 @@ def pair(conv: Conversation) -> Pairing:
     _close(scope, found, last_other)
     found.unanswered.sort(key=lambda missing: missing.position)
     if conv.server_history:
-        found.strays = [stray for stray in found.strays if stray.why != "unknown"]
+        return Pairing(found.unanswered, [stray for stray in found.strays if stray.why != "unknown"])
     return found
 
 

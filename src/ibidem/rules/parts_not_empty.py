@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..model import Conversation
 from .rule import ANTHROPIC, GEMINI, Violation, at
 
 
-@dataclass(frozen=True, slots=True)
 class PartsNotEmpty:
-    name: str = "parts-not-empty"
-    formats: frozenset[str] = frozenset({ANTHROPIC, GEMINI})
+    name = "parts-not-empty"
+    formats = frozenset({ANTHROPIC, GEMINI})
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:

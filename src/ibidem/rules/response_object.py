@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..model import MALFORMED, Conversation, Opaque
 from .rule import GEMINI, Violation, at
 
 
-@dataclass(frozen=True, slots=True)
 class ResponseObject:
-    name: str = "response-is-object"
-    formats: frozenset[str] = frozenset({GEMINI})
+    name = "response-is-object"
+    formats = frozenset({GEMINI})
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ..model import Conversation, Text, ToolResult
 from .rule import ANTHROPIC, CHAT, Violation, at
 
 
-@dataclass(frozen=True, slots=True)
 class ResultNotEmpty:
-    name: str = "result-not-empty"
-    formats: frozenset[str] = frozenset({ANTHROPIC, CHAT})
+    name = "result-not-empty"
+    formats = frozenset({ANTHROPIC, CHAT})
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..model import Conversation
 from .pairing import pair
@@ -16,10 +15,9 @@ WHY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class ResultsAnswer:
-    name: str = "results-answer-calls"
-    formats: frozenset[str] = EVERY
+    name = "results-answer-calls"
+    formats = EVERY
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         for stray in pair(conv).strays:

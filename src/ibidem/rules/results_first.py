@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..model import Conversation, ToolResult
 from .rule import ANTHROPIC, Violation, at
 
 
-@dataclass(frozen=True, slots=True)
 class ResultsFirst:
-    name: str = "results-first"
-    formats: frozenset[str] = frozenset({ANTHROPIC})
+    name = "results-first"
+    formats = frozenset({ANTHROPIC})
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:

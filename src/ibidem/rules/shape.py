@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..model import MALFORMED, Conversation, Opaque
 from .rule import EVERY, Violation, at
 
 
-@dataclass(frozen=True, slots=True)
 class Shape:
-    name: str = "shape"
-    formats: frozenset[str] = EVERY
+    name = "shape"
+    formats = EVERY
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:

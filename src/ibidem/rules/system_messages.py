@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..model import Conversation, Text
 from .rule import ANTHROPIC, Violation, at
 
 
-@dataclass(frozen=True, slots=True)
 class SystemMessages:
-    name: str = "system-messages"
-    formats: frozenset[str] = frozenset({ANTHROPIC})
+    name = "system-messages"
+    formats = frozenset({ANTHROPIC})
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         before = ""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..model import Conversation, Text
 from .rule import ANTHROPIC, GEMINI, Violation, at
 
 
-@dataclass(frozen=True, slots=True)
 class TextNotEmpty:
-    name: str = "text-not-empty"
-    formats: frozenset[str] = frozenset({ANTHROPIC, GEMINI})
+    name = "text-not-empty"
+    formats = frozenset({ANTHROPIC, GEMINI})
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         blank_counts = conv.dialect.name == ANTHROPIC  # only whitespace is as bad as nothing there

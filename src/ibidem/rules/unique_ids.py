@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..model import Conversation
 from .rule import ANTHROPIC, Violation, at
 
 
-@dataclass(frozen=True, slots=True)
 class UniqueIds:
-    name: str = "unique-call-ids"
-    formats: frozenset[str] = frozenset({ANTHROPIC})
+    name = "unique-call-ids"
+    formats = frozenset({ANTHROPIC})
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         seen: set[str] = set()

@@ -1,0 +1,92 @@
+"""The laws on recorded sessions: `python -m benchmarks.laws CORPUS`.
+
+Every request of every session, for every profile. Prints what fails, and how many requests were looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ibidem
+from ibidem import testing
+from ibidem.formats import FORMATS
+
+from .corpus import Recorded, sessions
+
+FINAL = {"lossless", "devboy"}
+"""Profiles of arrival edits only: what was sent stays as it was sent (law 2)."""
+
+Failure = tuple[str, str]
+
+
+def failures(session: Recorded, profile: str, stride: int) -> tuple[int, list[Failure]]:
+    """How many requests were looked at, and law and place of each failure. The last request is always among them."""
+    key = FORMATS[session.format].history_key
+    found: list[Failure] = []
+    sent: list[Any] = []
+    looked = 0
+    for number, cut in enumerate(session.cuts):
+        if number % stride and cut != session.cuts[-1]:
+            continue
+        looked += 1
+        request = {key: session.history[:cut]}
+        run = testing.runner(ibidem.PROFILES[profile], session.format)
+        result = run(request)
+        if profile in FINAL and result.request[key][: len(sent)] != sent:
+            found.append(("2 arrival is final", f"{session.name} request {number}"))
+        sent = result.request[key]
+        if result.stats.failures:
+            found.append(("12 fail open", f"{session.name} request {number}: {result.reason}"))
+        for law, check in checks(profile, result):
+            try:
+                check(run, request, session.format)
+            except AssertionError as error:
+                found.append((law, f"{session.name} request {number}: {str(error)[:200]}"))
+    return looked, found
+
+
+def checks(profile: str, result: ibidem.Compacted) -> Iterator[tuple[str, Callable[[testing.Run, Any, str], None]]]:
+    touches = frozenset[str]().union(*(strategy.touches for strategy in ibidem.PROFILES[profile]))
+    repaired = "pairing" in result.stats.strategies
+    yield "1 valid stays valid", testing.valid_stays_valid
+    yield "7 untouched is untouched", testing.untouched_is_untouched
+    yield "8 sacred", partial(testing.sacred_is_sacred, touches=touches)
+    if not repaired:  # repair adds what a provider demands, and moves the windows of a second pass
+        yield "4 never larger", testing.never_larger
+        yield "10 idempotent", testing.idempotent
+    yield "text and value agree", testing.text_and_value_agree
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--profile", action="append", choices=ibidem.PROFILES)
+    parser.add_argument("--folder", action="append", help="only this folder of the corpus")
+    parser.add_argument("--stride", type=int, default=1, help="look at every so many-th request")
+    parser.add_argument("--show", type=int, default=3, help="failures printed per law and profile")
+    args = parser.parse_args()
+    recorded = list(sessions(args.corpus, args.folder))
+    failed = False
+    with ProcessPoolExecutor() as pool:
+        for profile in args.profile or ibidem.PROFILES:
+            outcomes = list(pool.map(partial(failures, profile=profile, stride=args.stride), recorded, chunksize=4))
+            found = [failure for _, some in outcomes for failure in some]
+            looked = sum(number for number, _ in outcomes)
+            print(f"{profile}: {looked} requests of {len(recorded)} histories, {len(found)} failures", flush=True)
+            for law, count in Counter(law for law, _ in found).items():
+                print(f"  law {law}: {count}")
+                for place in [where for name, where in found if name == law][: args.show]:
+                    print(f"    {place}")
+            failed = failed or bool(found)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""The command line: one command per file, each parse, one call, render.
+
+Exit codes: 0 fine, 1 violations found, 2 the command or its input could not be understood, 130 interrupted. Every error
+is one line on standard error that begins with `ibidem: `.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import IO, Any, NoReturn
+
+import click
+
+from .. import __version__
+from .compact import compact
+from .errors import our_fault, reason, say
+from .validate import validate
+
+INTERRUPTED = 130
+READER_GONE = 141
+"""What a shell reports for any program that was writing when `head` had seen enough."""
+
+
+class _OneLineErrors(click.Group):
+    """Ends every way there is to end with an exit code and at most one line. Commands return their exit code."""
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character must not stop us
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            code = super().main(*args, **{**extra, "prog_name": "ibidem", "standalone_mode": False})
+        except click.UsageError as error:
+            command = error.ctx.command_path if error.ctx else "ibidem"
+            say(f"{error.format_message().rstrip('.')} (see {command} --help)")
+            code = error.exit_code
+        except click.ClickException as error:
+            say(error.format_message())
+            code = error.exit_code
+        except (click.Abort, KeyboardInterrupt):
+            code = INTERRUPTED
+        except OSError as error:
+            _forget(sys.stdout)
+            say(f"standard output: {reason(error)}")
+            code = click.UsageError.exit_code
+        except Exception as error:
+            say(our_fault(error))
+            code = click.UsageError.exit_code
+        sys.exit(code)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            code = super().invoke(ctx)
+            if sys.stdout is not None:  # here, because what is left for the end of the process fails with a traceback
+                sys.stdout.flush()
+        except BrokenPipeError:
+            _forget(sys.stdout, sys.stderr)
+            return READER_GONE
+        return code
+
+
+def _forget(*streams: IO[str] | None) -> None:
+    """What they still hold goes nowhere, so that nothing is tried again when the process ends."""
+    with open(os.devnull, "wb") as nowhere:
+        for stream in streams:
+            if stream is not None:
+                os.dup2(nowhere.fileno(), stream.fileno())
+
+
+@click.group(
+    cls=_OneLineErrors,
+    name="ibidem",
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, message="ibidem %(version)s")
+@click.pass_context
+def main(context: click.Context) -> int:
+    """Rewrite LLM agent requests so that nothing is said twice and nothing is lost."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+    return 0
+
+
+main.add_command(compact)
+main.add_command(validate)

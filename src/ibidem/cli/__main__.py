@@ -1,0 +1,5 @@
+"""`python -m ibidem.cli`"""
+
+from . import main
+
+main()

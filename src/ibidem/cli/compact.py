@@ -1,0 +1,71 @@
+"""`ibidem compact`"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import click
+
+from .. import engine
+from ..profiles import PROFILES
+from .errors import InputError, say
+from .figures import Figures
+from .options import echo_json, format_option, json_option
+from .reading import Source, ask, open_source
+from .writing import Write, output
+
+
+@click.command(short_help="Say nothing twice, and show what that saves.")
+@click.argument("file", required=False)
+@click.option("-o", "--output", "out", metavar="OUT", help="Write what is to be sent to OUT; `-` is standard output.")
+@click.option(
+    "--profile", type=click.Choice(list(PROFILES)), default="lossless", show_default=True, help="Which strategies run."
+)
+@format_option
+@json_option
+def compact(file: str | None, out: str | None, profile: str, format: str | None, as_json: bool) -> int:
+    """Rewrite the request in FILE so that nothing is said twice, and show what that saves.
+
+    FILE holds one JSON request, or one on each line (JSONL); `-` is standard input. Without FILE a bundled sample is
+    shown. What is not rewritten is written exactly as it came.
+    """
+    # Twice: the source is closed whatever happens, and before OUT, which may be the same file, is replaced.
+    with open_source(file) as source, output(out) as write, source:
+        figures = rewrite(source, write, profile, format)
+    err = out == "-" or (out is not None and not as_json)
+    if file is None:
+        click.echo("No file given: this is the bundled sample conversation.", err=err or as_json)
+    _render(figures, as_json, err)
+    return 2 if figures.unreadable else 0
+
+
+def rewrite(source: Source, write: Write, profile: str, format: str | None) -> Figures:
+    """Pass on every request, compacted. A line that cannot be read is passed on as it came, and the rest is done."""
+    figures = Figures(source.name, profile, source.size)
+    call = partial(engine.compact, profile=profile, format=format)
+    for request in source:
+        data = request.data
+        if not request.blank:
+            try:
+                result = ask(call, request)
+            except InputError as error:
+                if request.line is None:
+                    raise
+                say(error.message)
+                figures.add_unreadable(request, error.what)
+            else:
+                figures.add(request, result)
+                data = result.request
+        write(data)
+        write(request.ending)
+    return figures
+
+
+def _render(figures: Figures, as_json: bool, err: bool) -> None:
+    if as_json:
+        echo_json(figures.as_dict(), err)
+        return
+    from .table import draw  # rich takes longer to import than most requests to rewrite
+
+    draw(figures, sys.stderr if err else sys.stdout)

@@ -1,0 +1,59 @@
+"""What is said when something cannot be done: one line that names the place, the fault and the way out."""
+
+from __future__ import annotations
+
+import errno
+import re
+
+import click
+
+REASONS = {
+    errno.ENOENT: "no such file or folder: check the path",
+    errno.EISDIR: "this is a folder: name a file",
+    errno.ENOTDIR: "a folder on the way there is a file: check the path",
+    errno.EACCES: "no permission: change the file's mode or run as its owner",
+    errno.ENOSPC: "the disk is full: make room and run again",
+}
+
+WORDING: tuple[tuple[str, str], ...] = (
+    (r"format='([\w-]+)'", r"--format \1"),
+    (r"not valid JSON: (.*)", r"not valid JSON (\1): correct it there"),
+    (r"not valid UTF-8: (.*)", r"not valid UTF-8 (\1): save it as UTF-8"),
+)
+"""The library speaks to programmers; these are its words for someone at a prompt."""
+
+
+class InputError(click.ClickException):
+    """Something that was handed in cannot be worked on."""
+
+    exit_code = 2
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{where}: {what}")
+        self.what = what
+
+
+def say(message: str) -> None:
+    click.echo(f"ibidem: {one_line(message)}", err=True)
+
+
+def reason(error: OSError) -> str:
+    """What the operating system has against it, and what to do."""
+    return REASONS.get(error.errno or 0) or f"{error.strerror or error}: try another file"
+
+
+def our_fault(error: Exception) -> str:
+    return f"this is a fault of ibidem, not yours: please report it ({type(error).__name__}: {error})"
+
+
+def at_the_prompt(message: str) -> str:
+    for pattern, wording in WORDING:
+        message = re.sub(pattern, wording, message)
+    return message
+
+
+def one_line(text: str) -> str:
+    """Text from a request may hold anything; here line breaks, escape sequences and lone surrogates are spelt out."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

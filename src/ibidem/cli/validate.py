@@ -1,0 +1,95 @@
+"""`ibidem validate`"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from functools import partial
+
+import click
+
+from .. import engine
+from .errors import InputError, one_line, say
+from .options import echo_json, format_option, json_option
+from .reading import Request, Source, ask, open_source
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A violation, and the file and line its request stands in. The fields are those of `--json`."""
+
+    file: str
+    line: int | None
+    rule: str
+    position: str
+    message: str
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file} line {self.line}"
+        return f"{where}: {self.position}: {self.message} [{self.rule}]"
+
+
+@dataclass(slots=True)
+class Report:
+    file: str
+    requests: int = 0
+    unreadable: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def summary(self) -> str:
+        found = _count(len(self.findings), "violation") if self.findings else "no violations"
+        unread = f", {self.unreadable:,} unreadable" if self.unreadable else ""
+        return f"{self.file}: {found} in {_count(self.requests, 'request')}{unread}"
+
+    @property
+    def exit_code(self) -> int:
+        return 2 if self.unreadable else 1 if self.findings else 0
+
+
+@click.command(short_help="Say what the provider would refuse.")
+@click.argument("file")
+@format_option
+@json_option
+def validate(file: str, format: str | None, as_json: bool) -> int:
+    """Say what the provider would refuse the request in FILE for.
+
+    FILE holds one JSON request, or one on each line (JSONL); `-` is standard input. The exit code is 0 when nothing
+    was found, 1 when something was, and 2 when FILE cannot be read.
+    """
+    with open_source(file) as source:
+        report = judge(source, format)
+    if as_json:
+        echo_json([asdict(finding) for finding in report.findings])
+    else:
+        for finding in report.findings:
+            click.echo(one_line(str(finding)))
+        click.echo(report.summary)
+    return report.exit_code
+
+
+def judge(source: Source, format: str | None) -> Report:
+    """The violations of every request. A line that cannot be read is reported, and the rest is done."""
+    report = Report(source.name)
+    for request in source:
+        if request.blank:
+            continue
+        try:
+            report.findings.extend(_findings(request, format))
+            report.requests += 1
+        except InputError as error:
+            if request.line is None:
+                raise
+            say(error.message)
+            report.unreadable += 1
+    return report
+
+
+def _findings(request: Request, format: str | None) -> list[Finding]:
+    return [
+        Finding(request.file, request.line, found.rule, found.position, found.message)
+        for found in ask(partial(engine.validate, format=format), request)
+    ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

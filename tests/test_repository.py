@@ -1,0 +1,133 @@
+"""The repository checks itself: who may import whom, what the front door offers, what an import costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ibidem
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "ibidem"
+
+# From the values at the bottom to the doors at the top: a layer imports only from layers before it, and its own.
+LAYERS = (
+    "model",
+    "wire",
+    "tokens",
+    "formats",
+    "rules",
+    "plan",
+    "markers",
+    "cache",
+    "arrival",
+    "revision",
+    "repair",
+    "profiles",
+    "stats",
+    "engine",
+    "testing",
+    "__init__",
+    "cli",
+)
+STRANGERS = ({"formats"}, {"arrival", "revision", "repair"})
+"""Formats and strategies never see each other: they meet in the engine."""
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """Layers of the package that a file imports from, wherever in the file the import stands."""
+    package = ("ibidem", *path.relative_to(SOURCE).parts[:-1])
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            full = (*base, *(node.module.split(".") if node.module else ()))
+            names = [(*full, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [tuple(alias.name.split(".")) for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name[0] == "ibidem":
+                found.add(name[1] if len(name) > 1 and name[1] in LAYERS else "__init__")
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_to_earlier_layers(path: Path) -> None:
+    own = layer(path)
+    for other in imported(path) - {own}:
+        assert LAYERS.index(other) < LAYERS.index(own), f"{own} imports {other}"
+    for here, there in (STRANGERS, STRANGERS[::-1]):
+        if own in here:
+            assert not imported(path) & there
+
+
+def test_the_front_door_is_what_we_promise() -> None:
+    assert sorted(ibidem.__all__) == [
+        "Compacted",
+        "Dedup",
+        "DedupToolCalls",
+        "Devboy",
+        "DropMiddle",
+        "Edit",
+        "FormatError",
+        "IbidemError",
+        "Lingua",
+        "PROFILES",
+        "Plan",
+        "PruneThinking",
+        "RepairPairing",
+        "Snippet",
+        "Stats",
+        "Strategy",
+        "Violation",
+        "__version__",
+        "cache",
+        "compact",
+        "detect",
+        "testing",
+        "validate",
+    ]
+    assert all(hasattr(ibidem, name) for name in ibidem.__all__)
+
+
+def test_an_import_loads_nothing_heavy() -> None:
+    code = "import sys, json; before = set(sys.modules); import ibidem; print(*(set(sys.modules) - before))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = {"msgspec", "splintr", "click", "rich", "hypothesis", "asyncio", "sqlite3", "ssl"}
+    assert not heavy & set(loaded)
+
+
+def test_an_import_is_quick() -> None:
+    """Under 60 ms on top of `import json`; on a machine so slow that `logging` takes longer, less than that."""
+    code = (
+        "import time, json; start = time.perf_counter(); import ibidem; took = time.perf_counter() - start;"
+        "start = time.perf_counter(); import logging; print(took, time.perf_counter() - start)"
+    )
+    runs = [
+        [
+            float(part)
+            for part in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()
+        ]
+        for _ in range(5)
+    ]
+    ours, yardstick = (min(column) for column in zip(*runs, strict=True))
+    assert ours < max(0.06, yardstick)
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_files_stay_small(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= 420
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < 60, node.name
