@@ -254,6 +254,12 @@ CHAT_ROWS = [
         id="content as parts",
     ),
     pytest.param(
+        {"role": "user", "content": [{"type": "from_next_year", "text": "?"}, {"type": "text", "text": "hi", "x": 1}]},
+        "user",
+        ["opaque from_next_year", "text 'hi'"],
+        id="unknown parts and unknown keys",
+    ),
+    pytest.param(
         {"role": "developer", "content": "Be brief."}, "developer", ["text 'Be brief.'"], id="a developer message"
     ),
     pytest.param(
@@ -478,6 +484,12 @@ RESPONSES_ROWS = [
         id="a shell output has a slot per stream",
     ),
     pytest.param(
+        {"type": "local_shell_call_output", "id": "call_1", "output": '{"stdout":"x"}', "status": "completed"},
+        "tool",
+        ['result call_1: text \'{"stdout":"x"}\''],
+        id="a local shell output names its call by id",
+    ),
+    pytest.param(
         {
             "type": "computer_call_output",
             "call_id": "call_1",
@@ -518,6 +530,15 @@ RESPONSES_ROWS = [
         "assistant",
         ["opaque web_search_call"],
         id="a call the provider ran",
+    ),
+    pytest.param(
+        {
+            "role": "user",
+            "content": [{"type": "from_next_year", "text": "?"}, {"type": "input_text", "text": "hi", "x": 1}],
+        },
+        "user",
+        ["opaque from_next_year", "text 'hi'"],
+        id="unknown parts and unknown keys",
     ),
     pytest.param(
         {"type": "from_next_year", "output": "out"}, "from_next_year", ["opaque from_next_year"], id="an unknown item"
@@ -622,6 +643,14 @@ GEMINI_ROWS = [
         "tool",
         ["result fc1: text 'out', opaque structured, opaque structured"],
         id="a response shaped like an MCP result",
+    ),
+    pytest.param(
+        _gemini(
+            {"functionResponse": {"name": "x", "id": "fc1", "response": {"items": [{"text": "out"}], "content": {}}}}
+        ),
+        "tool",
+        ["result fc1: opaque structured, opaque structured"],
+        id="a list that is no MCP content is carried",
     ),
     pytest.param(
         _gemini({"functionResponse": {"name": "read", "id": "fc1", "response": {}}}),
@@ -903,6 +932,12 @@ def test_a_reference_to_a_stored_item_may_be_the_call_that_an_output_answers() -
     request = {"input": [FIRST[RESPONSES], {"type": "item_reference", "id": "fc_1"}, OUTPUT]}
     assert ibidem.validate(request) == []
     assert ibidem.compact(request, strategies=[ibidem.RepairPairing()]).request is request
+
+
+@pytest.mark.parametrize("reference", [{"id": "msg_1"}, {"type": None, "id": "msg_1"}], ids=["no type", "type null"])
+def test_a_reference_to_a_stored_item_may_leave_its_type_out(reference: Any) -> None:
+    """`type` of an item reference is optional in OpenAI's own schema."""
+    assert ibidem.validate({"input": [FIRST[RESPONSES], reference, FIRST[RESPONSES]]}) == []
 
 
 # --- malformed messages --------------------------------------------------------------------------

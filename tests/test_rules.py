@@ -150,6 +150,8 @@ TABLE = [
     Row("shape", G, "parts that are a string", ["contents[0].parts"], [{"role": "user", "parts": "x"}], [GQ]),
     Row("shape", G, "an empty part", ["contents[0].parts[1]"],
         [content("x", {})], [content("x", {"inlineData": {"data": ""}})]),
+    Row("shape", G, "an empty part that is not signed", ["contents[1].parts[1]"],
+        [GQ, model("x", {})], [GQ, model("x", {"thoughtSignature": "CiQ="})]),
     #
     Row("history-not-empty", A, "no messages", ["messages"], {"messages": []}, {"messages": [Q]}),
     Row("history-not-empty", C, "no messages", ["messages"], {"messages": []}, {"messages": [Q]}),
@@ -205,6 +207,11 @@ TABLE = [
         [Q, CUSTOM, CUSTOM_OUTPUT]),
     Row("calls-answered", G, "text instead of a response", ["contents[1].parts[0]"],
         [GQ, model(gcall()), GQ], [GQ, model(gcall()), content(gresponse())]),
+    # Gemini CLI gives a response an id that its call did not have, LangChain gives none where the call had one.
+    Row("calls-answered", G, "no response, where one with an id of its own would do", ["contents[1].parts[0]"],
+        [GQ, model(gcall()), GQ], [GQ, model(gcall()), content(gresponse(id="read-1755899286321"))]),
+    Row("calls-answered", G, "no response, where one without the call's id would do", ["contents[1].parts[0]"],
+        [GQ, model(gcall(id="a")), GQ], [GQ, model(gcall(id="a")), content(gresponse())]),
     Row("calls-answered", G, "one response of two", ["contents[1].parts[0]"],
         [GQ, model(gcall("read"), gcall("grep")), content(gresponse("grep"))],
         [GQ, model(gcall("read"), gcall("grep")), content(gresponse("read"), gresponse("grep"))]),
@@ -280,6 +287,9 @@ TABLE = [
     Row("text-not-empty", A, "only whitespace", ["messages[0].content[1].text"],
         [user(text("x"), text(" \n"))], [user(text("x"), text(" \nx"))]),
     Row("text-not-empty", G, "an empty part", ["contents[0].parts[1].text"], [content("x", "")], [content("x", " ")]),
+    # The last chunk of a stream often holds a signature and no text, and must go back as it came.
+    Row("text-not-empty", G, "an empty part that is not signed", ["contents[1].parts[1].text"],
+        [GQ, model("x", "")], [GQ, model("x", {"text": "", "thoughtSignature": "CiQ="})]),
     #
     Row("result-not-empty", A, "an empty list", ["messages[2].content[0]"],
         [Q, assistant(use()), user(result(content=[]))], [Q, assistant(use()), user(result(content=""))]),
@@ -388,7 +398,7 @@ PAIRING = ["calls-answered", "results-answer-calls"]
             id="a response behind the user's words"),
         pytest.param(G, [GQ, model(gcall("read")), content(gresponse("grep"))], PAIRING,
             id="a response of another tool"),
-        pytest.param(G, [GQ, model(gcall("read"), gcall("read")), content(gresponse("read")), content(gresponse("read"))], PAIRING,
+        pytest.param(G, [GQ, model(gcall("read"), gcall("read")), *[content(gresponse("read"))] * 2], PAIRING,
             id="responses in two contents"),
     ],
 )  # fmt: skip
@@ -685,6 +695,21 @@ def test_a_strategy_edits_what_it_is_named_for(kind: str) -> None:
     assert compacted.request is request
 
 
+@pytest.mark.parametrize(
+    ("edit", "index"),
+    [
+        pytest.param({"op": "before", "message": 0}, 0, id="in front"),
+        pytest.param({"op": "after", "message": 1}, 2, id="behind one"),
+        pytest.param({"op": "before", "message": 5}, 5, id="at the very end"),
+    ],
+)
+def test_a_message_can_be_put(edit: dict[str, Any], index: int) -> None:
+    said = user("said between")
+    request, compacted = propose(CHAT, {"value": said, "added": "", **edit})
+    assert compacted.request["messages"] == [*request["messages"][:index], said, *request["messages"][index:]]
+    assert compacted.violations == []
+
+
 # --- law 4: never larger ---------------------------------------------------------------------------
 
 HEX = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -776,8 +801,8 @@ def test_a_strategy_that_fails_is_survived(make: Any) -> None:
     assert compacted.violations == []
 
 
-def test_what_the_rules_judge_is_what_is_sent() -> None:
-    """An edit of a message that an earlier strategy put in has no place in the history as given."""
+def test_only_what_is_gone_from_the_request_counts_as_saved() -> None:
+    """A message that an earlier strategy put in has no place in the history as given, so nothing can edit it."""
     long = "".join(f"{n}: a line that is long enough\n" for n in range(20))
     history = [
         user("q"),
@@ -798,8 +823,7 @@ def test_what_the_rules_judge_is_what_is_sent() -> None:
     assert told == gone
 
 
-def test_texts_of_the_front_door_are_what_the_probe_sees() -> None:
-    """The conversation a strategy is given is the one the strategies before it made."""
+def test_a_strategy_sees_what_the_ones_before_it_made() -> None:
     seen: list[str] = []
 
     class Sees:

@@ -116,7 +116,7 @@ def _smaller(edit: Edit, model: str | None) -> bool:
     """Fewer bytes, and no more tokens; never nothing at all, which providers refuse."""
     if not edit.added or not edit.bytes_saved:
         return False
-    return no_more(edit.added, edit.removed[0], counter(model))
+    return edit.fewer_tokens or no_more(edit.added, edit.removed[0], counter(model))
 
 
 def _broken(before: Conversation, after: Conversation) -> list[Violation]:

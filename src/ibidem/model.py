@@ -78,6 +78,8 @@ class ToolResult:
     call_id: str
     segments: tuple[Segment, ...]
     path: Path
+    failed: bool = False
+    """The client says that the call failed."""
 
 
 Part = Text | Thinking | ToolCall | ToolResult | Opaque
@@ -148,6 +150,8 @@ class Dialect(Protocol):
     def server_history(self, head: Mapping[str, Any]) -> bool:
         """Part of the history is kept by the provider, so a result may answer a call that is not here."""
 
+    def clears_history(self, head: Mapping[str, Any]) -> bool:
+        """The request asks the provider to clear or compact what was sent before, so nothing there is sure to stay."""
     def user_message(self, text: str) -> Any:
         """A user message, as wire."""
 

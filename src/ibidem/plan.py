@@ -33,6 +33,8 @@ class Edit:
     """The text that stands there instead."""
     value: Any = None
     """What is written on the wire; None means `added`."""
+    fewer_tokens: bool = False
+    """Known by construction to have no more tokens than before, so that nobody has to count."""
     hits: int = 1
     """How often the strategy found what it looks for; 0 for an edit that only accompanies another."""
     reason: str = ""
@@ -155,7 +157,7 @@ def _part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
             else segment
             for segment in part.segments
         )
-        return ToolResult(part.call_id, segments, part.path)
+        return ToolResult(part.call_id, segments, part.path, part.failed)
     return part
 
 

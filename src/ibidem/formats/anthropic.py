@@ -61,6 +61,14 @@ class Anthropic:
     def server_history(self, head: Mapping[str, Any]) -> bool:
         return False
 
+    def clears_history(self, head: Mapping[str, Any]) -> bool:
+        """Clearing old thinking leaves results alone; every other edit of the context may remove them."""
+        asked = head.get("context_management")
+        edits = asked.get("edits") if isinstance(asked, dict) else None
+        return isinstance(edits, list) and not all(
+            isinstance(edit, dict) and string(edit.get("type")).startswith("clear_thinking") for edit in edits
+        )
+
     def user_message(self, text: str) -> Any:
         return {"role": "user", "content": text}
 
@@ -83,7 +91,8 @@ def _part(block: Any, path: Path) -> Part:
         return Opaque(MALFORMED, path)
     kind = block.get("type")
     if kind == "tool_result":
-        return ToolResult(string(block.get("tool_use_id")), _segments(block.get("content"), path), path)
+        segments = _segments(block.get("content"), path)
+        return ToolResult(string(block.get("tool_use_id")), segments, path, block.get("is_error") is True)
     if kind == "tool_use":
         input_path = (*path, "input")
         return ToolCall(string(block.get("id")), string(block.get("name")), block.get("input"), path, input_path)

@@ -71,6 +71,9 @@ class Gemini:
     def server_history(self, head: Mapping[str, Any]) -> bool:
         return bool(head.get("cachedContent") or head.get("cached_content"))
 
+    def clears_history(self, head: Mapping[str, Any]) -> bool:
+        return False
+
     def user_message(self, text: str) -> Any:
         return {"role": "user", "parts": [self.text_block(text)]}
 

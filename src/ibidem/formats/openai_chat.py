@@ -47,6 +47,9 @@ class OpenAIChat:
     def server_history(self, head: Mapping[str, Any]) -> bool:
         return False
 
+    def clears_history(self, head: Mapping[str, Any]) -> bool:
+        return False
+
     def user_message(self, text: str) -> Any:
         return {"role": "user", "content": text}
 

@@ -78,6 +78,9 @@ class OpenAIResponses:
     def server_history(self, head: Mapping[str, Any]) -> bool:
         return bool(head.get("previous_response_id") or head.get("conversation"))
 
+    def clears_history(self, head: Mapping[str, Any]) -> bool:
+        return head.get("truncation") == "auto" or bool(head.get("context_management"))
+
     def user_message(self, text: str) -> Any:
         return {"type": "message", "role": "user", "content": [self.text_block(text)]}
 

@@ -1,0 +1,351 @@
+"""Nothing is said twice: the strategy behind the default profile.
+
+A fold over the messages. Each new result is folded into its shorter shape, looked up in what was shown before, and sent
+with a marker wherever it repeats that. What is decided for a result depends on it and on what came before, and is never
+revisited, so every later request begins with the same bytes (law 2). Every rewritten result is restored on the spot and
+compared with its original before the edit counts (law 6).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from .. import references, shapes
+from ..layout import COMMAS, TAB, Layout, Shown, comma_of, number, restore
+from ..model import Conversation, Message, Opaque, Text, ToolCall, ToolResult
+from ..plan import Edit, Kind
+from ..references import Marker, Source
+from ..tokens import TokenCounter, counter
+from .ledger import Ledger, Match
+
+
+SHORTEST = 64
+"""Characters below which nothing can be gained."""
+CLEAR = 2000
+MOST_FIELDS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaidOnce:
+    """Refer to what was shown before; fold layouts that say nothing."""
+
+    name: ClassVar[str] = "said-once"
+    touches: ClassVar[frozenset[Kind]] = frozenset({"result"})
+
+    dedup: bool = True
+    """Whole results said before."""
+    spans: bool = True
+    """Runs of lines that stand in an earlier result, or in an argument of an earlier call."""
+    shapes: bool = True
+    """Padding of line numbers, repeated paths, indented JSON, Codex headers."""
+    fields: bool = True
+    """Results that differ from an earlier one of the same tool in a few lines or JSON fields."""
+    min_gain: int = 8
+    """Tokens that a reference must save beyond its marker."""
+    max_distance: int | None = None
+    """Tokens (of four characters) that a reference may reach back; None for all the way."""
+    repeat_guard: int = 8
+    """A call made again within so many results of the one that got a reference gets the full text: it could not use
+    the reference. 0 switches this off."""
+
+    def plan(self, conv: Conversation) -> Iterator[Edit]:
+        fold = Fold(self, conv)
+        for message in conv.messages:
+            yield from fold.feed(message)
+
+
+class Asked(NamedTuple):
+    """A call: what the model named it by, and which result it got a reference in."""
+
+    name: str
+    arguments: str
+    label: str
+
+
+class Fold:
+    """The state after some messages."""
+
+    def __init__(self, settings: SaidOnce, conv: Conversation) -> None:
+        self.settings = settings
+        self.refers = not conv.dialect.clears_history(conv.head)
+        self.count: TokenCounter = counter()
+        self.beginning: list[str] = []
+        self.ledger: Ledger | None = None
+        self.calls = self.results = self.sent = 0
+        self.explained = False
+        self.asked: dict[str, Asked] = {}
+        self.referred: dict[tuple[str, str], tuple[int, str]] = {}
+        self.last_of: dict[str, int] = {}
+
+    def feed(self, message: Message) -> Iterator[Edit]:
+        """The edits of one more message."""
+        if self.ledger is None:
+            self._begin(message)
+        if any(isinstance(part, Opaque) and part.kind == "compaction" for part in message.parts):
+            self.known.forget()
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                self._call(part)
+            elif isinstance(part, ToolResult):
+                self.results += 1
+                yield from self._result(message, part)
+            elif isinstance(part, Text):
+                self.sent += len(part.text)
+
+    @property
+    def known(self) -> Ledger:
+        if self.ledger is None:
+            self.ledger = Ledger(references.tag_of(self.beginning))
+        return self.ledger
+
+    def _begin(self, message: Message) -> None:
+        """The tag comes from what is said up to the user's first message, or the first result."""
+        if message.results:
+            return
+        self.beginning.extend(message.texts())
+        if message.role == "user":
+            _ = self.known
+
+    def _call(self, call: ToolCall) -> None:
+        self.calls += 1
+        arguments = call.arguments
+        given = parsed(call)
+        label = references.label_of(call.name, given)
+        self.asked[call.id] = Asked(call.name, arguments, label)
+        self.sent += len(arguments)
+        for key, text in long_texts(call, given):
+            self.known.add(Source("call", self.calls, key), label, "", text, self.sent)
+
+    def _result(self, message: Message, result: ToolResult) -> Iterator[Edit]:
+        asked = self.asked.get(result.call_id, Asked("", "", ""))
+        # The same call again, and the same answer, soon after that was a reference: it wants the text itself.
+        last = self.referred.pop((asked.name, asked.arguments), None)
+        again = last[1] if last is not None and self.results - last[0] <= self.settings.repeat_guard else ""
+        texts = [segment for segment in result.segments if isinstance(segment, Text)]
+        for place, segment in enumerate(texts, 1):
+            source = Source("result", self.results, "" if len(texts) == 1 else str(place))
+            sent = segment.text
+            if not segment.bound and not result.failed:
+                part = Part(self, segment.text, asked, again)
+                sent = part.written()
+                if sent != segment.text:
+                    yield _edit(message.index, segment, part.strategy, sent, part.reason)
+                if part.refers:
+                    self.referred[asked.name, asked.arguments] = (self.results, part.essence)
+            self.known.add(source, asked.label, asked.name, sent, self.sent)
+            self.sent += len(sent)
+            if asked.name:
+                self.last_of[asked.name] = len(self.known.slots) - 1
+
+
+def _edit(index: int, segment: Text, strategy: str, sent: str, reason: str) -> Edit:
+    return Edit(
+        strategy=strategy,
+        op="set",
+        message=index,
+        path=segment.path,
+        removed=(segment.text,),
+        added=sent,
+        fewer_tokens=True,
+        reason=reason,
+    )
+
+
+def parsed(call: ToolCall) -> Any:
+    """The arguments as a value; a string that is no JSON is the one argument `input`."""
+    if not isinstance(call.input, str):
+        return call.input
+    try:
+        return json.loads(call.input)
+    except (ValueError, RecursionError):
+        return {"input": call.input}
+
+
+def long_texts(call: ToolCall, given: Any) -> Iterator[tuple[str, str]]:
+    """String arguments of several lines, by name: the content of a file that was written, say."""
+    if isinstance(given, dict):
+        for key, value in given.items():
+            if isinstance(value, str) and value.count("\n") >= 2 and key.isidentifier() and key.isascii():
+                yield key, value
+
+
+class Part:
+    """One text of a result on its way out."""
+
+    def __init__(self, fold: Fold, text: str, asked: Asked, again: str) -> None:
+        self.fold = fold
+        self.settings = fold.settings
+        self.known = fold.known
+        self.text = text
+        self.asked = asked
+        self.again = again
+        far = fold.settings.max_distance
+        self.nearest = 0 if far is None else fold.sent - 4 * far
+        self.seen: dict[Source, Shown | None] = {}
+        self.marked = False
+        self.strategy = ""
+        self.reason = ""
+        self.refers = False
+
+    def written(self) -> str:
+        """What is sent for it: the text itself wherever nothing is gained, or gaining it would be unsafe."""
+        if len(self.text) < SHORTEST or references.opening(self.known.tag) in self.text:
+            return self.text
+        self.folded, self.flags = shapes.fold(self.text) if self.settings.shapes else (self.text, "")
+        self.may_refer = self.fold.refers and (not self.again or self.essence != self.again)
+        for attempt in (self._whole, self._partly, self._only_folded):
+            sent = attempt()
+            if sent is not None:
+                if restore(sent, self.known.tag, self._shown) != self.text:
+                    break
+                self.fold.explained = True
+                return sent
+        self.refers = False
+        return self.text
+
+    @property
+    def essence(self) -> str:
+        """Digest of what it says, without a header that is never the same twice."""
+        start = self.folded.index("\n") if shapes.CodexHeader.letter in self.flags else 0
+        return references.digest_of(self.folded[start:])
+
+    def _shown(self, source: Source) -> Shown | None:
+        if source not in self.seen:
+            self.seen[source] = self.known.shown(source)
+        return self.seen[source]
+
+    def _marker(self, **fields: Any) -> Marker:
+        """The part's first marker carries its digest and its flags, the conversation's first an explanation."""
+        first = not self.marked
+        self.marked = True
+        digest = references.digest_of(self.text) if first else ""
+        return Marker(
+            self.known.tag,
+            digest,
+            self.flags if first else "",
+            explains=first and not self.fold.explained,
+            **fields,
+        )
+
+    # Each attempt below returns what would be sent, or None.
+
+    def _whole(self) -> str | None:
+        slot = self.known.same(self.folded, self.nearest) if self.settings.dedup and self.may_refer else None
+        if slot is None:
+            return None
+        sent = str(self._marker(source=slot.source, label=slot.label))
+        if not self._gains(self.text, sent):
+            self.marked = False
+            return None
+        self.strategy, self.reason, self.refers = "dedup", f"same as {slot.source}", True
+        return sent
+
+    def _partly(self) -> str | None:
+        if not self.may_refer:
+            return None
+        layout = self._layout()
+        shape_flags = self.flags
+        self.flags += layout.comma
+        sent = self._but(layout) if self.settings.fields else None
+        if sent is None and self.settings.spans:
+            sent = self._spans(layout)
+        if sent is None:
+            self.flags, self.marked = shape_flags, False
+        return sent
+
+    def _layout(self) -> Layout:
+        comma = comma_of(self.folded)
+        if comma:
+            units = self.folded.split(COMMAS[comma])
+            return Layout(units, units, None, "", comma, False)
+        layout = number(self.folded.split("\n"))
+        if layout.numbers is None:
+            return layout
+        plain = layout.mark == TAB and all(
+            shown is None or unit == f"{shown}\t{body}"
+            for unit, body, shown in zip(layout.units, layout.bodies, layout.numbers, strict=True)
+        )
+        return layout if plain else Layout(layout.units, layout.units, None, "", "", False)
+
+    def _spans(self, layout: Layout) -> str | None:
+        pieces: list[str] = []
+        done = 0
+        labelled: set[Source] = set()
+        for match in self.known.matches(layout, self.nearest):
+            left_out = layout.joint.join(layout.units[match.first : match.last])
+            if len(left_out) < SHORTEST:
+                continue
+            marker = self._pointer(layout, match, labelled)
+            if not self._gains(left_out, str(marker)):
+                self.marked = self.marked and bool(done)
+                continue
+            if match.first > done:
+                pieces.append(layout.joint.join(layout.units[done : match.first]))
+            pieces.append(str(marker))
+            labelled.add(self.known.slots[match.slot].source)
+            done = match.last
+        if not done:
+            return None
+        if done < len(layout.units):
+            pieces.append(layout.joint.join(layout.units[done:]))
+        self.strategy, self.reason, self.refers = "spans", "stands above in part", True
+        return "\n".join(pieces)
+
+    def _pointer(self, layout: Layout, match: Match, labelled: set[Source]) -> Marker:
+        slot = self.known.slots[match.slot]
+        position = slot.text.count("\n", 0, match.offset)
+        length = match.last - match.first
+        unit, first = "item" if slot.comma else "line", position + 1
+        if slot.numbering is not None:
+            unit, first = slot.numbering.address(position, position + length - 1)
+        return self._marker(
+            source=slot.source,
+            unit=unit,
+            first=first,
+            last=first + length - 1,
+            own=layout.numbers[match.first] if layout.numbers else None,
+            label="" if slot.source in labelled else slot.label,
+        )
+
+    def _but(self, layout: Layout) -> str | None:
+        """As an earlier result of the same tool, but for a few units."""
+        number = self.fold.last_of.get(self.asked.name)
+        if number is None or layout.numbers is not None:
+            return None
+        slot = self.known.slots[number]
+        units = layout.units
+        if slot.units != len(units) or slot.comma != layout.comma or not slot.whole or slot.place < self.nearest:
+            return None
+        if slot.numbering is not None:
+            return None
+        old = slot.text.split("\n")
+        other = [at for at, (here, there) in enumerate(zip(units, old, strict=True)) if here != there]
+        if len(other) > MOST_FIELDS or len(other) * 4 > len(units):
+            return None
+        marker = self._marker(source=slot.source, label=slot.label, but=True)
+        sent = "\n".join([str(marker), *(f"{at + 1}: {units[at]}" for at in other)])
+        if not self._gains(self.text, sent):
+            self.marked = False
+            return None
+        self.strategy, self.reason, self.refers = "fields", f"as {slot.source} but for {len(other)}", True
+        return sent
+
+    def _only_folded(self) -> str | None:
+        if not self.flags:
+            return None
+        sent = f"{self.folded}\n{self._marker()}"
+        if not self._gains(self.text, sent):
+            self.marked = False
+            return None
+        self.strategy, self.reason = "shapes", "folded"
+        return sent
+
+    def _gains(self, before: str, after: str) -> bool:
+        """Whether enough tokens are saved; counted only where the lengths do not tell."""
+        if len(before) > CLEAR and len(before) > 8 * len(after) and not before[:CLEAR].isspace():
+            return True
+        count = self.fold.count
+        return count(before) - count(after) >= self.settings.min_gain

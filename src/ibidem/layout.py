@@ -1,0 +1,218 @@
+"""A text as it is sent, taken apart into the units that references count in.
+
+Everything here is a function of the sent text alone, so whoever reads the request later, to expand it or to compact it
+further, counts the same.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from . import references, shapes
+from .references import Marker, Source
+
+MARKS = {"n": "→", "t": "\t"}
+"""What parts a line's number from its text; folded text has tabs."""
+TAB = "t"
+COMMAS = {"x": ", ", "y": ","}
+"""How a text of one line is parted; the letter stands among the flags of its marker."""
+
+HOLE = "\x00"
+"""Stands where a marker stands: equal to no line that could be meant."""
+
+LOOK = 60
+_NUMBERED = {letter: re.compile(rf" *(\d+){mark}") for letter, mark in MARKS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    units: list[str]
+    """Lines, or pieces of a single line; HOLE where a marker stands."""
+    bodies: list[str]
+    """What is compared: units without their line numbers."""
+    numbers: list[int | None] | None
+    """Line numbers, where the text has them."""
+    mark: str
+    """Letter of the numbering, see MARKS."""
+    comma: str
+    """Letter of what parts the units, see COMMAS; empty for lines."""
+    holes: bool
+
+    @property
+    def joint(self) -> str:
+        return COMMAS[self.comma] if self.comma else "\n"
+
+    @property
+    def word(self) -> str:
+        return "item" if self.comma else "line"
+
+    def edges(self) -> list[int]:
+        """Positions where a stretch of consecutive numbers, or of lines without, begins; none without numbers."""
+        numbers = self.numbers
+        if numbers is None:
+            return []
+        return [
+            at
+            for at, (before, here) in enumerate(pairwise(numbers), 1)
+            if here != (None if before is None else before + 1)
+        ]
+
+
+def lay_out(text: str, tag: str) -> Layout:
+    """The layout of a sent text; its own marker, if it has one, says how it was folded."""
+    lines = text.split("\n")
+    holes = references.opening(tag) in text
+    flags = ""
+    if holes:
+        markers = [references.parse(line, tag) for line in lines]
+        flags = next((marker.flags for marker in markers if marker is not None and marker.digest), "")
+        if markers[-1] is not None and markers[-1].source is None:  # it says how the text was folded, and hides nothing
+            del lines[-1], markers[-1]
+        holes = any(markers)
+        lines = [line if marker is None else HOLE for line, marker in zip(lines, markers, strict=True)]
+    comma = comma_of("\n".join(lines), flags) if flags or len(lines) == 1 else ""
+    if comma:
+        joint = COMMAS[comma]
+        units = [unit for line in lines for unit in ([HOLE] if line == HOLE else line.split(joint))]
+        return Layout(units, units, None, "", comma, holes)
+    return number(lines, holes)
+
+
+def comma_of(text: str, flags: str = "") -> str:
+    if flags:
+        return next((letter for letter in COMMAS if letter in flags), "")
+    if "\n" in text or len(text) < 200:
+        return ""
+    return next((letter for letter, joint in COMMAS.items() if text.count(joint) >= 8), "")
+
+
+def number(lines: list[str], holes: bool = False) -> Layout:
+    """Lines, with their numbers told apart if they have any."""
+    for letter, pattern in _NUMBERED.items():
+        match = pattern.match
+        if not any(map(match, lines[:LOOK])):
+            continue
+        found = [match(line) for line in lines]
+        if 2 * sum(map(bool, found)) < len(lines):
+            continue
+        numbers = [int(each[1]) if each and len(each[1]) < 10 else None for each in found]
+        bodies = [line[each.end() :] if each and len(each[1]) < 10 else line for line, each in zip(lines, found, strict=True)]
+        return Layout(lines, bodies, numbers, letter, "", holes)
+    return Layout(lines, lines, None, "", "", holes)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """Where the numbers of a text's lines stand: stretches of (position, number), and whether a number occurs once."""
+
+    starts: tuple[int, ...]
+    firsts: tuple[int | None, ...]
+    unique: bool
+
+    @classmethod
+    def of(cls, layout: Layout) -> Numbering | None:
+        if layout.numbers is None:
+            return None
+        starts = (0, *layout.edges())
+        firsts = tuple(layout.numbers[start] for start in starts)
+        shown = [each for each in layout.numbers if each is not None]
+        return cls(starts, firsts, len(set(shown)) == len(shown))
+
+    def address(self, first: int, last: int) -> tuple[str, int]:
+        """What to call a range of lines: by the numbers they show, or by where they stand (`row`)."""
+        at = bisect_right(self.starts, first) - 1
+        shown = self.firsts[at]
+        whole = at + 1 == len(self.starts) or last < self.starts[at + 1]
+        if self.unique and shown is not None and whole:
+            return "line", shown + first - self.starts[at]
+        return "row", first + 1
+
+    def position(self, unit: str, first: int) -> int:
+        """Where the line called that stands; -1 if there is none."""
+        if unit == "row":
+            return first - 1
+        for start, shown, end in zip(self.starts, self.firsts, (*self.starts[1:], None), strict=True):
+            if shown is not None and shown <= first and (end is None or first - shown < end - start):
+                return start + first - shown
+        return -1
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A text the model can see, ready to be pointed at."""
+
+    layout: Layout
+    numbering: Numbering | None
+
+    @classmethod
+    def of(cls, sent: str, tag: str) -> Shown:
+        layout = lay_out(sent, tag)
+        return cls(layout, Numbering.of(layout))
+
+    def bodies(self, marker: Marker) -> list[str] | None:
+        """The units that a marker points at; None if they are not there in full."""
+        first = marker.first - 1 if self.numbering is None else self.numbering.position(marker.unit, marker.first)
+        last = first + marker.last - marker.first
+        if first < 0 or last >= len(self.layout.bodies):
+            return None
+        found = self.layout.bodies[first : last + 1]
+        return None if self.layout.holes and HOLE in found else found
+
+
+def restore(sent: str, tag: str, shown: Callable[[Source], Shown | None]) -> str | None:
+    """The original of a part that carries a marker of this conversation; None if it is no such part."""
+    if references.opening(tag) not in sent:
+        return None
+    lines = sent.split("\n")
+    markers = [references.parse(line, tag) for line in lines]
+    head = next((marker for marker in markers if marker is not None and marker.digest), None)
+    if head is None:
+        return None
+    folded = _copied(head, lines, shown) if head.source and not head.unit else _spliced(head, lines, markers, shown)
+    if folded is None:
+        return None
+    try:
+        original = shapes.unfold(folded, head.flags)
+    except (ValueError, KeyError, RecursionError):
+        return None
+    return original if references.digest_of(original) == head.digest else None
+
+
+def _copied(head: Marker, lines: list[str], shown: Callable[[Source], Shown | None]) -> str | None:
+    """The whole of a source, but for the units given below the marker."""
+    found = shown(head.source) if head.source else None
+    if found is None or found.layout.holes:
+        return None
+    units = list(found.layout.units)
+    for line in lines[1:]:
+        place, _, unit = line.partition(": ")
+        if not place.isdecimal() or not 0 < int(place) <= len(units):
+            return None
+        units[int(place) - 1] = unit
+    return found.layout.joint.join(units)
+
+
+def _spliced(
+    head: Marker, lines: list[str], markers: list[Marker | None], shown: Callable[[Source], Shown | None]
+) -> str | None:
+    """Lines as they stand, and what the markers between them point at."""
+    comma = next((letter for letter in COMMAS if letter in head.flags), "")
+    joint = COMMAS[comma] if comma else "\n"
+    pieces: list[str] = []
+    for line, marker in zip(lines, markers, strict=True):
+        if marker is None:
+            pieces.append(line)
+            continue
+        if marker.source is None:
+            continue
+        found = shown(marker.source)
+        bodies = found.bodies(marker) if found else None
+        if bodies is None:
+            return None
+        own = marker.own
+        pieces.append(joint.join(bodies if own is None else [f"{own + n}\t{b}" for n, b in enumerate(bodies)]))
+    return joint.join(pieces)

@@ -1,0 +1,52 @@
+"""Layouts of tool output that cost tokens and say nothing, each with an inverse.
+
+A shape folds a text into one that says the same in fewer tokens, and unfolds it again. It is used only where that gives
+back this very text, so a shape may be as simple as its common case. Adding one: a small file, a line in `SHAPES`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from .codex import CodexHeader
+from .grep import Grep
+from .numbered import Numbered
+from .prefixed import Prefixed
+from .pretty import PrettyJson
+from .rows import Rows
+
+_FLAG = re.compile(r"([a-z])([0-9]*)")
+
+
+class Shape(Protocol):
+    @property
+    def letter(self) -> str:
+        """How a marker says that this shape was used; digits may follow it."""
+
+    def fold(self, text: str) -> tuple[str, str] | None:
+        """The text in its shorter form, and the digits that unfolding needs; None where the shape does not fit."""
+
+    def unfold(self, text: str, digits: str) -> str: ...
+
+
+SHAPES: tuple[Shape, ...] = (CodexHeader(), PrettyJson(), Rows(), Grep(), Prefixed(), Numbered("n", "→"), Numbered("t", "\t"))
+BY_LETTER = {shape.letter: shape for shape in SHAPES}
+
+
+def fold(text: str) -> tuple[str, str]:
+    """The text with every shape that fits folded, and the flags that say which. The same text if none does."""
+    flags = ""
+    for shape in SHAPES:
+        folded = shape.fold(text)
+        if folded is not None and len(folded[0]) < len(text) and shape.unfold(*folded) == text:
+            text, digits = folded
+            flags += shape.letter + digits
+    return text, flags
+
+
+def unfold(text: str, flags: str) -> str:
+    for letter, digits in reversed(_FLAG.findall(flags)):
+        if letter in BY_LETTER:  # other flags say how units are parted
+            text = BY_LETTER[letter].unfold(text, digits)
+    return text

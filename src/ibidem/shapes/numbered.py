@@ -1,0 +1,45 @@
+"""Lines with numbers before them, as `cat -n`, `nl` and file readers print them."""
+
+from __future__ import annotations
+
+import re
+
+USUAL = 6
+"""Width to which numbers are padded by nearly everyone."""
+LOOK = 60
+"""Lines looked at to see whether the shape is worth trying."""
+
+
+class Numbered:
+    """The padding before the numbers goes, and a tab parts number and text: `     12→text` becomes `12<tab>text`.
+
+    A tab joins with the indentation behind it to one token; an arrow never does.
+    """
+
+    def __init__(self, letter: str, mark: str) -> None:
+        self.letter = letter
+        self._mark = mark
+        self._numbered = re.compile(rf" *(?=\d+{mark})")
+        self._folded = re.compile(r"\d+(?=\t)")
+
+    def fold(self, text: str) -> tuple[str, str] | None:
+        mark, match = self._mark, self._numbered.match
+        if mark not in text:
+            return None
+        first = next((line for line in text[:8000].split("\n")[:LOOK] if match(line)), None)
+        if first is None or (mark == "\t" and first[0] != " "):
+            return None
+        width = first.index(mark) if first[0] == " " else 0
+        folded = [
+            line[found.end() :].replace(mark, "\t", 1) if (found := match(line)) else line for line in text.split("\n")
+        ]
+        return "\n".join(folded), "" if width == USUAL else str(width)
+
+    def unfold(self, text: str, digits: str) -> str:
+        width, mark, match = int(digits or USUAL), self._mark, self._folded.match
+        lines = text.split("\n")
+        for at, line in enumerate(lines):
+            if line[:1].isdigit() and (found := match(line)):
+                end = found.end()
+                lines[at] = " " * (width - end) + line[:end] + mark + line[end + 1 :]
+        return "\n".join(lines)
