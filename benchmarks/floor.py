@@ -59,8 +59,9 @@ def main() -> None:
     size = int(args.megabytes * 1e6)
     once = orjson.dumps(history(args.messages, size))
     twice = orjson.dumps(history(2 * args.messages, 2 * size))
-    base = floor(once, args.rounds)
-    print(f"{args.messages} messages, {len(once) / 1e6:.1f} MB; floor {base * 1e3:.1f} ms")
+    base, base_doubled = floor(once, args.rounds), floor(twice, args.rounds)
+    print(f"{args.messages} messages, {len(once) / 1e6:.1f} MB; floor {base * 1e3:.1f} ms, ", end="")
+    print(f"2n / n of the floor itself {base_doubled / base:.2f}")
     print(f"{'':12} {'ms':>8} {'x floor':>8} {'aim':>6} {'2n / n':>8} {'aim':>6}")
     for label, strategies in (("Dedup", (ibidem.Dedup(),)), ("codetether", ibidem.PROFILES["codetether"])):
         taken = best(partial(ibidem.compact, once, strategies=strategies), args.rounds)

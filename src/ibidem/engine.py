@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from . import formats, profiles, rules
-from .model import Conversation
+from .model import INSERTED, Conversation, size, to_json
 from .plan import Edit, Plan, Strategy, apply, target
 from .rules.rule import Violation
 from .stats import Stats
@@ -73,7 +73,7 @@ def compact(
 def _compact(document: Document, conv: Conversation, chosen: Sequence[Strategy], model: str | None) -> Compacted:
     plan, sent = Plan(), conv
     for strategy in chosen:
-        step = Plan(tuple(_admitted(conv, plan, strategy, strategy.plan(sent), model)))
+        step = Plan(tuple(_admitted(conv, sent, plan, strategy, model)))
         plan += step
         sent = apply(conv, plan) if step else sent
     name = conv.dialect.name
@@ -96,33 +96,44 @@ def _compact(document: Document, conv: Conversation, chosen: Sequence[Strategy],
 
 
 def _admitted(
-    conv: Conversation, plan: Plan, strategy: Strategy, edits: Iterable[Edit], model: str | None
-) -> Iterable[Edit]:
+    conv: Conversation, sent: Conversation, plan: Plan, strategy: Strategy, model: str | None
+) -> Iterator[Edit]:
     """The edits a strategy may make: of what it is named for (law 8), and never for more than there was (law 4)."""
+    now = {message.index: message for message in sent.messages}
     reread = {edit.message for edit in plan if edit.path and edit.op in ("before", "after")}
-    for edit in edits:
-        if edit.path:
-            kind = target(conv.messages[edit.message], edit)
-            if kind not in strategy.touches or edit.message in reread:
-                continue
-            if edit.op == "set" and edit.removed and not _smaller(edit, model):
-                continue
-        elif "messages" not in strategy.touches:
+    for edit in strategy.plan(sent):
+        if not INSERTED <= edit.message <= len(conv.messages):
+            raise IndexError(f"{strategy.name} edits message {edit.message}, which is not there")
+        if not edit.path:
+            if "messages" in strategy.touches and edit.op != "set":
+                yield edit
             continue
-        yield edit
+        message = now.get(edit.message)
+        found = target(message, edit) if message is not None and edit.message not in {INSERTED, *reread} else None
+        if found is None or found.kind not in strategy.touches:
+            continue
+        if found.text is None:
+            yield edit
+        elif _smaller(edit, found.text, model):
+            yield edit if edit.removed == (found.text,) else replace(edit, removed=(found.text,))
 
 
-def _smaller(edit: Edit, model: str | None) -> bool:
-    """Fewer bytes, and no more tokens; never nothing at all, which providers refuse."""
-    if not edit.added or not edit.bytes_saved:
+def _smaller(edit: Edit, before: str, model: str | None) -> bool:
+    """Fewer bytes, and no more tokens; never a blank, which providers refuse."""
+    after = edit.written if isinstance(edit.written, str) else to_json(edit.written)
+    if not after.strip() or size(after) >= size(before):
         return False
-    return edit.fewer_tokens or no_more(edit.added, edit.removed[0], counter(model))
+    return edit.fewer_tokens or no_more(after, before, counter(model))
 
 
 def _broken(before: Conversation, after: Conversation) -> list[Violation]:
-    """What a plan breaks. A request that was refused before cannot be made worse, only be repaired in part."""
+    """What a plan breaks: rules that were kept before. A plan that leaves less to refuse than it found is a repair."""
     found = rules.violations(after)
-    return found if found and not rules.violations(before) else []
+    if not found:
+        return []
+    known = rules.violations(before)
+    new = {violation.rule for violation in found} - {violation.rule for violation in known}
+    return [violation for violation in found if violation.rule in new] if len(found) > len(known) else []
 
 
 def validate(request: Any, *, format: str | None = None) -> list[Violation]:

@@ -100,7 +100,9 @@ def number(lines: list[str], holes: bool = False) -> Layout:
         if 2 * sum(map(bool, found)) < len(lines):
             continue
         numbers = [int(each[1]) if each and len(each[1]) < 10 else None for each in found]
-        bodies = [line[each.end() :] if each and len(each[1]) < 10 else line for line, each in zip(lines, found, strict=True)]
+        bodies = [
+            line[each.end() :] if each and len(each[1]) < 10 else line for line, each in zip(lines, found, strict=True)
+        ]
         return Layout(lines, bodies, numbers, letter, "", holes)
     return Layout(lines, lines, None, "", "", holes)
 

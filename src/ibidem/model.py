@@ -55,6 +55,8 @@ class ToolCall:
     path: Path
     input_path: Path
     bound: bool = False
+    nameless: bool = False
+    """The wire gives no id: `id` is made up, and it is paired by its tool's name and by order."""
 
     @property
     def arguments(self) -> str:
@@ -80,9 +82,19 @@ class ToolResult:
     path: Path
     failed: bool = False
     """The client says that the call failed."""
+    name: str = ""
+    """Of the tool, where the wire says it."""
+    nameless: bool = False
+    """The wire gives no id, see ToolCall."""
 
 
 Part = Text | Thinking | ToolCall | ToolResult | Opaque
+
+STORED = "item_reference"
+"""The kind of an Opaque part that stands for something the provider keeps."""
+
+NO_OBJECT = "no object"
+"""The kind of an Opaque segment where a response should be an object."""
 
 MALFORMED = "malformed"
 """The kind of an Opaque part that stands where a provider would expect something else."""
@@ -152,6 +164,7 @@ class Dialect(Protocol):
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
         """The request asks the provider to clear or compact what was sent before, so nothing there is sure to stay."""
+
     def user_message(self, text: str) -> Any:
         """A user message, as wire."""
 
@@ -179,7 +192,10 @@ class Conversation:
 
     @property
     def server_history(self) -> bool:
-        return self.dialect.server_history(self.head)
+        """Part of what the model sees is kept by the provider."""
+        return self.dialect.server_history(self.head) or any(
+            isinstance(part, Opaque) and part.kind == STORED for message in self.messages for part in message.parts
+        )
 
     def older_than(self, window: int) -> tuple[Message, ...]:
         """All but the last `window` messages."""

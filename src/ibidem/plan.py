@@ -45,8 +45,9 @@ class Edit:
         return max(0, sum(map(size, self.removed)) - size(self.added))
 
     @property
-    def change(self) -> Change:
-        return Change((self.message, *self.path), self.op, self.added if self.value is None else self.value)
+    def written(self) -> Any:
+        """What stands on the wire afterwards."""
+        return self.added if self.value is None else self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Plan:
         for number, edit in enumerate(self.edits):
             if edit.path and edit.message in dropped:
                 continue
-            change = edit.change._replace(path=(*prefix, edit.message, *edit.path))
+            change = Change((*prefix, edit.message, *edit.path), edit.op, edit.written)
             beside = edit.op in ("before", "after")
             final[(change.path, number) if beside else (change.path, None)] = change
         return list(final.values())
@@ -149,7 +150,7 @@ def _part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
         return part if edit is None else Text(edit.added, part.path)
     if isinstance(part, ToolCall):
         new = edits.get(part.input_path)
-        return part if new is None else replace(part, input=new.change.value)
+        return part if new is None else replace(part, input=new.written)
     if isinstance(part, ToolResult) and any(segment.path in edits for segment in part.segments):
         segments = tuple(
             Text(edits[segment.path].added, segment.path)
@@ -161,20 +162,42 @@ def _part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
     return part
 
 
-def target(message: Message, edit: Edit) -> Kind | None:
-    """What an edit inside a message touches; None when it is nothing that may be touched."""
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What an edit inside a message would touch."""
+
+    kind: Kind
+    text: str | None = None
+    """What stands there, if the edit puts something in its place."""
+
+
+def target(message: Message, edit: Edit) -> Target | None:
+    """None when it is nothing that may be touched, or not in that way."""
     if edit.op in ("before", "after") or _reshapes(edit):
-        return "messages"
+        return Target("messages")
     for part in message.parts:
-        if isinstance(part, ToolResult):
-            if part.path == edit.path and edit.op == "drop":
-                return "messages"
-            if any(isinstance(seg, Text) and seg.path == edit.path and not seg.bound for seg in part.segments):
-                return "result"
-        elif isinstance(part, Text) and part.path == edit.path:
-            return "assistant text" if message.role == "assistant" and not part.bound else None
-        elif isinstance(part, Thinking) and part.path == edit.path:
-            return "thinking" if part.removable else None
-        elif isinstance(part, ToolCall) and part.input_path == edit.path:
-            return "arguments" if not part.bound else None
+        if part.path == edit.path and edit.op == "drop":
+            if isinstance(part, ToolResult):
+                return Target("messages")
+            return Target("thinking") if isinstance(part, Thinking) and part.removable else None
+        if edit.op == "drop":
+            continue
+        found = _slot(message, part, edit.path)
+        if found is not None:
+            written = edit.value is None or isinstance(edit.value, str)
+            return found if written or found.kind == "arguments" else None
+    return None
+
+
+def _slot(message: Message, part: Part, path: Path) -> Target | None:
+    """The text at a path, if that is in this part and free to be edited."""
+    if isinstance(part, ToolResult):
+        for segment in part.segments:
+            if segment.path == path and isinstance(segment, Text) and not segment.bound:
+                return Target("result", segment.text)
+    elif isinstance(part, Text):
+        if part.path == path and message.role == "assistant" and not part.bound:
+            return Target("assistant text", part.text)
+    elif isinstance(part, ToolCall) and part.input_path == path and not part.bound:
+        return Target("arguments", part.arguments)
     return None

@@ -134,5 +134,7 @@ def label_of(tool: str, arguments: Any) -> str:
     name = _UNSAFE.sub(" ", tool).strip()[:LONGEST]
     text = _UNSAFE.sub(" ", str(main)).strip()
     if len(text) > LONGEST:  # the end of a path tells more than its start; of a command the start does
-        text = text[-LONGEST:].partition("/")[2] or text[-LONGEST:] if "/" in text and " " not in text else text[:LONGEST]
+        text = (
+            text[-LONGEST:].partition("/")[2] or text[-LONGEST:] if "/" in text and " " not in text else text[:LONGEST]
+        )
     return f"{name}({text.strip()})" if text else name

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from . import markers
-from .model import INSERTED, Conversation, Message, Path, Text
+from .model import INSERTED, Conversation, Message, Path, Text, ToolCall
 from .plan import Edit, Kind
-from .rules.pairing import Stray, pair
+from .rules.pairing import Pairing, Stray, fit, pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,74 +31,105 @@ class RepairPairing:
 
     def _by_place(self, conv: Conversation) -> Iterator[Edit]:
         found = pair(conv)
-        movable: dict[str, list[Stray]] = {}
-        for stray in found.strays:
-            if stray.why == "misplaced":
-                movable.setdefault(stray.result.call_id, []).append(stray)
-        answers: dict[int, list[Any]] = {}
-        moved: set[int] = set()
+        misplaced = [stray for stray in found.strays if stray.why == "misplaced"]
+        answers: dict[int, list[tuple[ToolCall, Any]]] = {}
+        moved: list[Stray] = []
+        # Once one of the last calls gets its result, nothing is running any more.
+        waiting = not any(
+            missing.running and fit(missing.call, stray.result) for missing in found.unanswered for stray in misplaced
+        )
         for missing in found.unanswered:
-            if missing.running:
-                continue
-            if candidates := movable.get(missing.call.id):
-                stray = candidates.pop(0)
-                moved.add(id(stray))
+            stray = next((stray for stray in misplaced if fit(missing.call, stray.result)), None)
+            if stray is not None:
+                misplaced.remove(stray)
+                moved.append(stray)
                 block = _wire_of(conv.messages[stray.position], stray.result.path)
+            elif missing.running and waiting:
+                continue
             else:
                 block = conv.dialect.result_block(missing.call, markers.UNAVAILABLE)
-            answers.setdefault(missing.position, []).append(block)
+            answers.setdefault(missing.position, []).append((missing.call, block))
         receiving: set[int] = set()
         for position, blocks in answers.items():
-            yield from self._answer(conv, position, blocks, receiving)
+            yield from self._answer(conv, position, blocks, found, receiving)
         yield from self._remove(conv, found.strays, moved, receiving)
 
-    def _answer(self, conv: Conversation, position: int, blocks: list[Any], receiving: set[int]) -> Iterator[Edit]:
+    def _answer(
+        self,
+        conv: Conversation,
+        position: int,
+        blocks: list[tuple[ToolCall, Any]],
+        found: Pairing,
+        receiving: set[int],
+    ) -> Iterator[Edit]:
         """Put result blocks where the format looks for them: into the next message if that is the place."""
         following = conv.messages[position + 1] if position + 1 < len(conv.messages) else None
         if following is not None and self._takes_results(conv, following):
             receiving.add(position + 1)
-            yield from self._join(conv, following, blocks)
+            yield from self._join(conv, conv.messages[position], following, blocks, found)
             return
-        for wire in conv.dialect.results_message(blocks):
+        for wire in conv.dialect.results_message([block for _, block in blocks]):
             yield self._insert("after", conv.messages[position].index, (), wire, hits=_results_in(conv, wire))
 
     @staticmethod
     def _takes_results(conv: Conversation, message: Message) -> bool:
         if conv.dialect.answers != "next" or message.speaker != "user" or message.index == INSERTED:
             return False
-        return bool(message.results) or conv.dialect.alternating
+        if not message.results and not conv.dialect.alternating:
+            return False
+        return conv.dialect.parts_path(message) is not None or (
+            len(message.parts) == 1 and isinstance(message.parts[0], Text)
+        )
 
-    def _join(self, conv: Conversation, message: Message, blocks: list[Any]) -> Iterator[Edit]:
+    def _join(
+        self,
+        conv: Conversation,
+        asking: Message,
+        message: Message,
+        blocks: list[tuple[ToolCall, Any]],
+        found: Pairing,
+    ) -> Iterator[Edit]:
         parts = conv.dialect.parts_path(message)
-        if parts is not None:
-            for block in blocks:
-                yield self._insert("before", message.index, (*parts, 0), block)
-            return
-        text = message.parts[0]
-        if isinstance(text, Text):  # a content string becomes a list that ends in that very text
-            value = [*blocks, conv.dialect.text_block(text.text)]
+        if parts is None:  # a content string becomes a list that ends in that very text
+            text = next(part for part in message.parts if isinstance(part, Text))
+            value = [*(block for _, block in blocks), conv.dialect.text_block(text.text)]
             yield self._insert("set", message.index, text.path, value, hits=len(blocks), text=text.text)
+            return
+        # In the order of the calls: where results carry no ids, that is what they are told apart by.
+        order = {id(call): place for place, call in enumerate(asking.calls)}
+        answered = [
+            (order[id(answer.call)], answer.result.path[-1])
+            for answer in found.answers
+            if id(answer.call) in order and answer.result.path
+        ]
+        for call, block in blocks:
+            before = [int(place) + 1 for asked, place in answered if asked < order[id(call)]]
+            yield self._insert("before", message.index, (*parts, max(before, default=0)), block)
 
     def _remove(
-        self, conv: Conversation, strays: Sequence[Stray], moved: set[int], receiving: set[int]
+        self, conv: Conversation, strays: Sequence[Stray], moved: list[Stray], receiving: set[int]
     ) -> Iterator[Edit]:
         by_position: dict[int, list[Stray]] = {}
         for stray in strays:
             by_position.setdefault(stray.position, []).append(stray)
+        whole = {
+            position
+            for position, group in by_position.items()
+            if len(group) == len(conv.messages[position].parts) and position not in receiving
+        }
         for position, group in by_position.items():
             message = conv.messages[position]
-            repairs = sum(id(stray) not in moved for stray in group)
-            everything = len(group) == len(message.parts) and position not in receiving
-            if everything and not _parts_assistants(conv, position):
-                yield self._drop(message, (), repairs)
+            hits = [int(stray not in moved) for stray in group]
+            if position in whole and not _parts_assistants(conv, position, whole):
+                yield self._drop(message, (), sum(hits))
                 continue
             parts = conv.dialect.parts_path(message)
-            if everything and parts is not None:
-                yield self._insert(
-                    "before", message.index, (*parts, 0), conv.dialect.text_block(markers.UNCALLED), hits=0
-                )
-            for stray in group:
-                yield self._drop(message, stray.result.path, int(id(stray) not in moved))
+            if position in whole and parts is not None:
+                whole.discard(position)
+                text = conv.dialect.text_block(markers.UNCALLED)
+                yield self._insert("before", message.index, (*parts, 0), text, hits=0)
+            for stray, count in zip(group, hits, strict=True):
+                yield self._drop(message, stray.result.path, count)
 
     def _by_id(self, conv: Conversation) -> Iterator[Edit]:
         calls = {call.id for message in conv.messages for call in message.calls}
@@ -135,11 +166,13 @@ class RepairPairing:
         )
 
 
-def _parts_assistants(conv: Conversation, position: int) -> bool:
+def _parts_assistants(conv: Conversation, position: int, going: set[int]) -> bool:
     """Whether, where turns alternate, two assistant messages (or an assistant and an end) would meet without it."""
     if not conv.dialect.alternating:
         return False
-    around = conv.messages[position - 1 : position] + conv.messages[position + 1 : position + 2]
+    before = [m for n, m in enumerate(conv.messages[:position]) if n not in going][-1:]
+    after = [m for n, m in enumerate(conv.messages[position + 1 :], position + 1) if n not in going][:1]
+    around = before + after
     return bool(around) and all(message.role == "assistant" for message in around)
 
 

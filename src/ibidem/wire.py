@@ -65,7 +65,7 @@ def parse(text: bytes | str) -> Any:
         raise IbidemError("nested too deeply to be read: flatten it, or send it as it is") from None
     try:
         # Spelled out, because json.loads would also take UTF-16, which no provider does.
-        return json.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
+        return json.loads(text.removeprefix("\ufeff") if isinstance(text, str) else text.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         raise IbidemError(f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
     except UnicodeDecodeError as error:
@@ -122,6 +122,7 @@ def _by_key(changes: Iterable[Change]) -> tuple[dict[Any, list[Change]], dict[An
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _SCALAR = re.compile(rb"[^\s,\]}]+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _STRUCTURE = re.compile(rb'["\[\]{}]')
 _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 _CLOSE_LIST, _CLOSE_OBJECT = b"]}"
@@ -137,7 +138,9 @@ def splice(data: bytes, value: Any, changes: Iterable[Change]) -> bytes:
     changes = list(changes)
     start = _space(data, 3 if data.startswith(b"\xef\xbb\xbf") else 0)
     history = value if isinstance(value, list) else value[changes[0].path[0]]
-    splicer = _Splicer(data, memoryview(data), history, _lengths(data, value, changes))
+    lengths = _lengths(data, value, changes)
+    plain = lengths is not None and all(map(_plain, changes))
+    splicer = _Splicer(data, memoryview(data), history, lengths, plain)
     pieces, end = splicer.container(start, value, changes)
     return b"".join([splicer.view[:start], *pieces, splicer.view[end:]])
 
@@ -150,9 +153,9 @@ class _Splicer:
     view: memoryview
     history: Any
     """The one list that is long."""
-    lengths: list[int]
-    """Of its items in the text, if the fast parser told them."""
-    compact: bool = True
+    lengths: list[int] | None
+    """Of its items in the text; None if that holds what only the tolerant parser takes."""
+    compact: bool
     """So far the text is written as we would write it: then a value's end follows from its length."""
 
     def container(self, start: int, value: Any, changes: list[Change]) -> tuple[Pieces, int]:
@@ -201,7 +204,7 @@ class _Splicer:
                 at = first + known[index] if known else self.end_of(first, item)
                 new = [self.view[first:at]]
             if not fixed:
-                kept.extend(_around(beside, new))
+                kept.extend(self.around(beside, new))
             elif beside or inside:
                 pieces.extend([self.view[cursor:first], *new])
                 cursor = at
@@ -211,22 +214,39 @@ class _Splicer:
         if fixed:
             pieces.append(self.view[cursor : at + 1])
             return pieces, at + 1
-        kept.extend([encode(change.value)] for change in here.get(len(value), ()) if change.op == "before")
+        kept.extend([self.encode(change.value)] for change in here.get(len(value), ()) if change.op == "before")
         return _joined(kept), at + 1
 
     def item(self, at: int, value: Any, beside: Sequence[Change], below: list[Change] | None) -> tuple[Pieces, int]:
         """One value, changed; and where the original ends."""
         for change in beside:
             if change.op == "set":
-                return [encode(change.value)], self.end_of(at, value)
+                return [self.encode(change.value)], self.end_of(at, value)
         if not below:
             end = self.end_of(at, value)
             return [self.view[at:end]], end
         if self.compact and value is not self.history:
-            written = encode(value)
-            if self.data.startswith(written, at):  # then what we write differs from it in the changes alone
-                return [encode(rebuild(value, below))], at + len(written)
+            length = self.written(at, value)
+            if length:  # then what we write differs from it in the changes alone
+                return [self.encode(rebuild(value, below))], at + length
         return self.container(at, value, below)
+
+    def written(self, at: int, value: Any) -> int:
+        """Length of the value at `at`, if the text there is what we would write for it; else 0."""
+        try:
+            written = self.encode(value)
+        except RecursionError:
+            return 0
+        return len(written) if self.data.startswith(written, at) else 0
+
+    def around(self, beside: Sequence[Change], item: Pieces) -> Iterator[Pieces]:
+        yield from ([self.encode(change.value)] for change in beside if change.op == "before")
+        if not any(change.op == "drop" for change in beside):
+            yield item
+        yield from ([self.encode(change.value)] for change in beside if change.op == "after")
+
+    def encode(self, value: Any) -> Piece:
+        return _encode(value) if self.compact else _encode_odd(value)
 
     def comma(self, at: int) -> int:
         at = _space(self.data, at)
@@ -234,19 +254,12 @@ class _Splicer:
 
     def end_of(self, at: int, value: Any) -> int:
         """Past the value that starts at `at`. It is prefix-free, so equal text is the value itself."""
-        if (isinstance(value, dict | list) and self.compact) or (isinstance(value, str) and len(value) > _LONG):
-            written = encode(value)
-            if self.data.startswith(written, at):
-                return at + len(written)
+        if self.compact if isinstance(value, dict | list) else isinstance(value, str) and len(value) > _LONG:
+            length = self.written(at, value)
+            if length:
+                return at + length
             self.compact = self.compact and isinstance(value, str)
         return _value_end(self.data, at)
-
-
-def _around(beside: Sequence[Change], item: Pieces) -> Iterator[Pieces]:
-    yield from ([encode(change.value)] for change in beside if change.op == "before")
-    if not any(change.op == "drop" for change in beside):
-        yield item
-    yield from ([encode(change.value)] for change in beside if change.op == "after")
 
 
 def _joined(items: list[Pieces]) -> Pieces:
@@ -256,7 +269,7 @@ def _joined(items: list[Pieces]) -> Pieces:
     return [*pieces, b"]"]
 
 
-def _lengths(data: bytes, value: Any, changes: list[Change]) -> list[int]:
+def _lengths(data: bytes, value: Any, changes: list[Change]) -> list[int] | None:
     """Lengths of the history's items, from the fast parser, so that they need not be walked through."""
     import msgspec
 
@@ -266,7 +279,7 @@ def _lengths(data: bytes, value: Any, changes: list[Change]) -> list[int]:
         else:
             items = _raw_items(str(changes[0].path[0])).decode(data).items
     except (msgspec.DecodeError, RecursionError):
-        return []
+        return None
     return [memoryview(item).nbytes for item in items]
 
 
@@ -280,13 +293,23 @@ def _raw_items(key: str | None = None) -> Any:
     return msgspec.json.Decoder(body)
 
 
-def encode(value: Any) -> Piece:
-    """Compact JSON. What the fast writer refuses (lone surrogates, huge integers) the tolerant one escapes."""
+def _plain(change: Change) -> bool:
+    """Nothing or text is put in: what both writers write alike. Parts of a message may hold NaN, or any number."""
+    value = change.value
+    return value is None or (isinstance(value, str) and (value.isascii() or not _SURROGATE.search(value)))
+
+
+def _encode(value: Any) -> bytes:
     import msgspec
 
+    return msgspec.json.encode(value)
+
+
+def _encode_odd(value: Any) -> bytes:
+    """With lone surrogates escaped, and NaN and numbers of any size as the standard library writes them."""
     try:
-        return msgspec.json.encode(value)
-    except (UnicodeEncodeError, OverflowError, TypeError):
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":")).encode()
 
 

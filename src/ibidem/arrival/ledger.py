@@ -192,4 +192,3 @@ def _whole_lines(new: str, at: int, limit: int, old: str, there: int, length: in
     if ends_new and ends_old:
         return length
     return max(-1, new.rfind("\n", at, at + length) - at)
-

@@ -21,7 +21,6 @@ from ..references import Marker, Source
 from ..tokens import TokenCounter, counter
 from .ledger import Ledger, Match
 
-
 SHORTEST = 64
 """Characters below which nothing can be gained."""
 CLEAR = 2000
@@ -209,7 +208,7 @@ class Part:
     @property
     def essence(self) -> str:
         """Digest of what it says, without a header that is never the same twice."""
-        start = self.folded.index("\n") if shapes.CodexHeader.letter in self.flags else 0
+        start = self.folded.index("\n") if shapes.HEADER in self.flags else 0
         return references.digest_of(self.folded[start:])
 
     def _shown(self, source: Source) -> Shown | None:

@@ -37,25 +37,31 @@ def detect(request: Any) -> Format:
             if len(candidates) != 1:
                 keys = ", ".join(dict.fromkeys(known.history_key for known in FORMATS.values()))
                 raise FormatError(f"no conversation found: a request body has one of the fields {keys}")
-        candidates = [known for known in candidates if known.evidence.in_body(request)] or candidates
         found = request.get(candidates[0].history_key)
         history = found if isinstance(found, list) else []
     else:
         raise FormatError(f"a request is an object or a list of messages, not {type_name(request)}")
-    return _only(candidates, history)
+    return candidates[0] if len(candidates) == 1 else _only(candidates, request, history)
 
 
-def _only(candidates: list[Format], history: list[Any]) -> Format:
-    """The one the messages speak for; each narrows the choice, and a silent one leaves it as it was."""
-    for message in history:
-        if len(candidates) == 1:
-            break
+LOOK = 64
+"""Messages that are asked for evidence even when some was found: enough to see that two formats are mixed."""
+
+
+def _only(candidates: list[Format], request: Any, history: list[Any]) -> Format:
+    """The one that everything which speaks, speaks for. Contradiction is no answer, and neither is silence."""
+    for message in history[:LOOK]:
         candidates = [known for known in candidates if not known.evidence.ruled_out_by(message)] or candidates
-        candidates = [known for known in candidates if known.evidence.in_message(message)] or candidates
-    if len(candidates) > 1:
-        candidates = [known for known in candidates if known.evidence.in_roles(history)] or candidates
-    if len(candidates) == 1:
-        return candidates[0]
+    body = request if isinstance(request, dict) else {}
+    spoken = [known for known in candidates if known.evidence.in_body(body)]
+    for number, message in enumerate(history):
+        if len(spoken) == 1 and number >= LOOK:
+            break
+        spoken.extend(known for known in candidates if known not in spoken and known.evidence.in_message(message))
+    spoken = spoken or [known for known in candidates if known.evidence.in_roles(history)]
+    if len(spoken) == 1:
+        return spoken[0]
+    candidates = spoken or candidates
     choices = " or ".join(f"format={known.name!r}" for known in candidates)
     raise FormatError(f"this request could be of more than one format: pass {choices}")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..model import (
     MALFORMED,
+    NO_OBJECT,
     Answers,
     Message,
     Opaque,
@@ -82,7 +83,7 @@ class Gemini:
 
     def result_block(self, call: ToolCall, text: str) -> Any:
         response: dict[str, Any] = {"name": call.name, "response": {"output": text}}
-        if "@" not in call.id:  # an id of the wire's own
+        if not call.nameless:
             response["id"] = call.id
         return {"functionResponse": response}
 
@@ -107,15 +108,19 @@ def _part(part: Any, path: Path, index: int, count: Counter[str]) -> Part:
     for key in _CALL:
         call = part.get(key)
         if isinstance(call, dict):
-            name = string(call.get("name"))
-            ident = string(call.get("id")) or _numbered(name, index, count)
-            return ToolCall(ident, name, call.get("args", {}), path, (*path, key, "args"), signed or "args" not in call)
+            name, own = string(call.get("name")), string(call.get("id"))
+            ident, bound = own or _numbered(name, index, count), signed or "args" not in call
+            return ToolCall(ident, name, call.get("args", {}), path, (*path, key, "args"), bound, not own)
     for key in _RESPONSE:
         response = part.get(key)
         if isinstance(response, dict):
-            name = string(response.get("name"))
-            ident = string(response.get("id")) or _numbered(name, index - 1, count)
-            return ToolResult(ident, _segments(response.get("response"), (*path, key, "response")), path)
+            name, own = string(response.get("name")), string(response.get("id"))
+            ident = own or _numbered(name, index - 1, count)
+            given = response.get("response")
+            failed = isinstance(given, dict) and "error" in given
+            return ToolResult(ident, _segments(given, (*path, key, "response")), path, failed, name, not own)
+    if signed and len(part) == 1:  # how a stream ends
+        return Opaque("signature", path)
     return Opaque(next((str(key) for key in part if key not in _SIGNATURE), MALFORMED), path)
 
 
@@ -127,7 +132,7 @@ def _numbered(name: str, index: int, count: Counter[str]) -> str:
 def _segments(response: Any, path: Path) -> tuple[Segment, ...]:
     """Every string directly in the response object, and the texts of an MCP-shaped `content` list."""
     if not isinstance(response, dict):
-        return (Opaque(MALFORMED, path),)
+        return (Opaque(NO_OBJECT, path),)
     found: list[Segment] = []
     for key, value in response.items():
         if isinstance(value, str):

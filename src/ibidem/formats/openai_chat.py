@@ -38,7 +38,8 @@ class OpenAIChat:
             call_id = wire.get("tool_call_id")
             segments = tuple(_texts(wire.get("content")))
             return Message(index, role, (ToolResult(string(call_id), segments, ()),), wire)
-        parts: list[Part] = list(_texts(wire.get("content")))
+        # Annotations of a message count the characters of its content.
+        parts: list[Part] = list(_texts(wire.get("content"), bool(wire.get("annotations"))))
         calls = wire.get("tool_calls")
         if isinstance(calls, list):
             parts.extend(_call(call, ("tool_calls", at)) for at, call in enumerate(calls))
@@ -67,9 +68,9 @@ class OpenAIChat:
         return ("content",) if isinstance(wire, dict) and isinstance(wire.get("content"), list) else None
 
 
-def _texts(content: Any) -> list[Text | Opaque]:
+def _texts(content: Any, bound: bool = False) -> list[Text | Opaque]:
     if isinstance(content, str):
-        return [Text(content, ("content",))]
+        return [Text(content, ("content",), bound)]
     if isinstance(content, list):
         return [_block(block, ("content", at)) for at, block in enumerate(content)]
     return [] if content is None else [Opaque(MALFORMED, ("content",))]

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..model import (
     MALFORMED,
+    STORED,
     Answers,
     Message,
     Opaque,
@@ -34,6 +35,7 @@ CALLS: dict[str, tuple[str, str]] = {
     "computer_call": ("", "action"),
 }
 OUTPUTS = frozenset(kind + "_output" for kind in CALLS)
+_MODELS_OWN = frozenset({"mcp_approval_request", "mcp_list_tools"})
 _TEXT_BLOCKS = frozenset({"input_text", "output_text", "text"})
 
 EVIDENCE = Evidence(
@@ -43,6 +45,7 @@ EVIDENCE = Evidence(
     ),
     items=frozenset([*CALLS, *OUTPUTS, "reasoning", "message", "item_reference", "compaction", "mcp_call"]),
     blocks=names("input_text output_text input_image input_file"),
+    roles=names("system developer"),
 )
 
 
@@ -59,21 +62,25 @@ class OpenAIResponses:
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
             return Message(index, MALFORMED, (Opaque(MALFORMED, ()),), wire)
-        kind = wire.get("type", "message")
+        kind = string(wire.get("type"))
+        if wire.get("type") is None:
+            kind = "message" if "role" in wire or "id" not in wire else STORED
         if kind == "message":
             role = wire.get("role")
-            parts = tuple(_texts(wire.get("content"), ("content",)))
+            parts = tuple(_texts(wire.get("content"), ("content",), MALFORMED))
             return Message(index, role if isinstance(role, str) else MALFORMED, parts, wire)
         if kind in CALLS:
             return Message(index, "assistant", (_call(kind, wire),), wire)
         if kind in OUTPUTS:
             segments = tuple(_texts(wire.get("output"), ("output",)))
-            return Message(index, "tool", (ToolResult(string(wire.get("call_id")), segments, ()),), wire)
+            # The output of a local shell names its call by `id` in the provider's schema, by `call_id` in practice.
+            ident = string(wire.get("call_id")) or (string(wire.get("id")) if kind == "local_shell_call_output" else "")
+            return Message(index, "tool", (ToolResult(ident, segments, ()),), wire)
         if kind == "reasoning":
             summary = "".join(part.text for part in _texts(wire.get("summary"), ()) if isinstance(part, Text))
             return Message(index, "assistant", (Thinking(summary, (), True, removable=False),), wire)
-        role = "assistant" if str(kind).endswith("_call") else string(kind) or MALFORMED
-        return Message(index, role, (Opaque(string(kind) or MALFORMED, ()),), wire)
+        role = "assistant" if kind.endswith("_call") or kind in _MODELS_OWN else kind or MALFORMED
+        return Message(index, role, (Opaque(kind or MALFORMED, ()),), wire)
 
     def server_history(self, head: Mapping[str, Any]) -> bool:
         return bool(head.get("previous_response_id") or head.get("conversation"))
@@ -88,6 +95,13 @@ class OpenAIResponses:
         return {"type": "input_text", "text": text}
 
     def result_block(self, call: ToolCall, text: str) -> Any:
+        if call.bound and call.name == "shell":
+            failed = {"stdout": "", "stderr": text, "outcome": {"type": "exit", "exit_code": 1}}
+            return {"type": "shell_call_output", "call_id": call.id, "output": [failed]}
+        if call.bound and call.name == "apply_patch":
+            return {"type": "apply_patch_call_output", "call_id": call.id, "status": "failed", "output": text}
+        if call.bound and call.name == "local_shell":
+            return {"type": "local_shell_call_output", "id": call.id, "call_id": call.id, "output": text}
         kind = "custom_tool_call_output" if call.input_path == ("input",) else "function_call_output"
         return {"type": kind, "call_id": call.id, "output": text}
 
@@ -106,11 +120,11 @@ def _call(kind: str, wire: dict[str, Any]) -> Part:
     return ToolCall(string(wire.get("call_id")), name, wire.get(input_field), (), (input_field,), bound=not name_field)
 
 
-def _texts(content: Any, path: Path) -> list[Segment]:
+def _texts(content: Any, path: Path, otherwise: str = "structured") -> list[Segment]:
     if isinstance(content, str):
         return [Text(content, path)]
     if not isinstance(content, list):
-        return [] if content is None else [Opaque("structured", path)]
+        return [] if content is None else [Opaque(otherwise, path)]
     found: list[Segment] = []
     for at, block in enumerate(content):
         found.extend(_block(block, (*path, at)))

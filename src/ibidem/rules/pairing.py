@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
@@ -23,46 +24,95 @@ class Stray(NamedTuple):
     """Its call is nowhere; it stands elsewhere than the format demands; another result answered before."""
 
 
+class Answer(NamedTuple):
+    """A call and the result that answers it, each with the position of its message."""
+
+    asked: int
+    call: ToolCall
+    position: int
+    result: ToolResult
+
+
 class Pairing(NamedTuple):
     unanswered: list[Unanswered]
     strays: list[Stray]
+    answers: list[Answer]
 
 
-class _Scope(NamedTuple):
-    open: dict[str, tuple[int, ToolCall]]
-    """Calls that may be answered here."""
-    answered: set[str]
+def fit(call: ToolCall, result: ToolResult) -> bool:
+    """Whether a result can be the answer to a call: by id, or by the tool's name where one of them has no id."""
+    if call.nameless or result.nameless:
+        return call.name == result.name
+    return call.id == result.call_id
+
+
+class _Scope:
+    """Calls that may be answered here, in order, and the ids that were."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, tuple[int, ToolCall]] = {}
+        self.by_id: dict[str, deque[int]] = {}
+        self.by_name: dict[str, deque[int]] = {}
+        self.answered: set[str] = set()
+        self._count = 0
+
+    def again(self, call: ToolCall, turn: int) -> tuple[int, ToolCall] | None:
+        """An open call of the same id from before `turn`: asked again since, it will not be answered any more."""
+        earlier = self._first(self.by_id.get(call.id))
+        return self.open.pop(earlier) if earlier is not None and self.open[earlier][0] < turn else None
+
+    def ask(self, position: int, call: ToolCall) -> None:
+        self._count += 1
+        self.open[self._count] = (position, call)
+        if not call.nameless:
+            self.by_id.setdefault(call.id, deque()).append(self._count)
+        self.by_name.setdefault(call.name, deque()).append(self._count)
+        self.answered.discard(call.id)
+
+    def take(self, result: ToolResult) -> tuple[int, ToolCall] | None:
+        """The first open call that this result fits."""
+        found = None if result.nameless else self._first(self.by_id.get(result.call_id))
+        if found is None:
+            found = self._first(self.by_name.get(result.name))
+            if found is None or not fit(self.open[found][1], result):
+                return None
+        self.answered.add(result.call_id)
+        return self.open.pop(found)
+
+    def _first(self, queue: deque[int] | None) -> int | None:
+        while queue and queue[0] not in self.open:
+            queue.popleft()
+        return queue[0] if queue else None
 
 
 def pair(conv: Conversation) -> Pairing:
     """Match calls and results as the format does: by id, and by where they stand. Linear."""
-    found, scope = Pairing([], []), _Scope({}, set())
+    found, scope = Pairing([], [], []), _Scope()
     known = {call.id for message in conv.messages for call in message.calls}
+    named = {call.name for message in conv.messages for call in message.calls}
     last_other = _last_other(conv.messages)
+    turn = 0
     for position, message in enumerate(conv.messages):
-        found.strays.extend(_take(message, position, scope, known))
+        turn = turn if message.calls or _only_thinks(message) else position
+        for result in message.results:
+            if (asked := scope.take(result)) is not None:
+                found.answers.append(Answer(*asked, position, result))
+            elif result.call_id in scope.answered:
+                found.strays.append(Stray(position, result, "duplicate"))
+            else:
+                elsewhere = result.name in named if result.nameless else result.call_id in known
+                found.strays.append(Stray(position, result, "misplaced" if elsewhere else "unknown"))
         if _closes(conv, message):
-            _close(scope, found, last_other)
+            found.unanswered.extend(_left(scope, last_other))
+            scope = _Scope()
         for call in message.calls:
-            if call.id in scope.open:  # the same id twice before any answer: the first goes without
-                found.unanswered.append(Unanswered(*scope.open.pop(call.id), running=False))
-            scope.open[call.id] = (position, call)
-            scope.answered.discard(call.id)
-    _close(scope, found, last_other)
-    found.unanswered.sort(key=lambda missing: missing.position)
+            if (given_up := scope.again(call, turn)) is not None:
+                found.unanswered.append(Unanswered(*given_up, running=False))
+            scope.ask(position, call)
+    found.unanswered.extend(_left(scope, last_other))
     if conv.server_history:
-        return Pairing(found.unanswered, [stray for stray in found.strays if stray.why != "unknown"])
+        return found._replace(strays=[stray for stray in found.strays if stray.why != "unknown"])
     return found
-
-
-def _take(message: Message, position: int, scope: _Scope, known: set[str]) -> Iterator[Stray]:
-    for result in message.results:
-        if scope.open.pop(result.call_id, None) is not None:
-            scope.answered.add(result.call_id)
-        elif result.call_id in scope.answered:
-            yield Stray(position, result, "duplicate")
-        else:
-            yield Stray(position, result, "misplaced" if result.call_id in known else "unknown")
 
 
 def _closes(conv: Conversation, message: Message) -> bool:
@@ -76,11 +126,9 @@ def _closes(conv: Conversation, message: Message) -> bool:
             return False
 
 
-def _close(scope: _Scope, found: Pairing, last_other: int) -> None:
+def _left(scope: _Scope, last_other: int) -> Iterator[Unanswered]:
     for position, call in scope.open.values():
-        found.unanswered.append(Unanswered(position, call, running=position > last_other))
-    scope.open.clear()
-    scope.answered.clear()
+        yield Unanswered(position, call, running=position > last_other)
 
 
 def _last_other(messages: tuple[Message, ...]) -> int:

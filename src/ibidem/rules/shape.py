@@ -18,6 +18,7 @@ class Shape:
                 yield Violation(
                     self.name, at(conv, message), "This is not a message: an object with a role is expected."
                 )
-            for part in message.parts:
+            inside = [segment for result in message.results for segment in result.segments]
+            for part in (*message.parts, *inside):
                 if isinstance(part, Opaque) and part.kind == MALFORMED and part.path:
                     yield Violation(self.name, at(conv, message, part.path), "The content here is of no known type.")

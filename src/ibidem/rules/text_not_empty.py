@@ -16,5 +16,5 @@ class TextNotEmpty:
         blank_counts = conv.dialect.name == ANTHROPIC  # only whitespace is as bad as nothing there
         for message in conv.messages:
             for part in message.parts:
-                if isinstance(part, Text) and not (part.text.strip() if blank_counts else part.text):
+                if isinstance(part, Text) and not part.bound and not (part.text.strip() if blank_counts else part.text):
                     yield Violation(self.name, at(conv, message, part.path), "The text is empty.")

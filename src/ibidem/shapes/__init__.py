@@ -30,7 +30,17 @@ class Shape(Protocol):
     def unfold(self, text: str, digits: str) -> str: ...
 
 
-SHAPES: tuple[Shape, ...] = (CodexHeader(), PrettyJson(), Rows(), Grep(), Prefixed(), Numbered("n", "→"), Numbered("t", "\t"))
+SHAPES: tuple[Shape, ...] = (
+    CodexHeader(),
+    PrettyJson(),
+    Rows(),
+    Grep(),
+    Prefixed(),
+    Numbered("n", "→"),
+    Numbered("t", "\t"),
+)
+HEADER = CodexHeader.letter
+"""Says that the first line is never the same twice."""
 BY_LETTER = {shape.letter: shape for shape in SHAPES}
 
 
