@@ -126,7 +126,9 @@ def test_usage_errors_are_one_line(args: list[str], words: str) -> None:
         pytest.param(b'{"system":"\xff","messages":[]}', ["byte 11", "UTF-8", "save it as"], id="invalid UTF-8"),
         pytest.param(PLAIN.decode().encode("utf-16"), ["UTF-16", "save it as UTF-8"], id="UTF-16"),
         pytest.param(b"\x89PNG\r\n\x1a\n\x00\x00", ["UTF-8"], id="an image"),
-        pytest.param(b'{"system":' + b"1" * 5000 + b"}", ["more digits than can be read"], id="a number beyond reading"),
+        pytest.param(
+            b'{"system":' + b"1" * 5000 + b"}", ["more digits than can be read"], id="a number beyond reading"
+        ),
     ],
 )
 def test_unreadable_input_is_one_line(tmp_path: Path, command: str, content: bytes, words: list[str]) -> None:

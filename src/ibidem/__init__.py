@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import cache, testing
-    from .arrival import Dedup, Devboy
+    from .arrival import Dedup, Devboy, HintStyle, SaidOnce
     from .engine import Compacted, compact, detect, validate
+    from .expand import expand
     from .formats import FormatError
     from .model import IbidemError
     from .plan import Edit, Plan, Strategy
@@ -35,11 +36,13 @@ __all__ = [
     "DropMiddle",
     "Edit",
     "FormatError",
+    "HintStyle",
     "IbidemError",
     "Lingua",
     "Plan",
     "PruneThinking",
     "RepairPairing",
+    "SaidOnce",
     "Snippet",
     "Stats",
     "Strategy",
@@ -48,13 +51,15 @@ __all__ = [
     "cache",
     "compact",
     "detect",
+    "expand",
     "testing",
     "validate",
 ]
 
 _HOME = {
-    "arrival": ("Dedup", "Devboy"),
+    "arrival": ("Dedup", "Devboy", "HintStyle", "SaidOnce"),
     "engine": ("Compacted", "compact", "detect", "validate"),
+    "expand": ("expand",),
     "formats": ("FormatError",),
     "model": ("IbidemError",),
     "plan": ("Edit", "Plan", "Strategy"),

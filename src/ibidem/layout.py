@@ -68,7 +68,7 @@ def lay_out(text: str, tag: str) -> Layout:
     holes = references.opening(tag) in text
     flags = ""
     if holes:
-        markers = [references.parse(line, tag) for line in lines]
+        markers = parsed(lines, tag)
         flags = next((marker.flags for marker in markers if marker is not None and marker.digest), "")
         if markers[-1] is not None and markers[-1].source is None:  # it says how the text was folded, and hides nothing
             del lines[-1], markers[-1]
@@ -82,6 +82,11 @@ def lay_out(text: str, tag: str) -> Layout:
     return number(lines, holes)
 
 
+def parsed(lines: list[str], tag: str) -> list[Marker | None]:
+    opening = references.opening(tag)
+    return [references.parse(line, tag) if line.startswith(opening) else None for line in lines]
+
+
 def comma_of(text: str, flags: str = "") -> str:
     if flags:
         return next((letter for letter in COMMAS if letter in flags), "")
@@ -92,9 +97,10 @@ def comma_of(text: str, flags: str = "") -> str:
 
 def number(lines: list[str], holes: bool = False) -> Layout:
     """Lines, with their numbers told apart if they have any."""
+    start = "\n".join(lines[:LOOK])
     for letter, pattern in _NUMBERED.items():
         match = pattern.match
-        if not any(map(match, lines[:LOOK])):
+        if MARKS[letter] not in start or not any(map(match, lines[:LOOK])):
             continue
         found = [match(line) for line in lines]
         if 2 * sum(map(bool, found)) < len(lines):
@@ -170,7 +176,7 @@ def restore(sent: str, tag: str, shown: Callable[[Source], Shown | None]) -> str
     if references.opening(tag) not in sent:
         return None
     lines = sent.split("\n")
-    markers = [references.parse(line, tag) for line in lines]
+    markers = parsed(lines, tag)
     head = next((marker for marker in markers if marker is not None and marker.digest), None)
     if head is None:
         return None

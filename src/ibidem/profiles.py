@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .arrival import Dedup, Devboy
+from .arrival import Dedup, Devboy, SaidOnce
 from .model import IbidemError
 from .plan import Strategy
 from .repair import RepairPairing
 from .revision import DedupToolCalls, DropMiddle, Lingua, PruneThinking, Snippet
 
 PROFILES: dict[str, tuple[Strategy, ...]] = {
-    "lossless": (Dedup(),),
+    "lossless": (SaidOnce(),),
     # Repair comes last in both: it mends what the others may have parted.
     "codetether": (PruneThinking(), Dedup(), Lingua(), RepairPairing(by_place=False)),
     "codetether-all": (

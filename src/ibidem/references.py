@@ -75,8 +75,8 @@ def _range(first: int, last: int) -> str:
 
 def parse(line: str, tag: str) -> Marker | None:
     """The marker that a line is, if it is one of this conversation."""
-    found = _MARKER.fullmatch(line) if line.startswith(opening(tag)) else None
-    if found is None:
+    found = _MARKER.fullmatch(line)
+    if found is None or found["tag"] != tag:
         return None
     source = Source(found["kind"], int(found["number"]), found["part"] or "") if found["kind"] else None
     first = int(found["first"] or 0)

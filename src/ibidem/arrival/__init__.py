@@ -2,5 +2,6 @@
 
 from .dedup import Dedup
 from .devboy import Devboy
+from .said_once import HintStyle, SaidOnce
 
-__all__ = ["Dedup", "Devboy"]
+__all__ = ["Dedup", "Devboy", "HintStyle", "SaidOnce"]

@@ -19,6 +19,10 @@ from ..references import Source
 STRIDE = 3
 TELLING = 10
 """Characters from which a line says enough to be looked for."""
+ALONE = 80
+"""Characters below which a single line is not worth a look."""
+KEPT = 4
+"""Texts that are kept taken apart."""
 LONG = 160
 """Characters from which a line is indexed wherever it stands."""
 
@@ -28,7 +32,7 @@ class Slot(NamedTuple):
 
     source: Source
     label: str
-    tool: str
+    call_id: str
     sent: str
     text: str
     """Bodies of its units, a line each; holes where markers stand."""
@@ -60,23 +64,35 @@ class Ledger:
         self._index: dict[int, int] = {}
         self._whole: dict[int, int] = {}
         self._by_source: dict[Source, int] = {}
+        self._shown: dict[Source, Shown] = {}
 
     def forget(self) -> None:
         """What came before is no longer in the model's sight."""
         self._index.clear()
         self._whole.clear()
 
-    def add(self, source: Source, label: str, tool: str, sent: str, place: int) -> None:
-        """Take in a text as it was sent."""
-        layout = lay_out(sent, self.tag)
+    def add(self, source: Source, label: str, tool: str, sent: str, place: int, layout: Layout | None = None) -> None:
+        """Take in a text as it was sent; its layout may be known already."""
+        layout = layout or lay_out(sent, self.tag)
         plain = layout.bodies is layout.units and not layout.comma and references.opening(self.tag) not in sent
         text = sent if plain else "\n".join(layout.bodies)
         numbering, units = Numbering.of(layout), len(layout.units)
-        slot = Slot(source, label, tool, sent, text, numbering, layout.comma, units, not layout.holes, place)
+        slot = Slot(
+            place.source,
+            place.asked.label,
+            place.call_id,
+            sent,
+            text,
+            numbering,
+            layout.comma,
+            units,
+            not layout.holes,
+            before,
+        )
         self._index_lines(layout.bodies)
         if slot.whole:
             self._whole.setdefault(hash(layout.joint.join(layout.units)), len(self.slots))
-        self._by_source[source] = len(self.slots)
+        self._by_source[place.source] = len(self.slots)
         self.slots.append(slot)
         self._starts.append(self._end)
         self._end += len(text) + 1
@@ -84,11 +100,17 @@ class Ledger:
     def _index_lines(self, bodies: list[str]) -> None:
         offsets = list(accumulate(map(len, bodies), initial=self._end))
         setdefault = self._index.setdefault
-        due = 0
-        for at, body in enumerate(bodies):
-            if (at >= due and len(body) >= TELLING) or len(body) >= LONG:
+        at, count = 0, len(bodies)
+        while at < count:
+            body = bodies[at]
+            if len(body) >= TELLING:
                 setdefault(hash(body), offsets[at] + at)
-                due = at + STRIDE
+                at += STRIDE
+            else:
+                at += 1
+        if max(map(len, bodies)) >= LONG:
+            for at in [at for at, body in enumerate(bodies) if len(body) >= LONG]:
+                setdefault(hash(bodies[at]), offsets[at] + at)
 
     def same(self, folded: str, nearest: int = 0) -> Slot | None:
         """The slot whose text is this one, to the letter (a marker that says how it was folded aside)."""
@@ -101,71 +123,78 @@ class Ledger:
         return slot if fits and slot.place >= nearest else None
 
     def shown(self, source: Source) -> Shown | None:
-        found = self._by_source.get(source)
-        return None if found is None else Shown.of(self.slots[found].sent, self.tag)
+        """A text that was sent, taken apart; the last few are kept, as references come in flocks."""
+        if source not in self._by_source:
+            return None
+        if source not in self._shown:
+            if len(self._shown) >= KEPT:
+                del self._shown[next(iter(self._shown))]
+            self._shown[source] = Shown.of(self.slots[self._by_source[source]].sent, self.tag)
+        return self._shown[source]
 
     def matches(self, layout: Layout, nearest: int = 0) -> Iterator[Match]:
         """Runs of units that stand in slots from `nearest` characters on, each as long as it goes, left to right."""
         bodies = layout.bodies
-        get = self._index.get
-        found = [(at, offset) for at, offset in enumerate(map(get, map(hash, bodies))) if offset is not None]
-        if not found:
+        hits = [(at, offset) for at, offset in enumerate(map(self._index.get, map(hash, bodies))) if offset is not None]
+        if not hits:
             return
-        text = "\n".join(bodies)
-        starts = list(accumulate(map(len, bodies), initial=0))
-        edges = layout.edges()
+        new = _New("\n".join(bodies), bodies, list(accumulate(map(len, bodies), initial=0)), layout.edges())
         covered = 0
         resume: tuple[int, int] | None = None
-        for at, offset in found:
+        for at, offset in hits:
             if at < covered:
                 continue
-            best = self._extend(text, starts, bodies, edges, at, offset, covered, nearest)
-            if resume is not None:  # where the last run went on, past a changed line or two
-                there = self._starts[resume[0]] + resume[1] + starts[at] + at
-                again = self._extend(text, starts, bodies, edges, at, there, covered, nearest)
-                if again and (best is None or again.last - again.first > best.last - best.first):
-                    best = again
+            best = None
+            if resume is not None:  # where the last run would go on, past a changed line or two
+                there = resume[1] + new.starts[at] + at
+                best = self._extend(new, at, resume[0], there, covered, nearest)
+            if best is None:
+                slot = bisect_right(self._starts, offset) - 1
+                best = self._extend(new, at, slot, offset - self._starts[slot], covered, nearest)
             if best is not None:
                 yield best
                 covered = best.last
-                resume = (best.slot, best.offset - starts[best.first] - best.first)
+                resume = (best.slot, best.offset - new.starts[best.first] - best.first)
 
-    def _extend(
-        self,
-        text: str,
-        starts: list[int],
-        bodies: list[str],
-        edges: list[int],
-        at: int,
-        offset: int,
-        covered: int,
-        nearest: int,
-    ) -> Match | None:
-        """The run around unit `at`, if it stands at that offset of what was sent."""
-        number = bisect_right(self._starts, offset) - 1
-        if number < 0:
-            return None
-        slot = self.slots[number]
-        local = offset - self._starts[number]
+    def _extend(self, new: _New, at: int, number: int, local: int, covered: int, nearest: int) -> Match | None:
+        """The run around unit `at`, if it stands at that offset of a slot, and is more than a short line."""
+        slot, body = self.slots[number], new.bodies[at]
         old = slot.text
-        if slot.place < nearest or local < 0 or (local and old[local - 1 : local] != "\n"):
+        after = local + len(body)
+        if local < 0 or slot.place < nearest or not old.startswith(body, local) or (local and old[local - 1] != "\n"):
             return None
-        edge = bisect_right(edges, at)
-        begin = starts[at] + at
-        limit = starts[edges[edge]] + edges[edge] - 1 if edge < len(edges) else len(text)
-        length = _whole_lines(text, begin, limit, old, local, common(text, begin, limit, old, local))
-        if length < 0:
+        if old[after : after + 1] not in ("\n", ""):
             return None
-        last = at + 1 + text.count("\n", begin, begin + length)
+        edge = bisect_right(new.edges, at)
         first = at
-        floor = max(covered, edges[edge - 1] if edge else 0)
+        floor = max(covered, new.edges[edge - 1] if edge else 0)
         while first > floor:
-            body = bodies[first - 1]
-            before = local - len(body) - 1
-            if before < 0 or not old.startswith(body, before) or (before and old[before - 1] != "\n"):
+            before = new.bodies[first - 1]
+            there = local - len(before) - 1
+            if there < 0 or not old.startswith(before, there) or (there and old[there - 1] != "\n"):
                 break
-            first, local = first - 1, before
+            first, local = first - 1, there
+        limit = new.edges[edge] if edge < len(new.edges) else len(new.bodies)
+        last = at + 1
+        if last < limit and old.startswith(new.bodies[last], after + 1):
+            end = new.starts[limit] + limit - 1
+            begin = new.starts[at] + at
+            there = after - len(body)
+            length = _whole_lines(new.text, begin, end, old, there, common(new.text, begin, end, old, there))
+            last = at + 1 + new.text.count("\n", begin, begin + length)
+        if last - first == 1 and len(body) < ALONE:
+            return None
         return Match(first, last, number, local)
+
+
+class _New(NamedTuple):
+    """The text that is looked up."""
+
+    text: str
+    bodies: list[str]
+    starts: list[int]
+    """Characters before each unit, line breaks not counted."""
+    edges: list[int]
 
 
 def common(new: str, at: int, limit: int, old: str, there: int) -> int:

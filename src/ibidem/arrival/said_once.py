@@ -8,23 +8,32 @@ compared with its original before the edit counts (law 6).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+import enum
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-from .. import references, shapes
+from .. import markers, references, shapes
 from ..layout import COMMAS, TAB, Layout, Shown, comma_of, number, restore
-from ..model import Conversation, Message, Opaque, Text, ToolCall, ToolResult
+from ..model import Conversation, Message, Text, size
 from ..plan import Edit, Kind
 from ..references import Marker, Source
+from ..sources import Place, Sources, clears
 from ..tokens import TokenCounter, counter
-from .ledger import Ledger, Match
+from .ledger import Ledger, Match, Slot
 
 SHORTEST = 64
 """Characters below which nothing can be gained."""
 CLEAR = 2000
 MOST_FIELDS = 12
+
+
+class HintStyle(enum.Enum):
+    """How a whole result that was said before is referred to."""
+
+    IBIDEM = "ibidem"
+    CODETETHER = "codetether"
+    DEVBOY = "devboy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +51,9 @@ class SaidOnce:
     """Padding of line numbers, repeated paths, indented JSON, Codex headers."""
     fields: bool = True
     """Results that differ from an earlier one of the same tool in a few lines or JSON fields."""
-    min_gain: int = 8
+    hints: HintStyle = HintStyle.IBIDEM
+    """Wording of references to whole results. `expand` restores ours alone: the others carry no digest to know them by."""
+    min_gain: int = 4
     """Tokens that a reference must save beyond its marker."""
     max_distance: int | None = None
     """Tokens (of four characters) that a reference may reach back; None for all the way."""
@@ -51,140 +62,88 @@ class SaidOnce:
     the reference. 0 switches this off."""
 
     def plan(self, conv: Conversation) -> Iterator[Edit]:
-        fold = Fold(self, conv)
+        fold = Fold(self, not conv.dialect.clears_history(conv.head))
         for message in conv.messages:
             yield from fold.feed(message)
-
-
-class Asked(NamedTuple):
-    """A call: what the model named it by, and which result it got a reference in."""
-
-    name: str
-    arguments: str
-    label: str
 
 
 class Fold:
     """The state after some messages."""
 
-    def __init__(self, settings: SaidOnce, conv: Conversation) -> None:
+    def __init__(self, settings: SaidOnce, refers: bool) -> None:
         self.settings = settings
-        self.refers = not conv.dialect.clears_history(conv.head)
+        self.refers = refers
         self.count: TokenCounter = counter()
-        self.beginning: list[str] = []
-        self.ledger: Ledger | None = None
-        self.calls = self.results = self.sent = 0
+        self.sources = Sources()
+        self.sent = self.results = 0
         self.explained = False
-        self.asked: dict[str, Asked] = {}
         self.referred: dict[tuple[str, str], tuple[int, str]] = {}
         self.last_of: dict[str, int] = {}
-
-    def feed(self, message: Message) -> Iterator[Edit]:
-        """The edits of one more message."""
-        if self.ledger is None:
-            self._begin(message)
-        if any(isinstance(part, Opaque) and part.kind == "compaction" for part in message.parts):
-            self.known.forget()
-        for part in message.parts:
-            if isinstance(part, ToolCall):
-                self._call(part)
-            elif isinstance(part, ToolResult):
-                self.results += 1
-                yield from self._result(message, part)
-            elif isinstance(part, Text):
-                self.sent += len(part.text)
+        self._known: Ledger | None = None
 
     @property
     def known(self) -> Ledger:
-        if self.ledger is None:
-            self.ledger = Ledger(references.tag_of(self.beginning))
-        return self.ledger
+        self._known = self._known or Ledger(self.sources.tag)
+        return self._known
 
-    def _begin(self, message: Message) -> None:
-        """The tag comes from what is said up to the user's first message, or the first result."""
-        if message.results:
-            return
-        self.beginning.extend(message.texts())
-        if message.role == "user":
-            _ = self.known
-
-    def _call(self, call: ToolCall) -> None:
-        self.calls += 1
-        arguments = call.arguments
-        given = parsed(call)
-        label = references.label_of(call.name, given)
-        self.asked[call.id] = Asked(call.name, arguments, label)
-        self.sent += len(arguments)
-        for key, text in long_texts(call, given):
-            self.known.add(Source("call", self.calls, key), label, "", text, self.sent)
-
-    def _result(self, message: Message, result: ToolResult) -> Iterator[Edit]:
-        asked = self.asked.get(result.call_id, Asked("", "", ""))
-        # The same call again, and the same answer, soon after that was a reference: it wants the text itself.
-        last = self.referred.pop((asked.name, asked.arguments), None)
-        again = last[1] if last is not None and self.results - last[0] <= self.settings.repeat_guard else ""
-        texts = [segment for segment in result.segments if isinstance(segment, Text)]
-        for place, segment in enumerate(texts, 1):
-            source = Source("result", self.results, "" if len(texts) == 1 else str(place))
-            sent = segment.text
-            if not segment.bound and not result.failed:
-                part = Part(self, segment.text, asked, again)
-                sent = part.written()
-                if sent != segment.text:
-                    yield _edit(message.index, segment, part.strategy, sent, part.reason)
-                if part.refers:
-                    self.referred[asked.name, asked.arguments] = (self.results, part.essence)
-            self.known.add(source, asked.label, asked.name, sent, self.sent)
+    def feed(self, message: Message) -> Iterator[Edit]:
+        """The edits of one more message."""
+        if clears(message):
+            self.known.forget()
+        for place in self.sources.read(message):
+            sent, layout = place.text, None
+            if place.segment is not None:
+                self.results = place.source.number
+                sent, layout = yield from self._result(message.index, place.segment, place)
+            tool = place.asked.tool if place.segment is not None else ""
+            self.known.add(place, sent, self.sent, layout)
             self.sent += len(sent)
-            if asked.name:
-                self.last_of[asked.name] = len(self.known.slots) - 1
+            if tool:
+                self.last_of[tool] = len(self.known.slots) - 1
 
-
-def _edit(index: int, segment: Text, strategy: str, sent: str, reason: str) -> Edit:
-    return Edit(
-        strategy=strategy,
-        op="set",
-        message=index,
-        path=segment.path,
-        removed=(segment.text,),
-        added=sent,
-        fewer_tokens=True,
-        reason=reason,
-    )
-
-
-def parsed(call: ToolCall) -> Any:
-    """The arguments as a value; a string that is no JSON is the one argument `input`."""
-    if not isinstance(call.input, str):
-        return call.input
-    try:
-        return json.loads(call.input)
-    except (ValueError, RecursionError):
-        return {"input": call.input}
-
-
-def long_texts(call: ToolCall, given: Any) -> Iterator[tuple[str, str]]:
-    """String arguments of several lines, by name: the content of a file that was written, say."""
-    if isinstance(given, dict):
-        for key, value in given.items():
-            if isinstance(value, str) and value.count("\n") >= 2 and key.isidentifier() and key.isascii():
-                yield key, value
+    def _result(self, index: int, segment: Text, place: Place) -> Generator[Edit, None, tuple[str, Layout | None]]:
+        """Yields the edit of a result, if there is one; returns what is sent, and its layout if that is known."""
+        if segment.bound or place.failed:
+            return segment.text, None
+        call = (place.asked.tool, place.asked.arguments)
+        # The same call again, and the same answer, soon after that was a reference: it wants the text itself.
+        last = self.referred.pop(call, None)
+        again = last[1] if last is not None and self.results - last[0] <= self.settings.repeat_guard else ""
+        part = Part(self, place, again)
+        sent = part.written()
+        if sent != segment.text:
+            yield Edit(
+                strategy=part.strategy,
+                op="set",
+                message=index,
+                path=segment.path,
+                removed=(segment.text,),
+                added=sent,
+                fewer_tokens=True,
+                reason=part.reason,
+            )
+        if part.refers:
+            self.referred[call] = (self.results, part.essence)
+        return sent, part.layout if sent is part.folded else None
 
 
 class Part:
     """One text of a result on its way out."""
 
-    def __init__(self, fold: Fold, text: str, asked: Asked, again: str) -> None:
+    def __init__(self, fold: Fold, place: Place, again: str) -> None:
         self.fold = fold
         self.settings = fold.settings
         self.known = fold.known
-        self.text = text
-        self.asked = asked
+        self.text = place.text
+        self.asked = place.asked
         self.again = again
         far = fold.settings.max_distance
         self.nearest = 0 if far is None else fold.sent - 4 * far
         self.seen: dict[Source, Shown | None] = {}
         self.marked = False
+        self.foreign = False
+        self.folded = ""
+        self.layout: Layout | None = None
         self.strategy = ""
         self.reason = ""
         self.refers = False
@@ -198,6 +157,8 @@ class Part:
         for attempt in (self._whole, self._partly, self._only_folded):
             sent = attempt()
             if sent is not None:
+                if self.foreign:
+                    return sent
                 if restore(sent, self.known.tag, self._shown) != self.text:
                     break
                 self.fold.explained = True
@@ -235,11 +196,24 @@ class Part:
         slot = self.known.same(self.folded, self.nearest) if self.settings.dedup and self.may_refer else None
         if slot is None:
             return None
+        if self.settings.hints is not HintStyle.IBIDEM:
+            return self._hint(slot)
         sent = str(self._marker(source=slot.source, label=slot.label))
         if not self._gains(self.text, sent):
             self.marked = False
             return None
         self.strategy, self.reason, self.refers = "dedup", f"same as {slot.source}", True
+        return sent
+
+    def _hint(self, slot: Slot) -> str | None:
+        """The same in another system's words, which know results by their call's id."""
+        if slot.sent != self.text or not slot.call_id:
+            return None
+        style = {HintStyle.CODETETHER: _codetether, HintStyle.DEVBOY: _devboy}[self.settings.hints]
+        sent = style(slot.call_id, self.text)
+        if not self._gains(self.text, sent):
+            return None
+        self.strategy, self.reason, self.refers, self.foreign = "dedup", f"same as {slot.source}", True, True
         return sent
 
     def _partly(self) -> str | None:
@@ -256,18 +230,23 @@ class Part:
         return sent
 
     def _layout(self) -> Layout:
+        """As everyone will see it once it is sent, but numbers count only where they can be written anew."""
         comma = comma_of(self.folded)
         if comma:
             units = self.folded.split(COMMAS[comma])
-            return Layout(units, units, None, "", comma, False)
-        layout = number(self.folded.split("\n"))
-        if layout.numbers is None:
-            return layout
-        plain = layout.mark == TAB and all(
-            shown is None or unit == f"{shown}\t{body}"
-            for unit, body, shown in zip(layout.units, layout.bodies, layout.numbers, strict=True)
-        )
-        return layout if plain else Layout(layout.units, layout.units, None, "", "", False)
+            self.layout = Layout(units, units, None, "", comma, False)
+        else:
+            self.layout = number(self.folded.split("\n"))
+        found = self.layout
+        if found.numbers is None or (
+            found.mark == TAB
+            and all(
+                shown is None or unit == f"{shown}\t{body}"
+                for unit, body, shown in zip(found.units, found.bodies, found.numbers, strict=True)
+            )
+        ):
+            return found
+        return Layout(found.units, found.units, None, "", "", False)
 
     def _spans(self, layout: Layout) -> str | None:
         pieces: list[str] = []
@@ -311,7 +290,7 @@ class Part:
 
     def _but(self, layout: Layout) -> str | None:
         """As an earlier result of the same tool, but for a few units."""
-        number = self.fold.last_of.get(self.asked.name)
+        number = self.fold.last_of.get(self.asked.tool)
         if number is None or layout.numbers is not None:
             return None
         slot = self.known.slots[number]
@@ -348,3 +327,13 @@ class Part:
             return True
         count = self.fold.count
         return count(before) - count(after) >= self.settings.min_gain
+
+
+def _codetether(call_id: str, text: str) -> str:
+    return markers.same_result(call_id, size(text))
+
+
+def _devboy(call_id: str, text: str) -> str:
+    from ..cache import render_reference_hint  # not needed to import ibidem
+
+    return render_reference_hint(call_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from operator import eq
 
 SHORTEST = 10
 """Characters of a beginning that is worth a line of its own."""
@@ -19,19 +20,19 @@ class Prefixed:
 
     def fold(self, text: str) -> tuple[str, str] | None:
         lines = text.split("\n")
-        if len(lines) < LEAST:
-            return None
         folded: list[str] = []
-        at = 0
-        while at < len(lines):
+        done = 0
+        for at in _alike(lines):
+            if at < done:
+                continue
+            at -= at > done and lines[at - 1][:SHORTEST] == lines[at][:SHORTEST]
             beginning, end = _run(lines, at)
             if beginning:
+                folded.extend(lines[done:at])
                 folded.append(beginning + "*")
-                folded.extend(" " + line[len(beginning) :] for line in lines[at:end])
-            else:
-                folded.extend(lines[at:end])
-            at = end
-        return ("\n".join(folded), "") if len(folded) > len(lines) else None
+                folded.extend([" " + line[len(beginning) :] for line in lines[at:end]])
+                done = end
+        return ("\n".join([*folded, *lines[done:]]), "") if done else None
 
     def unfold(self, text: str, digits: str) -> str:
         unfolded: list[str] = []
@@ -46,6 +47,13 @@ class Prefixed:
                 beginning = ""
                 unfolded.append(line)
         return "\n".join(unfolded)
+
+
+def _alike(lines: list[str]) -> list[int]:
+    """Where lines begin like the next but one: every run of four shows that, at half the price of looking at all."""
+    heads = [line[:SHORTEST] for line in lines[::2]]
+    alike = map(eq, heads, heads[1:])
+    return [2 * at for at, same in enumerate(alike) if same and heads[at] and not heads[at].isspace()]
 
 
 def _run(lines: list[str], at: int) -> tuple[str, int]:
