@@ -34,7 +34,7 @@ LAYERS = (
     "profiles",
     "stats",
     "engine",
-    "expand",
+    "expansion",
     "testing",
     "__init__",
     "cli",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from . import cache, testing
     from .arrival import Dedup, Devboy, HintStyle, SaidOnce
     from .engine import Compacted, compact, detect, validate
-    from .expand import expand
+    from .expansion import expand
     from .formats import FormatError
     from .model import IbidemError
     from .plan import Edit, Plan, Strategy
@@ -59,7 +59,7 @@ __all__ = [
 _HOME = {
     "arrival": ("Dedup", "Devboy", "HintStyle", "SaidOnce"),
     "engine": ("Compacted", "compact", "detect", "validate"),
-    "expand": ("expand",),
+    "expansion": ("expand",),
     "formats": ("FormatError",),
     "model": ("IbidemError",),
     "plan": ("Edit", "Plan", "Strategy"),

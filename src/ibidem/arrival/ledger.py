@@ -71,8 +71,8 @@ class Ledger:
         self._index.clear()
         self._whole.clear()
 
-    def add(self, source: Source, label: str, tool: str, sent: str, place: int, layout: Layout | None = None) -> None:
-        """Take in a text as it was sent; its layout may be known already."""
+    def add(self, place: Place, sent: str, before: int, layout: Layout | None = None) -> None:
+        """Take in a text as it was sent, after `before` characters; its layout may be known already."""
         layout = layout or lay_out(sent, self.tag)
         plain = layout.bodies is layout.units and not layout.comma and references.opening(self.tag) not in sent
         text = sent if plain else "\n".join(layout.bodies)

@@ -52,7 +52,7 @@ class SaidOnce:
     fields: bool = True
     """Results that differ from an earlier one of the same tool in a few lines or JSON fields."""
     hints: HintStyle = HintStyle.IBIDEM
-    """Wording of references to whole results. `expand` restores ours alone: the others carry no digest to know them by."""
+    """Wording of references to whole results. `expand` restores ours alone: the others carry no digest."""
     min_gain: int = 4
     """Tokens that a reference must save beyond its marker."""
     max_distance: int | None = None
