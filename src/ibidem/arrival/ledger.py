@@ -15,6 +15,7 @@ from typing import NamedTuple
 from .. import references
 from ..layout import Layout, Numbering, Shown, lay_out
 from ..references import Source
+from ..sources import Place
 
 STRIDE = 3
 TELLING = 10
