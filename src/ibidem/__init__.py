@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .repair import RepairPairing
     from .revision import DedupToolCalls, DropMiddle, Lingua, PruneThinking, Snippet
     from .rules.rule import Violation
+    from .session import Session
     from .stats import Stats
 
 __version__ = "0.1.0"
@@ -43,6 +44,7 @@ __all__ = [
     "PruneThinking",
     "RepairPairing",
     "SaidOnce",
+    "Session",
     "Snippet",
     "Stats",
     "Strategy",
@@ -67,6 +69,7 @@ _HOME = {
     "repair": ("RepairPairing",),
     "revision": ("DedupToolCalls", "DropMiddle", "Lingua", "PruneThinking", "Snippet"),
     "rules.rule": ("Violation",),
+    "session": ("Session",),
     "stats": ("Stats",),
 }
 _MODULES = ("cache", "testing")

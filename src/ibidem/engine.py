@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from . import formats, profiles, rules
-from .model import INSERTED, Conversation, size, to_json
+from .model import INSERTED, Conversation, Message, size, to_json
 from .plan import Edit, Plan, Strategy, apply, target
 from .rules.rule import Violation
 from .stats import Stats
@@ -30,9 +30,13 @@ class Compacted:
     reason: str = ""
     """Why the request was left as it came, if something stood against rewriting it."""
     format: str = ""
-    conversation: Conversation | None = field(default=None, repr=False)
-    """The request as values, as it is sent; None for an empty one without a format."""
+    _conversation: Conversation | None = field(default=None, repr=False)
     _refused: tuple[Violation, ...] = ()
+
+    @cached_property
+    def conversation(self) -> Conversation | None:
+        """The request as values, as it is sent; None for an empty one without a format."""
+        return self._conversation or (_read(self.request, self.format) if self.format else None)
 
     @cached_property
     def violations(self) -> list[Violation]:
@@ -116,6 +120,15 @@ def _admitted(
             yield edit
         elif _smaller(edit, found.text, model):
             yield edit if edit.removed == (found.text,) else replace(edit, removed=(found.text,))
+
+
+def admitted(message: Message, edits: Iterable[Edit], strategy: Strategy) -> Iterator[Edit]:
+    """The same for one message, and a strategy that puts one text in another's place."""
+    for edit in edits:
+        found = target(message, edit)
+        free = found is not None and found.kind in strategy.touches
+        if found is not None and free and found.text is not None and _smaller(edit, found.text, None):
+            yield edit
 
 
 def _smaller(edit: Edit, before: str, model: str | None) -> bool:

@@ -96,6 +96,11 @@ class Strategy(Protocol):
     def plan(self, conv: Conversation) -> Iterable[Edit]: ...
 
 
+def labels(strategy: Strategy) -> tuple[str, ...]:
+    """The names its edits go by: its own, unless it is several in one."""
+    return getattr(strategy, "labels", (strategy.name,))
+
+
 def apply(conv: Conversation, plan: Plan) -> Conversation:
     """The conversation as it will be sent. Untouched messages are the same objects."""
     if not plan:

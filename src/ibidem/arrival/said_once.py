@@ -41,6 +41,7 @@ class SaidOnce:
     """Refer to what was shown before; fold layouts that say nothing."""
 
     name: ClassVar[str] = "said-once"
+    labels: ClassVar[tuple[str, ...]] = ("dedup", "spans", "shapes", "fields")
     touches: ClassVar[frozenset[Kind]] = frozenset({"result"})
 
     dedup: bool = True

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..engine import Compacted
+from ..plan import labels
 from ..profiles import PROFILES
 from ..tokens import counter, encoding_of
 from .reading import Request
@@ -57,7 +58,8 @@ class Figures:
     left: list[Left] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.strategies = {each.name: Counter(hits=0, bytes=0, tokens=0) for each in PROFILES[self.profile]}
+        names = [name for each in PROFILES[self.profile] for name in labels(each)]
+        self.strategies = {name: Counter(hits=0, bytes=0, tokens=0) for name in names}
 
     def add(self, request: Request, result: Compacted) -> None:
         self.requests += 1

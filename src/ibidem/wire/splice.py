@@ -1,9 +1,4 @@
-"""Request bodies and how they are changed: as Python objects, or as the very bytes that came.
-
-A change names a path. In an object only the containers along the path are copied. In bytes only the named tokens are
-replaced, by offset, and everything else is passed on as it came: number spelling, escapes, duplicate keys, whitespace.
-So a value that no change names cannot change, whatever the parser made of it.
-"""
+"""Changes to JSON text: the named tokens are replaced, by offset, and every other byte is passed on as it came."""
 
 from __future__ import annotations
 
@@ -12,120 +7,17 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-from .model import IbidemError, Path
-
-Op = Literal["set", "drop", "before", "after"]
-
-
-class Change(NamedTuple):
-    """Set or drop the value at `path`, or insert `value` beside it (path then ends in a list index)."""
-
-    path: Path
-    op: Op
-    value: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A request as it was given, and its value."""
-
-    given: Any
-    value: Any
-
-    def write(self, changes: Sequence[Change]) -> Any:
-        """The request with these changes, in the type it was given in; the same object if there are none."""
-        if not changes:
-            return self.given
-        if isinstance(self.given, str):
-            data = self.given.encode("utf-8", "surrogatepass")
-            return splice(data, self.value, changes).decode("utf-8", "surrogatepass")
-        if isinstance(self.given, bytes | bytearray | memoryview):
-            return splice(bytes(self.given), self.value, changes)
-        return rebuild(self.value, changes)
-
-
-def open_document(request: Any) -> Document:
-    """Accept a request as a parsed value or as JSON text; text that is no JSON is an error with its line."""
-    if isinstance(request, str | bytes | bytearray | memoryview):
-        return Document(request, parse(request if isinstance(request, str) else bytes(request)))
-    return Document(request, request)
-
-
-def parse(text: bytes | str) -> Any:
-    """JSON to a value; what the fast parser refuses (NaN, lone surrogates) goes to the tolerant one."""
-    import msgspec  # a third of our import time, and not needed for requests that are already values
-
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError):
-        pass
-    except RecursionError:
-        raise IbidemError("nested too deeply to be read: flatten it, or send it as it is") from None
-    try:
-        # Spelled out, because json.loads would also take UTF-16, which no provider does.
-        return json.loads(text.removeprefix("\ufeff") if isinstance(text, str) else text.decode("utf-8-sig"))
-    except json.JSONDecodeError as error:
-        raise IbidemError(f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
-    except UnicodeDecodeError as error:
-        raise IbidemError(f"byte {error.start}: not valid UTF-8: {error.reason}") from None
-    except RecursionError:
-        raise IbidemError("nested too deeply to be read: flatten it, or send it as it is") from None
-    except ValueError:  # Python converts no integer of more than some thousand digits
-        raise IbidemError("a number has more digits than can be read: shorten it") from None
-
-
-# ── Python objects ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def rebuild(value: Any, changes: Iterable[Change]) -> Any:
-    """The value with the changes made, sharing everything that no change names."""
-    here, below = _by_key(changes)
-    if isinstance(value, list):
-        kept: list[Any] = []
-        for index, item in enumerate(value):
-            beside = here.get(index, ())
-            kept.extend(change.value for change in beside if change.op == "before")
-            if not any(change.op == "drop" for change in beside):
-                kept.append(_one(item, beside, below.get(index)))
-            kept.extend(change.value for change in beside if change.op == "after")
-        kept.extend(change.value for change in here.get(len(value), ()) if change.op == "before")
-        return kept
-    new = dict(value)
-    for key in {**here, **below}:
-        new[key] = _one(value[key], here.get(key, ()), below.get(key))
-    return new
-
-
-def _one(value: Any, beside: Sequence[Change], below: list[Change] | None) -> Any:
-    for change in beside:
-        if change.op == "set":
-            return change.value
-    return rebuild(value, below) if below else value
-
-
-def _by_key(changes: Iterable[Change]) -> tuple[dict[Any, list[Change]], dict[Any, list[Change]]]:
-    """Changes of this container's own items, and those of containers further down, by first key."""
-    here: dict[Any, list[Change]] = {}
-    below: dict[Any, list[Change]] = {}
-    for change in changes:
-        key, rest = change.path[0], change.path[1:]
-        if rest:
-            below.setdefault(key, []).append(Change(rest, change.op, change.value))
-        else:
-            here.setdefault(key, []).append(change)
-    return here, below
-
-
-# ── bytes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+from ..model import IbidemError
+from .tree import Change, by_key, rebuild
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _SCALAR = re.compile(rb"[^\s,\]}]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _STRUCTURE = re.compile(rb'["\[\]{}]')
-_QUOTE, _BACKSLASH, _COMMA = b'"\\,'
-_CLOSE_LIST, _CLOSE_OBJECT = b"]}"
+_QUOTE, _BACKSLASH, COMMA = b'"\\,'
+CLOSE_LIST, CLOSE_OBJECT = b"]}"
 _LONG = 512  # characters from which a string is worth the quick way to its end
 
 Piece = bytes | memoryview
@@ -136,7 +28,7 @@ Changes = dict[Any, list[Change]]
 def splice(data: bytes, value: Any, changes: Iterable[Change]) -> bytes:
     """The JSON text with the changes made and every other byte as it was. `value` is what the text was parsed to."""
     changes = list(changes)
-    start = _space(data, 3 if data.startswith(b"\xef\xbb\xbf") else 0)
+    start = past_space(data, 3 if data.startswith(b"\xef\xbb\xbf") else 0)
     history = value if isinstance(value, list) else value[changes[0].path[0]]
     lengths = _lengths(data, value, changes)
     plain = lengths is not None and all(map(_plain, changes))
@@ -160,7 +52,7 @@ class _Splicer:
 
     def container(self, start: int, value: Any, changes: list[Change]) -> tuple[Pieces, int]:
         """The pieces of the container at `start`, changed, and where it ends."""
-        here, below = _by_key(changes)
+        here, below = by_key(changes)
         if isinstance(value, list):
             return self.array(start, value, here, below)
         return self.object(start, value, here, below)
@@ -168,11 +60,11 @@ class _Splicer:
     def object(self, start: int, value: dict[str, Any], here: Changes, below: Changes) -> tuple[Pieces, int]:
         data, cursor, pieces = self.data, start, Pieces()
         changed: set[str] = set()
-        at = _space(data, start + 1)
-        while data[at] != _CLOSE_OBJECT:
-            stop = _string_end(data, at)
-            key = _key(data, at, stop)
-            first = _space(data, _space(data, stop) + 1)
+        at = past_space(data, start + 1)
+        while data[at] != CLOSE_OBJECT:
+            stop = string_end(data, at)
+            key = key_at(data, at, stop)
+            first = past_space(data, past_space(data, stop) + 1)
             if key in here or key in below:
                 if key in changed:
                     raise IbidemError(f"the key {key!r} stands twice in one object: which of them counts is unsure")
@@ -194,7 +86,7 @@ class _Splicer:
         fixed = all(change.op == "set" for found in here.values() for change in found)
         kept: list[Pieces] = []
         pieces, cursor = Pieces(), start
-        at = _space(data, start + 1)
+        at = past_space(data, start + 1)
         for index, item in enumerate(value):
             beside, inside = here.get(index, ()), below.get(index)
             first = at
@@ -209,7 +101,7 @@ class _Splicer:
                 pieces.extend([self.view[cursor:first], *new])
                 cursor = at
             at = self.comma(at)
-        if data[at] != _CLOSE_LIST:
+        if data[at] != CLOSE_LIST:
             raise IbidemError("the text does not agree with what it was parsed to")
         if fixed:
             pieces.append(self.view[cursor : at + 1])
@@ -249,8 +141,8 @@ class _Splicer:
         return _encode(value) if self.compact else _encode_odd(value)
 
     def comma(self, at: int) -> int:
-        at = _space(self.data, at)
-        return _space(self.data, at + 1) if self.data[at] == _COMMA else at
+        at = past_space(self.data, at)
+        return past_space(self.data, at + 1) if self.data[at] == COMMA else at
 
     def end_of(self, at: int, value: Any) -> int:
         """Past the value that starts at `at`. It is prefix-free, so equal text is the value itself."""
@@ -275,16 +167,23 @@ def _lengths(data: bytes, value: Any, changes: list[Change]) -> list[int] | None
 
     try:
         if isinstance(value, list):
-            items = _raw_items().decode(data)
+            items = raw_items().decode(data)
         else:
-            items = _raw_items(str(changes[0].path[0])).decode(data).items
+            items = raw_items(str(changes[0].path[0])).decode(data).items
     except (msgspec.DecodeError, RecursionError):
         return None
     return [memoryview(item).nbytes for item in items]
 
 
 @cache
-def _raw_items(key: str | None = None) -> Any:
+def raw_fields() -> Any:
+    import msgspec
+
+    return msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+@cache
+def raw_items(key: str | None = None) -> Any:
     import msgspec
 
     if key is None:
@@ -313,19 +212,19 @@ def _encode_odd(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _key(data: bytes, at: int, stop: int) -> str:
+def key_at(data: bytes, at: int, stop: int) -> str:
     written = data[at + 1 : stop - 1]
     return str(json.loads(data[at:stop])) if b"\\" in written else written.decode()
 
 
-def _space(data: bytes, at: int) -> int:
+def past_space(data: bytes, at: int) -> int:
     """Past the whitespace at `at`; usually there is none."""
     if at < len(data) and data[at] > 0x20:
         return at
     return _SPACE.match(data, at).end()  # type: ignore[union-attr]  # it matches the empty string too
 
 
-def _string_end(data: bytes, at: int) -> int:
+def string_end(data: bytes, at: int) -> int:
     """Past the closing quote of the string that opens at `at`."""
     while True:
         at = data.index(_QUOTE, at + 1)
@@ -339,7 +238,7 @@ def _string_end(data: bytes, at: int) -> int:
 def _value_end(data: bytes, at: int) -> int:
     """Past the value that starts at `at`; iterative, so depth costs nothing."""
     if data[at] == _QUOTE:
-        return _string_end(data, at)
+        return string_end(data, at)
     if data[at] not in b"[{":
         return _SCALAR.match(data, at).end()  # type: ignore[union-attr]  # the text was parsed before
     depth = 0
@@ -347,7 +246,7 @@ def _value_end(data: bytes, at: int) -> int:
         at = _STRUCTURE.search(data, at).start()  # type: ignore[union-attr]
         byte = data[at]
         if byte == _QUOTE:
-            at = _string_end(data, at)
+            at = string_end(data, at)
             continue
         depth += 1 if byte in b"[{" else -1
         at += 1

@@ -1,0 +1,45 @@
+"""Request bodies and how they are changed: as Python objects, or as the very bytes that came.
+
+A change names a path. In an object only the containers along the path are copied. In bytes only the named tokens are
+replaced, by offset, and everything else is passed on as it came: number spelling, escapes, duplicate keys, whitespace.
+So a value that no change names cannot change, whatever the parser made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .scan import Scanned, scan
+from .splice import splice
+from .text import parse
+from .tree import Change, Op, rebuild
+
+__all__ = ["Change", "Document", "Op", "Scanned", "open_document", "parse", "rebuild", "scan", "splice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A request as it was given, and its value."""
+
+    given: Any
+    value: Any
+
+    def write(self, changes: Sequence[Change]) -> Any:
+        """The request with these changes, in the type it was given in; the same object if there are none."""
+        if not changes:
+            return self.given
+        if isinstance(self.given, str):
+            data = self.given.encode("utf-8", "surrogatepass")
+            return splice(data, self.value, changes).decode("utf-8", "surrogatepass")
+        if isinstance(self.given, bytes | bytearray | memoryview):
+            return splice(bytes(self.given), self.value, changes)
+        return rebuild(self.value, changes)
+
+
+def open_document(request: Any) -> Document:
+    """Accept a request as a parsed value or as JSON text; text that is no JSON is an error with its line."""
+    if isinstance(request, str | bytes | bytearray | memoryview):
+        return Document(request, parse(request if isinstance(request, str) else bytes(request)))
+    return Document(request, request)
