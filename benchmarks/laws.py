@@ -52,6 +52,25 @@ def failures(session: Recorded, profile: str, stride: int) -> tuple[int, list[Fa
     return looked, found
 
 
+def every_request(session: Recorded) -> tuple[int, list[Failure]]:
+    """Laws 2 and 6 on each request of a session, in the order they were sent."""
+    key = FORMATS[session.format].history_key
+    growing = ibidem.Session(format=session.format)
+    found: list[Failure] = []
+    sent: list[Any] = []
+    for number, cut in enumerate(session.cuts):
+        request = {key: session.history[:cut]}
+        result = growing.compact(request).request
+        if result[key][: len(sent)] != sent:
+            found.append(("2 arrival is final", f"{session.name} request {number}"))
+        sent = result[key]
+        if ibidem.expand(result, format=session.format) != request:
+            found.append(("6 lossless", f"{session.name} request {number}"))
+    if session.cuts and result != ibidem.compact(request, format=session.format).request:
+        found.append(("a session gives what compact gives", session.name))
+    return len(session.cuts), found
+
+
 def checks(profile: str, result: ibidem.Compacted) -> Iterator[tuple[str, Callable[[testing.Run, Any, str], None]]]:
     touches = frozenset[str]().union(*(strategy.touches for strategy in ibidem.PROFILES[profile]))
     repaired = "pairing" in result.stats.strategies
@@ -62,6 +81,8 @@ def checks(profile: str, result: ibidem.Compacted) -> Iterator[tuple[str, Callab
         yield "4 never larger", testing.never_larger
         yield "10 idempotent", testing.idempotent
     yield "text and value agree", testing.text_and_value_agree
+    if profile == "lossless":
+        yield "5, 6 lossless", testing.lossless
 
 
 def main() -> int:
@@ -73,13 +94,18 @@ def main() -> int:
     parser.add_argument("--show", type=int, default=3, help="failures printed per law and profile")
     args = parser.parse_args()
     recorded = list(sessions(args.corpus, args.folder))
+    works: dict[str, Callable[[Recorded], tuple[int, list[Failure]]]] = {
+        profile: partial(failures, profile=profile, stride=args.stride) for profile in args.profile or ibidem.PROFILES
+    }
+    if "lossless" in works:
+        works = {"lossless, each request": every_request, **works}
     failed = False
     with ProcessPoolExecutor() as pool:
-        for profile in args.profile or ibidem.PROFILES:
-            outcomes = list(pool.map(partial(failures, profile=profile, stride=args.stride), recorded, chunksize=4))
+        for name, work in works.items():
+            outcomes = list(pool.map(work, recorded, chunksize=4))
             found = [failure for _, some in outcomes for failure in some]
             looked = sum(number for number, _ in outcomes)
-            print(f"{profile}: {looked} requests of {len(recorded)} histories, {len(found)} failures", flush=True)
+            print(f"{name}: {looked} requests of {len(recorded)} histories, {len(found)} failures", flush=True)
             for law, count in Counter(law for law, _ in found).items():
                 print(f"  law {law}: {count}")
                 for place in [where for name, where in found if name == law][: args.show]:

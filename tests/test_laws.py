@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -23,10 +24,13 @@ STRATEGIES: dict[str, Any] = {
     "RepairPairing": (ibidem.RepairPairing(),),
     "RepairPairing by id": (ibidem.RepairPairing(by_place=False),),
     "Devboy": (ibidem.Devboy(),),
+    "SaidOnce, greedy": (ibidem.SaidOnce(min_gain=0, repeat_guard=0),),
     **{f"profile {name}": chosen for name, chosen in ibidem.PROFILES.items()},
 }
 HEEDS_TOOL_TEXT = {"profile codetether-all", "Devboy", "profile devboy"}
 """These keep a habit of the system they reproduce: see docs/profiles.md."""
+LOSSLESS = {"profile lossless", "SaidOnce, greedy"}
+"""They read the layout of a text, so that enciphering it changes what they see: tests/test_said_once.py has law 9."""
 
 SLOW = settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
 every_format = pytest.mark.parametrize("format", FORMATS)
@@ -52,7 +56,9 @@ def test_on_well_formed_histories(name: str, format: str, data: st.DataObject) -
     testing.idempotent(run, request, format)
     testing.text_and_value_agree(run, request, format)
     assert not run(request).stats.failures
-    if name not in HEEDS_TOOL_TEXT:
+    if name in LOSSLESS:
+        testing.lossless(run, request, format)
+    elif name not in HEEDS_TOOL_TEXT:
         testing.tool_output_cannot_steer(run, request, format)
 
 
@@ -71,11 +77,27 @@ def test_on_broken_histories(name: str, format: str, data: st.DataObject) -> Non
 
 
 @every_format
+@pytest.mark.parametrize("name", ["Dedup", *LOSSLESS])
 @given(data=st.data())
 @SLOW
-def test_what_was_sent_stays_as_it_was_sent(format: str, data: st.DataObject) -> None:
+def test_what_was_sent_stays_as_it_was_sent(name: str, format: str, data: st.DataObject) -> None:
     request = data.draw(testing.histories(format))
-    testing.arrival_is_final(testing.runner((ibidem.Dedup(),), format), request, format)
+    testing.arrival_is_final(run_for(name, format), request, format)
+
+
+@every_format
+@given(data=st.data())
+@SLOW
+def test_a_session_gives_what_compact_gives(format: str, data: st.DataObject) -> None:
+    requests = data.draw(st.lists(testing.histories(format, 6), min_size=1, max_size=3))
+    key = FORMATS[format].history_key
+    session = ibidem.Session(format=format)
+    for request in requests:  # unrelated conversations, each growing, then one that rewinds
+        for length in [*range(1, len(request[key]) + 1), 2]:
+            part = {**request, key: request[key][:length]}
+            expected = ibidem.compact(part, format=format).request
+            assert session.compact(part).request == expected
+            assert json.loads(session.compact(json.dumps(part).encode()).request) == json.loads(json.dumps(expected))
 
 
 class Raises:

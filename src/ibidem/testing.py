@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import engine, formats, rules
+from .expansion import expand
 from .model import Conversation, Opaque, Text, Thinking, ToolCall, ToolResult
 from .plan import Edit, Strategy
 from .tokens import counter
@@ -374,6 +375,16 @@ def idempotent(run: Run, request: Any, format: str) -> None:
     once = run(request).request
     twice = run(once)
     assert twice.request == once, [(edit.strategy, edit.message, edit.path) for edit in twice.plan]
+
+
+def lossless(run: Run, request: Any, format: str) -> None:
+    """Law 6: the original comes back from the compacted request alone, as a value and as text, to the byte.
+
+    With it law 5: what a marker points at must stand above, in full, or it would not come back.
+    """
+    assert expand(run(request).request, format=format) == request
+    text = json.dumps(request, indent=1)
+    assert expand(run(text).request, format=format) == text
 
 
 def text_and_value_agree(run: Run, request: Any, format: str) -> None:

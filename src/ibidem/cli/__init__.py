@@ -15,6 +15,8 @@ import click
 from .. import __version__
 from .compact import compact
 from .errors import our_fault, reason, say
+from .expand import expand
+from .show import show
 from .validate import validate
 
 INTERRUPTED = 130
@@ -84,4 +86,6 @@ def main(context: click.Context) -> int:
 
 
 main.add_command(compact)
+main.add_command(expand)
+main.add_command(show)
 main.add_command(validate)

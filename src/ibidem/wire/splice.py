@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from ..model import IbidemError
+from .spelling import respell
 from .tree import Change, by_key, rebuild
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
@@ -113,7 +114,10 @@ class _Splicer:
         """One value, changed; and where the original ends."""
         for change in beside:
             if change.op == "set":
-                return [self.encode(change.value)], self.end_of(at, value)
+                end = self.end_of(at, value)
+                if isinstance(value, str) and isinstance(change.value, str):
+                    return [respell(self.data[at:end], value, change.value)], end
+                return [self.encode(change.value)], end
         if not below:
             end = self.end_of(at, value)
             return [self.view[at:end]], end

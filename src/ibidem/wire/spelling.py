@@ -1,0 +1,67 @@
+"""How a JSON string is spelled, and how a new one is spelled alike.
+
+Writers differ in what they escape. A string that takes another's place is written in the way of the one it replaces, so
+that putting the old one back gives the old bytes. Where the new string has nothing in it that would show the way, its
+first characters are escaped without need, which no reader notices: one for ASCII writers, two for HTML-safe ones.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+_NEEDLESS = re.compile(rb"\\u00[2-7][0-9a-f]", re.IGNORECASE)
+_HTML = re.compile("[<>&\u2028\u2029]")
+
+
+def _raw(text: str) -> bytes:
+    return json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _ascii(text: str) -> bytes:
+    return json.dumps(text).encode()
+
+
+def _html(text: str) -> bytes:
+    return _HTML.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False)).encode()
+
+
+WAYS: tuple[Callable[[str], bytes], ...] = (_raw, _ascii, _html)
+"""By the number of needless escapes that show it."""
+
+
+def respell(token: bytes, old: str, new: str) -> bytes:
+    """`new` in the way `token` spells `old`."""
+    if b"\\u" not in token:
+        return _written(_raw, new)
+    for number, way in enumerate(WAYS):
+        if _written(way, old) == token:
+            return _shown(_written(way, new), number)
+    return _written(WAYS[min(_needless(token), len(WAYS) - 1)], new)
+
+
+def _written(way: Callable[[str], bytes], text: str) -> bytes:
+    try:
+        return way(text)
+    except UnicodeEncodeError:  # a lone surrogate can only be escaped
+        return _ascii(text)
+
+
+def _needless(token: bytes) -> int:
+    """Characters at the start of a token that are escaped without need."""
+    at, count = 1, 0
+    while (found := _NEEDLESS.match(token, at)) is not None:
+        at, count = found.end(), count + 1
+    return count
+
+
+def _shown(token: bytes, number: int) -> bytes:
+    """The token with so many escapes at its start."""
+    at = 1
+    for _ in range(number):
+        if token[at : at + 1] in (b"\\", b'"') or token[at : at + 1] >= b"\x7f":
+            break
+        token = token[:at] + b"\\u%04x" % token[at] + token[at + 1 :]
+        at += 6
+    return token
