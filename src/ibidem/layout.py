@@ -73,6 +73,7 @@ def lay_out(text: str, tag: str) -> Layout:
         if markers[-1] is not None and markers[-1].source is None:  # it says how the text was folded, and hides nothing
             del lines[-1], markers[-1]
         holes = any(markers)
+        lines = thicken(lines) if SPARSE in flags else lines
         lines = [line if marker is None else HOLE for line, marker in zip(lines, markers, strict=True)]
     comma = comma_of("\n".join(lines), flags) if flags or len(lines) == 1 else ""
     if comma:
@@ -80,6 +81,46 @@ def lay_out(text: str, tag: str) -> Layout:
         units = [unit for line in lines for unit in ([HOLE] if line == HOLE else line.split(joint))]
         return Layout(units, units, None, "", comma, holes)
     return number(lines, holes)
+
+
+SPARSE = "s"
+"""Among the flags: of consecutive line numbers only every tenth is written."""
+_DENSE = re.compile(r"(\d{1,9})(?=\t)")
+
+
+def thin(sent: str, tag: str) -> str | None:
+    """A sent text with most of its consecutive line numbers left out; None if it has no marker to say so."""
+    lines = sent.split("\n")
+    markers = parsed(lines, tag)
+    head = next((at for at, marker in enumerate(markers) if marker is not None and marker.digest), None)
+    if head is None:
+        return None
+    last: int | None = None
+    for at, line in enumerate(lines):
+        found = _DENSE.match(line)
+        shown = int(found[1]) if found else None
+        if found and shown is not None and last is not None and shown == last + 1 and shown % 10:
+            lines[at] = line[found.end() :]
+        last = shown
+    marker = markers[head]
+    if marker is not None:
+        lines[head] = str(marker._replace(flags=marker.flags + SPARSE))
+    return "\n".join(lines)
+
+
+def thicken(lines: list[str]) -> list[str]:
+    """The numbers put back: a line that starts with a tab goes on counting."""
+    dense: list[str] = []
+    last: int | None = None
+    for line in lines:
+        found = _DENSE.match(line)
+        if found is None and line[:1] == "\t" and last is not None:
+            last += 1
+            dense.append(f"{last}{line}")
+            continue
+        last = int(found[1]) if found else None
+        dense.append(line)
+    return dense
 
 
 def parsed(lines: list[str], tag: str) -> list[Marker | None]:
@@ -180,6 +221,7 @@ def restore(sent: str, tag: str, shown: Callable[[Source], Shown | None]) -> str
     head = next((marker for marker in markers if marker is not None and marker.digest), None)
     if head is None:
         return None
+    lines = thicken(lines) if SPARSE in head.flags else lines
     folded = _copied(head, lines, shown) if head.source and not head.unit else _spliced(head, lines, markers, shown)
     if folded is None:
         return None

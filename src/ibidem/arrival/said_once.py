@@ -11,10 +11,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from .. import markers, references, shapes
-from ..layout import COMMAS, TAB, Layout, Shown, comma_of, number, restore
+from ..layout import COMMAS, TAB, Layout, Shown, comma_of, number, restore, thin
 from ..model import Conversation, Message, Text, size
 from ..plan import Edit, Kind
 from ..references import Marker, Source
@@ -56,6 +56,8 @@ class SaidOnce:
     """Wording of references to whole results. `expand` restores ours alone: the others carry no digest."""
     min_gain: int = 4
     """Tokens that a reference must save beyond its marker."""
+    numbers: Literal["all", "sparse"] = "all"
+    """`sparse` writes only every tenth of consecutive line numbers. Tools that edit by line number need them all."""
     max_distance: int | None = None
     """Tokens (of four characters) that a reference may reach back; None for all the way."""
     repeat_guard: int = 8
@@ -158,14 +160,21 @@ class Part:
         for attempt in (self._whole, self._partly, self._only_folded):
             sent = attempt()
             if sent is not None:
+                if size(sent) >= size(self.text):  # it would be refused, and the ledger must know what is sent
+                    break
                 if self.foreign:
                     return sent
                 if restore(sent, self.known.tag, self._shown) != self.text:
                     break
                 self.fold.explained = True
-                return sent
+                return self._thinned(sent) if self.settings.numbers == "sparse" else sent
         self.refers = False
         return self.text
+
+    def _thinned(self, sent: str) -> str:
+        tag = self.known.tag
+        other = thin(sent, tag)
+        return other if other and len(other) < len(sent) and restore(other, tag, self._shown) == self.text else sent
 
     @property
     def essence(self) -> str:
@@ -323,7 +332,9 @@ class Part:
         return sent
 
     def _gains(self, before: str, after: str) -> bool:
-        """Whether enough tokens are saved; counted only where the lengths do not tell."""
+        """Whether bytes and enough tokens are saved; counted only where the lengths do not tell."""
+        if size(after) >= size(before):
+            return False
         if len(before) > CLEAR and len(before) > 8 * len(after) and not before[:CLEAR].isspace():
             return True
         count = self.fold.count

@@ -39,20 +39,19 @@ BETWEEN = " │ "
 
 def draw(view: View, stream: IO[str], *, everything: bool = False, plain: bool = False, texts: bool = True) -> None:
     """Totals, and then every edit (without `texts` the totals alone)."""
-    page = io.StringIO() if plain else stream
     # Texts come from elsewhere: nothing in them is markup. Rich itself heeds COLUMNS and pipes.
-    console = Console(file=page, markup=False, emoji=False, highlight=False)
-    if console.no_color:  # it would still write bold
-        plain, page = True, io.StringIO()
-    table.draw(view.figures, page)
-    with console.capture() as shown:
-        if not view.parts or texts:
+    console = Console(file=stream, markup=False, emoji=False, highlight=False)
+    totals = io.StringIO() if plain or console.no_color else stream
+    table.draw(view.figures, totals)
+    with console.capture() as page:
+        if texts or not view.parts:
             _sentence(console, LEGEND if view.parts else "Nothing was rewritten.", "dim")
         for part in view.parts if texts else ():
             _part(console, part, everything)
-    page.write(shown.get())
-    if isinstance(page, io.StringIO) and page is not stream:
-        stream.write(_STYLING.sub("", page.getvalue()))
+    if isinstance(totals, io.StringIO):  # rich without colours would still write bold
+        stream.write(_STYLING.sub("", totals.getvalue() + page.get()))
+    else:
+        stream.write(page.get())
 
 
 def _part(console: Console, part: Part, everything: bool) -> None:
