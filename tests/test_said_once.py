@@ -793,7 +793,9 @@ LINES = st.sampled_from(
 )  # fmt: skip
 FILES = st.lists(LINES, min_size=4, max_size=30)
 STEPS = st.tuples(
-    st.sampled_from(["read", "range", "cat", "grep", "edit", "write", "status", "table", "log", "codex", "same call", "same call"]),
+    st.sampled_from(
+        ["read", "range", "cat", "grep", "edit", "write", "status", "table", "log", "codex", "same call", "same call"]
+    ),
     st.integers(0, 2),
     st.integers(0, 40),
     st.integers(0, 3),
