@@ -167,8 +167,10 @@ REMINDER = "\n".join(
     ]
 )
 STATUS = {"id": 1, "state": "running", "meta": {f"key{n}": f"value {n}" for n in range(20)}, "list": [1, [2, 3]]}
+NESTED = json.dumps(STATUS).replace('"value 7"', "[8]").replace("[2, 3]", "[2, 4]")
 TABLE = {"items": [{"id": n, "name": f"name {n}", "size": 10 * n} for n in range(30)]}
 LONG = ", ".join(f"element {n} of the list" for n in range(60))
+AGAIN = "the same line again\n"
 PROSE = " ".join(f"word{n}" for n in range(400))
 
 
@@ -255,10 +257,10 @@ CASES: dict[str, tuple[list[str], str]] = {
         "",
     ),
     "one line many times": (
-        ["the same line again\n" * 300, "first\n" + "the same line again\n" * 200],
+        [AGAIN * 300, "first\n" + AGAIN * 200],
         "first\n"
         + explained(
-            head("first\n" + "the same line again\n" * 200, "unchanged, lines 1-200 of result 1, Read(file1)")
+            head("first\n" + AGAIN * 200, "unchanged, lines 1-200 of result 1, Read(file1)")
         )
         + "\n",
     ),
@@ -270,15 +272,15 @@ CASES: dict[str, tuple[list[str], str]] = {
         + '\n2: "state": "stopped"',
     ),
     "JSON on one line that differs in a nested field and in a list": (
-        [json.dumps(STATUS), json.dumps({**STATUS, "meta": {**STATUS["meta"], "key7": [8]}, "list": [1, [2, 4]]})],  # type: ignore[dict-item]
+        [json.dumps(STATUS), NESTED],
         explained(
             head(
-                json.dumps({**STATUS, "meta": {**STATUS["meta"], "key7": [8]}, "list": [1, [2, 4]]}),  # type: ignore[dict-item]
+                NESTED,
                 "unchanged, same as result 1, Read(file1), but for:",
                 "x",
             )
         )
-        + '\n10: "key7": [8]\n25: 3]]}'.replace("3]]", "4]]"),
+        + '\n10: "key7": [8]\n25: 4]]}',
     ),
     "a part of one long line": (
         [LONG, LONG.replace("element 0 ", "a new element, ") + ", and more, and more"],
@@ -338,7 +340,9 @@ def test_a_folded_text_is_compared_as_well(shown: str, again: str, format: str) 
         ),
         pytest.param(
             arrows(CODE[20:40], 21),
-            explained(head(arrows(CODE[20:40], 21), "21-40 unchanged, lines 21-40 of call 1.content, Write(a.py)", "n")),
+            explained(
+                head(arrows(CODE[20:40], 21), "21-40 unchanged, lines 21-40 of call 1.content, Write(a.py)", "n")
+            ),
             id="a part of it with numbers",
         ),
     ],
@@ -353,7 +357,7 @@ SAME: dict[str, list[Any]] = {
     "texts that have nothing in common": [FILE, "\n".join(LOG)],
     "blank lines": ["\n" * 60, "\n" * 60],
     "empty texts": ["", "", " "],
-    "one short line that repeats": ["a short line of text\n" + UNIQUE, "a short line of text"],
+    "one short line that repeats": ["a short line of text\n" + "\n".join(LOG), "a short line of text"],
 }  # fmt: skip
 
 
@@ -979,12 +983,12 @@ def _noise(n: int, seed: int) -> str:
 
 
 GROWING: dict[str, tuple[Callable[[int], list[str]], int]] = {
-    "one line repeated": (lambda n: ["the same line again\n" * n, "x\n" + "the same line again\n" * n], 8000),
+    "one line repeated": (lambda n: [AGAIN * n, "x\n" + AGAIN * n], 8000),
     "all lines equal but one": (
-        lambda n: ["the same line again\n" * n, "the same line again\n" * (n // 2) + "x\n" + "the same line again\n" * n],
+        lambda n: [AGAIN * n, AGAIN * (n // 2) + "x\n" + AGAIN * n],
         8000,
     ),
-    "fewer equal lines first": (lambda n: ["the same line again\n" * 9, "the same line again\n" * n], 4000),
+    "fewer equal lines first": (lambda n: [AGAIN * 9, AGAIN * n], 4000),
     "two alternating blocks": (
         lambda n: [
             ("first block, a line\nand another of it\n" * 2 + "second block, one line\n") * n,

@@ -321,22 +321,25 @@ def found(draw: Any) -> str:
 STRINGS = st.sampled_from(["", "é", 'a"b', "\\", "\n", "\u2028", "a, b", "\ud800"])
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), STRINGS)
 KEYS = st.sampled_from(["id", "name", "file_path", "", "é", 'a"b'])
+
+
+def tables(inner: st.SearchStrategy[Any], least: int = 0) -> st.SearchStrategy[Any]:
+    """Lists of objects that all have the same keys."""
+    row = st.fixed_dictionaries({"id": inner, "name": inner, "file_path": inner})
+    return st.lists(row, min_size=least, max_size=5)
+
+
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=4),
-        st.dictionaries(KEYS, inner, max_size=4),
-        st.builds(lambda keys, rows: [dict(zip(keys, row, strict=False)) for row in rows],
-                  st.just(["id", "name", "file_path"]), st.lists(st.lists(inner, min_size=3, max_size=3), max_size=5)),
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(KEYS, inner, max_size=4), tables(inner)),
     max_leaves=25,
-)  # fmt: skip
+)
 
 
 @st.composite
 def printed_json(draw: Any) -> str:
-    value, ascii_only = draw(VALUES), draw(st.booleans())
-    indent = draw(st.one_of(st.none(), st.integers(0, 8), st.just("\t")))
+    value, ascii_only = draw(st.one_of(VALUES, VALUES, tables(VALUES, 3))), draw(st.booleans())
+    indent = draw(st.one_of(st.none(), st.none(), st.integers(0, 8), st.just("\t")))
     separators = draw(st.sampled_from([None, None, (",", ":"), (",", ": "), (" , ", " : ")]))
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only, separators=separators)
     return text + draw(st.sampled_from(["", "", "", "\n", " ", "\nDone."]))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from .. import markers, references, shapes
-from ..layout import COMMAS, TAB, Layout, Shown, comma_of, number, restore, thin
+from ..layout import COMMAS, TAB, Layout, Shown, comma_of, number, parsed, restore, thin
 from ..model import Conversation, Message, Text, size
 from ..plan import Edit, Kind
 from ..references import Marker, Source
@@ -153,7 +153,10 @@ class Part:
 
     def written(self) -> str:
         """What is sent for it: the text itself wherever nothing is gained, or gaining it would be unsafe."""
-        if len(self.text) < SHORTEST or references.opening(self.known.tag) in self.text:
+        if references.opening(self.known.tag) in self.text:
+            self._recognise()
+            return self.text
+        if len(self.text) < SHORTEST:
             return self.text
         self.folded, self.flags = shapes.fold(self.text) if self.settings.shapes else (self.text, "")
         self.may_refer = self.fold.refers and (not self.again or self.essence != self.again)
@@ -181,6 +184,16 @@ class Part:
         """Digest of what it says, without a header that is never the same twice."""
         start = self.folded.index("\n") if shapes.HEADER in self.flags else 0
         return references.digest_of(self.folded[start:])
+
+    def _recognise(self) -> None:
+        """A part that was rewritten before counts for what it was, so that a second pass decides as the first did."""
+        original = restore(self.text, self.known.tag, self._shown)
+        if original is not None:
+            self.fold.explained = True
+            self.folded, self.flags = shapes.fold(original) if self.settings.shapes else (original, "")
+            self.refers = any(
+                marker is not None and marker.source for marker in parsed(self.text.split("\n"), self.known.tag)
+            )
 
     def _shown(self, source: Source) -> Shown | None:
         if source not in self.seen:
