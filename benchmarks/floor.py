@@ -8,8 +8,11 @@ same bytes, best of several, and stated as a multiple of the floor.
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
+import random
 import time
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,11 +21,13 @@ import msgspec
 import orjson
 
 import ibidem
+from ibidem.testing import conv
 
-from .history import history
+from .history import history, text
 
-AIMS = {"Dedup": 1.5, "codetether": 3.0}
-GROWTH_AIM = 2.2
+PROFILES = {"Dedup": ((ibidem.Dedup(),), 1.5), "codetether": (ibidem.PROFILES["codetether"], 3.0)}
+PROFILES["lossless, cold"] = (ibidem.PROFILES["lossless"], 8.0)
+GROWTH_AIM, TURN_AIM, MEMORY_AIM = 2.2, 1.3, 2.0
 
 
 def best(work: Callable[[], Any], rounds: int) -> float:
@@ -50,24 +55,82 @@ def floor(body: bytes, rounds: int) -> float:
     return parse + digest + dump
 
 
+def turn(request: dict[str, Any], rounds: int) -> float:
+    """Seconds of a session's turn that adds one exchange to the history."""
+    whole = orjson.dumps(request)
+    before = orjson.dumps({**request, "messages": request["messages"][:-2]})
+    times = []
+    for _ in range(rounds):
+        session = ibidem.Session()
+        session.compact(before)
+        times.append(best(partial(session.compact, whole), 1))
+    return min(times)
+
+
+def memory(body: bytes) -> float:
+    """What a session keeps of a conversation, as a multiple of its text."""
+    session = ibidem.Session()
+    session.compact(orjson.dumps(history(20, 50_000)))  # what is loaded once
+    gc.collect()
+    tracemalloc.start()
+    session.compact(body[:] + b" ")
+    gc.collect()
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return kept / len(body)
+
+
+def hard(lines: int) -> dict[str, tuple[str, str]]:
+    """Pairs of results that are made to be hard, of so many lines."""
+    rng = random.Random(3)
+    half = lines // 2
+    same = "the very same line of output\n"
+    one, two = text(rng, 400), text(rng, 400)
+    return {
+        "one line repeated": (same * lines, same * (lines - 1) + "another\n"),
+        "all equal but one": (same + "odd\n" + same * lines, same * half + "even\n" + same * half),
+        "two alternating blocks": ((one + two) * (lines // 20), (two + one + one) * (lines // 30)),
+        "random text": (text(rng, 40 * lines), text(rng, 40 * lines)),
+        "a single long line": ("".join(rng.choices("abcdefgh ", k=40 * lines)), "x" * (40 * lines)),
+    }
+
+
+def growth(lines: int, rounds: int) -> dict[str, float]:
+    """Time for twice as much of the same hard text, as a multiple."""
+    found = {}
+    small, large = hard(lines), hard(2 * lines)
+    for name in small:
+        times = []
+        for first, second in (small[name], large[name]):
+            body = orjson.dumps(conv("u:go", "a>1", f"r1:{first}", "a>2", f"r2:{second}"))
+            times.append(best(partial(ibidem.compact, body), rounds))
+        found[name] = times[1] / times[0]
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=2000)
     parser.add_argument("--megabytes", type=float, default=20)
+    parser.add_argument("--lines", type=int, default=125_000, help="of hard text")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     size = int(args.megabytes * 1e6)
-    once = orjson.dumps(history(args.messages, size))
+    request = history(args.messages, size)
+    once = orjson.dumps(request)
     twice = orjson.dumps(history(2 * args.messages, 2 * size))
-    base, base_doubled = floor(once, args.rounds), floor(twice, args.rounds)
-    print(f"{args.messages} messages, {len(once) / 1e6:.1f} MB; floor {base * 1e3:.1f} ms, ", end="")
-    print(f"2n / n of the floor itself {base_doubled / base:.2f}")
-    print(f"{'':12} {'ms':>8} {'x floor':>8} {'aim':>6} {'2n / n':>8} {'aim':>6}")
-    for label, strategies in (("Dedup", (ibidem.Dedup(),)), ("codetether", ibidem.PROFILES["codetether"])):
-        taken = best(partial(ibidem.compact, once, strategies=strategies), args.rounds)
-        doubled = best(partial(ibidem.compact, twice, strategies=strategies), args.rounds)
-        row = f"{label:12} {taken * 1e3:8.1f} {taken / base:8.2f} {AIMS[label]:6.1f} {doubled / taken:8.2f}"
-        print(f"{row} {GROWTH_AIM:6.1f}")
+    base, doubled = floor(once, args.rounds), floor(twice, args.rounds)
+    print(f"{args.messages} messages, {len(once) / 1e6:.1f} MB; the floor takes {base * 1e3:.0f} ms")
+    print(f"{'':24} {'x floor':>8} {'aim':>5} {'2n / n':>8} {'aim':>5}")
+    print(f"{'the floor itself':24} {1:8.2f} {'':5} {doubled / base:8.2f}")
+    for label, (strategies, aim) in PROFILES.items():
+        small = best(partial(ibidem.compact, once, strategies=strategies), args.rounds)
+        large = best(partial(ibidem.compact, twice, strategies=strategies), args.rounds)
+        print(f"{label:24} {small / base:8.2f} {aim:5.1f} {large / small:8.2f} {GROWTH_AIM:5.1f}", flush=True)
+    print(f"{'a turn of a Session':24} {turn(request, 3) / base:8.2f} {TURN_AIM:5.1f}")
+    for label, ratio in growth(args.lines, 3).items():
+        print(f"{label:24} {'':8} {'':5} {ratio:8.2f} {GROWTH_AIM:5.1f}", flush=True)
+    print(f"memory of a Session: {memory(once):.2f} times the text (aim {MEMORY_AIM})")
 
 
 if __name__ == "__main__":

@@ -864,12 +864,12 @@ COPY = {
 
 @pytest.mark.parametrize("format", HISTORY)
 @pytest.mark.parametrize("bare", [True, False], ids=["bare history", "whole body"])
-def test_the_default_profile_changes_the_copy_and_nothing_else(format: str, bare: bool) -> None:
+def test_an_edit_changes_the_copy_and_nothing_else(format: str, bare: bool) -> None:
     request: Any = (
         TWICE[format] if bare else body(format, *TWICE[format], tools=[{"name": "read"}], metadata={"1": -0.0})
     )
     before = deepcopy(request)
-    result = ibidem.compact(request, format=format)
+    result = ibidem.compact(request, strategies=[ibidem.Dedup()], format=format)
     path = COPY[format] if bare else (HISTORY[format], *COPY[format])
     marker = follow(result.request, path)
     assert marker.startswith("[DEDUP]")

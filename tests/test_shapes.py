@@ -165,7 +165,6 @@ LEFT: dict[str, str] = {
     "a hit whose text looks like another line number": "src/app.py\n12:x",
     "a path followed by text that looks folded": "src/app.py:1:x\n\n12:y\n13:z",
     "a time of day": "12:30:00 started\n12:30:01 stopped",
-    "a log with dates": "2026-01-02 12:30:00 INFO started\n2026-01-02 12:30:01 INFO stopped\n2026-01-02 12:31:07 bye",
     "an address with a port": "http://localhost:8080/a\nhttp://localhost:8080/b",
     "paths of Windows": "C:\\a\\b.py:3:x\nC:\\a\\b.py:4:y",
     "JSON on one line": '{"a": [1, 2], "b": null}',
