@@ -24,6 +24,7 @@ LAYERS = (
     "plan",
     "markers",
     "references",
+    "lines",
     "shapes",
     "layout",
     "sources",

@@ -91,8 +91,9 @@ class Ledger:
             before,
         )
         self._index_lines(layout.bodies)
-        if slot.whole:
-            self._whole.setdefault(hash(layout.joint.join(layout.units)), len(self.slots))
+        if slot.whole:  # without a marker, the units joined are the text itself, and its hash is known
+            folded = layout.joint.join(layout.units) if references.opening(self.tag) in sent else sent
+            self._whole.setdefault(hash(folded), len(self.slots))
         self._by_source[place.source] = len(self.slots)
         self.slots.append(slot)
         self._starts.append(self._end)

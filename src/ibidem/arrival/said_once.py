@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from .. import markers, references, shapes
 from ..layout import COMMAS, TAB, Layout, Shown, comma_of, number, parsed, restore, thin
+from ..lines import lines_of
 from ..model import Conversation, Message, Text, size
 from ..plan import Edit, Kind
 from ..references import Marker, Source
@@ -259,7 +260,7 @@ class Part:
             units = self.folded.split(COMMAS[comma])
             self.layout = Layout(units, units, None, "", comma, False)
         else:
-            self.layout = number(self.folded.split("\n"))
+            self.layout = number(list(lines_of(self.folded)))
         found = self.layout
         if found.numbers is None or (
             found.mark == TAB

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+from ..lines import lines_of
+
 _HIT = re.compile(r"([^\s:][^:\n]*):(\d+):")
+_NUMBER = re.compile(r":\d+:")
 LOOK = 60
 """Lines looked at to see whether the shape is worth trying."""
 _HEADED = re.compile(r"\d+[:-]")
@@ -19,9 +22,10 @@ class Grep:
     letter = "g"
 
     def fold(self, text: str) -> tuple[str, str] | None:
-        if not any(map(_HIT.match, text[:8000].split("\n")[:LOOK])):
+        start = text[:8000]
+        if _NUMBER.search(start) is None or not any(map(_HIT.match, start.split("\n")[:LOOK])):
             return None
-        lines = text.split("\n")
+        lines = lines_of(text)
         folded: list[str] = []
         path = ""
         for number, line in enumerate(lines):
@@ -60,7 +64,7 @@ def _path_of(line: str, path: str) -> str:
     return found[1] if found else ""
 
 
-def _ahead(lines: list[str], number: int) -> str:
+def _ahead(lines: tuple[str, ...], number: int) -> str:
     """The path of a context line that comes before its hit."""
     for line in lines[number + 1 : number + 12]:
         found = _HIT.match(line)

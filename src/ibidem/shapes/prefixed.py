@@ -6,10 +6,14 @@ import re
 from collections.abc import Iterator
 from operator import eq
 
+from ..lines import lines_of
+
 SHORTEST = 10
 """Characters of a beginning that is worth a line of its own."""
 LEAST = 3
 """Lines that must share it."""
+MANY = 200
+"""Lines from which short runs are not looked for."""
 _CUT = re.compile(r": |[/:>]")
 
 
@@ -19,13 +23,14 @@ class Prefixed:
     letter = "p"
 
     def fold(self, text: str) -> tuple[str, str] | None:
-        lines = text.split("\n")
+        lines = lines_of(text)
         folded: list[str] = []
         done = 0
         for at in _alike(lines):
             if at < done:
                 continue
-            at -= at > done and lines[at - 1][:SHORTEST] == lines[at][:SHORTEST]
+            while at > done and lines[at - 1][:SHORTEST] == lines[at][:SHORTEST]:
+                at -= 1
             beginning, end = _run(lines, at)
             if beginning:
                 folded.extend(lines[done:at])
@@ -49,14 +54,15 @@ class Prefixed:
         return "\n".join(unfolded)
 
 
-def _alike(lines: list[str]) -> list[int]:
-    """Where lines begin like the next but one: every run of four shows that, at half the price of looking at all."""
-    heads = [line[:SHORTEST] for line in lines[::2]]
+def _alike(lines: tuple[str, ...]) -> list[int]:
+    """Where a line begins like one a few lines on; looking at some lines finds every run that is long for the text."""
+    step = 2 if len(lines) < MANY else 4
+    heads = [line[:SHORTEST] for line in lines[::step]]
     alike = map(eq, heads, heads[1:])
-    return [2 * at for at, same in enumerate(alike) if same and heads[at] and not heads[at].isspace()]
+    return [step * at for at, same in enumerate(alike) if same and heads[at] and not heads[at].isspace()]
 
 
-def _run(lines: list[str], at: int) -> tuple[str, int]:
+def _run(lines: tuple[str, ...], at: int) -> tuple[str, int]:
     """The best beginning that this line shares with those after it, and where that run ends."""
     line = lines[at]
     best, best_end, best_gain = "", at + 1, 0
