@@ -329,7 +329,7 @@ class Part:
             return None
         marker = self._marker(source=slot.source, label=slot.label, but=True)
         sent = "\n".join([str(marker), *(f"{at + 1}: {units[at]}" for at in other)])
-        if not self._gains(self.text, sent):
+        if not self._gains(self.folded, sent):  # folding alone would give that much
             self.marked = False
             return None
         self.strategy, self.reason, self.refers = "fields", f"as {slot.source} but for {len(other)}", True
