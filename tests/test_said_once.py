@@ -79,7 +79,7 @@ def sound(request: Any, format: str, **options: Any) -> list[str]:
 
 # ── law 5, written without the code that it judges ──────────────────────────────────────────────────────────────────
 
-SHOWN_NUMBER = re.compile(r" *([0-9]+)[\t→]")
+SHOWN_NUMBER = re.compile(r" *([0-9]+)[\t→:]")
 
 
 def references_are_true(before: Any, after: Any, format: str) -> Counter[str]:
@@ -983,10 +983,10 @@ def _noise(n: int, seed: int) -> str:
 
 
 GROWING: dict[str, tuple[Callable[[int], list[str]], int]] = {
-    "one line repeated": (lambda n: [AGAIN * n, "x\n" + AGAIN * n], 8000),
+    "one line repeated": (lambda n: [AGAIN * n, "x\n" + AGAIN * n], 3000),
     "all lines equal but one": (
         lambda n: [AGAIN * n, AGAIN * (n // 2) + "x\n" + AGAIN * n],
-        8000,
+        3000,
     ),
     "fewer equal lines first": (lambda n: [AGAIN * 9, AGAIN * n], 4000),
     "two alternating blocks": (
@@ -996,9 +996,9 @@ GROWING: dict[str, tuple[Callable[[int], list[str]], int]] = {
         ],
         2000,
     ),
-    "random text": (lambda n: [_noise(n, 1), _noise(n, 2)], 8000),
+    "random text": (lambda n: [_noise(n, 1), _noise(n, 2)], 3000),
     "one very long line": (lambda n: ["word " * n, "word " * n + "x"], 200_000),
-    "one very long line of items": (lambda n: ["some item, " * n, "x, " + "some item, " * n], 8000),
+    "one very long line of items": (lambda n: ["some item, " * n, "x, " + "some item, " * n], 3000),
     "blocks in reverse": (lambda n: ["\n".join(_blocks(n)), "\n".join(reversed(_blocks(n)))], 2000),
     "numbered blocks in reverse": (
         lambda n: ["\n".join(_numbered_blocks(n)), "\n".join(reversed(_numbered_blocks(n)))],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from . import formats
@@ -25,16 +24,19 @@ def expand(request: Any, *, format: str | None = None) -> Any:
     prefix = (dialect.history_key,) if isinstance(document.value, dict) else ()
     sources = Sources()
     texts: dict[Source, str] = {}
+    known: dict[Source, Shown] = {}
+
+    def shown(source: Source) -> Shown | None:
+        if source in texts and source not in known:
+            known[source] = Shown.of(texts[source], sources.tag)
+        return known.get(source)
+
     changes: list[Change] = []
     for message in formats.parse(document.value, dialect).messages:
         for place in sources.read(message):
             texts[place.source] = place.text
             if place.segment is not None:
-                original = restore(place.text, sources.tag, partial(_shown, texts, sources.tag))
+                original = restore(place.text, sources.tag, shown)
                 if original is not None:
                     changes.append(Change((*prefix, message.index, *place.segment.path), "set", original))
     return document.write(changes)
-
-
-def _shown(texts: dict[Source, str], tag: str, source: Source) -> Shown | None:
-    return Shown.of(texts[source], tag) if source in texts else None

@@ -11,13 +11,14 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import lt
 
 from . import references, shapes
 from .references import Marker, Source
 
-MARKS = {"n": "→", "t": "\t"}
+MARKS = {"n": "→", "t": "\t", "k": ":"}
 """What parts a line's number from its text; folded text has tabs."""
-TAB = "t"
+TAB, COLON = "t", "k"
 COMMAS = {"x": ", ", "y": ","}
 """How a text of one line is parted; the letter stands among the flags of its marker."""
 
@@ -70,7 +71,9 @@ def lay_out(text: str, tag: str) -> Layout:
     if holes:
         markers = parsed(lines, tag)
         flags = next((marker.flags for marker in markers if marker is not None and marker.digest), "")
-        if markers[-1] is not None and markers[-1].source is None:  # it says how the text was folded, and hides nothing
+        if (
+            len(lines) > 1 and markers[-1] is not None and markers[-1].source is None
+        ):  # it says how the text was folded, and hides nothing
             del lines[-1], markers[-1]
         holes = any(markers)
         lines = thicken(lines) if SPARSE in flags else lines
@@ -129,8 +132,9 @@ def parsed(lines: list[str], tag: str) -> list[Marker | None]:
 
 
 def comma_of(text: str, flags: str = "") -> str:
-    if flags:
-        return next((letter for letter in COMMAS if letter in flags), "")
+    for letter in COMMAS:
+        if letter in flags:
+            return letter
     if "\n" in text or len(text) < 200:
         return ""
     return next((letter for letter, joint in COMMAS.items() if text.count(joint) >= 8), "")
@@ -147,11 +151,19 @@ def number(lines: list[str], holes: bool = False) -> Layout:
         if 2 * sum(map(bool, found)) < len(lines):
             continue
         numbers = [int(each[1]) if each and len(each[1]) < 10 else None for each in found]
+        if letter == COLON and not _count_up(numbers):
+            continue
         bodies = [
             line[each.end() :] if each and len(each[1]) < 10 else line for line, each in zip(lines, found, strict=True)
         ]
         return Layout(lines, bodies, numbers, letter, "", holes)
     return Layout(lines, lines, None, "", "", holes)
+
+
+def _count_up(numbers: list[int | None]) -> bool:
+    """Whether these are line numbers: times of day have colons too."""
+    shown = [each for each in numbers if each is not None]
+    return 5 * [*map(lt, shown, shown[1:])].count(True) >= 4 * (len(shown) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +173,8 @@ class Numbering:
     starts: tuple[int, ...]
     firsts: tuple[int | None, ...]
     unique: bool
+    by_number: tuple[tuple[int, int, int], ...]
+    """Number, position and length of each stretch that has numbers, in the order of the numbers."""
 
     @classmethod
     def of(cls, layout: Layout) -> Numbering | None:
@@ -169,7 +183,10 @@ class Numbering:
         starts = (0, *layout.edges())
         firsts = tuple(layout.numbers[start] for start in starts)
         shown = [each for each in layout.numbers if each is not None]
-        return cls(starts, firsts, len(set(shown)) == len(shown))
+        ends = (*starts[1:], len(layout.numbers))
+        stretches = zip(firsts, starts, ends, strict=True)
+        by_number = sorted((first, start, end - start) for first, start, end in stretches if first is not None)
+        return cls(starts, firsts, len(set(shown)) == len(shown), tuple(by_number))
 
     def address(self, first: int, last: int) -> tuple[str, int]:
         """What to call a range of lines: by the numbers they show, or by where they stand (`row`)."""
@@ -184,10 +201,11 @@ class Numbering:
         """Where the line called that stands; -1 if there is none."""
         if unit == "row":
             return first - 1
-        for start, shown, end in zip(self.starts, self.firsts, (*self.starts[1:], None), strict=True):
-            if shown is not None and shown <= first and (end is None or first - shown < end - start):
-                return start + first - shown
-        return -1
+        at = bisect_right(self.by_number, (first, len(self.starts) + self.starts[-1])) - 1
+        if at < 0:
+            return -1
+        shown, start, length = self.by_number[at]
+        return start + first - shown if first - shown < length else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +258,7 @@ def _copied(head: Marker, lines: list[str], shown: Callable[[Source], Shown | No
     units = list(found.layout.units)
     for line in lines[1:]:
         place, _, unit = line.partition(": ")
-        if not place.isdecimal() or not 0 < int(place) <= len(units):
+        if not place.isdecimal() or len(place) > 9 or not 0 < int(place) <= len(units):
             return None
         units[int(place) - 1] = unit
     return found.layout.joint.join(units)
@@ -252,6 +270,7 @@ def _spliced(
     """Lines as they stand, and what the markers between them point at."""
     comma = next((letter for letter in COMMAS if letter in head.flags), "")
     joint = COMMAS[comma] if comma else "\n"
+    mark = MARKS[COLON if COLON in head.flags else TAB]
     pieces: list[str] = []
     for line, marker in zip(lines, markers, strict=True):
         if marker is None:
@@ -264,5 +283,5 @@ def _spliced(
         if bodies is None:
             return None
         own = marker.own
-        pieces.append(joint.join(bodies if own is None else [f"{own + n}\t{b}" for n, b in enumerate(bodies)]))
+        pieces.append(joint.join(bodies if own is None else [f"{own + n}{mark}{b}" for n, b in enumerate(bodies)]))
     return joint.join(pieces)

@@ -18,11 +18,15 @@ from typing import Any, NamedTuple
 
 EXPLANATION = "Ibidem leaves out what stands verbatim above and says where"
 
-_SOURCE = r"(?P<kind>result|call) (?P<number>\d+)(?:\.(?P<part>\w+))?(?:, (?P<label>[^\[\]\n]*?))?(?P<but>, but for:)?"
-_SPAN = r"(?P<unit>line|row|item)s? (?P<first>\d+)(?:-(?P<last>\d+))? of"
+_NUMBER = r"[0-9]{1,9}"
+_SOURCE = (
+    rf"(?P<kind>result|call) (?P<number>{_NUMBER})(?:\.(?P<part>\w+))?"
+    r"(?:, (?!but for:)(?P<label>[^\[\]\n]*?))?(?P<but>, but for:)?"
+)
+_SPAN = rf"(?P<unit>line|row|item)s? (?P<first>{_NUMBER})(?:-(?P<last>{_NUMBER}))? of"
 _MARKER = re.compile(
-    r"\[ibidem (?P<tag>\d{3})(?:\.(?P<digest>\d{6})(?P<flags>[a-z0-9]*))?"
-    rf"(?:: (?:(?P<own>\d+)(?:-\d+)? )?unchanged, (?:same as|{_SPAN}) {_SOURCE})?"
+    r"\[ibidem (?P<tag>[0-9]{3})(?:\.(?P<digest>[0-9]{6})(?P<flags>(?:[a-z][0-9]{0,2})*))?"
+    rf"(?:: (?:(?P<own>{_NUMBER})(?:-{_NUMBER})? )?unchanged, (?:same as|{_SPAN}) {_SOURCE})?"
     rf"(?P<explains>\. {EXPLANATION})?\]"
 )
 
@@ -80,7 +84,7 @@ def parse(line: str, tag: str) -> Marker | None:
         return None
     source = Source(found["kind"], int(found["number"]), found["part"] or "") if found["kind"] else None
     first = int(found["first"] or 0)
-    return Marker(
+    marker = Marker(
         found["tag"],
         found["digest"] or "",
         found["flags"] or "",
@@ -93,6 +97,7 @@ def parse(line: str, tag: str) -> Marker | None:
         bool(found["but"]),
         bool(found["explains"]),
     )
+    return marker if str(marker) == line else None
 
 
 def opening(tag: str) -> str:
@@ -137,4 +142,5 @@ def label_of(tool: str, arguments: Any) -> str:
         text = (
             text[-LONGEST:].partition("/")[2] or text[-LONGEST:] if "/" in text and " " not in text else text[:LONGEST]
         )
-    return f"{name}({text.strip()})" if text else name
+    label = f"{name}({text.strip()})" if text else name
+    return label.removesuffix(":")  # a colon at the end announces lines that differ

@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 class Sources:
-    """Reads messages in order. Its tag is known from the user's first message on, or from the first result."""
+    """Reads messages in order. Its tag is known from the user's first message on, or from the first place before it."""
 
     def __init__(self) -> None:
         self._beginning: list[str] = []
@@ -44,15 +44,18 @@ class Sources:
 
     @property
     def tag(self) -> str:
-        self._tag = self._tag or references.tag_of(self._beginning)
+        """Fixed by what is read, never by being asked for: whoever reads the request again must find the same."""
         return self._tag
+
+    def _fix(self) -> None:
+        self._tag = self._tag or references.tag_of(self._beginning)
 
     def read(self, message: Message) -> Iterator[Place]:
         """The places of one more message."""
         if not self._tag and not message.results:
             self._beginning.extend(message.texts())
             if message.role == "user":
-                _ = self.tag
+                self._fix()
         for part in message.parts:
             if isinstance(part, ToolCall):
                 yield from self._call(part)
@@ -65,10 +68,12 @@ class Sources:
         asked = Asked(call.name, call.arguments, references.label_of(call.name, given))
         self._asked[call.id] = asked
         for key, text in _long_texts(given):
+            self._fix()
             yield Place(Source("call", self._calls, key), text, asked)
 
     def _result(self, result: ToolResult) -> Iterator[Place]:
         self._results += 1
+        self._fix()
         asked = self._asked.get(result.call_id, Asked())
         texts = [segment for segment in result.segments if isinstance(segment, Text)]
         for place, segment in enumerate(texts, 1):

@@ -7,7 +7,7 @@ at a third of the memory. A hit is compared in full and extended both ways befor
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import NamedTuple
@@ -72,8 +72,11 @@ class Ledger:
         self._index.clear()
         self._whole.clear()
 
-    def add(self, place: Place, sent: str, before: int, layout: Layout | None = None) -> None:
-        """Take in a text as it was sent, after `before` characters; its layout may be known already."""
+    def add(self, place: Place, sent: str, before: int, layout: Layout | None = None, nearest: int = 0) -> None:
+        """Take in a text as it was sent, after `before` characters; its layout may be known already.
+
+        What was sent before `nearest` characters is out of reach, and this copy takes its place.
+        """
         layout = layout or lay_out(sent, self.tag)
         plain = layout.bodies is layout.units and not layout.comma and references.opening(self.tag) not in sent
         text = sent if plain else "\n".join(layout.bodies)
@@ -90,16 +93,26 @@ class Ledger:
             not layout.holes,
             before,
         )
-        self._index_lines(layout.bodies)
+        reach = self._reach(nearest)
+        self._index_lines(layout.bodies, self._starts[reach] if reach < len(self._starts) else self._end)
         if slot.whole:  # without a marker, the units joined are the text itself, and its hash is known
             folded = layout.joint.join(layout.units) if references.opening(self.tag) in sent else sent
-            self._whole.setdefault(hash(folded), len(self.slots))
+            if self._whole.get(hash(folded), -1) < reach:
+                self._whole[hash(folded)] = len(self.slots)
         self._by_source[place.source] = len(self.slots)
         self.slots.append(slot)
         self._starts.append(self._end)
         self._end += len(text) + 1
 
-    def _index_lines(self, bodies: list[str]) -> None:
+    def _reach(self, nearest: int) -> int:
+        """The first slot that is in reach."""
+        return bisect_left(self.slots, nearest, key=lambda slot: slot.place) if nearest > 0 else 0
+
+    def _index_lines(self, bodies: list[str], reach: int) -> None:
+        """Index some lines, the earliest copy of each that is in reach."""
+        if reach:
+            for key in [key for body in bodies if self._index.get(key := hash(body), reach) < reach]:
+                self._index.pop(key, None)
         offsets = list(accumulate(map(len, bodies), initial=self._end))
         setdefault = self._index.setdefault
         at, count = 0, len(bodies)
@@ -110,7 +123,7 @@ class Ledger:
                 at += STRIDE
             else:
                 at += 1
-        if max(map(len, bodies)) >= LONG:
+        if max(map(len, bodies), default=0) >= LONG:
             for at in [at for at, body in enumerate(bodies) if len(body) >= LONG]:
                 setdefault(hash(bodies[at]), offsets[at] + at)
 

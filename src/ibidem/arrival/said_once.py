@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from .. import markers, references, shapes
-from ..layout import COMMAS, TAB, Layout, Shown, comma_of, number, parsed, restore, thin
+from ..layout import COLON, COMMAS, MARKS, TAB, Layout, Shown, comma_of, number, parsed, restore, thin
 from ..lines import lines_of
 from ..model import Conversation, Message, Text, size
 from ..plan import Edit, Kind
@@ -25,7 +25,6 @@ from .ledger import Ledger, Match, Slot
 
 SHORTEST = 64
 """Characters below which nothing can be gained."""
-CLEAR = 2000
 MOST_FIELDS = 12
 
 
@@ -81,7 +80,7 @@ class Fold:
         self.sources = Sources()
         self.sent = self.results = 0
         self.explained = False
-        self.referred: dict[tuple[str, str], tuple[int, str]] = {}
+        self.referred: dict[tuple[str, str, str], tuple[int, str]] = {}
         self.last_of: dict[str, int] = {}
         self._known: Ledger | None = None
 
@@ -90,26 +89,40 @@ class Fold:
         self._known = self._known or Ledger(self.sources.tag)
         return self._known
 
+    @property
+    def nearest(self) -> int:
+        """Characters sent before what a reference may still reach."""
+        far = self.settings.max_distance
+        return 0 if far is None else max(0, self.sent - 4 * far)
+
     def feed(self, message: Message) -> Iterator[Edit]:
         """The edits of one more message."""
         if clears(message):
-            self.known.forget()
+            self.last_of.clear()
+            if self._known is not None:
+                self._known.forget()
         for place in self.sources.read(message):
-            sent, layout = place.text, None
+            sent, layout, nearest = place.text, None, self.nearest
             if place.segment is not None:
                 self.results = place.source.number
-                sent, layout = yield from self._result(message.index, place.segment, place)
+                sent, layout, full = yield from self._result(message.index, place.segment, place)
+                nearest = self.sent + 1 if full else nearest
             tool = place.asked.tool if place.segment is not None else ""
-            self.known.add(place, sent, self.sent, layout)
+            self.known.add(place, sent, self.sent, layout, nearest)
             self.sent += len(sent)
             if tool:
                 self.last_of[tool] = len(self.known.slots) - 1
 
-    def _result(self, index: int, segment: Text, place: Place) -> Generator[Edit, None, tuple[str, Layout | None]]:
-        """Yields the edit of a result, if there is one; returns what is sent, and its layout if that is known."""
+    def _result(
+        self, index: int, segment: Text, place: Place
+    ) -> Generator[Edit, None, tuple[str, Layout | None, bool]]:
+        """Yields the edit of a result, if there is one.
+
+        Returns what is sent, its layout if that is known, and whether it is in full because it was asked for again.
+        """
         if segment.bound or place.failed:
-            return segment.text, None
-        call = (place.asked.tool, place.asked.arguments)
+            return segment.text, None, False
+        call = (place.asked.tool, place.asked.arguments, place.source.part)
         # The same call again, and the same answer, soon after that was a reference: it wants the text itself.
         last = self.referred.pop(call, None)
         again = last[1] if last is not None and self.results - last[0] <= self.settings.repeat_guard else ""
@@ -128,7 +141,7 @@ class Fold:
             )
         if part.refers:
             self.referred[call] = (self.results, part.essence)
-        return sent, part.layout if sent is part.folded else None
+        return sent, part.layout if sent is part.folded else None, part.in_full
 
 
 class Part:
@@ -141,8 +154,8 @@ class Part:
         self.text = place.text
         self.asked = place.asked
         self.again = again
-        far = fold.settings.max_distance
-        self.nearest = 0 if far is None else fold.sent - 4 * far
+        self.nearest = fold.nearest
+        self.in_full = False
         self.seen: dict[Source, Shown | None] = {}
         self.marked = False
         self.foreign = False
@@ -160,7 +173,8 @@ class Part:
         if len(self.text) < SHORTEST:
             return self.text
         self.folded, self.flags = shapes.fold(self.text) if self.settings.shapes else (self.text, "")
-        self.may_refer = self.fold.refers and (not self.again or self.essence != self.again)
+        self.in_full = bool(self.again) and self.essence == self.again
+        self.may_refer = self.fold.refers and not self.in_full
         for attempt in (self._whole, self._partly, self._only_folded):
             sent = attempt()
             if sent is not None:
@@ -170,7 +184,7 @@ class Part:
                     return sent
                 if restore(sent, self.known.tag, self._shown) != self.text:
                     break
-                self.fold.explained = True
+                self.fold.explained = self.fold.explained or references.EXPLANATION in sent
                 return self._thinned(sent) if self.settings.numbers == "sparse" else sent
         self.refers = False
         return self.text
@@ -190,11 +204,12 @@ class Part:
         """A part that was rewritten before counts for what it was, so that a second pass decides as the first did."""
         original = restore(self.text, self.known.tag, self._shown)
         if original is not None:
-            self.fold.explained = True
+            self.fold.explained = self.fold.explained or references.EXPLANATION in self.text
             self.folded, self.flags = shapes.fold(original) if self.settings.shapes else (original, "")
             self.refers = any(
                 marker is not None and marker.source for marker in parsed(self.text.split("\n"), self.known.tag)
             )
+            self.in_full = not self.refers and bool(self.again) and self.essence == self.again
 
     def _shown(self, source: Source) -> Shown | None:
         if source not in self.seen:
@@ -245,7 +260,7 @@ class Part:
             return None
         layout = self._layout()
         shape_flags = self.flags
-        self.flags += layout.comma
+        self.flags += layout.comma + (COLON if layout.mark == COLON and layout.numbers is not None else "")
         sent = self._but(layout) if self.settings.fields else None
         if sent is None and self.settings.spans:
             sent = self._spans(layout)
@@ -263,9 +278,9 @@ class Part:
             self.layout = number(list(lines_of(self.folded)))
         found = self.layout
         if found.numbers is None or (
-            found.mark == TAB
+            found.mark in (TAB, COLON)
             and all(
-                shown is None or unit == f"{shown}\t{body}"
+                shown is None or unit == f"{shown}{MARKS[found.mark]}{body}"
                 for unit, body, shown in zip(found.units, found.bodies, found.numbers, strict=True)
             )
         ):
@@ -325,7 +340,7 @@ class Part:
             return None
         old = slot.text.split("\n")
         other = [at for at, (here, there) in enumerate(zip(units, old, strict=True)) if here != there]
-        if len(other) > MOST_FIELDS or len(other) * 4 > len(units):
+        if not other or len(other) > MOST_FIELDS or len(other) * 4 > len(units):
             return None
         marker = self._marker(source=slot.source, label=slot.label, but=True)
         sent = "\n".join([str(marker), *(f"{at + 1}: {units[at]}" for at in other)])
@@ -349,7 +364,8 @@ class Part:
         """Whether bytes and enough tokens are saved; counted only where the lengths do not tell."""
         if size(after) >= size(before):
             return False
-        if len(before) > CLEAR and len(before) > 8 * len(after) and not before[:CLEAR].isspace():
+        # No token spans two words, and none is shorter than a character.
+        if len(before[: 24 * len(after)].split()) >= len(after) + self.settings.min_gain:
             return True
         count = self.fold.count
         return count(before) - count(after) >= self.settings.min_gain

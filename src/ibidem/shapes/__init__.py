@@ -49,10 +49,17 @@ def fold(text: str) -> tuple[str, str]:
     flags = ""
     for shape in SHAPES:
         folded = shape.fold(text)
-        if folded is not None and len(folded[0]) < len(text) and shape.unfold(*folded) == text:
+        if folded is not None and len(folded[0]) < len(text) and _gives_back(shape, folded, text):
             text, digits = folded
             flags += shape.letter + digits
     return text, flags
+
+
+def _gives_back(shape: Shape, folded: tuple[str, str], text: str) -> bool:
+    try:
+        return shape.unfold(*folded) == text
+    except (ValueError, LookupError, RecursionError):
+        return False
 
 
 def unfold(text: str, flags: str) -> str:

@@ -6,7 +6,7 @@ import re
 
 from ..lines import lines_of
 
-_HIT = re.compile(r"([^\s:][^:\n]*):(\d+):")
+_HIT = re.compile(r"([^\s:](?<![\d])[^:\n]*|[^\s:][^:\n]*[A-Za-z_./\\][^:\n]*):(\d+):")
 _NUMBER = re.compile(r":\d+:")
 LOOK = 60
 """Lines looked at to see whether the shape is worth trying."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from operator import eq
 
 from ..lines import lines_of
@@ -12,6 +13,10 @@ SHORTEST = 10
 """Characters of a beginning that is worth a line of its own."""
 LEAST = 3
 """Lines that must share it."""
+LONGEST = 240
+"""Characters of a line in which its beginning must end."""
+MOST = 12
+"""Ends of a beginning that are tried."""
 MANY = 200
 """Lines from which short runs are not looked for."""
 _CUT = re.compile(r": |[/:>]")
@@ -25,12 +30,14 @@ class Prefixed:
     def fold(self, text: str) -> tuple[str, str] | None:
         lines = lines_of(text)
         folded: list[str] = []
-        done = 0
-        for at in _alike(lines):
-            if at < done:
+        done = looked = 0
+        for here in _alike(lines):
+            if here < done:
                 continue
-            while at > done and lines[at - 1][:SHORTEST] == lines[at][:SHORTEST]:
+            at = here
+            while at > max(done, looked) and lines[at - 1][:SHORTEST] == lines[at][:SHORTEST]:
                 at -= 1
+            looked = here + 1
             beginning, end = _run(lines, at)
             if beginning:
                 folded.extend(lines[done:at])
@@ -79,7 +86,7 @@ def _run(lines: tuple[str, ...], at: int) -> tuple[str, int]:
 
 def _cuts(line: str, after: str) -> Iterator[int]:
     """Where a beginning may end, as far as the next line agrees."""
-    for found in _CUT.finditer(line, SHORTEST):
+    for found in islice(_CUT.finditer(line, SHORTEST, LONGEST), MOST):
         if not after.startswith(line[: found.end()]):
             return
         yield found.end()
