@@ -88,8 +88,8 @@ class _Scope:
 def pair(conv: Conversation) -> Pairing:
     """Match calls and results as the format does: by id, and by where they stand. Linear."""
     found, scope = Pairing([], [], []), _Scope()
-    known = {call.id for message in conv.messages for call in message.calls}
-    named = {call.name for message in conv.messages for call in message.calls}
+    calls = [call for message in conv.messages for call in message.parts if type(call) is ToolCall]
+    known, named = {call.id for call in calls}, {call.name for call in calls}
     last_other = _last_other(conv.messages)
     turn = 0
     for position, message in enumerate(conv.messages):
