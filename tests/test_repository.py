@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -142,3 +143,19 @@ def test_files_stay_small(path: Path) -> None:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert (node.end_lineno or 0) - node.lineno < 60, node.name
+
+
+def test_the_readme_shows_what_its_first_command_prints() -> None:
+    printed = subprocess.run(
+        [sys.executable, "-m", "ibidem.cli", "compact"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "120"},
+    ).stdout
+    assert printed.rstrip() in (ROOT / "README.md").read_text()
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
+    command = next(line.strip() for line in (ROOT / "README.md").read_text().splitlines() if line.endswith("-m pytest"))
+    assert command in (ROOT / ".ci" / "run").read_text()

@@ -1,8 +1,8 @@
 """What the model has been shown so far, and where a text was shown before.
 
-The ledger holds the texts as they were sent. Of their lines every fourth that says something is indexed, by hash, at its
-earliest place; every line of a new text is looked up. So a run of four such lines that stands anywhere above is found,
-at a quarter of the memory. A hit is compared in full and extended both ways before it counts.
+The ledger holds the texts as they were sent. Of their lines every fourth that says something is indexed, by hash, at
+its earliest place; every line of a new text is looked up. So a run of four such lines that stands anywhere above is
+found, at a quarter of the memory. A hit is compared in full and extended both ways before it counts.
 """
 
 from __future__ import annotations
