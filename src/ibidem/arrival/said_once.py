@@ -308,7 +308,8 @@ class Part:
             return None
         if done < len(layout.units):
             pieces.append(layout.joint.join(layout.units[done:]))
-        self.strategy, self.reason, self.refers = "spans", "stands above in part", True
+        where = ", ".join(map(str, sorted(labelled)))
+        self.strategy, self.reason, self.refers = "spans", f"stands in part in {where}", True
         return "\n".join(pieces)
 
     def _pointer(self, layout: Layout, match: Match, labelled: set[Source]) -> Marker:
@@ -347,7 +348,11 @@ class Part:
         if not self._gains(self.folded, sent):  # folding alone would give that much
             self.marked = False
             return None
-        self.strategy, self.reason, self.refers = "fields", f"as {slot.source} but for {len(other)}", True
+        self.strategy, self.reason, self.refers = (
+            "fields",
+            f"as {slot.source} but for {len(other)} {layout.word}s",
+            True,
+        )
         return sent
 
     def _only_folded(self) -> str | None:
@@ -357,7 +362,7 @@ class Part:
         if not self._gains(self.text, sent):
             self.marked = False
             return None
-        self.strategy, self.reason = "shapes", "folded"
+        self.strategy, self.reason = "shapes", f"folded: {shapes.described(self.flags)}"
         return sent
 
     def _gains(self, before: str, after: str) -> bool:

@@ -44,6 +44,22 @@ HEADER = CodexHeader.letter
 BY_LETTER = {shape.letter: shape for shape in SHAPES}
 
 
+WORDS = {
+    "c": "a command's header",
+    "j": "indented JSON",
+    "r": "keys of rows",
+    "g": "paths of a search",
+    "p": "common beginnings",
+    "n": "padding of line numbers",
+    "t": "padding of line numbers",
+}
+
+
+def described(flags: str) -> str:
+    """What was folded, in words."""
+    return ", ".join(dict.fromkeys(WORDS[letter] for letter, _ in _FLAG.findall(flags) if letter in WORDS))
+
+
 def fold(text: str) -> tuple[str, str]:
     """The text with every shape that fits folded, and the flags that say which. The same text if none does."""
     flags = ""
