@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import lt
@@ -31,9 +31,9 @@ _NUMBERED = {letter: re.compile(rf" *(\d+){mark}") for letter, mark in MARKS.ite
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    units: list[str]
+    units: Sequence[str]
     """Lines, or pieces of a single line; HOLE where a marker stands."""
-    bodies: list[str]
+    bodies: Sequence[str]
     """What is compared: units without their line numbers."""
     numbers: list[int | None] | None
     """Line numbers, where the text has them."""
@@ -140,7 +140,7 @@ def comma_of(text: str, flags: str = "") -> str:
     return next((letter for letter, joint in COMMAS.items() if text.count(joint) >= 8), "")
 
 
-def number(lines: list[str], holes: bool = False) -> Layout:
+def number(lines: Sequence[str], holes: bool = False) -> Layout:
     """Lines, with their numbers told apart if they have any."""
     start = "\n".join(lines[:LOOK])
     for letter, pattern in _NUMBERED.items():
@@ -220,7 +220,7 @@ class Shown:
         layout = lay_out(sent, tag)
         return cls(layout, Numbering.of(layout))
 
-    def bodies(self, marker: Marker) -> list[str] | None:
+    def bodies(self, marker: Marker) -> Sequence[str] | None:
         """The units that a marker points at; None if they are not there in full."""
         first = marker.first - 1 if self.numbering is None else self.numbering.position(marker.unit, marker.first)
         last = first + marker.last - marker.first

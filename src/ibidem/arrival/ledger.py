@@ -8,7 +8,7 @@ found, at a quarter of the memory. A hit is compared in full and extended both w
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, compress
 from typing import NamedTuple
 
@@ -108,7 +108,7 @@ class Ledger:
         """The first slot that is in reach."""
         return bisect_left(self.slots, nearest, key=lambda slot: slot.place) if nearest > 0 else 0
 
-    def _index_lines(self, bodies: list[str], reach: int) -> None:
+    def _index_lines(self, bodies: Sequence[str], reach: int) -> None:
         """Index some lines, the earliest copy of each that is in reach."""
         if reach:
             for key in [key for body in bodies if self._index.get(key := hash(body), reach) < reach]:
@@ -208,7 +208,7 @@ class _New(NamedTuple):
     """The text that is looked up."""
 
     text: str
-    bodies: list[str]
+    bodies: Sequence[str]
     starts: list[int]
     """Characters before each unit, line breaks not counted."""
     edges: list[int]

@@ -275,7 +275,7 @@ class Part:
             units = self.folded.split(COMMAS[comma])
             self.layout = Layout(units, units, None, "", comma, False)
         else:
-            self.layout = number(list(lines_of(self.folded)))
+            self.layout = number(lines_of(self.folded))
         found = self.layout
         if found.numbers is None or (
             found.mark in (TAB, COLON)

@@ -19,6 +19,8 @@ MOST = 12
 """Ends of a beginning that are tried."""
 MANY = 200
 """Lines from which short runs are not looked for."""
+PROBES = 48
+"""Places at which a text of many lines must show a run at least once."""
 _CUT = re.compile(r": |[/:>]")
 
 
@@ -63,10 +65,17 @@ class Prefixed:
 
 def _alike(lines: tuple[str, ...]) -> list[int]:
     """Where a line begins like one a few lines on; looking at some lines finds every run that is long for the text."""
+    if len(lines) >= MANY and not any(_begin_alike(lines, at) for at in range(0, len(lines) - 1, len(lines) // PROBES)):
+        return []
     step = 2 if len(lines) < MANY else 4
     heads = [line[:SHORTEST] for line in lines[::step]]
     alike = map(eq, heads, heads[1:])
     return [step * at for at, same in enumerate(alike) if same and heads[at] and not heads[at].isspace()]
+
+
+def _begin_alike(lines: tuple[str, ...], at: int) -> bool:
+    head = lines[at][:SHORTEST]
+    return head == lines[at + 1][:SHORTEST] and bool(head.strip())
 
 
 def _run(lines: tuple[str, ...], at: int) -> tuple[str, int]:
