@@ -106,7 +106,7 @@ def pair(conv: Conversation) -> Pairing:
             found.unanswered.extend(_left(scope, last_other))
             scope = _Scope()
         for call in message.calls:
-            if (given_up := scope.again(call, turn)) is not None:
+            while (given_up := scope.again(call, turn)) is not None:
                 found.unanswered.append(Unanswered(*given_up, running=False))
             scope.ask(position, call)
     found.unanswered.extend(_left(scope, last_other))
