@@ -38,8 +38,14 @@ LAYERS = (
     "engine",
     "expansion",
     "session",
+    "sessions",
+    "prices",
+    "sizes",
+    "replay",
+    "rerun",
     "testing",
     "__init__",
+    "report",
     "cli",
 )
 STRANGERS = ({"formats"}, {"arrival", "revision", "repair"})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .arrival import Dedup, Devboy, SaidOnce
+from collections.abc import Iterable
+
+from .arrival import Dedup, Devboy, HintStyle, SaidOnce
 from .model import IbidemError
 from .plan import Strategy
 from .repair import RepairPairing
@@ -30,3 +32,17 @@ def named(name: str) -> tuple[Strategy, ...]:
         return PROFILES[name]
     except (KeyError, TypeError):
         raise IbidemError(f"unknown profile {name!r}: use one of {', '.join(PROFILES)}") from None
+
+
+ARRIVAL = (Dedup, Devboy, SaidOnce)
+"""Strategies that decide once: what they sent stays as it was sent (law 2)."""
+
+
+def final(strategies: Iterable[Strategy]) -> bool:
+    """Whether a longer history is sent as the shorter one was, and more."""
+    return all(isinstance(strategy, ARRIVAL) for strategy in strategies)
+
+
+def lossless(strategies: Iterable[Strategy]) -> bool:
+    """Whether `expand` gives back what was said, from the request alone (law 6)."""
+    return all(isinstance(each, SaidOnce) and each.hints is HintStyle.IBIDEM for each in strategies)

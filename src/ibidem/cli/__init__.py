@@ -16,6 +16,7 @@ from .. import __version__
 from .compact import compact
 from .errors import our_fault, reason, say
 from .expand import expand
+from .report import report
 from .show import show
 from .validate import validate
 
@@ -87,5 +88,6 @@ def main(context: click.Context) -> int:
 
 main.add_command(compact)
 main.add_command(expand)
+main.add_command(report)
 main.add_command(show)
 main.add_command(validate)

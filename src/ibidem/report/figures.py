@@ -1,0 +1,129 @@
+"""The figures of one recorded session: plain values that can be stored, sent and added up.
+
+Money is dollars for input; tokens are the provider's, as far as they are known (see `sizes`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Spent(msgspec.Struct):
+    """A session's requests as one way of sending them costs."""
+
+    cost: float = 0.0
+    tokens: float = 0.0
+    """Of all requests together."""
+    read: float = 0.0
+    """Of these, read from the cache."""
+    peak: float = 0.0
+    """Tokens of the largest request."""
+    breaks: int = 0
+    """Requests that changed what had been sent before, so that the cache did not know it."""
+
+
+class Saved(msgspec.Struct):
+    """What was taken out, by something that can be named."""
+
+    hits: int = 0
+    tokens: float = 0.0
+    """Taken out of the conversation: each text counts once, however often it would have been sent."""
+    cost: float = 0.0
+
+    def add(self, hits: int, tokens: float, cost: float) -> None:
+        self.hits += hits
+        self.tokens += tokens
+        self.cost += cost
+
+
+class Outcome(msgspec.Struct):
+    """A session under a profile."""
+
+    spent: Spent
+    worst: float = 0.0
+    """How much dearer than doing nothing it ever was, as a share, over all beginnings of the session; 0 if never."""
+    law_failures: int = 0
+    failures: list[str] = []
+    """What they were, each wording once."""
+    strategies: dict[str, Saved] = {}
+    tools: dict[str, Saved] = {}
+    files: dict[str, Saved] = {}
+
+
+class Results(msgspec.Struct):
+    """Tool results of a session, of one tool or about one file; each counts once."""
+
+    count: int = 0
+    tokens: float = 0.0
+
+
+class Recorded(msgspec.Struct):
+    """What the log says about the bill, and what we compute for the same requests."""
+
+    cost: float
+    requests: int
+    baseline: float
+    by_rule: float
+    """The same without looking at recorded hits and misses: by the rules of the cache alone."""
+
+
+class SessionFigures(msgspec.Struct):
+    path: str
+    agent: str
+    name: str
+    project: str
+    model: str
+    """The first; see `models`."""
+    models: list[str]
+    priced_as: dict[str, str]
+    """Models that are not in the price list → the one whose price was taken."""
+    started: float | None
+    requests: int
+    restarts: dict[str, int]
+    """Compactions, micro-compactions, rewinds."""
+    skipped: list[tuple[int, str]]
+    """Lines of the log that could not be used."""
+    invalid: int
+    """Requests that their provider would refuse, as they stand in the log."""
+    violations: dict[str, int]
+    """Rule → how many requests break it."""
+    baseline: Spent
+    recorded: Recorded | None
+    profiles: dict[str, Outcome]
+    tools: dict[str, Results]
+    files: dict[str, Results]
+
+    @property
+    def label(self) -> str:
+        return f"{self.path} ({self.name})" if self.name else self.path
+
+
+class Unread(msgspec.Struct):
+    """A file that gave no session, and why."""
+
+    path: str
+    why: str
+
+
+class FileFigures(msgspec.Struct):
+    """What was found in one file."""
+
+    sessions: list[SessionFigures] = []
+    unread: list[Unread] = []
+    size: int = 0
+    """Bytes, unpacked or not, as it lies on the disk."""
+
+
+def encoded(figures: FileFigures) -> bytes:
+    return msgspec.json.encode(figures)
+
+
+def decoded(data: bytes) -> FileFigures:
+    return msgspec.json.decode(data, type=FileFigures)
+
+
+def plain(value: Any) -> Any:
+    """As JSON values."""
+    return msgspec.to_builtins(value)

@@ -1,0 +1,284 @@
+"""The report in a terminal, widest news first. Plain text where it is piped; nothing in it is markup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import IO, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .figures import SessionFigures
+from .totals import Group, Repeated, Report, saved_in
+
+SHOWN = 8
+"""Rows of a table that could be long; the rest is in `--html` and `--json`."""
+
+BAR = 30
+"""Characters of the longest bar."""
+
+
+class Bar(NamedTuple):
+    part: float
+    style: str
+
+    def drawn(self, width: int) -> Text:
+        eighths = round(max(0.0, min(1.0, self.part)) * width * 8)
+        return Text(("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8]).rstrip()[:width], self.style)
+
+
+Cell = str | Text | Bar
+Row = Sequence[Cell]
+
+
+def draw(report: Report, stream: IO[str], *, plain: bool = False) -> None:
+    console = Console(file=stream, markup=False, emoji=False, highlight=False, no_color=plain or None)
+    with console.capture() as page:  # written by us: rich has its own way to end when the reader is gone
+        _title(console, report)
+        if report.sessions:
+            _bills(console, report)
+            _error(console, report.total)
+            _strategies(console, report)
+            _groups(console, "agent", report.agents, report)
+            _groups(console, "project", report.projects, report)
+            _repeated(console, "tool", report.tools, report)
+            _repeated(console, "file", report.files, report)
+            _sessions(console, report)
+        _notes(console, report)
+    stream.write(page.get())
+
+
+def dollars(amount: float) -> str:
+    digits = 4 if 0 < abs(amount) < 0.1 else 2
+    return f"{'-' * (round(amount, digits) < 0)}${abs(amount):,.{digits}f}"
+
+
+def tokens(amount: float) -> str:
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if abs(amount) >= size:
+            return f"{amount / size:,.1f}{unit}"
+    return f"{amount:,.0f}"
+
+
+def percent(share: float | None, signed: bool = False) -> str:
+    return "-" if share is None else f"{share:{'+' if signed else ''}.1%}"
+
+
+def _title(console: Console, report: Report) -> None:
+    total = report.total
+    if report.sample:
+        _say(console, "No logs of an agent were found here: these are figures of the bundled sample.", "yellow")
+    count = f"{_many(total.sessions, 'session')}, {_many(total.requests, 'request')}"
+    files = f"{_many(report.files_read, 'file')}, {report.bytes_read / 1e6:,.1f} MB"
+    _say(console, f"{count} ({files}). Dollars for input; output is not changed and not counted.", "bold")
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(text, style=style))
+
+
+def _table(console: Console, head: Sequence[str], rows: Sequence[Row]) -> None:
+    """Numbers are never cut short: where it is narrow, bars become shorter, then names."""
+    if not rows:
+        return
+    widths = [max(_width(cell) for cell in column) for column in zip(head, *rows, strict=True)]
+    spare = console.width - sum(widths) - 2 * (len(widths) - 1)
+    for place in (len(head) - 1, 0):
+        if place == 0 or not head[place]:
+            least = 12 if place == 0 else 0
+            cut = min(max(0, -spare), max(0, widths[place] - least))
+            widths[place] -= cut
+            spare += cut
+    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False, header_style="bold")
+    for place, name in enumerate(head):
+        text = place == 0 or not name  # a column without a name holds bars
+        table.add_column(name, justify="left" if text else "right", no_wrap=True, min_width=widths[place])
+    for row in rows:
+        table.add_row(*(_cell(cell, width) for cell, width in zip(row, widths, strict=True)))
+    console.print()
+    console.print(table, crop=False)
+
+
+def _width(cell: Cell) -> int:
+    return BAR if isinstance(cell, Bar) else len(cell)
+
+
+def _cell(cell: Cell, width: int) -> Text:
+    if isinstance(cell, Bar):
+        return cell.drawn(width)
+    text = cell if isinstance(cell, Text) else Text(cell)
+    return text if len(text) <= width else Text("…" + text.plain[1 - width :], text.style)
+
+
+def _bills(console: Console, report: Report) -> None:
+    total = report.total
+    widest = max([total.baseline.cost, *(profile.spent.cost for profile in total.profiles.values())]) or 1.0
+    rows: list[Row] = []
+    if total.recorded:
+        some = "" if total.recorded.requests == total.requests else " in part"
+        rows.append(
+            (f"recorded{some}", dollars(total.recorded.cost), "", "", "", "", Bar(total.recorded.cost / widest, "dim"))
+        )
+    base = total.baseline
+    sizes = (tokens(base.tokens), tokens(base.peak), f"{base.breaks:,}")
+    rows.append(("nothing done", dollars(base.cost), "", *sizes, Bar(base.cost / widest, "")))
+    for name, profile in total.profiles.items():
+        spent = profile.spent
+        saved = total.saved(name)
+        rows.append(
+            (
+                name,
+                dollars(spent.cost),
+                Text(percent(saved), _colour(saved)),
+                tokens(spent.tokens),
+                tokens(spent.peak),
+                f"{spent.breaks:,}",
+                Bar(spent.cost / widest, _colour(saved)),
+            )
+        )
+    _table(console, ("what it costs", "input $", "saved", "tokens", "peak", "breaks", ""), rows)
+    for name, profile in total.profiles.items():
+        if profile.dearer or profile.worst > 5e-4:
+            _say(
+                console,
+                f"{name}: {_many(profile.dearer, 'session')} dearer than with nothing done; at the worst moment of the"
+                f" worst one {percent(profile.worst)}.",
+                "red",
+            )
+
+
+def _colour(saved: float) -> str:
+    return "green" if saved > 0.0005 else "red" if saved < -0.0005 else ""
+
+
+def _error(console: Console, total: Group) -> None:
+    console.print()
+    if total.recorded is None:
+        _say(
+            console, "The logs record no usage: what doing nothing costs is computed, and cannot be checked.", "yellow"
+        )
+        return
+    recorded = total.recorded
+    of = "" if recorded.requests == total.requests else f" (for {recorded.requests:,} of {total.requests:,} requests)"
+    _say(
+        console,
+        f"Replay against the recorded bill{of}: {percent(total.error, signed=True)} in all, median session"
+        f" {percent(total.error_at(0.5))}, 90 % of sessions within {percent(total.error_at(0.9))}."
+        f" By the cache rules alone {percent(recorded.by_rule / recorded.cost - 1, signed=True)}:"
+        " the rest are misses that only the log knows.",
+    )
+
+
+def _strategies(console: Console, report: Report) -> None:
+    rows: list[Row] = []
+    for name, profile in report.total.profiles.items():
+        largest = max((abs(saved.cost) for saved in profile.strategies.values()), default=0.0) or 1.0
+        for strategy, saved in sorted(profile.strategies.items(), key=lambda item: -item[1].cost):
+            share = saved.cost / report.total.baseline.cost if report.total.baseline.cost else 0.0
+            bar = Bar(abs(saved.cost) / largest, _colour(saved.cost))
+            cells = (f"{saved.hits:,}", tokens(saved.tokens), dollars(saved.cost), percent(share), bar)
+            rows.append((f"{name}: {strategy}" if len(report.profiles) > 1 else strategy, *cells))
+    _table(console, ("strategy", "hits", "tokens", "saved $", "of bill", ""), rows)
+
+
+def _groups(console: Console, what: str, groups: dict[str, Group], report: Report) -> None:
+    if len(groups) < 2:
+        return
+    ordered = sorted(groups.items(), key=lambda item: -item[1].baseline.cost)
+    rows: list[Row] = [
+        (
+            _short(name),
+            f"{group.sessions:,}",
+            f"{group.requests:,}",
+            dollars(group.baseline.cost),
+            percent(group.error, signed=True),
+            *(Text(percent(group.saved(profile)), _colour(group.saved(profile))) for profile in report.profiles),
+        )
+        for name, group in ordered[:SHOWN]
+    ]
+    _table(console, (what, "sessions", "requests", "input $", "error", *report.profiles), rows)
+    _rest(console, len(ordered))
+
+
+def _rest(console: Console, number: int) -> None:
+    if number > SHOWN:
+        _say(console, f"{number - SHOWN:,} more: --html and --json have them all.", "dim")
+
+
+def _repeated(console: Console, what: str, table: dict[str, Repeated], report: Report) -> None:
+    """What is repeated most, by what the first profile saves."""
+    first = report.profiles[0]
+
+    def saved(entry: Repeated) -> float:
+        return entry.profiles[first].cost if first in entry.profiles else 0.0
+
+    ordered = sorted(table.items(), key=lambda item: (-saved(item[1]), -item[1].results.tokens))
+    rows = [
+        (
+            _short(name),
+            f"{entry.results.count:,}",
+            tokens(entry.results.tokens),
+            percent(entry.profiles[first].tokens / entry.results.tokens if entry.results.tokens else 0.0)
+            if first in entry.profiles
+            else "-",
+            dollars(saved(entry)),
+        )
+        for name, entry in ordered[:SHOWN]
+    ]
+    _table(console, (what, "results", "tokens", "taken out", "saved $"), rows)
+    _rest(console, len(ordered))
+
+
+def _sessions(console: Console, report: Report) -> None:
+    first = report.profiles[0]
+    if len(report.sessions) < 2:
+        return
+    best, worst = report.extremes(first)
+    for head, some in ((f"saved most by {first}", best), (f"saved least by {first}", worst)):
+        rows: list[Row] = [
+            (
+                _short(session.label),
+                f"{session.requests:,}",
+                dollars(session.baseline.cost),
+                *(_saved(session, profile) for profile in report.profiles),
+                tokens(session.baseline.peak),
+                tokens(session.profiles[first].spent.peak),
+            )
+            for session in some
+        ]
+        _table(console, (head, "requests", "input $", *report.profiles, "peak", "now"), rows)
+
+
+def _saved(session: SessionFigures, profile: str) -> Text:
+    found = saved_in(session, profile)
+    return Text(percent(found), _colour(found))
+
+
+def _short(name: str) -> str:
+    """One line, whatever is in it."""
+    return "".join(char if char.isprintable() else "�" for char in name)
+
+
+def _notes(console: Console, report: Report) -> None:
+    notes = []
+    for model, other in report.priced_as.items():
+        notes.append(f"{model or 'A model that the log does not name'} is not in the price list: priced as {other}.")
+    if report.skipped:
+        notes.append(f"{_many(report.skipped, 'line')} of logs could not be used and were skipped: --json names them.")
+    if report.invalid:
+        rules = ", ".join(f"{rule} {number:,}" for rule, number in report.violations.most_common(3))
+        notes.append(f"{_many(report.invalid, 'request')} would be refused as they stand in the log ({rules}).")
+    failures = {name: profile.law_failures for name, profile in report.total.profiles.items() if profile.law_failures}
+    notes += [f"{name}: {_many(number, 'law failure')}: --json names them." for name, number in failures.items()]
+    notes += [f"Not read: {_short(unread.path)}: {unread.why}" for unread in report.unread[:SHOWN]]
+    if len(report.unread) > SHOWN:
+        notes.append(f"Not read: {len(report.unread) - SHOWN:,} more: --json names them.")
+    if notes:
+        console.print()
+    for note in notes:
+        _say(console, note, "dim")

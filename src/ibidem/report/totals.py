@@ -1,0 +1,184 @@
+"""Figures of many sessions, added up: in all, by agent, by project, by tool and by file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from .figures import FileFigures, Recorded, Results, Saved, SessionFigures, Spent, Unread
+
+EXTREMES = 5
+"""Best and worst sessions that are named."""
+
+
+@dataclass(slots=True)
+class Profile:
+    """A group of sessions under one profile."""
+
+    spent: Spent = field(default_factory=Spent)
+    dearer: int = 0
+    """Sessions that cost more than with nothing done."""
+    worst: float = 0.0
+    """The largest share by which one was ever dearer than that, at its end or before."""
+    law_failures: int = 0
+    strategies: dict[str, Saved] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Group:
+    """Sessions that have something in common."""
+
+    sessions: int = 0
+    requests: int = 0
+    baseline: Spent = field(default_factory=Spent)
+    recorded: Recorded | None = None
+    errors: list[float] = field(default_factory=list)
+    """Of the baseline against the recorded bill, as a share, by session."""
+    profiles: dict[str, Profile] = field(default_factory=dict)
+
+    def add(self, session: SessionFigures) -> None:
+        self.sessions += 1
+        self.requests += session.requests
+        _add(self.baseline, session.baseline)
+        if session.recorded and session.recorded.cost:
+            self.errors.append(session.recorded.baseline / session.recorded.cost - 1)
+            self.recorded = _sum(self.recorded, session.recorded)
+        for name, outcome in session.profiles.items():
+            profile = self.profiles.setdefault(name, Profile())
+            _add(profile.spent, outcome.spent)
+            profile.dearer += outcome.spent.cost > session.baseline.cost * (1 + 1e-9)
+            profile.worst = max(profile.worst, outcome.worst)
+            profile.law_failures += outcome.law_failures
+            for strategy, saved in outcome.strategies.items():
+                profile.strategies.setdefault(strategy, Saved()).add(saved.hits, saved.tokens, saved.cost)
+
+    def saved(self, profile: str) -> float:
+        """The share of the bill that a profile saves; negative where it costs more."""
+        return share(self.baseline.cost, self.profiles[profile].spent.cost)
+
+    @property
+    def error(self) -> float | None:
+        """Of the baseline against the recorded bill, in all."""
+        return self.recorded.baseline / self.recorded.cost - 1 if self.recorded else None
+
+    def error_at(self, quantile: float) -> float | None:
+        """The error that so many of the sessions do not exceed."""
+        found = sorted(map(abs, self.errors))
+        if not found:
+            return None
+        return median(found) if quantile == 0.5 else found[min(len(found) - 1, int(quantile * len(found)))]
+
+
+def share(before: float, after: float) -> float:
+    return 1 - after / before if before else 0.0
+
+
+@dataclass(slots=True)
+class Repeated:
+    """Results of one tool, or about one file: how much there was, and what a profile took out."""
+
+    results: Results = field(default_factory=Results)
+    profiles: dict[str, Saved] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Report:
+    """All that is shown, in whichever way."""
+
+    profiles: Sequence[str]
+    sessions: list[SessionFigures] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
+    files_read: int = 0
+    bytes_read: int = 0
+    sample: bool = False
+    """It is about the bundled sample: there were no logs."""
+    total: Group = field(default_factory=Group)
+    agents: dict[str, Group] = field(default_factory=dict)
+    projects: dict[str, Group] = field(default_factory=dict)
+    tools: dict[str, Repeated] = field(default_factory=dict)
+    files: dict[str, Repeated] = field(default_factory=dict)
+
+    @property
+    def skipped(self) -> int:
+        """Lines of logs that could not be used."""
+        return sum(len(session.skipped) for session in self.sessions)
+
+    @property
+    def priced_as(self) -> dict[str, str]:
+        return {model: other for session in self.sessions for model, other in session.priced_as.items()}
+
+    @property
+    def invalid(self) -> int:
+        return sum(session.invalid for session in self.sessions)
+
+    @property
+    def violations(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for session in self.sessions:
+            found.update(session.violations)
+        return found
+
+    def ranked(self, profile: str) -> list[SessionFigures]:
+        """Sessions from the one where a profile saved the largest share to the one where it saved least."""
+        return sorted(self.sessions, key=lambda session: -saved_in(session, profile))
+
+    def extremes(self, profile: str) -> tuple[list[SessionFigures], list[SessionFigures]]:
+        """The best, and of the rest the worst, worst first."""
+        ranked = self.ranked(profile)
+        return ranked[:EXTREMES], ranked[EXTREMES:][::-1][:EXTREMES]
+
+
+def saved_in(session: SessionFigures, profile: str) -> float:
+    return share(session.baseline.cost, session.profiles[profile].spent.cost)
+
+
+def add_up(profiles: Sequence[str], files: Iterable[FileFigures], progress: Callable[[FileFigures], None]) -> Report:
+    """The report over the files, in whatever order they come; sessions are sorted by path."""
+    report = Report(profiles)
+    for found in files:
+        report.files_read += 1
+        report.bytes_read += found.size
+        report.sessions.extend(found.sessions)
+        report.unread.extend(found.unread)
+        progress(found)
+    report.sessions.sort(key=lambda session: (session.path, session.name))
+    report.unread.sort(key=lambda unread: unread.path)
+    for session in report.sessions:
+        report.total.add(session)
+        report.agents.setdefault(session.agent, Group()).add(session)
+        report.projects.setdefault(session.project or "(unknown)", Group()).add(session)
+        _repeated(report.tools, session.tools, {name: out.tools for name, out in session.profiles.items()})
+        _repeated(report.files, session.files, {name: out.files for name, out in session.profiles.items()})
+    return report
+
+
+def _repeated(table: dict[str, Repeated], results: dict[str, Results], saved: dict[str, dict[str, Saved]]) -> None:
+    for name, found in results.items():
+        entry = table.setdefault(name, Repeated())
+        entry.results.count += found.count
+        entry.results.tokens += found.tokens
+    for profile, by_name in saved.items():
+        for name, each in by_name.items():
+            entry = table.setdefault(name, Repeated())
+            entry.profiles.setdefault(profile, Saved()).add(each.hits, each.tokens, each.cost)
+
+
+def _add(total: Spent, more: Spent) -> None:
+    total.cost += more.cost
+    total.tokens += more.tokens
+    total.read += more.read
+    total.peak = max(total.peak, more.peak)
+    total.breaks += more.breaks
+
+
+def _sum(total: Recorded | None, more: Recorded) -> Recorded:
+    if total is None:
+        return Recorded(more.cost, more.requests, more.baseline, more.by_rule)
+    return Recorded(
+        total.cost + more.cost,
+        total.requests + more.requests,
+        total.baseline + more.baseline,
+        total.by_rule + more.by_rule,
+    )

@@ -1,0 +1,170 @@
+"""Where agents keep their logs on this machine, and how to get at what is found there.
+
+The environment, the home folder and the platform are given: nothing here reads them itself. A variable moves a place,
+as it does for the agent. All of these agents use the home folder on every platform (on Windows the user profile).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+import msgspec
+
+from .opencode_store import exports, is_store
+
+DATABASES = ("opencode.db", "opencode-*.db")
+LOGS = ("*.jsonl", "*.json", "*.jsonl.zst", "*.traj", *DATABASES)
+"""What is looked for in a folder that the user names."""
+
+
+class Files(NamedTuple):
+    folder: str
+    """Below the root."""
+    names: tuple[str, ...]
+    deep: bool = True
+    """Whether the folders below it count."""
+
+
+class Root(NamedTuple):
+    default: str
+    """Below the home folder."""
+    variable: str = ""
+    """Moves it."""
+    below: str = ""
+    """What follows the variable's value."""
+    platforms: tuple[str, ...] = ("linux", "darwin", "win32")
+
+
+class Place(NamedTuple):
+    agent: str
+    roots: tuple[Root, ...]
+    files: tuple[tuple[Files, ...], ...]
+    """Alternatives: the first that finds something counts."""
+
+
+SEVERAL = frozenset({"CLAUDE_CONFIG_DIR"})
+"""Variables that may name more than one folder, with commas between them."""
+
+PLACES: tuple[Place, ...] = (
+    Place(
+        "claude-code",
+        (
+            Root(".claude", "CLAUDE_CONFIG_DIR"),
+            Root(".config/claude", "XDG_CONFIG_HOME", "claude", ("linux", "darwin")),
+        ),
+        ((Files("projects", ("*.jsonl",)),),),
+    ),
+    Place(
+        "codex",
+        (Root(".codex", "CODEX_HOME"),),
+        (
+            (
+                Files("sessions", ("rollout-*.jsonl", "rollout-*.jsonl.zst")),
+                Files("archived_sessions", ("rollout-*.jsonl", "rollout-*.jsonl.zst")),
+            ),
+        ),
+    ),
+    Place(
+        "copilot-cli",
+        (Root(".copilot", "COPILOT_HOME"),),
+        # Beside its events a session keeps files of its own, which may be of any kind.
+        ((Files("session-state", ("events.jsonl",)), Files("session-state", ("*.jsonl",), deep=False)),),
+    ),
+    Place("pi", (Root(".pi/agent", "PI_CODING_AGENT_DIR"),), ((Files("sessions", ("*.jsonl",)),),)),
+    Place(
+        "opencode",
+        (Root(".local/share/opencode", "XDG_DATA_HOME", "opencode"),),
+        # The database took over what was in the folder.
+        ((Files("", DATABASES, deep=False),), (Files("storage", ("session",), deep=False),)),
+    ),
+)
+
+
+def discover(environ: Mapping[str, str], home: Path, platform: str) -> list[Path]:
+    """The logs of every agent that is known. Folders that cannot be read are passed over."""
+    found: set[Path] = set()
+    for place in PLACES:
+        for root in _roots(place, environ, home, platform):
+            for files in place.files:
+                if paths := {path for one in files for path in _found(root, one)}:
+                    found |= paths
+                    break
+    return _told_apart(found | set(_named(environ, home)))
+
+
+def _roots(place: Place, environ: Mapping[str, str], home: Path, platform: str) -> Iterator[Path]:
+    for root in place.roots:
+        if not platform.startswith(root.platforms):
+            continue
+        value = environ.get(root.variable, "")
+        for folder in value.split(",") if root.variable in SEVERAL else [value]:
+            yield _expanded(folder, home) / root.below if folder.strip() else home / root.default
+
+
+def _named(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
+    """Logs in places of their own: a folder of pi's sessions, and OpenCode's database."""
+    if folder := environ.get("PI_CODING_AGENT_SESSION_DIR"):
+        yield from _found(_expanded(folder, home), Files("", ("*.jsonl",)))
+    if name := environ.get("OPENCODE_DB"):
+        data = environ.get("XDG_DATA_HOME")
+        base = _expanded(data, home) if data else home / ".local/share"
+        path = base / "opencode" / _expanded(name, home)
+        if path.is_file():
+            yield path
+
+
+def _expanded(folder: str, home: Path) -> Path:
+    folder = folder.strip()
+    return home / folder[1:].lstrip("/\\") if folder == "~" or folder.startswith(("~/", "~\\")) else Path(folder)
+
+
+def _found(root: Path, files: Files) -> Iterator[Path]:
+    for path in _below(root / files.folder, deep=files.deep):
+        if _matches(path, files.names):
+            yield path
+
+
+def _matches(path: PurePath, names: Iterable[str]) -> bool:
+    return any(path.match(name) for name in names)
+
+
+def _below(folder: Path, *, deep: bool) -> Iterator[Path]:
+    """What lies in a folder, links followed but no folder twice. Stores are whole: nothing below them is told."""
+    seen: set[str] = set()
+    for where, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(where)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        for store in [name for name in folders if is_store(Path(where, name))]:
+            folders.remove(store)
+            yield Path(where, store)
+        yield from (Path(where, name) for name in names)
+        if not deep:
+            folders.clear()
+
+
+def _told_apart(paths: Iterable[Path]) -> list[Path]:
+    """In order; of several ways to one file, the first."""
+    found: dict[str, Path] = {}
+    for path in sorted(paths):
+        found.setdefault(os.path.realpath(path), path)
+    return list(found.values())
+
+
+def logs_in(path: Path) -> list[Path]:
+    """The logs in a folder, hidden folders included: that is where agents keep them. A file stands for itself."""
+    if not path.is_dir() or is_store(path):
+        return [path]
+    return _told_apart(one for one in _below(path, deep=True) if one.is_dir() or _matches(one, LOGS))
+
+
+def load(path: Path) -> bytes:
+    """The bytes of a log, whatever it is kept in: a store becomes one session per line. Raises OSError, LogError."""
+    if is_store(path):
+        return b"".join(msgspec.json.encode(export) + b"\n" for export in exports(path))
+    return path.read_bytes()

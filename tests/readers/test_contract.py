@@ -1,0 +1,131 @@
+"""What every reader of logs has to do, on logs that are made up here."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from pathlib import Path
+
+import pytest
+import zstandard
+
+import ibidem
+from ibidem import formats, sessions
+
+from .examples import Example
+
+EXAMPLES: list[Example] = [
+    example
+    for found in pkgutil.iter_modules([str(Path(__file__).parent)])
+    if not found.name.startswith("test_") and found.name != "examples"
+    for example in importlib.import_module(f".{found.name}", __package__).EXAMPLES
+]
+each = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.agent}: {example.name}")
+
+
+def read(example: Example, data: bytes | None = None) -> list[sessions.Session]:
+    return sessions.read("some.log", example.data if data is None else data)
+
+
+def test_every_reader_has_examples() -> None:
+    assert {reader.agent for reader in sessions.READERS} == {example.agent for example in EXAMPLES}
+
+
+@each
+def test_the_sessions_are_found(example: Example) -> None:
+    found = read(example)
+    assert [each.agent for each in found] == [example.agent] * len(found)
+    assert [each.format for each in found] == [example.format] * len(found)
+    assert [
+        [[sent.length for sent in segment.requests] for segment in each.segments] for each in found
+    ] == example.lengths
+    causes = [[segment.cause for segment in each.segments] for each in found]
+    assert causes == (example.causes or [["start"] * len(each) for each in causes])
+    assert example.models is None or [each.models for each in found] == example.models
+    assert example.projects is None or [each.project for each in found] == example.projects
+
+
+@each
+def test_times_and_usage_are_found(example: Example) -> None:
+    found = read(example)
+    sent = [[sent for segment in each.segments for sent in segment.requests] for each in found]
+    if example.inputs is not None:
+        assert [[one.usage.input if one.usage else None for one in each] for each in sent] == example.inputs
+    if example.times is not None:
+        assert [[one.at for one in each] for each in sent] == example.times
+
+
+@each
+def test_lines_that_cannot_be_used_are_named(example: Example) -> None:
+    found = read(example)
+    assert [skipped.line for skipped in found[0].skipped] == example.skipped
+    assert all(skipped.why for skipped in found[0].skipped)
+    assert not any(each.skipped for each in found[1:])
+
+
+@each
+def test_requests_are_of_their_format_and_valid(example: Example) -> None:
+    for session in read(example):
+        dialect = formats.named(session.format)
+        for request in session.requests():
+            assert request.body[dialect.history_key]
+            violations = ibidem.validate(request.body, format=session.format)
+            assert example.invalid or violations == []
+
+
+@each
+def test_segments_share_their_messages(example: Example) -> None:
+    """What a segment inherits unchanged are the same objects, so memory does not grow with the requests."""
+    for session in read(example):
+        for before, after in zip(session.segments, session.segments[1:], strict=False):
+            if after.cause == "rewind":
+                assert all(a is b for a, b in zip(before.history, after.history[: after.inherited], strict=False))
+
+
+@each
+def test_requests_are_rewritten_and_come_back(example: Example) -> None:
+    for session in read(example):
+        for request in session.requests():
+            sent = ibidem.compact(request.body, format=session.format)
+            assert ibidem.expand(sent.request, format=session.format) == request.body
+
+
+@each
+def test_a_compressed_log_says_the_same(example: Example) -> None:
+    assert read(example, zstandard.compress(example.data)) == read(example)
+
+
+@each
+def test_noise_between_the_lines_changes_nothing(example: Example) -> None:
+    """Broken lines, empty lines and lines of unknown types are passed over, and the broken ones counted."""
+    if example.data.count(b"\n") < 2 or not example.data.startswith(b"{"):
+        pytest.skip("one JSON value has no lines")
+    lines = example.data.splitlines(keepends=True)
+    try:
+        json.loads(lines[0])
+    except ValueError:
+        pytest.skip("one JSON value has no lines")
+    noisy = lines[0] + b'{"type": "assist\n\n' + b'{"type": "something-new"}\n' + b"".join(lines[1:]) + b"[1]\n"
+    found = read(example, noisy)
+    assert [[segment.history for segment in each.segments] for each in found] == [
+        [segment.history for segment in each.segments] for each in read(example)
+    ]
+    assert len(found[0].skipped) == len(example.skipped) + 2
+
+
+WRONG = {
+    b"": "empty",
+    b"   \n\n": "empty",
+    b"hello\nworld\n": "no JSON objects",
+    b"[1, 2]": "no JSON objects",
+    b'{"some": "object"}': "not a log",
+    b"\x28\xb5\x2f\xfdrubbish": "zstd",
+}
+
+
+@pytest.mark.parametrize("data", WRONG, ids=repr)
+def test_a_wrong_file_gets_a_clear_message(data: bytes) -> None:
+    with pytest.raises(sessions.LogError, match=WRONG[data]) as error:
+        sessions.read("some.log", data)
+    assert str(error.value).startswith("some.log: ")
