@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -110,12 +110,13 @@ def _unpacked(path: str, data: bytes) -> bytes:
 
 
 def seconds(stamp: Any) -> float | None:
-    """Unix seconds of a timestamp: ISO 8601 text, seconds or milliseconds. None for anything else."""
+    """Unix seconds of a timestamp: ISO 8601 text (UTC if it names no zone), seconds or milliseconds; else None."""
     if isinstance(stamp, str):
         try:
-            return datetime.fromisoformat(stamp).timestamp()
+            found = datetime.fromisoformat(stamp)
         except ValueError:
             return None
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     if isinstance(stamp, int | float) and not isinstance(stamp, bool):
         return stamp / 1000 if stamp > 1e11 else float(stamp)
     return None

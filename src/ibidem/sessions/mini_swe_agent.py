@@ -12,11 +12,11 @@ What the log does not tell: the tools, and the times of the first messages.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from .counts import name_of, usage_of
 from .log import Log, seconds
 from .reader import Reader
-from .recorded import Json, Segment, Sent, Session, Usage
+from .recorded import Json, Segment, Sent, Session
 
 AGENT = "mini-swe-agent"
 
@@ -67,7 +67,7 @@ class _Run:
         """The time at which the response was begun stands in for what was sent before it and has none."""
         if self.segment.history:
             begun = self._latest or seconds(response.get("created", response.get("created_at")))
-            model = response.get("model") or self._model
+            model = name_of(response.get("model"), self._model)
             usage = usage_of(response.get("usage"))
             self.segment.requests.append(Sent(len(self.segment.history), model, begun, at, usage))
 
@@ -79,42 +79,6 @@ def _without_notes(message: Json) -> Json:
         for key, value in message.items()
         if key not in NOTES and (value is not None or (key == "content" and "role" in message))
     }
-
-
-def usage_of(found: Any) -> Usage | None:
-    """Token counts as litellm hands them on from every provider, and as agents copy them from there.
-
-    `prompt_tokens` holds what was read from the cache, as with OpenAI, and in newer releases what was written to it
-    too. Older ones left the latter apart and, before that, both: so a count that is too large to be a part is apart.
-    None where nothing was counted.
-    """
-    if not isinstance(found, dict):
-        return None
-    inside = _object(found, "prompt_tokens_details", "input_tokens_details")
-    outside = _object(found, "completion_tokens_details", "output_tokens_details")
-    total = _count(found, "prompt_tokens", "input_tokens")
-    read = _count(found, "cache_read_input_tokens", "cache_read_tokens", "prompt_cache_hit_tokens", "cached_tokens")
-    read = read or _count(inside, "cached_tokens")
-    written = _count(found, "cache_creation_input_tokens", "cache_write_tokens")
-    written = written or _count(inside, "cache_creation_tokens")
-    if not total + read + written:
-        return None
-    if total >= read + written:
-        total -= read + written
-    elif total >= read:
-        total -= read
-    output = _count(found, "completion_tokens", "output_tokens")
-    reasoning = _count(outside, "reasoning_tokens") or _count(found, "reasoning_tokens")
-    return Usage(total, read, written, output=output, reasoning=reasoning)
-
-
-def _object(found: Json, *keys: str) -> Json:
-    return next((found[key] for key in keys if isinstance(found.get(key), dict)), {})
-
-
-def _count(found: Json, *keys: str) -> int:
-    values = (found.get(key) for key in keys)
-    return next((value for value in values if isinstance(value, int) and value > 0), 0)
 
 
 def _read(log: Log) -> Iterator[Session]:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .chat import Chat
+from .counts import name_of, usage_of
 from .log import Log, seconds
-from .mini_swe_agent import usage_of
 from .reader import Reader
 from .recorded import Json, Segment, Sent, Session
 
@@ -58,6 +58,8 @@ def _nodes(log: Log, line: int, row: Json) -> dict[Any, _Node]:
     for raw in _flat(row):
         with log.tolerating(line):
             key, parent = raw["node_id"], raw["parent_id"]
+            if key is None:
+                raise ValueError("a node without an id")
             if parent is not None and parent not in nodes:
                 parent = next(reversed(nodes), None)
             if key not in nodes:
@@ -104,7 +106,7 @@ def _sent(raw: Json, steps: list[Json], length: int) -> Sent:
     attempts = completion.get("attempts") or [completion]
     at = seconds(completion.get("start_time") or raw.get("timestamp"))
     answered = seconds(completion.get("end_time") or None)
-    return Sent(length, completion.get("model") or "", at, answered, usage_of(attempts[-1].get("usage")))
+    return Sent(length, name_of(completion.get("model")), at, answered, usage_of(attempts[-1].get("usage")))
 
 
 def _segments(nodes: dict[Any, _Node]) -> list[Segment]:

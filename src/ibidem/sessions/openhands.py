@@ -19,8 +19,8 @@ from itertools import takewhile
 from typing import Any, Literal
 
 from .chat import Chat, text_of
+from .counts import name_of, usage_of
 from .log import Log, seconds
-from .mini_swe_agent import usage_of
 from .reader import Reader
 from .recorded import Json, Segment, Session, Usage
 
@@ -112,13 +112,13 @@ class _Events:
     def _say(self, role: str, content: Any) -> _Step:
         return _Step("say", frozenset(), None, content, role)
 
-    def _result(self, call: str, content: Any) -> _Step:
-        return _Step("result", frozenset(), None, content, call=call)
+    def _result(self, call: Any, content: Any) -> _Step:
+        return _Step("result", frozenset(), None, content, call=_key(call))
 
     def _answer(self, content: Any, calls: Iterable[Json], answer: str = "", response: Json | None = None) -> _Step:
         response = response or {}
         usage = usage_of(response.get("usage")) or self._usages.get(answer)
-        model = response.get("model") or self._model
+        model = name_of(response.get("model"), self._model)
         return _Step("answer", frozenset(), None, content, "", tuple(calls), "", answer, model, usage)
 
     # The SDK.
@@ -229,7 +229,13 @@ def _parts(content: Any) -> list[Any]:
 
 def _call(call: Json) -> Json:
     function = call.get("function") or call
-    return {"id": call["id"], "name": function["name"], "arguments": function["arguments"]}
+    return {"id": _key(call["id"]), "name": function["name"], "arguments": function["arguments"]}
+
+
+def _key(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} as the id of a call")
+    return value
 
 
 def _segments(steps: Iterable[_Step]) -> list[Segment]:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from .chat import Chat
+from .counts import name_of, usage_of
 from .log import Log, seconds
-from .mini_swe_agent import usage_of
 from .reader import Reader
 from .recorded import Json, Session
 
@@ -65,7 +65,7 @@ class _Talk:
         self.chat.answer(
             message.get("content"),
             message.get("tool_calls"),
-            model=response.get("model") or self._model,
+            model=name_of(response.get("model"), self._model),
             at=self._latest,
             answered=at,
             usage=usage_of(response.get("usage")) or usage_of(message.get("usage")),
