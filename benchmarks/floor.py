@@ -2,7 +2,8 @@
 
 The floor is what any program has to do that reads a request, tells its tool results apart and passes it on: the
 fastest JSON parse, SHA-256 of every tool result, the fastest JSON dump. Everything is timed in this one run on the
-same bytes, best of several, and stated as a multiple of the floor.
+same bytes, best of several, and stated as a multiple of the floor. Times are of this process alone, and what is
+compared is run in turns, so that other work on the machine slows both sides of a ratio or neither.
 """
 
 from __future__ import annotations
@@ -30,17 +31,25 @@ PROFILES["lossless, cold"] = (ibidem.PROFILES["lossless"], 8.0)
 GROWTH_AIM, TURN_AIM, MEMORY_AIM = 2.2, 1.3, 2.0
 
 
-def best(work: Callable[[], Any], rounds: int) -> float:
-    """Seconds of the fastest of several runs: noise only ever adds."""
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
+Work = Callable[[], Any]
 
 
-def floor(body: bytes, rounds: int) -> float:
+def timed(work: Work) -> float:
+    """Seconds of this process that a run takes, with the garbage of the one before out of the way."""
+    gc.collect()
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def in_turns(works: dict[str, Work], rounds: int) -> dict[str, float]:
+    """Seconds of the fastest of several runs of each: noise only ever adds."""
+    turns = [{name: timed(work) for name, work in works.items()} for _ in range(rounds)]
+    return {name: min(turn[name] for turn in turns) for name in works}
+
+
+def floor(body: bytes) -> dict[str, Work]:
+    """The steps of the floor, some in two ways, of which the faster counts."""
     value = orjson.loads(body)
     results = [
         block["content"].encode()
@@ -49,10 +58,31 @@ def floor(body: bytes, rounds: int) -> float:
         for block in message["content"]
         if block["type"] == "tool_result"
     ]
-    parse = min(best(lambda: orjson.loads(body), rounds), best(lambda: msgspec.json.decode(body), rounds))
-    digest = best(lambda: [hashlib.sha256(result).digest() for result in results], rounds)
-    dump = min(best(lambda: orjson.dumps(value), rounds), best(lambda: msgspec.json.encode(value), rounds))
-    return parse + digest + dump
+    return {
+        "parse orjson": lambda: orjson.loads(body),
+        "parse msgspec": lambda: msgspec.json.decode(body),
+        "digest": lambda: [hashlib.sha256(result).digest() for result in results],
+        "dump orjson": lambda: orjson.dumps(value),
+        "dump msgspec": lambda: msgspec.json.encode(value),
+    }
+
+
+def profiles(bodies: dict[str, bytes], rounds: int) -> dict[str, dict[str, float]]:
+    """Seconds of each profile, and of `the floor`, for each of the bodies, all of them in turns."""
+    works: dict[str, Work] = {}
+    for size, body in bodies.items():
+        works.update({f"{size} {name}": work for name, work in floor(body).items()})
+        for name, (strategies, _) in PROFILES.items():
+            works[f"{size} {name}"] = partial(ibidem.compact, body, strategies=strategies)
+    gc.collect()
+    gc.freeze()  # what is kept for the measurement is not ours to walk through
+    times = in_turns(works, rounds)
+    gc.unfreeze()
+    found = {size: {name: times[f"{size} {name}"] for name in PROFILES} for size in bodies}
+    for size, seconds in found.items():
+        steps = [f"{size} {step}" for step in ("parse", "digest", "dump")]
+        seconds["the floor"] = sum(min(times[name] for name in works if name.startswith(step)) for step in steps)
+    return found
 
 
 def turn(request: dict[str, Any], rounds: int) -> float:
@@ -63,7 +93,7 @@ def turn(request: dict[str, Any], rounds: int) -> float:
     for _ in range(rounds):
         session = ibidem.Session()
         session.compact(before)
-        times.append(best(partial(session.compact, whole), 1))
+        times.append(timed(partial(session.compact, whole)))
     return min(times)
 
 
@@ -100,11 +130,12 @@ def growth(lines: int, rounds: int) -> dict[str, float]:
     found = {}
     small, large = hard(lines), hard(2 * lines)
     for name in small:
-        times = []
-        for first, second in (small[name], large[name]):
+        works: dict[str, Work] = {}
+        for label, (first, second) in (("small", small[name]), ("large", large[name])):
             body = orjson.dumps(conv("u:go", "a>1", f"r1:{first}", "a>2", f"r2:{second}"))
-            times.append(best(partial(ibidem.compact, body), rounds))
-        found[name] = times[1] / times[0]
+            works[label] = partial(ibidem.compact, body)
+        times = in_turns(works, rounds)
+        found[name] = times["large"] / times["small"]
     return found
 
 
@@ -113,20 +144,21 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=2000)
     parser.add_argument("--megabytes", type=float, default=20)
     parser.add_argument("--lines", type=int, default=125_000, help="of hard text")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
     size = int(args.megabytes * 1e6)
     request = history(args.messages, size)
     once = orjson.dumps(request)
     twice = orjson.dumps(history(2 * args.messages, 2 * size))
-    base, doubled = floor(once, args.rounds), floor(twice, args.rounds)
+    times = profiles({"once": once, "twice": twice}, args.rounds)
+    small, large = times["once"], times["twice"]
+    base, doubled = small["the floor"], large["the floor"]
     print(f"{args.messages} messages, {len(once) / 1e6:.1f} MB; the floor takes {base * 1e3:.0f} ms")
     print(f"{'':24} {'x floor':>8} {'aim':>5} {'2n / n':>8} {'aim':>5}")
     print(f"{'the floor itself':24} {1:8.2f} {'':5} {doubled / base:8.2f}")
-    for label, (strategies, aim) in PROFILES.items():
-        small = best(partial(ibidem.compact, once, strategies=strategies), args.rounds)
-        large = best(partial(ibidem.compact, twice, strategies=strategies), args.rounds)
-        print(f"{label:24} {small / base:8.2f} {aim:5.1f} {large / small:8.2f} {GROWTH_AIM:5.1f}", flush=True)
+    for label, (_, aim) in PROFILES.items():
+        grown = large[label] / small[label]
+        print(f"{label:24} {small[label] / base:8.2f} {aim:5.1f} {grown:8.2f} {GROWTH_AIM:5.1f}", flush=True)
     print(f"{'a turn of a Session':24} {turn(request, 3) / base:8.2f} {TURN_AIM:5.1f}")
     for label, ratio in growth(args.lines, 3).items():
         print(f"{label:24} {'':8} {'':5} {ratio:8.2f} {GROWTH_AIM:5.1f}", flush=True)

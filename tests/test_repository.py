@@ -21,10 +21,17 @@ LAYERS = (
     "wire",
     "tokens",
     "formats",
+    "sessions",
+    "machine",
     "rules",
+    "timing",
+    "prices",
     "plan",
     "markers",
     "references",
+    "removals",
+    "store",
+    "keeping",
     "lines",
     "shapes",
     "layout",
@@ -38,8 +45,6 @@ LAYERS = (
     "engine",
     "expansion",
     "session",
-    "sessions",
-    "prices",
     "sizes",
     "replay",
     "rerun",
@@ -92,11 +97,13 @@ def test_the_front_door_is_what_we_promise() -> None:
         "DedupToolCalls",
         "Devboy",
         "DropMiddle",
+        "Economy",
         "Edit",
         "FormatError",
         "HintStyle",
         "IbidemError",
         "Lingua",
+        "LookBack",
         "PROFILES",
         "Plan",
         "PruneThinking",
@@ -112,6 +119,7 @@ def test_the_front_door_is_what_we_promise() -> None:
         "compact",
         "detect",
         "expand",
+        "recall",
         "testing",
         "validate",
     ]
@@ -165,3 +173,14 @@ def test_the_readme_shows_what_its_first_command_prints() -> None:
 def test_ci_runs_the_readmes_test_command() -> None:
     command = next(line.strip() for line in (ROOT / "README.md").read_text().splitlines() if line.endswith("-m pytest"))
     assert command in (ROOT / ".ci" / "run").read_text()
+
+
+def test_the_readme_shows_what_its_report_prints(tmp_path: Path) -> None:
+    printed = subprocess.run(
+        [sys.executable, "-m", "ibidem.cli", "report", "--profile", "lossless", "--profile", "codetether"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "100", "HOME": str(tmp_path), "USERPROFILE": str(tmp_path)},
+    ).stdout
+    assert printed.rstrip() in (ROOT / "README.md").read_text()

@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from .engine import Compacted, compact, detect, validate
     from .expansion import expand
     from .formats import FormatError
+    from .keeping import recall
     from .model import IbidemError
     from .plan import Edit, Plan, Strategy
     from .profiles import PROFILES
     from .repair import RepairPairing
-    from .revision import DedupToolCalls, DropMiddle, Lingua, PruneThinking, Snippet
+    from .revision import DedupToolCalls, DropMiddle, Lingua, LookBack, PruneThinking, Snippet
     from .rules.rule import Violation
     from .session import Session
     from .stats import Stats
+    from .timing import Economy
 
 __version__ = "0.1.0"
 
@@ -35,11 +37,13 @@ __all__ = [
     "DedupToolCalls",
     "Devboy",
     "DropMiddle",
+    "Economy",
     "Edit",
     "FormatError",
     "HintStyle",
     "IbidemError",
     "Lingua",
+    "LookBack",
     "Plan",
     "PruneThinking",
     "RepairPairing",
@@ -54,6 +58,7 @@ __all__ = [
     "compact",
     "detect",
     "expand",
+    "recall",
     "testing",
     "validate",
 ]
@@ -63,14 +68,16 @@ _HOME = {
     "engine": ("Compacted", "compact", "detect", "validate"),
     "expansion": ("expand",),
     "formats": ("FormatError",),
+    "keeping": ("recall",),
     "model": ("IbidemError",),
     "plan": ("Edit", "Plan", "Strategy"),
     "profiles": ("PROFILES",),
     "repair": ("RepairPairing",),
-    "revision": ("DedupToolCalls", "DropMiddle", "Lingua", "PruneThinking", "Snippet"),
+    "revision": ("DedupToolCalls", "DropMiddle", "Lingua", "LookBack", "PruneThinking", "Snippet"),
     "rules.rule": ("Violation",),
     "session": ("Session",),
     "stats": ("Stats",),
+    "timing": ("Economy",),
 }
 _MODULES = ("cache", "testing")
 

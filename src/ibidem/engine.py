@@ -6,15 +6,20 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import formats, profiles, rules
+from .keeping import default_store
 from .model import INSERTED, Conversation, Message, size, to_json
 from .plan import Edit, Plan, Strategy, apply, target
+from .prices import Prices, economy_of
 from .rules.rule import Violation
 from .stats import Stats
 from .tokens import counter, no_more
 from .wire import Document, open_document
+
+if TYPE_CHECKING:
+    from .store import Store
 
 log = logging.getLogger("ibidem")
 log.addHandler(logging.NullHandler())  # a library speaks only where it is listened to
@@ -53,12 +58,14 @@ def compact(
     strategies: Sequence[Strategy] | None = None,
     format: str | None = None,
     model: str | None = None,
+    store: Store | None = None,
 ) -> Compacted:
     """Rewrite a request so that nothing is said twice. The request itself is never changed.
 
     `request` is a provider body or a bare list of messages, items or contents, parsed or as JSON text. Raises
     IbidemError for a request that cannot be read or whose format cannot be told; whatever goes wrong after that, the
-    request is returned as it came, with the reason (law 12).
+    request is returned as it came, with the reason (law 12). What a profile lets go is kept in `store`, or in the store
+    of this user.
     """
     chosen = profiles.named(profile) if strategies is None else strategies
     document = open_document(request)
@@ -67,7 +74,8 @@ def compact(
     dialect = formats.named(format) if format else formats.detect(document.value)
     conv = formats.parse(document.value, dialect)
     try:
-        return _compact(document, conv, chosen, model or _model(conv))
+        name = model or _model(conv)
+        return _compact(document, conv, [_settled(each, conv, name, store) for each in chosen], name)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         log.warning("request left as it came: %s", reason, exc_info=True)
@@ -77,9 +85,10 @@ def compact(
 def _compact(document: Document, conv: Conversation, chosen: Sequence[Strategy], model: str | None) -> Compacted:
     plan, sent = Plan(), conv
     for strategy in chosen:
-        step = Plan(tuple(_admitted(conv, sent, plan, strategy, model)))
+        proposed = strategy.plan(sent)
+        step = Plan(tuple(_admitted(conv, sent, plan, proposed, strategy, model)), getattr(proposed, "points", ()))
         plan += step
-        sent = apply(conv, plan) if step else sent
+        sent = apply(conv, plan, step, sent) if step else sent
     name = conv.dialect.name
     refused = _broken(conv, sent) if plan.structural else []
     if refused:
@@ -99,21 +108,42 @@ def _compact(document: Document, conv: Conversation, chosen: Sequence[Strategy],
     return Compacted(written, plan, stats, "", name, sent)
 
 
+def _settled(strategy: Strategy, conv: Conversation, model: str | None, store: Store | None) -> Strategy:
+    """What looks back needs a store, and to know what its provider charges."""
+    settle = getattr(strategy, "settled", None)
+    if settle is None:
+        return strategy
+    economy = economy_of(Prices().of(model or "", conv.dialect.name), _for_an_hour(conv))
+    settled: Strategy = settle(economy, store or default_store())
+    return settled
+
+
+def _for_an_hour(conv: Conversation) -> bool:
+    """Whether the request asks the provider to remember it for that long."""
+    recent = [message.wire for message in conv.messages[-3:]]
+    return '"ttl":"1h"' in to_json([conv.head.get("system"), conv.head.get("cache_control"), recent])
+
+
 def _admitted(
-    conv: Conversation, sent: Conversation, plan: Plan, strategy: Strategy, model: str | None
+    conv: Conversation,
+    sent: Conversation,
+    plan: Plan,
+    proposed: Iterable[Edit],
+    strategy: Strategy,
+    model: str | None,
 ) -> Iterator[Edit]:
     """The edits a strategy may make: of what it is named for (law 8), and never for more than there was (law 4)."""
     now = {message.index: message for message in sent.messages}
-    reread = {edit.message for edit in plan if edit.path and edit.op in ("before", "after")}
-    for edit in strategy.plan(sent):
+    closed = {INSERTED, *(edit.message for edit in plan if edit.path and edit.op in ("before", "after"))}
+    for edit in proposed:
         if not INSERTED <= edit.message <= len(conv.messages):
             raise IndexError(f"{strategy.name} edits message {edit.message}, which is not there")
         if not edit.path:
             if "messages" in strategy.touches and edit.op != "set":
                 yield edit
             continue
-        message = now.get(edit.message)
-        found = target(message, edit) if message is not None and edit.message not in {INSERTED, *reread} else None
+        message = None if edit.message in closed else now.get(edit.message)
+        found = target(message, edit) if message is not None else None
         if found is None or found.kind not in strategy.touches:
             continue
         if found.text is None:

@@ -10,10 +10,11 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from operator import lt
 
-from . import references, shapes
+from . import references, removals, shapes
 from .references import Marker, Source
 
 MARKS = {"n": "→", "t": "\t", "k": ":"}
@@ -25,11 +26,18 @@ COMMAS = {"x": ", ", "y": ","}
 HOLE = "\x00"
 """Stands where a marker stands: equal to no line that could be meant."""
 
+GONE = "\x00\x00"
+"""Stands for each line that was let go: it keeps the others in their places, and counts for nothing else."""
+
+LEFT_OUT = " left out"
+"""What markers of lines that went say."""
+
 LOOK = 60
 _NUMBERED = {letter: re.compile(rf" *(\d+){mark}") for letter, mark in MARKS.items()}
+_ANY_NUMBER = re.compile(rf"\n *\d+[{''.join(MARKS.values())}]")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
     units: Sequence[str]
     """Lines, or pieces of a single line; HOLE where a marker stands."""
@@ -42,6 +50,8 @@ class Layout:
     comma: str
     """Letter of what parts the units, see COMMAS; empty for lines."""
     holes: bool
+    marked: bool = False
+    """A marker, or what begins like one, stands in the text; without one, the units joined are the text itself."""
 
     @property
     def joint(self) -> str:
@@ -51,6 +61,7 @@ class Layout:
     def word(self) -> str:
         return "item" if self.comma else "line"
 
+    @cached_property
     def edges(self) -> list[int]:
         """Positions where a stretch of consecutive numbers, or of lines without, begins; none without numbers."""
         numbers = self.numbers
@@ -66,9 +77,9 @@ class Layout:
 def lay_out(text: str, tag: str) -> Layout:
     """The layout of a sent text; its own marker, if it has one, says how it was folded."""
     lines = text.split("\n")
-    holes = references.opening(tag) in text
+    marked = holes = references.opening(tag) in text
     flags = ""
-    if holes:
+    if marked:
         markers = parsed(lines, tag)
         flags = next((marker.flags for marker in markers if marker is not None and marker.digest), "")
         if (
@@ -78,12 +89,19 @@ def lay_out(text: str, tag: str) -> Layout:
         holes = any(markers)
         lines = thicken(lines) if SPARSE in flags else lines
         lines = [line if marker is None else HOLE for line, marker in zip(lines, markers, strict=True)]
+        if LEFT_OUT in text:
+            lines, holes = [each for line in lines for each in _in_place(line, tag)], True
     comma = comma_of("\n".join(lines), flags) if flags or len(lines) == 1 else ""
     if comma:
         joint = COMMAS[comma]
         units = [unit for line in lines for unit in ([HOLE] if line == HOLE else line.split(joint))]
-        return Layout(units, units, None, "", comma, holes)
-    return number(lines, holes)
+        return Layout(units, units, None, "", comma, holes, marked)
+    return number(lines, holes, marked)
+
+
+def _in_place(line: str, tag: str) -> list[str]:
+    count = removals.gone_lines(line, tag)
+    return [GONE] * count if count else [line]
 
 
 SPARSE = "s"
@@ -140,15 +158,16 @@ def comma_of(text: str, flags: str = "") -> str:
     return next((letter for letter, joint in COMMAS.items() if text.count(joint) >= 8), "")
 
 
-def number(lines: Sequence[str], holes: bool = False) -> Layout:
+def number(lines: Sequence[str], holes: bool = False, marked: bool = False) -> Layout:
     """Lines, with their numbers told apart if they have any."""
-    start = "\n".join(lines[:LOOK])
-    for letter, pattern in _NUMBERED.items():
+    shown = [line for line in lines if line != GONE] if GONE in lines else lines
+    start = "\n".join(["", *shown[:LOOK]])
+    for letter, pattern in _NUMBERED.items() if _ANY_NUMBER.search(start) else ():
         match = pattern.match
-        if MARKS[letter] not in start or not any(map(match, lines[:LOOK])):
+        if MARKS[letter] not in start or not any(map(match, shown[:LOOK])):
             continue
         found = [match(line) for line in lines]
-        if 2 * sum(map(bool, found)) < len(lines):
+        if 2 * sum(map(bool, found)) < len(shown):
             continue
         numbers = [int(each[1]) if each and len(each[1]) < 10 else None for each in found]
         if letter == COLON and not _count_up(numbers):
@@ -156,8 +175,8 @@ def number(lines: Sequence[str], holes: bool = False) -> Layout:
         bodies = [
             line[each.end() :] if each and len(each[1]) < 10 else line for line, each in zip(lines, found, strict=True)
         ]
-        return Layout(lines, bodies, numbers, letter, "", holes)
-    return Layout(lines, lines, None, "", "", holes)
+        return Layout(lines, bodies, numbers, letter, "", holes, marked)
+    return Layout(lines, lines, None, "", "", holes, marked)
 
 
 def _count_up(numbers: list[int | None]) -> bool:
@@ -180,7 +199,7 @@ class Numbering:
     def of(cls, layout: Layout) -> Numbering | None:
         if layout.numbers is None:
             return None
-        starts = (0, *layout.edges())
+        starts = (0, *layout.edges)
         firsts = tuple(layout.numbers[start] for start in starts)
         shown = [each for each in layout.numbers if each is not None]
         ends = (*starts[1:], len(layout.numbers))
@@ -208,17 +227,30 @@ class Numbering:
         return start + first - shown if first - shown < length else -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shown:
-    """A text the model can see, ready to be pointed at."""
+    """A text the model can see, ready to be pointed at; taken apart when a part of it is."""
 
-    layout: Layout
-    numbering: Numbering | None
+    sent: str
+    tag: str
 
     @classmethod
     def of(cls, sent: str, tag: str) -> Shown:
-        layout = lay_out(sent, tag)
-        return cls(layout, Numbering.of(layout))
+        return cls(sent, tag)
+
+    @cached_property
+    def layout(self) -> Layout:
+        return lay_out(self.sent, self.tag)
+
+    @cached_property
+    def numbering(self) -> Numbering | None:
+        return Numbering.of(self.layout)
+
+    def whole(self) -> str | None:
+        """All of it, without the marker that says how it was folded; None if it is not there in full."""
+        if references.opening(self.tag) not in self.sent:
+            return self.sent
+        return None if self.layout.holes else self.layout.joint.join(self.layout.units)
 
     def bodies(self, marker: Marker) -> Sequence[str] | None:
         """The units that a marker points at; None if they are not there in full."""
@@ -227,7 +259,7 @@ class Shown:
         if first < 0 or last >= len(self.layout.bodies):
             return None
         found = self.layout.bodies[first : last + 1]
-        return None if self.layout.holes and HOLE in found else found
+        return None if self.layout.holes and (HOLE in found or GONE in found) else found
 
 
 def restore(sent: str, tag: str, shown: Callable[[Source], Shown | None]) -> str | None:
@@ -253,7 +285,9 @@ def restore(sent: str, tag: str, shown: Callable[[Source], Shown | None]) -> str
 def _copied(head: Marker, lines: list[str], shown: Callable[[Source], Shown | None]) -> str | None:
     """The whole of a source, but for the units given below the marker."""
     found = shown(head.source) if head.source else None
-    if found is None or found.layout.holes:
+    if found is None or len(lines) == 1:
+        return None if found is None else found.whole()
+    if found.layout.holes:
         return None
     units = list(found.layout.units)
     for line in lines[1:]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)
 def lines_of(text: str) -> tuple[str, ...]:
     """Shapes and spans take the same text apart one after the other: it is split once."""
     return tuple(text.split("\n"))

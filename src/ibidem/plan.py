@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 from .model import INSERTED, Conversation, Message, Part, Path, Text, Thinking, ToolCall, ToolResult, size
+from .timing import Point
 from .wire import Change, Op, rebuild
 
 Kind = Literal["result", "assistant text", "thinking", "arguments", "messages"]
@@ -55,6 +56,8 @@ class Plan:
     """Edits in the order they were decided. A later edit of the same position outranks an earlier one."""
 
     edits: tuple[Edit, ...] = ()
+    points: tuple[Point, ...] = ()
+    """Where what had been sent before was changed, and at what price (law 3)."""
 
     def __bool__(self) -> bool:
         return bool(self.edits)
@@ -66,7 +69,7 @@ class Plan:
         return iter(self.edits)
 
     def __add__(self, other: Plan) -> Plan:
-        return Plan(self.edits + other.edits)
+        return Plan(self.edits + other.edits, self.points + other.points)
 
     @property
     def structural(self) -> bool:
@@ -101,27 +104,39 @@ def labels(strategy: Strategy) -> tuple[str, ...]:
     return getattr(strategy, "labels", (strategy.name,))
 
 
-def apply(conv: Conversation, plan: Plan) -> Conversation:
-    """The conversation as it will be sent. Untouched messages are the same objects."""
+def apply(conv: Conversation, plan: Plan, step: Plan | None = None, sent: Conversation | None = None) -> Conversation:
+    """The conversation as it will be sent. Untouched messages are the same objects.
+
+    If the plan ends in `step`, and what came before that has been carried out already as `sent`, only messages that
+    the step touches are made anew.
+    """
     if not plan:
         return conv
-    by_message: dict[int, list[Edit]] = {}
-    for edit in plan:
-        by_message.setdefault(edit.message, []).append(edit)
+    inside: dict[int, list[Edit]] = {}
+    whole: dict[int, list[Edit]] = {}
+    for edit in plan.edits:
+        (inside if edit.path else whole).setdefault(edit.message, []).append(edit)
+    for index in [index for index, edits in whole.items() if any(edit.op == "drop" for edit in edits)]:
+        inside.pop(index, None)  # nobody will see them
+    done: dict[int, Message] = {}
+    if step is not None and sent is not None:
+        touched = {edit.message for edit in step}
+        done = {message.index: message for message in sent.messages if message.index not in touched}
     messages: list[Message] = []
     for message in conv.messages:
-        edits = by_message.get(message.index)
-        if edits is None:
-            messages.append(message)
-            continue
-        whole = [edit for edit in edits if not edit.path]
-        messages.extend(_inserted(conv, edit) for edit in whole if edit.op == "before")
-        if not any(edit.op == "drop" for edit in whole):
-            inside = [edit for edit in edits if edit.path]
-            messages.append(_edited(conv, message, inside) if inside else message)
-        messages.extend(_inserted(conv, edit) for edit in whole if edit.op == "after")
-    messages.extend(_inserted(conv, edit) for edit in by_message.get(len(conv.messages), ()) if edit.op == "before")
+        index = message.index
+        new = done.get(index) or (_edited(conv, message, inside[index]) if index in inside else message)
+        messages.extend(_around(conv, new, whole[index]) if index in whole else (new,))
+    messages.extend(_inserted(conv, edit) for edit in whole.get(len(conv.messages), ()) if edit.op == "before")
     return replace(conv, messages=tuple(messages))
+
+
+def _around(conv: Conversation, message: Message, edits: list[Edit]) -> Iterator[Message]:
+    """What edits of a whole message make of it."""
+    yield from (_inserted(conv, edit) for edit in edits if edit.op == "before")
+    if not any(edit.op == "drop" for edit in edits):
+        yield message
+    yield from (_inserted(conv, edit) for edit in edits if edit.op == "after")
 
 
 def _inserted(conv: Conversation, edit: Edit) -> Message:
@@ -138,8 +153,8 @@ def _edited(conv: Conversation, message: Message, edits: list[Edit]) -> Message:
         wire = rebuild([message.wire], changes)[0]
         return conv.dialect.read(message.index, wire)
     by_path = {edit.path: edit for edit in edits}
-    parts = tuple(new for part in message.parts if (new := _part(part, by_path)) is not None)
-    return Message(message.index, message.role, parts, message.wire)
+    parts = [new for part in message.parts if (new := _part(part, by_path)) is not None]
+    return Message(message.index, message.role, tuple(parts), message.wire)
 
 
 def _reshapes(edit: Edit) -> bool:
@@ -154,8 +169,10 @@ def _part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
     if isinstance(part, Text):
         return part if edit is None else Text(edit.added, part.path)
     if isinstance(part, ToolCall):
-        new = edits.get(part.input_path)
-        return part if new is None else replace(part, input=new.written)
+        if (new := edits.get(part.input_path)) is not None:
+            return replace(part, input=new.written)
+        inside = {path[-1]: each.added for path, each in edits.items() if path and path[:-1] == part.input_path}
+        return replace(part, input={**part.input, **inside}) if inside else part
     if isinstance(part, ToolResult) and any(segment.path in edits for segment in part.segments):
         segments = tuple(
             Text(edits[segment.path].added, segment.path)
@@ -203,6 +220,10 @@ def _slot(message: Message, part: Part, path: Path) -> Target | None:
     elif isinstance(part, Text):
         if part.path == path and message.role == "assistant" and not part.bound:
             return Target("assistant text", part.text)
-    elif isinstance(part, ToolCall) and part.input_path == path and not part.bound:
-        return Target("arguments", part.arguments)
+    elif isinstance(part, ToolCall) and not part.bound:
+        if part.input_path == path:
+            return Target("arguments", part.arguments)
+        if path and part.input_path == path[:-1] and isinstance(part.input, dict):
+            value = part.input.get(path[-1])
+            return Target("arguments", value) if isinstance(value, str) else None
     return None

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from .model import IbidemError, type_name
+from .timing import Economy
 
 MILLION = 1e6
 
@@ -50,6 +51,12 @@ CACHING: dict[str, Caching] = {
 }
 """By provider, as documented; lifetimes of automatic caches are their usual ones. Others are taken for OpenAI's."""
 
+PRESERVED = frozenset(
+    {"claude-fable-5-1", "claude-fable-5-2", "claude-mythos-5-1", "claude-mythos-5-2"}
+    | {"claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5"}
+)
+"""Models of the list that sign thinking against all that was sent before it."""
+
 DEFAULTS: dict[str, str] = {
     "anthropic": "claude-sonnet-4-5",
     "openai-chat": "gpt-5",
@@ -71,6 +78,7 @@ class Price:
     provider: str = ""
     window: int | None = None
     """Input tokens that fit."""
+    preserved_thinking: bool = False
     assumed: bool = False
     """The model is not in the list: these are the prices of another one."""
 
@@ -83,6 +91,20 @@ class Price:
         return found
 
 
+def economy_of(price: Price, long: bool = False) -> Economy:
+    """What looking back has to reckon with; `long` if the cache was asked to remember for an hour."""
+    rates = price.tiers[0][1]
+    fresh = rates.fresh or 1.0
+    return Economy(
+        read=rates.read / fresh,
+        write=(rates.write_1h if long else rates.write) / fresh,
+        lifetime=price.caching.lifetime_1h if long else price.caching.lifetime,
+        preserved_thinking=price.preserved_thinking,
+        tiers=tuple(start for start, _ in price.tiers[1:]),
+        window=price.window,
+    )
+
+
 class Prices:
     """Looks models up: in a table of one's own first, then in the list. Asking twice costs nothing."""
 
@@ -93,12 +115,12 @@ class Prices:
 
     def of(self, model: str, format: str, at: float | None = None) -> Price:
         """The price of a model on a day (Unix seconds; today if None); that of a default for an unknown one."""
-        name = self.model or model
+        name = model if self.model is None else self.model
         if name in self.own:
             return self.own[name]
-        day = None if at is None else int(at // 86400)
+        day = int(at // 86400) if at is not None and abs(at) < 1e11 else None  # years that a calendar has
         found = _listed(name, day) if name else None
-        if found is None and self.model:
+        if found is None and self.model is not None:
             raise IbidemError(f"model {name!r} is not in the price list: name another one or give its prices in a file")
         return found or replace(_default(format, day), assumed=True)
 
@@ -123,7 +145,8 @@ def _listed(model: str, day: int | None) -> Price | None:
         if getattr(price, "input_mtok", None) is None:
             continue
         caching = CACHING.get(found.provider.id, CACHING["openai"])
-        return Price(found.model.id, _tiers(price), caching, found.provider.id, found.model.context_window)
+        name = found.model.id
+        return Price(name, _tiers(price), caching, found.provider.id, found.model.context_window, name in PRESERVED)
     return None
 
 
@@ -161,6 +184,8 @@ def own_prices(text: str | bytes, where: str) -> dict[str, Price]:
     million tokens. Also `lifetime` and `minimum` of the cache, and `tiers`: a list of the same with a `from`."""
     try:
         found = json.loads(text)
+    except RecursionError:
+        raise IbidemError(f"{where}: nested too deeply") from None
     except ValueError as error:
         raise IbidemError(f"{where}: not valid JSON ({error}): correct it there") from None
     if not isinstance(found, dict) or not found:
@@ -184,6 +209,8 @@ def _own(name: str, fields: Any, where: str) -> Price:
     for tier in tiers:
         if not isinstance(tier, dict) or "from" not in tier:
             raise IbidemError(f"{where}: a tier is an object with a field 'from': input tokens")
+        if wrong := tier.keys() - {*FIELDS, "from"}:
+            raise IbidemError(f"{where}: a tier has an unknown field {min(wrong)!r}: use from, {', '.join(FIELDS)}")
         own = {**base, **{key: _number(tier, key, where) for key in FIELDS if key in tier}}
         rows.append((int(_number(tier, "from", where)), _rates(*(own.get(key) for key in FIELDS))))
     known = CACHING["anthropic"] if "write" in fields else CACHING["openai"]
@@ -194,6 +221,6 @@ def _own(name: str, fields: Any, where: str) -> Price:
 
 def _number(fields: Mapping[str, Any], key: str, where: str) -> float:
     value = fields[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e300:
         raise IbidemError(f"{where}: {key!r} must be a number, zero or more")
     return float(value)

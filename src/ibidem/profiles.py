@@ -8,7 +8,7 @@ from .arrival import Dedup, Devboy, HintStyle, SaidOnce
 from .model import IbidemError
 from .plan import Strategy
 from .repair import RepairPairing
-from .revision import DedupToolCalls, DropMiddle, Lingua, PruneThinking, Snippet
+from .revision import DedupToolCalls, DropMiddle, Lingua, LookBack, PruneThinking, Snippet
 
 PROFILES: dict[str, tuple[Strategy, ...]] = {
     "lossless": (SaidOnce(),),
@@ -24,6 +24,8 @@ PROFILES: dict[str, tuple[Strategy, ...]] = {
         RepairPairing(by_place=False),
     ),
     "devboy": (Devboy(),),
+    "recoverable": (LookBack(),),
+    "aggressive": (LookBack(mask=10, thinking=True, arguments=1024),),
 }
 
 

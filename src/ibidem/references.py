@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 EXPLANATION = "Ibidem leaves out what stands verbatim above and says where"
@@ -110,8 +111,12 @@ def tag_of(beginning: Iterable[str]) -> str:
     return f"{_number(beginning) % 1000:03d}"
 
 
+@lru_cache(maxsize=2)
 def digest_of(text: str) -> str:
-    """Six digits, two tokens: one in a million texts would pass for another."""
+    """Six digits, two tokens: one in a million texts would pass for another.
+
+    A text that is referred to is asked for its digest several times over.
+    """
     return f"{_number((text,)) % 1_000_000:06d}"
 
 

@@ -85,7 +85,9 @@ class Step:
     warm: bool
     """By the clock, the cache still holds the request before."""
     dear: float
-    """Dollars for a token that was not read from the cache."""
+    """Dollars for a token that was not read from the cache, as recorded."""
+    write: float
+    """Dollars for one that is written, for as long as was asked for."""
     whole: bool
     """The log shows what stands before the history, so that limits of the cache can be told."""
 
@@ -168,6 +170,7 @@ class Replay:
             _found(sent, last, self.session.segments[number]),
             last is not None and _warm(sent, last, price),
             _dear(sent, rates),
+            rates.write_1h if sent.usage and sent.usage.written_1h else rates.write,
             bool(self.session.head),
         )
 
@@ -189,7 +192,7 @@ class Replay:
                 kept = view.parts_from(last, step.shared) if after_break == "hit" else 0
                 limit = _position(step, view, kept)
             read = min(limit, _readable(step, view, None if by_rule else step.found))
-            bill.add(read * step.rates.read + (size - read) * step.dear, size, read)
+            bill.add(read * step.rates.read + (size - read) * (step.write if by_rule else step.dear), size, read)
             last = view
         return bill
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from . import engine, expansion, formats, profiles, rules
 from .model import Conversation, Message, Text, ToolCall, ToolResult
-from .plan import Edit, Kind, Strategy, target
+from .plan import Edit, Kind, Plan, Strategy, target
 from .replay import Change, View
-from .sessions import Segment, Session
+from .revision.look_back import Folding, LookBack
+from .sessions import Segment, Sent, Session
 from .sizes import Count, Weights
+from .timing import Economy, Moment, Point
 
 PATHS = ("file_path", "path", "notebook_path", "filename", "file", "filePath", "target_file", "absolute_path")
 """Arguments of calls that name a file."""
@@ -53,7 +57,9 @@ class Rerun:
         strategies: Sequence[Strategy],
         weights: Weights,
         count: Count,
+        economy: Economy | None = None,
     ) -> None:
+        self.points: list[Point] = []
         self.views: list[View] = []
         self.spells: list[Spell] = []
         self.failures: list[str] = []
@@ -61,7 +67,11 @@ class Rerun:
         self._weights, self._count = weights, count
         self._strategies = tuple(strategies)
         self._lossless = profiles.lossless(strategies)
+        run: Callable[[Session, Segment, Sequence[Message]], None]
         run = self._once if profiles.final(strategies) else self._each
+        if isinstance(strategies[0], LookBack):
+            looking = strategies[0] if economy is None else replace(strategies[0], economy=economy)
+            run = partial(self._look_back, looking)
         for segment, history in zip(session.segments, messages, strict=True):
             run(session, segment, history)
 
@@ -100,14 +110,40 @@ class Rerun:
         self.views.extend([view] * len(lengths))
 
     def _each(self, session: Session, segment: Segment, history: Sequence[Message]) -> None:
+        def plans() -> Iterator[Plan]:
+            for sent in segment.requests:
+                result = self._compact(session, segment, sent.length)
+                self._check(result, history, sent.length)
+                yield result.plan
+
+        self._follow(segment, history, plans())
+
+    def _look_back(self, looking: LookBack, session: Session, segment: Segment, history: Sequence[Message]) -> None:
+        """Requests come with their pauses, and with what the provider said of the one before."""
+        folding = Folding(looking)
+        moments: dict[int, Moment] = {}
+
+        def plans() -> Iterator[Plan]:
+            last: Sent | None = None
+            for sent in segment.requests:
+                idle = sent.at - last.answered if last and last.answered and sent.at is not None else None
+                if last is None and segment.cause != "start":
+                    idle = float("inf")  # the client rewrote its context: little of it is in the cache
+                moments[sent.length] = Moment(idle, last.usage.input if last and last.usage else None)
+                yield folding.through(history[: sent.length], moments)
+                last = sent
+
+        self._follow(segment, history, plans())
+        self.points.extend(folding.points)
+
+    def _follow(self, segment: Segment, history: Sequence[Message], plans: Iterable[Plan]) -> None:
+        """Views of requests whose plans may change what was sent before."""
         asked = asked_in(history)
         running: dict[tuple[Any, ...], tuple[int, Edit, float]] = {}
         start = len(self.views)
         seen: set[tuple[Any, ...]] = set()
-        for number, sent in enumerate(segment.requests, start):
-            result = self._compact(session, segment, sent.length)
-            self._check(result, history, sent.length)
-            edits = by_message(result.plan)
+        for number, plan in enumerate(plans, start):
+            edits = by_message(plan)
             view, tokens = self._view(edits, history)
             self.views.append(view)
             now = {_identity(edit): edit for some in edits.values() for edit in some}
@@ -173,7 +209,7 @@ def file_of(call: ToolCall) -> str:
     if isinstance(given, str):
         try:
             given = json.loads(given)
-        except ValueError:
+        except (ValueError, RecursionError):
             return ""
     if not isinstance(given, dict):
         return ""

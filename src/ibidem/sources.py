@@ -67,7 +67,7 @@ class Sources:
         given = _parsed(call)
         asked = Asked(call.name, call.arguments, references.label_of(call.name, given))
         self._asked[call.id] = asked
-        for key, text in _long_texts(given):
+        for key, text in long_texts(given):
             self._fix()
             yield Place(Source("call", self._calls, key), text, asked)
 
@@ -96,7 +96,7 @@ def _parsed(call: ToolCall) -> Any:
         return {"input": call.input}
 
 
-def _long_texts(given: Any) -> Iterator[tuple[str, str]]:
+def long_texts(given: Any) -> Iterator[tuple[str, str]]:
     """String arguments of several lines, by name: the content of a file that was written, say."""
     if isinstance(given, dict):
         for key, value in given.items():

@@ -8,13 +8,14 @@ found, at a quarter of the memory. A hit is compared in full and extended both w
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import accumulate, compress
 from typing import NamedTuple
 
 from .. import references
 from ..layout import Layout, Numbering, Shown, lay_out
 from ..references import Source
+from ..removals import refs_in
 from ..sources import Place
 
 STRIDE = 4
@@ -26,6 +27,8 @@ KEPT = 4
 """Texts that are kept taken apart."""
 LONG = 160
 """Characters from which a line is indexed wherever it stands."""
+OFFSET, WITHIN = 32, (1 << 32) - 1
+"""Bits of an index entry that say where in its slot a line stands; the slot is in those above."""
 
 
 class Slot(NamedTuple):
@@ -44,6 +47,8 @@ class Slot(NamedTuple):
     """Nothing of it was left out."""
     place: int
     """Characters sent before it, of everything that counts as distance."""
+    shapeless: bool
+    """It was sent as it is because no shape fits it."""
 
 
 class Match(NamedTuple):
@@ -56,30 +61,74 @@ class Match(NamedTuple):
     """Where they start in the slot's text."""
 
 
+class _Bodies:
+    """What is compared of a text, measured once: to look it up, and to index it."""
+
+    __slots__ = ("edges", "hashes", "joined", "lengths", "seq", "starts")
+
+    def __init__(self, layout: Layout) -> None:
+        self.seq = layout.bodies
+        self.edges = layout.edges if layout.numbers is not None else []
+        self.hashes = [*map(hash, layout.bodies)]
+        self.lengths = [*map(len, layout.bodies)]
+        self.starts = [*accumulate(self.lengths, initial=0)]
+        """Characters before each unit, line breaks not counted."""
+        self.joined: str | None = None
+
+    def stretch(self, at: int) -> tuple[int, int]:
+        """First and last (not included) of the units that a run around this one may take in."""
+        edge = bisect_right(self.edges, at)
+        return self.edges[edge - 1] if edge else 0, self.edges[edge] if edge < len(self.edges) else len(self.seq)
+
+    def beside(self, at: int, old: str, local: int, after: int) -> bool:
+        """Whether a unit next to this one may stand there as well: most lines that are found stand alone."""
+        seq = self.seq
+        if at + 1 < len(seq) and old.startswith(seq[at + 1], after + 1):
+            return True
+        return at > 0 and local > 0 and old.endswith(seq[at - 1], 0, local - 1)
+
+    @property
+    def text(self) -> str:
+        """A line each."""
+        if self.joined is None:
+            self.joined = "\n".join(self.seq)
+        return self.joined
+
+
 class Ledger:
     def __init__(self, tag: str) -> None:
         self.tag = tag
         self.slots: list[Slot] = []
-        self._starts: list[int] = []
-        self._end = 0
         self._index: dict[int, int] = {}
         self._whole: dict[int, int] = {}
         self._by_source: dict[Source, int] = {}
         self._shown: dict[Source, Shown] = {}
+        self.gone: set[int] = set()
+        """Slots whose text was let go since."""
+        self._measured: _Bodies | None = None
 
     def forget(self) -> None:
         """What came before is no longer in the model's sight."""
         self._index.clear()
         self._whole.clear()
 
+    def drop(self, source: Source) -> None:
+        """A text is no longer in the request."""
+        slot = self._by_source.pop(source, None)
+        if slot is not None:
+            self.gone.add(slot)
+            self._shown.pop(source, None)
+
     def add(self, place: Place, sent: str, before: int, layout: Layout | None = None, nearest: int = 0) -> None:
         """Take in a text as it was sent, after `before` characters; its layout may be known already.
 
         What was sent before `nearest` characters is out of reach, and this copy takes its place.
         """
+        shapeless = layout is not None
         layout = layout or lay_out(sent, self.tag)
-        plain = layout.bodies is layout.units and not layout.comma and references.opening(self.tag) not in sent
-        text = sent if plain else "\n".join(layout.bodies)
+        bodies, self._measured = self._measure(layout), None
+        plain = layout.bodies is layout.units and not layout.comma and not layout.marked
+        text = sent if plain else bodies.text
         numbering, units = Numbering.of(layout), len(layout.units)
         slot = Slot(
             place.source,
@@ -92,45 +141,62 @@ class Ledger:
             units,
             not layout.holes,
             before,
+            shapeless,
         )
         reach = self._reach(nearest)
-        self._index_lines(layout.bodies, self._starts[reach] if reach < len(self._starts) else self._end)
+        self._index_lines(bodies, reach)
         if slot.whole:  # without a marker, the units joined are the text itself, and its hash is known
-            folded = layout.joint.join(layout.units) if references.opening(self.tag) in sent else sent
-            if self._whole.get(hash(folded), -1) < reach:
+            folded = layout.joint.join(layout.units) if layout.marked else sent
+            known = self._whole.get(hash(folded), -1)
+            if known < reach or known in self.gone:
                 self._whole[hash(folded)] = len(self.slots)
+        if layout.marked and refs_in(sent, self.tag):  # most of it was let go: what is left is not referred to
+            self.gone.add(len(self.slots))
         self._by_source[place.source] = len(self.slots)
         self.slots.append(slot)
-        self._starts.append(self._end)
-        self._end += len(text) + 1
 
     def _reach(self, nearest: int) -> int:
         """The first slot that is in reach."""
         return bisect_left(self.slots, nearest, key=lambda slot: slot.place) if nearest > 0 else 0
 
-    def _index_lines(self, bodies: Sequence[str], reach: int) -> None:
-        """Index some lines, the earliest copy of each that is in reach."""
+    def _measure(self, layout: Layout) -> _Bodies:
+        """A text is looked up and then added: it is measured once."""
+        if self._measured is None or self._measured.seq is not layout.bodies:
+            self._measured = _Bodies(layout)
+        return self._measured
+
+    def _index_lines(self, bodies: _Bodies, reach: int) -> None:
+        """Index some lines of the next slot, the earliest copy of each that is in reach: the slot, then where in it."""
+        hashes, lengths, starts = bodies.hashes, bodies.lengths, bodies.starts
         if reach:
-            for key in [key for body in bodies if self._index.get(key := hash(body), reach) < reach]:
+            near = reach << OFFSET
+            for key in [key for key in hashes if self._index.get(key, near) < near]:
                 self._index.pop(key, None)
-        offsets = list(accumulate(map(len, bodies), initial=self._end))
+        if self.gone:
+            for key in [key for key in hashes if self._index.get(key, -1) >> OFFSET in self.gone]:
+                self._index.pop(key, None)
+        base = len(self.slots) << OFFSET
         setdefault = self._index.setdefault
-        at, count = 0, len(bodies)
+        at, count = 0, len(hashes)
         while at < count:
-            body = bodies[at]
-            if len(body) >= TELLING:
-                setdefault(hash(body), offsets[at] + at)
+            if lengths[at] >= TELLING:
+                setdefault(hashes[at], base + starts[at] + at)
                 at += STRIDE
             else:
                 at += 1
-        if max(map(len, bodies), default=0) >= LONG:
-            for at in [at for at, body in enumerate(bodies) if len(body) >= LONG]:
-                setdefault(hash(bodies[at]), offsets[at] + at)
+        if max(lengths, default=0) >= LONG:
+            for at in [at for at, length in enumerate(lengths) if length >= LONG]:
+                setdefault(hashes[at], base + starts[at] + at)
+
+    def shapeless(self, text: str) -> bool:
+        """Whether no shape fits this text, as is known of one that was sent as it is before."""
+        found = self._whole.get(hash(text))
+        return found is not None and self.slots[found].shapeless and self.slots[found].sent == text
 
     def same(self, folded: str, nearest: int = 0) -> Slot | None:
         """The slot whose text is this one, to the letter (a marker that says how it was folded aside)."""
         found = self._whole.get(hash(folded))
-        if found is None:
+        if found is None or found in self.gone:
             return None
         slot = self.slots[found]
         rest = slot.sent[len(folded) :]
@@ -149,51 +215,48 @@ class Ledger:
 
     def matches(self, layout: Layout, nearest: int = 0) -> Iterator[Match]:
         """Runs of units that stand in slots from `nearest` characters on, each as long as it goes, left to right."""
-        bodies = layout.bodies
-        index = self._index
-        hits = list(compress(range(len(bodies)), map(index.__contains__, map(hash, bodies))))
-        if not hits:
-            return
-        new = _New("\n".join(bodies), bodies, list(accumulate(map(len, bodies), initial=0)), layout.edges())
+        index, new = self._index, self._measure(layout)
+        hashes, starts = new.hashes, new.starts
         covered = 0
         resume: tuple[int, int] | None = None
-        for at in hits:
+        for at in compress(range(len(hashes)), map(index.__contains__, hashes)):
             if at < covered:
                 continue
             best = None
             if resume is not None:  # where the last run would go on, past a changed line or two
-                there = resume[1] + new.starts[at] + at
+                there = resume[1] + starts[at] + at
                 best = self._extend(new, at, resume[0], there, covered, nearest)
             if best is None:
-                offset = index[hash(bodies[at])]
-                slot = bisect_right(self._starts, offset) - 1
-                best = self._extend(new, at, slot, offset - self._starts[slot], covered, nearest)
+                found = index[hashes[at]]
+                best = self._extend(new, at, found >> OFFSET, found & WITHIN, covered, nearest)
             if best is not None:
                 yield best
                 covered = best.last
-                resume = (best.slot, best.offset - new.starts[best.first] - best.first)
+                resume = (best.slot, best.offset - starts[best.first] - best.first)
 
-    def _extend(self, new: _New, at: int, number: int, local: int, covered: int, nearest: int) -> Match | None:
+    def _extend(self, new: _Bodies, at: int, number: int, local: int, covered: int, nearest: int) -> Match | None:
         """The run around unit `at`, if it stands at that offset of a slot, and is more than a short line."""
-        slot, body = self.slots[number], new.bodies[at]
-        old = slot.text
+        if number in self.gone:
+            return None
+        slot, bodies = self.slots[number], new.seq
+        body, old = bodies[at], slot.text
         after = local + len(body)
-        if local < 0 or slot.place < nearest or not old.startswith(body, local) or (local and old[local - 1] != "\n"):
+        if len(body) < ALONE and not new.beside(at, old, local, after):
             return None
-        if old[after : after + 1] not in ("\n", ""):
+        if local < 0 or not old.startswith(body, local) or (local and old[local - 1] != "\n"):
             return None
-        edge = bisect_right(new.edges, at)
+        if (after < len(old) and old[after] != "\n") or slot.place < nearest:
+            return None
+        floor, limit = new.stretch(at) if new.edges else (0, len(bodies))
         first = at
-        floor = max(covered, new.edges[edge - 1] if edge else 0)
-        while first > floor:
-            before = new.bodies[first - 1]
+        while first > covered and first > floor:
+            before = bodies[first - 1]
             there = local - len(before) - 1
             if there < 0 or not old.startswith(before, there) or (there and old[there - 1] != "\n"):
                 break
             first, local = first - 1, there
-        limit = new.edges[edge] if edge < len(new.edges) else len(new.bodies)
         last = at + 1
-        if last < limit and old.startswith(new.bodies[last], after + 1):
+        if last < limit and old.startswith(bodies[last], after + 1):
             end = new.starts[limit] + limit - 1
             begin = new.starts[at] + at
             there = after - len(body)
@@ -202,16 +265,6 @@ class Ledger:
         if last - first == 1 and len(body) < ALONE:
             return None
         return Match(first, last, number, local)
-
-
-class _New(NamedTuple):
-    """The text that is looked up."""
-
-    text: str
-    bodies: Sequence[str]
-    starts: list[int]
-    """Characters before each unit, line breaks not counted."""
-    edges: list[int]
 
 
 def common(new: str, at: int, limit: int, old: str, there: int) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from .. import markers, references, shapes
 from ..layout import COLON, COMMAS, MARKS, TAB, Layout, Shown, comma_of, number, parsed, restore, thin
@@ -70,6 +70,15 @@ class SaidOnce:
             yield from fold.feed(message)
 
 
+class Said(NamedTuple):
+    """A text that was taken in, and how it is sent."""
+
+    place: Place
+    sent: str
+    targets: tuple[Source, ...] = ()
+    """What it refers to."""
+
+
 class Fold:
     """The state after some messages."""
 
@@ -83,6 +92,8 @@ class Fold:
         self.referred: dict[tuple[str, str, str], tuple[int, str]] = {}
         self.last_of: dict[str, int] = {}
         self._known: Ledger | None = None
+        self.said: list[Said] = []
+        """The texts of the last message."""
 
     @property
     def known(self) -> Ledger:
@@ -101,27 +112,31 @@ class Fold:
             self.last_of.clear()
             if self._known is not None:
                 self._known.forget()
+        self.said = []
         for place in self.sources.read(message):
             sent, layout, nearest = place.text, None, self.nearest
+            targets: tuple[Source, ...] = ()
             if place.segment is not None:
                 self.results = place.source.number
-                sent, layout, full = yield from self._result(message.index, place.segment, place)
+                sent, layout, full, targets = yield from self._result(message.index, place.segment, place)
                 nearest = self.sent + 1 if full else nearest
             tool = place.asked.tool if place.segment is not None else ""
             self.known.add(place, sent, self.sent, layout, nearest)
             self.sent += len(sent)
+            self.said.append(Said(place, sent, targets))
             if tool:
                 self.last_of[tool] = len(self.known.slots) - 1
 
     def _result(
         self, index: int, segment: Text, place: Place
-    ) -> Generator[Edit, None, tuple[str, Layout | None, bool]]:
+    ) -> Generator[Edit, None, tuple[str, Layout | None, bool, tuple[Source, ...]]]:
         """Yields the edit of a result, if there is one.
 
-        Returns what is sent, its layout if that is known, and whether it is in full because it was asked for again.
+        Returns what is sent, its layout if that is known, whether it is in full because it was asked for again, and
+        what it refers to.
         """
         if segment.bound or place.failed:
-            return segment.text, None, False
+            return segment.text, None, False, ()
         call = (place.asked.tool, place.asked.arguments, place.source.part)
         # The same call again, and the same answer, soon after that was a reference: it wants the text itself.
         last = self.referred.pop(call, None)
@@ -141,7 +156,14 @@ class Fold:
             )
         if part.refers:
             self.referred[call] = (self.results, part.essence)
-        return sent, part.layout if sent is part.folded else None, part.in_full
+        targets = tuple(part.seen) if part.refers else ()
+        return sent, part.layout if sent is part.folded else None, part.in_full, targets
+
+    def forget(self, source: Source) -> None:
+        """A text was let go: nothing may refer to it any more."""
+        self.known.drop(source)
+        gone = self.known.gone
+        self.last_of = {tool: slot for tool, slot in self.last_of.items() if slot not in gone}
 
 
 class Part:
@@ -172,7 +194,7 @@ class Part:
             return self.text
         if len(self.text) < SHORTEST:
             return self.text
-        self.folded, self.flags = shapes.fold(self.text) if self.settings.shapes else (self.text, "")
+        self.folded, self.flags = self._folded()
         self.in_full = bool(self.again) and self.essence == self.again
         self.may_refer = self.fold.refers and not self.in_full
         for attempt in (self._whole, self._partly, self._only_folded):
@@ -188,6 +210,11 @@ class Part:
                 return self._thinned(sent) if self.settings.numbers == "sparse" else sent
         self.refers = False
         return self.text
+
+    def _folded(self) -> tuple[str, str]:
+        if not self.settings.shapes or self.known.shapeless(self.text):
+            return self.text, ""
+        return shapes.fold(self.text)
 
     def _thinned(self, sent: str) -> str:
         tag = self.known.tag

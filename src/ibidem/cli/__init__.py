@@ -16,8 +16,10 @@ from .. import __version__
 from .compact import compact
 from .errors import our_fault, reason, say
 from .expand import expand
+from .recall import recall
 from .report import report
 from .show import show
+from .store import store
 from .validate import validate
 
 INTERRUPTED = 130
@@ -88,6 +90,8 @@ def main(context: click.Context) -> int:
 
 main.add_command(compact)
 main.add_command(expand)
+main.add_command(recall)
 main.add_command(report)
 main.add_command(show)
+main.add_command(store)
 main.add_command(validate)

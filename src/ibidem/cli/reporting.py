@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import click
 
+from ..machine import cache_folder, logs
 from ..model import IbidemError
 from ..prices import Price, Prices, own_prices
 from ..report import runs
@@ -22,7 +23,6 @@ from ..report.remember import Memory
 from ..report.totals import Report, add_up
 from ..sessions.places import logs_in
 from .errors import InputError, at_the_prompt, one_line, reason
-from .machine import cache_folder, logs
 from .writing import output
 
 SAMPLE = "conversation.json"
@@ -94,7 +94,10 @@ def _listed(paths: tuple[str, ...]) -> list[str]:
     found: dict[str, None] = {}
     for path in paths:
         if "://" in path:
-            found.update(dict.fromkeys(runs.below(path)))
+            there = runs.below(path)
+            if not there:
+                raise InputError(one_line(path), "no logs in this folder: name another")
+            found.update(dict.fromkeys(there))
             continue
         if not Path(path).exists():
             raise InputError(one_line(click.format_filename(path)), "no such file or folder: check the path")
@@ -102,7 +105,10 @@ def _listed(paths: tuple[str, ...]) -> list[str]:
         if not logs_there:
             raise InputError(one_line(click.format_filename(path)), "no logs in this folder: name another")
         found.update(dict.fromkeys(map(str, logs_there)))
-    return list(found)
+    told: dict[str, str] = {}
+    for each in found:
+        told.setdefault(each if "://" in each else str(Path(each).resolve()), each)
+    return list(told.values())
 
 
 @contextmanager

@@ -12,13 +12,19 @@ import msgspec
 
 from .. import formats, profiles, rules, sessions
 from ..model import Conversation, Message, Text
-from ..prices import Price, Prices
+from ..prices import Price, Prices, economy_of
 from ..replay import Bill, Replay, messages_of
 from ..rerun import Asked, Rerun, asked_in
 from ..sessions import Session
 from ..sizes import Count, Weights
 from ..tokens import counter
 from .figures import FileFigures, Outcome, Recorded, Results, Saved, SessionFigures, Spent, Unread
+
+UNDONE = "taken back"
+"""Where the price is put of a change that only undid an earlier one."""
+
+UNNAMED = "(not named)"
+"""A model that the log does not tell."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -45,6 +51,8 @@ def without(session: Session, known: frozenset[str]) -> Session:
     """The session without requests that were counted elsewhere. Their history stays: it was sent again."""
     if known:
         for segment in session.segments:
+            old = [sent.length for sent in segment.requests if sent.answer and sent.answer in known]
+            segment.inherited = max([segment.inherited, *old])
             segment.requests = [sent for sent in segment.requests if not sent.answer or sent.answer not in known]
         session.segments = [segment for segment in session.segments if segment.requests]
     return session
@@ -60,6 +68,8 @@ def assess_session(session: Session, settings: Settings) -> SessionFigures:
     messages = messages_of(session)
     replay = Replay(session, prices, count, messages)
     baseline = replay.bill()
+    long = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
+    economy = economy_of(replay.steps[0].price, long)
     invalid, violations = _invalid(session, messages)
     tools, files = _results(session, messages, replay.weights, count)
     return SessionFigures(
@@ -69,7 +79,7 @@ def assess_session(session: Session, settings: Settings) -> SessionFigures:
         project=session.project,
         model=session.models[0] if session.models else "",
         models=session.models,
-        priced_as={step.sent.model: step.price.model for step in replay.steps if step.price.assumed},
+        priced_as={step.sent.model or UNNAMED: step.price.model for step in replay.steps if step.price.assumed},
         started=next((step.sent.at for step in replay.steps if step.sent.at is not None), None),
         requests=session.length,
         restarts=dict(Counter(segment.cause for segment in session.segments if segment.cause != "start")),
@@ -79,7 +89,9 @@ def assess_session(session: Session, settings: Settings) -> SessionFigures:
         baseline=_spent(baseline),
         recorded=_recorded(replay, baseline),
         profiles={
-            name: _outcome(replay, baseline, Rerun(session, messages, profiles.named(name), replay.weights, count))
+            name: _outcome(
+                replay, baseline, Rerun(session, messages, profiles.named(name), replay.weights, count, economy)
+            )
             for name in settings.profiles
         },
         tools=tools,
@@ -131,6 +143,8 @@ def _outcome(replay: Replay, baseline: Bill, rerun: Rerun) -> Outcome:
     for step, view, before, after in zip(replay.steps, rerun.views, baseline.costs, bill.costs, strict=True):
         removed = view.before(step.sent.length)
         rates.append((before - after) / removed if removed else 0.0)
+        if not removed and before != after:  # only what was taken back broke the cache: no text to put it down to
+            outcome.strategies.setdefault(UNDONE, Saved()).add(1, 0.0, before - after)
     earned = [0.0, *accumulate(rates)]
     for spell in rerun.spells:
         cost = spell.tokens * (earned[spell.last] - earned[spell.first])

@@ -109,7 +109,7 @@ def _session(session: SessionFigures) -> dict[str, Any]:
 
 def write_csv(report: Report, stream: IO[str]) -> None:
     """A line per session; four columns per profile."""
-    writer = csv.writer(stream, lineterminator="\n")
+    writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     columns = ["path", "name", "agent", "model", "project", "requests", "baseline_cost", "recorded_cost"]
     for profile in report.profiles:
         columns += [f"{profile}_cost", f"{profile}_saved_share", f"{profile}_worst", f"{profile}_law_failures"]

@@ -37,27 +37,31 @@ class Memory:
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self._path = folder / "report.sqlite"
-        self._asked = hashlib.sha256(msgspec.json.encode(settings) + edition()).hexdigest()
+        self._asked = hashlib.sha256(repr(settings).encode("utf-8", "backslashreplace") + edition()).hexdigest()
 
     def digest(self, state: str) -> str | None:
         """The digest of a log that was read when its size and time were the same."""
-        rows = self._ask(lambda db: db.execute("SELECT digest FROM logs WHERE state = ?", (state,)).fetchall())
-        return rows[0][0] if rows else None
+        rows = self._ask(lambda db: db.execute("SELECT digest FROM logs WHERE state = ?", (_spelt(state),)).fetchall())
+        return rows[0][0] if rows and isinstance(rows[0][0], str) else None
 
     def figures(self, digests: Sequence[str]) -> list[FileFigures] | None:
         """The figures of logs with these contents, that were read together."""
         key = self._key(digests)
-        rows = self._ask(lambda db: db.execute("SELECT data FROM figures WHERE key = ?", (key,)).fetchall())
+        used = "UPDATE figures SET used = ? WHERE key = ? RETURNING data"
+        rows = self._ask(lambda db: db.execute(used, (time.time(), key)).fetchall())
         try:
             return [decoded(part) for part in msgspec.msgpack.decode(rows[0][0], type=list[bytes])] if rows else None
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, TypeError):
             return None
 
     def keep(self, states: Sequence[str], digests: Sequence[str], figures: Sequence[FileFigures]) -> None:
-        data = msgspec.msgpack.encode([encoded(each) for each in figures])
+        try:
+            data = msgspec.msgpack.encode([encoded(each) for each in figures])
+        except UnicodeEncodeError:  # a lone surrogate in a name: such a log is read again each time
+            return
 
         def write(db: sqlite3.Connection) -> None:
-            pairs = zip(states, digests, strict=True)
+            pairs = zip(map(_spelt, states), digests, strict=True)
             db.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?)", [pair for pair in pairs if pair[0]])
             db.execute("INSERT OR REPLACE INTO figures VALUES (?, ?, ?)", (self._key(digests), time.time(), data))
             db.execute(
@@ -78,6 +82,11 @@ class Memory:
                 db.executescript(SCHEMA)
                 return question(db)
         return None
+
+
+def _spelt(state: str) -> str:
+    """File names need not be Unicode."""
+    return state.encode("utf-8", "backslashreplace").decode()
 
 
 @cache

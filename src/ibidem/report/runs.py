@@ -11,9 +11,11 @@ import multiprocessing
 import os
 import re
 import signal
+import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,10 @@ def _fsspec() -> Any:
 
 def below(url: str) -> list[str]:
     """The logs at a URL: itself, or those in the folder that it is."""
-    system, path = _fsspec().core.url_to_fs(url)
+    try:
+        system, path = _fsspec().core.url_to_fs(url)
+    except (ValueError, ImportError) as error:
+        raise IbidemError(f"{url}: {error}") from None
     if not system.isdir(path):
         return [url]
     endings = (".jsonl", ".json", ".jsonl.zst", ".traj")
@@ -105,11 +110,12 @@ def look(family: Family, settings: Settings, memory: Memory | None = None) -> li
         try:
             contents.append((path, fetch(path)))
         except (OSError, LogError) as error:
-            why = error.strerror or str(error) if isinstance(error, OSError) else str(error).removeprefix(f"{path}: ")
-            found.append(FileFigures(unread=[Unread(path, why)]))
+            found.append(FileFigures(unread=[Unread(path, _why(error, path))]))
     # The path is part of the figures, so it is part of what is remembered.
     digests = [hashlib.sha256(path.encode("utf-8", "replace") + b"\0" + data).hexdigest() for path, data in contents]
     if memory is not None and (remembered := memory.figures(digests)) is not None:
+        if not found:
+            memory.keep(states, digests, remembered)
         return remembered + found
     known: frozenset[str] = frozenset()
     figures = []
@@ -120,6 +126,12 @@ def look(family: Family, settings: Settings, memory: Memory | None = None) -> li
     if memory is not None and not found:
         memory.keep(states, digests, figures)
     return figures + found
+
+
+def _why(error: Exception, path: str) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    return getattr(error, "strerror", None) or str(error).removeprefix(f"{path}: ")
 
 
 def recall(states: Sequence[str], memory: Memory) -> list[FileFigures] | None:
@@ -164,7 +176,9 @@ def on_this_machine(
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(jobs, context, initializer=_ignore_interrupts)
     try:
-        for done in as_completed([pool.submit(look, family, settings, memory) for family in work]):
+        with _uninterrupted():
+            futures = [pool.submit(look, family, settings, memory) for family in work]
+        for done in as_completed(futures):
             yield done.result()
     except BrokenProcessPool:
         raise IbidemError("a worker was stopped, perhaps for want of memory: run again with --jobs 1") from None
@@ -172,6 +186,20 @@ def on_this_machine(
         pool.shutdown(wait=False, cancel_futures=True)
         for worker in set(multiprocessing.active_children()) - before:
             worker.terminate()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Workers that start in here are deaf to Ctrl-C from their first moment on, where the platform can do that."""
+    mask = getattr(signal, "pthread_sigmask", None)
+    if mask is None:
+        yield
+        return
+    before = mask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        mask(signal.SIG_SETMASK, before)
 
 
 def _ignore_interrupts() -> None:
@@ -186,11 +214,13 @@ def on_dask(work: Sequence[Family], settings: Settings, scheduler: str) -> Itera
     except ImportError:
         raise IbidemError("--engine dask needs: pip install 'ibidem[dask]'") from None
     try:
+        with socket.create_connection(distributed.comm.get_address_host_port(scheduler), timeout=10):
+            pass  # a Client that fails to connect takes 20 s and a traceback to go away
         client = distributed.Client(scheduler, timeout=10, set_as_default=False)
     except (OSError, ValueError) as error:
         raise IbidemError(f"no Dask scheduler at {scheduler} ({error}): start one, or name another") from None
     with client:
         futures = client.map(look, work, settings=settings, pure=False)
-        for done in distributed.as_completed(futures):
+        for done in distributed.as_completed(futures, loop=client.loop):
             yield done.result()
             done.release()

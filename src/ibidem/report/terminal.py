@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO, NamedTuple
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -46,7 +47,7 @@ def draw(report: Report, stream: IO[str], *, plain: bool = False) -> None:
             _repeated(console, "file", report.files, report)
             _sessions(console, report)
         _notes(console, report)
-    stream.write(page.get())
+    stream.write("\n".join(line.rstrip() for line in page.get().split("\n")))  # rich fills lines with spaces
 
 
 def dollars(amount: float) -> str:
@@ -70,7 +71,9 @@ def _title(console: Console, report: Report) -> None:
     if report.sample:
         _say(console, "No logs of an agent were found here: these are figures of the bundled sample.", "yellow")
     count = f"{_many(total.sessions, 'session')}, {_many(total.requests, 'request')}"
-    files = f"{_many(report.files_read, 'file')}, {report.bytes_read / 1e6:,.1f} MB"
+    size = report.bytes_read
+    megabytes = f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
+    files = f"{_many(report.files_read, 'file')}, {megabytes}"
     _say(console, f"{count} ({files}). Dollars for input; output is not changed and not counted.", "bold")
 
 
@@ -97,7 +100,9 @@ def _table(console: Console, head: Sequence[str], rows: Sequence[Row]) -> None:
     table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False, header_style="bold")
     for place, name in enumerate(head):
         text = place == 0 or not name  # a column without a name holds bars
-        table.add_column(name, justify="left" if text else "right", no_wrap=True, min_width=widths[place])
+        table.add_column(
+            _cell(name, widths[place]), justify="left" if text else "right", no_wrap=True, min_width=widths[place]
+        )
     for row in rows:
         table.add_row(*(_cell(cell, width) for cell, width in zip(row, widths, strict=True)))
     console.print()
@@ -105,19 +110,25 @@ def _table(console: Console, head: Sequence[str], rows: Sequence[Row]) -> None:
 
 
 def _width(cell: Cell) -> int:
-    return BAR if isinstance(cell, Bar) else len(cell)
+    return BAR if isinstance(cell, Bar) else cell_len(str(cell))
 
 
 def _cell(cell: Cell, width: int) -> Text:
     if isinstance(cell, Bar):
         return cell.drawn(width)
     text = cell if isinstance(cell, Text) else Text(cell)
-    return text if len(text) <= width else Text("…" + text.plain[1 - width :], text.style)
+    if cell_len(text.plain) <= width:
+        return text
+    rest = text.plain[1 - width :]
+    while cell_len(rest) >= width:
+        rest = rest[1:]
+    return Text("…" + rest, text.style)
 
 
 def _bills(console: Console, report: Report) -> None:
     total = report.total
-    widest = max([total.baseline.cost, *(profile.spent.cost for profile in total.profiles.values())]) or 1.0
+    recorded = total.recorded.cost if total.recorded else 0.0
+    widest = max(recorded, total.baseline.cost, *(each.spent.cost for each in total.profiles.values())) or 1.0
     rows: list[Row] = []
     if total.recorded:
         some = "" if total.recorded.requests == total.requests else " in part"
@@ -169,7 +180,7 @@ def _error(console: Console, total: Group) -> None:
         console,
         f"Replay against the recorded bill{of}: {percent(total.error, signed=True)} in all, median session"
         f" {percent(total.error_at(0.5))}, 90 % of sessions within {percent(total.error_at(0.9))}."
-        f" By the cache rules alone {percent(recorded.by_rule / recorded.cost - 1, signed=True)}:"
+        f" By the cache rules alone {percent(total.error_by_rule, signed=True)}:"
         " the rest are misses that only the log knows.",
     )
 
@@ -180,7 +191,7 @@ def _strategies(console: Console, report: Report) -> None:
         largest = max((abs(saved.cost) for saved in profile.strategies.values()), default=0.0) or 1.0
         for strategy, saved in sorted(profile.strategies.items(), key=lambda item: -item[1].cost):
             share = saved.cost / report.total.baseline.cost if report.total.baseline.cost else 0.0
-            bar = Bar(abs(saved.cost) / largest, _colour(saved.cost))
+            bar = Bar(abs(saved.cost) / largest, "green" if saved.cost > 0 else "red")
             cells = (f"{saved.hits:,}", tokens(saved.tokens), dollars(saved.cost), percent(share), bar)
             rows.append((f"{name}: {strategy}" if len(report.profiles) > 1 else strategy, *cells))
     _table(console, ("strategy", "hits", "tokens", "saved $", "of bill", ""), rows)
@@ -267,7 +278,7 @@ def _short(name: str) -> str:
 def _notes(console: Console, report: Report) -> None:
     notes = []
     for model, other in report.priced_as.items():
-        notes.append(f"{model or 'A model that the log does not name'} is not in the price list: priced as {other}.")
+        notes.append(f"Model {_short(model)} is not in the price list: priced as {other}.")
     if report.skipped:
         notes.append(f"{_many(report.skipped, 'line')} of logs could not be used and were skipped: --json names them.")
     if report.invalid:
@@ -275,7 +286,7 @@ def _notes(console: Console, report: Report) -> None:
         notes.append(f"{_many(report.invalid, 'request')} would be refused as they stand in the log ({rules}).")
     failures = {name: profile.law_failures for name, profile in report.total.profiles.items() if profile.law_failures}
     notes += [f"{name}: {_many(number, 'law failure')}: --json names them." for name, number in failures.items()]
-    notes += [f"Not read: {_short(unread.path)}: {unread.why}" for unread in report.unread[:SHOWN]]
+    notes += [f"Not read: {_short(unread.path)}: {_short(unread.why)}" for unread in report.unread[:SHOWN]]
     if len(report.unread) > SHOWN:
         notes.append(f"Not read: {len(report.unread) - SHOWN:,} more: --json names them.")
     if notes:

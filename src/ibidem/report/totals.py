@@ -42,8 +42,9 @@ class Group:
         self.sessions += 1
         self.requests += session.requests
         _add(self.baseline, session.baseline)
-        if session.recorded and session.recorded.cost:
-            self.errors.append(session.recorded.baseline / session.recorded.cost - 1)
+        if session.recorded:
+            if session.recorded.cost:
+                self.errors.append(session.recorded.baseline / session.recorded.cost - 1)
             self.recorded = _sum(self.recorded, session.recorded)
         for name, outcome in session.profiles.items():
             profile = self.profiles.setdefault(name, Profile())
@@ -61,7 +62,12 @@ class Group:
     @property
     def error(self) -> float | None:
         """Of the baseline against the recorded bill, in all."""
-        return self.recorded.baseline / self.recorded.cost - 1 if self.recorded else None
+        return self.recorded.baseline / self.recorded.cost - 1 if self.recorded and self.recorded.cost else None
+
+    @property
+    def error_by_rule(self) -> float | None:
+        """The same, if recorded hits and misses are not looked at."""
+        return self.recorded.by_rule / self.recorded.cost - 1 if self.recorded and self.recorded.cost else None
 
     def error_at(self, quantile: float) -> float | None:
         """The error that so many of the sessions do not exceed."""
@@ -127,7 +133,8 @@ class Report:
     def extremes(self, profile: str) -> tuple[list[SessionFigures], list[SessionFigures]]:
         """The best, and of the rest the worst, worst first."""
         ranked = self.ranked(profile)
-        return ranked[:EXTREMES], ranked[EXTREMES:][::-1][:EXTREMES]
+        half = min(EXTREMES, (len(ranked) + 1) // 2)
+        return ranked[:half], ranked[half:][::-1][:EXTREMES]
 
 
 def saved_in(session: SessionFigures, profile: str) -> float:

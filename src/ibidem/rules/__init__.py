@@ -13,6 +13,7 @@ from .first_is_user import FirstIsUser
 from .known_roles import KnownRoles
 from .last_is_not_assistant import LastIsNotAssistant
 from .not_empty import NotEmpty
+from .pairing import pair
 from .parts_not_empty import PartsNotEmpty
 from .reasoning_kept import ReasoningKept
 from .response_object import ResponseObject
@@ -26,7 +27,7 @@ from .text_not_empty import TextNotEmpty
 from .thinking_before_calls import ThinkingBeforeCalls
 from .unique_ids import UniqueIds
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Rule | CallsAnswered | ResultsAnswer, ...] = (
     Shape(),
     NotEmpty(),
     KnownRoles(),
@@ -53,5 +54,11 @@ RULES: tuple[Rule, ...] = (
 
 def violations(conv: Conversation) -> list[Violation]:
     """Everything the conversation's provider would refuse it for."""
-    name = conv.dialect.name
-    return [found for rule in RULES if name in rule.formats for found in rule.violations(conv)]
+    pairing = pair(conv)  # once for the rules that ask for it
+    found: list[Violation] = []
+    for rule in RULES:
+        if conv.dialect.name in rule.formats:
+            found.extend(
+                rule.among(conv, pairing) if isinstance(rule, CallsAnswered | ResultsAnswer) else rule.violations(conv)
+            )
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..model import Conversation
-from .pairing import pair
+from .pairing import Pairing
 from .rule import EVERY, Violation, at
 
 PLACE = {"next": "in the next message", "following": "right after it", "later": "anywhere after it"}
@@ -15,8 +15,8 @@ class CallsAnswered:
     name = "calls-answered"
     formats = EVERY
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
+    def among(self, conv: Conversation, pairing: Pairing) -> Iterator[Violation]:
         place = PLACE[conv.dialect.answers]
-        for missing in pair(conv).unanswered:
+        for missing in pairing.unanswered:
             message, call = conv.messages[missing.position], missing.call
             yield Violation(self.name, at(conv, message, call.path), f"Call {call.id!r} has no result {place}.")

@@ -56,6 +56,10 @@ class _Scope:
         self.answered: set[str] = set()
         self._count = 0
 
+    @property
+    def used(self) -> bool:
+        return self._count > 0
+
     def again(self, call: ToolCall, turn: int) -> tuple[int, ToolCall] | None:
         """An open call of the same id from before `turn`: asked again since, it will not be answered any more."""
         earlier = self._first(self.by_id.get(call.id))
@@ -93,7 +97,8 @@ def pair(conv: Conversation) -> Pairing:
     last_other = _last_other(conv.messages)
     turn = 0
     for position, message in enumerate(conv.messages):
-        turn = turn if message.calls or _only_thinks(message) else position
+        asks = message.calls
+        turn = turn if asks or _only_thinks(message) else position
         for result in message.results:
             if (asked := scope.take(result)) is not None:
                 found.answers.append(Answer(*asked, position, result))
@@ -102,10 +107,10 @@ def pair(conv: Conversation) -> Pairing:
             else:
                 elsewhere = result.name in named if result.nameless else result.call_id in known
                 found.strays.append(Stray(position, result, "misplaced" if elsewhere else "unknown"))
-        if _closes(conv, message):
+        if scope.used and _closes(conv, message):
             found.unanswered.extend(_left(scope, last_other))
             scope = _Scope()
-        for call in message.calls:
+        for call in asks:
             while (given_up := scope.again(call, turn)) is not None:
                 found.unanswered.append(Unanswered(*given_up, running=False))
             scope.ask(position, call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..model import Conversation
-from .pairing import pair
+from .pairing import Pairing
 from .rule import EVERY, Violation, at
 
 WHY = {
@@ -19,7 +19,7 @@ class ResultsAnswer:
     name = "results-answer-calls"
     formats = EVERY
 
-    def violations(self, conv: Conversation) -> Iterator[Violation]:
-        for stray in pair(conv).strays:
+    def among(self, conv: Conversation, pairing: Pairing) -> Iterator[Violation]:
+        for stray in pairing.strays:
             message, result = conv.messages[stray.position], stray.result
             yield Violation(self.name, at(conv, message, result.path), f"Result {result.call_id!r} {WHY[stray.why]}.")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple, replace
+
+from ..model import string
 from .claude_code import READER as CLAUDE_CODE
 from .codex import READER as CODEX
 from .copilot_cli import READER as COPILOT_CLI
@@ -47,8 +50,23 @@ def read(path: str, data: bytes) -> list[Session]:
         raise LogError(f"{path}: a log of {reader.agent} without an answer of the model: nothing was sent")
     for session in sessions:
         session.path = path
+        session.project, session.name = string(session.project), str(session.name)
+        for segment in session.segments:
+            segment.requests = [_sound(sent) for sent in segment.requests]
     sessions[0].skipped = log.skipped
     return sessions
+
+
+MOST = 10**12
+"""Tokens that no request has: a log that says more counts for one that says nothing."""
+
+
+def _sound(sent: Sent) -> Sent:
+    """Whatever a log held, names are text and counts are counts."""
+    usage = sent.usage
+    if usage and not all(isinstance(count, int) and 0 <= count < MOST for count in astuple(usage)):
+        usage = None
+    return replace(sent, model=string(sent.model), answer=string(sent.answer), usage=usage)
 
 
 def reader_of(log: Log) -> Reader:

@@ -155,9 +155,9 @@ def _read(log: Log) -> Iterator[Session]:
     """Line → the thread it belongs to."""
     for line, row in log.rows:
         uuid, parent = row.get("uuid"), row.get("parentUuid")
-        if not uuid or uuid in chain:
-            continue
         with log.tolerating(line):
+            if not uuid or uuid in chain:
+                continue
             key = ""
             if row.get("isSidechain"):
                 stray = next(reversed(threads)) if parent and parent not in chain else ""

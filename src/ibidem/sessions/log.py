@@ -21,7 +21,7 @@ from .recorded import Json, Skipped
 ZSTD = b"\x28\xb5\x2f\xfd"
 """What a zstd frame begins with."""
 
-UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError)
+UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 """What reading a row of an unexpected shape raises."""
 
 
@@ -118,5 +118,5 @@ def seconds(stamp: Any) -> float | None:
             return None
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     if isinstance(stamp, int | float) and not isinstance(stamp, bool):
-        return stamp / 1000 if stamp > 1e11 else float(stamp)
+        return (stamp / 1000 if stamp > 1e11 else float(stamp)) if abs(stamp) < 1e14 else None
     return None

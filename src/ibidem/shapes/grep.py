@@ -6,8 +6,8 @@ import re
 
 from ..lines import lines_of
 
-_HIT = re.compile(r"([^\s:](?<![\d])[^:\n]*|[^\s:][^:\n]*[A-Za-z_./\\][^:\n]*):(\d+):")
 _NUMBER = re.compile(r":\d+:")
+_NAME = re.compile(r"[A-Za-z_./\\]")
 LOOK = 60
 """Lines looked at to see whether the shape is worth trying."""
 _HEADED = re.compile(r"\d+[:-]")
@@ -23,13 +23,14 @@ class Grep:
 
     def fold(self, text: str) -> tuple[str, str] | None:
         start = text[:8000]
-        if _NUMBER.search(start) is None or not any(map(_HIT.match, start.split("\n")[:LOOK])):
+        if _NUMBER.search(start) is None or not any(map(_hit, start.split("\n")[:LOOK])):
             return None
         lines = lines_of(text)
+        hits = [*map(_hit, lines)]
         folded: list[str] = []
         path = ""
         for number, line in enumerate(lines):
-            found = _path_of(line, path) or _ahead(lines, number)
+            found = _path_of(line, path) or hits[number] or _ahead(lines, hits, number)
             if not found:
                 folded.append(line)
                 path = path if line == "--" else ""
@@ -56,22 +57,28 @@ class Grep:
         return "\n".join(unfolded)
 
 
+def _hit(line: str) -> str:
+    """The path that a line with a hit starts with: up to a number between colons, and no number itself."""
+    at = line.find(":")
+    if at < 1 or line[0].isspace() or not _NUMBER.match(line, at):
+        return ""
+    path = line[:at]
+    return path if not path[0].isdecimal() or _NAME.search(path, 1) else ""
+
+
 def _path_of(line: str, path: str) -> str:
-    """The path a line starts with: the one it had above, for context lines, or that of a hit."""
+    """The path that stood above, if a line starts with it, as context lines do."""
     if path and line.startswith((path + "-", path + ":")) and _HEADED.match(line, len(path) + 1):
         return path
-    found = _HIT.match(line)
-    return found[1] if found else ""
+    return ""
 
 
-def _ahead(lines: tuple[str, ...], number: int) -> str:
+def _ahead(lines: tuple[str, ...], hits: list[str], number: int) -> str:
     """The path of a context line that comes before its hit."""
-    for line in lines[number + 1 : number + 12]:
-        found = _HIT.match(line)
-        if found:
-            path = found[1]
+    for after in range(number + 1, min(number + 12, len(lines))):
+        if path := hits[after]:
             here = lines[number]
             return path if here.startswith(path + "-") and _HEADED.match(here, len(path) + 1) else ""
-        if line == "--":
+        if lines[after] == "--":
             break
     return ""

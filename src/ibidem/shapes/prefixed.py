@@ -65,7 +65,7 @@ class Prefixed:
 
 def _alike(lines: tuple[str, ...]) -> list[int]:
     """Where a line begins like one a few lines on; looking at some lines finds every run that is long for the text."""
-    if len(lines) >= MANY and not any(_begin_alike(lines, at) for at in range(0, len(lines) - 1, len(lines) // PROBES)):
+    if len(lines) >= MANY and not _probed(lines, len(lines) // PROBES):
         return []
     step = 2 if len(lines) < MANY else 4
     heads = [line[:SHORTEST] for line in lines[::step]]
@@ -73,9 +73,13 @@ def _alike(lines: tuple[str, ...]) -> list[int]:
     return [step * at for at, same in enumerate(alike) if same and heads[at] and not heads[at].isspace()]
 
 
-def _begin_alike(lines: tuple[str, ...], at: int) -> bool:
-    head = lines[at][:SHORTEST]
-    return head == lines[at + 1][:SHORTEST] and bool(head.strip())
+def _probed(lines: tuple[str, ...], step: int) -> bool:
+    """Whether a line at one of some places begins like the next."""
+    for line, after in zip(lines[:-1:step], lines[1::step], strict=True):
+        head = line[:SHORTEST]
+        if head == after[:SHORTEST] and head and not head.isspace():
+            return True
+    return False
 
 
 def _run(lines: tuple[str, ...], at: int) -> tuple[str, int]:

@@ -10,6 +10,9 @@ from .splice import CLOSE_LIST, CLOSE_OBJECT, COMMA, key_at, past_space, raw_fie
 from .text import parse
 from .tree import Change, rebuild
 
+Written = dict[int, tuple[int, bytes]]
+"""What was written for a message, and the fingerprint of what came: a message that comes again is not written anew."""
+
 
 class Scanned(Protocol):
     """A request whose messages are looked at one by one, and only where that is needed."""
@@ -29,12 +32,14 @@ class Scanned(Protocol):
         """Equal for equal messages; None if there is no telling without looking at the value."""
 
     def value(self, index: int) -> Any: ...
-    def write(self, changes: Mapping[int, list[Change]]) -> Any:
-        """The request with changes inside its messages, by index."""
+    def write(self, changes: Mapping[int, list[Change]], written: Written) -> Any:
+        """The request with changes inside its messages, by index; `written` is kept from one request to the next."""
 
 
 _HISTORIES = ("messages", "input", "contents")
 _SKETCH = 64
+_SHORT = 4096
+"""Bytes up to which it is cheaper to keep what was written than to write it at every turn."""
 
 
 def scan(request: Any) -> Scanned | None:
@@ -71,7 +76,7 @@ class _ScannedValue:
     def value(self, index: int) -> Any:
         return self._history[index]
 
-    def write(self, changes: Mapping[int, list[Change]]) -> Any:
+    def write(self, changes: Mapping[int, list[Change]], written: Written) -> Any:
         prefix: Path = (self.key,) if self.key else ()
         every: list[Change] = []
         for index, some in changes.items():
@@ -102,7 +107,7 @@ class _ScannedBytes:
         start, end = self._spans[index]
         return parse(self.given[start:end])
 
-    def write(self, changes: Mapping[int, list[Change]]) -> Any:
+    def write(self, changes: Mapping[int, list[Change]], written: Written) -> Any:
         if not changes:
             return self.given
         view = memoryview(self.given)
@@ -111,14 +116,22 @@ class _ScannedBytes:
         for index, some in sorted(changes.items()):
             start, end = self._spans[index]
             pieces.append(view[cursor:start])
-            pieces.append(self._written(index, some))
+            pieces.append(self._written(index, some, written))
             cursor = end
         return b"".join([*pieces, view[cursor:]])
 
-    def _written(self, index: int, changes: list[Change]) -> bytes:
+    def _written(self, index: int, changes: list[Change], written: Written) -> bytes:
+        fingerprint = self.fingerprint(index)
+        known = written.get(index)
+        if known is not None and known[0] == fingerprint:
+            return known[1]
         start, end = self._spans[index]
         data = b"[" + self.given[start:end] + b"]"
-        return splice(data, [self.value(index)], [Change((0, *one.path), one.op, one.value) for one in changes])[1:-1]
+        wanted = [Change((0, *one.path), one.op, one.value) for one in changes]
+        new = splice(data, [self.value(index)], wanted)[1:-1]
+        if len(new) <= _SHORT:
+            written[index] = (fingerprint, new)
+        return new
 
 
 def _scan_bytes(data: bytes) -> Scanned | None:

@@ -34,7 +34,7 @@ def splice(data: bytes, value: Any, changes: Iterable[Change]) -> bytes:
     lengths = _lengths(data, value, changes)
     plain = lengths is not None and all(map(_plain, changes))
     splicer = _Splicer(data, memoryview(data), history, lengths, plain)
-    pieces, end = splicer.container(start, value, changes)
+    pieces, end = splicer.container(start, value, changes, 0)
     return b"".join([splicer.view[:start], *pieces, splicer.view[end:]])
 
 
@@ -51,14 +51,16 @@ class _Splicer:
     compact: bool
     """So far the text is written as we would write it: then a value's end follows from its length."""
 
-    def container(self, start: int, value: Any, changes: list[Change]) -> tuple[Pieces, int]:
-        """The pieces of the container at `start`, changed, and where it ends."""
-        here, below = by_key(changes)
+    def container(self, start: int, value: Any, changes: list[Change], depth: int) -> tuple[Pieces, int]:
+        """The pieces of the container at `start`, changed, and where it ends; `depth` steps of the paths lead to it."""
+        here, below = by_key(changes, depth)
         if isinstance(value, list):
-            return self.array(start, value, here, below)
-        return self.object(start, value, here, below)
+            return self.array(start, value, here, below, depth)
+        return self.object(start, value, here, below, depth)
 
-    def object(self, start: int, value: dict[str, Any], here: Changes, below: Changes) -> tuple[Pieces, int]:
+    def object(
+        self, start: int, value: dict[str, Any], here: Changes, below: Changes, depth: int
+    ) -> tuple[Pieces, int]:
         data, cursor, pieces = self.data, start, Pieces()
         changed: set[str] = set()
         at = past_space(data, start + 1)
@@ -71,7 +73,7 @@ class _Splicer:
                     raise IbidemError(f"the key {key!r} stands twice in one object: which of them counts is unsure")
                 changed.add(key)
                 pieces.append(self.view[cursor:first])
-                new, cursor = self.item(first, value[key], here.get(key, ()), below.get(key))
+                new, cursor = self.item(first, value[key], here.get(key, ()), below.get(key), depth + 1)
                 pieces.extend(new)
                 at = cursor
             else:
@@ -80,7 +82,7 @@ class _Splicer:
         pieces.append(self.view[cursor : at + 1])
         return pieces, at + 1
 
-    def array(self, start: int, value: list[Any], here: Changes, below: Changes) -> tuple[Pieces, int]:
+    def array(self, start: int, value: list[Any], here: Changes, below: Changes, depth: int) -> tuple[Pieces, int]:
         """Untouched items in one piece with what stands between them, unless items come or go."""
         data = self.data
         known = self.lengths if value is self.history else None
@@ -92,7 +94,7 @@ class _Splicer:
             beside, inside = here.get(index, ()), below.get(index)
             first = at
             if beside or inside:
-                new, at = self.item(first, item, beside, inside)
+                new, at = self.item(first, item, beside, inside, depth + 1)
             else:
                 at = first + known[index] if known else self.end_of(first, item)
                 new = [self.view[first:at]]
@@ -110,7 +112,9 @@ class _Splicer:
         kept.extend([self.encode(change.value)] for change in here.get(len(value), ()) if change.op == "before")
         return _joined(kept), at + 1
 
-    def item(self, at: int, value: Any, beside: Sequence[Change], below: list[Change] | None) -> tuple[Pieces, int]:
+    def item(
+        self, at: int, value: Any, beside: Sequence[Change], below: list[Change] | None, depth: int
+    ) -> tuple[Pieces, int]:
         """One value, changed; and where the original ends."""
         for change in beside:
             if change.op == "set":
@@ -124,8 +128,8 @@ class _Splicer:
         if self.compact and value is not self.history:
             length = self.written(at, value)
             if length:  # then what we write differs from it in the changes alone
-                return [self.encode(rebuild(value, below))], at + length
-        return self.container(at, value, below)
+                return [self.encode(rebuild(value, below, depth))], at + length
+        return self.container(at, value, below, depth)
 
     def written(self, at: int, value: Any) -> int:
         """Length of the value at `at`, if the text there is what we would write for it; else 0."""

@@ -18,40 +18,44 @@ class Change(NamedTuple):
     value: Any = None
 
 
-def rebuild(value: Any, changes: Iterable[Change]) -> Any:
-    """The value with the changes made, sharing everything that no change names."""
-    here, below = by_key(changes)
+def rebuild(value: Any, changes: Iterable[Change], depth: int = 0) -> Any:
+    """The value with the changes made, sharing everything that no change names.
+
+    `depth` is how many steps of the changes' paths lead to the value.
+    """
+    here, below = by_key(changes, depth)
     if isinstance(value, list):
         kept: list[Any] = []
         for index, item in enumerate(value):
-            beside = here.get(index, ())
+            beside = here.get(index)
+            if beside is None:
+                kept.append(rebuild(item, below[index], depth + 1) if index in below else item)
+                continue
             kept.extend(change.value for change in beside if change.op == "before")
             if not any(change.op == "drop" for change in beside):
-                kept.append(_one(item, beside, below.get(index)))
+                kept.append(_one(item, beside, below.get(index), depth))
             kept.extend(change.value for change in beside if change.op == "after")
         kept.extend(change.value for change in here.get(len(value), ()) if change.op == "before")
         return kept
     new = dict(value)
     for key in {**here, **below}:
-        new[key] = _one(value[key], here.get(key, ()), below.get(key))
+        new[key] = _one(value[key], here.get(key, ()), below.get(key), depth)
     return new
 
 
-def _one(value: Any, beside: Sequence[Change], below: list[Change] | None) -> Any:
+def _one(value: Any, beside: Sequence[Change], below: list[Change] | None, depth: int) -> Any:
     for change in beside:
         if change.op == "set":
             return change.value
-    return rebuild(value, below) if below else value
+    return rebuild(value, below, depth + 1) if below else value
 
 
-def by_key(changes: Iterable[Change]) -> tuple[dict[Any, list[Change]], dict[Any, list[Change]]]:
-    """Changes of this container's own items, and those of containers further down, by first key."""
+def by_key(changes: Iterable[Change], depth: int) -> tuple[dict[Any, list[Change]], dict[Any, list[Change]]]:
+    """Changes of this container's own items, and those of containers further down, by the key at that depth."""
     here: dict[Any, list[Change]] = {}
     below: dict[Any, list[Change]] = {}
+    last = depth + 1
     for change in changes:
-        key, rest = change.path[0], change.path[1:]
-        if rest:
-            below.setdefault(key, []).append(Change(rest, change.op, change.value))
-        else:
-            here.setdefault(key, []).append(change)
+        path = change.path
+        (here if len(path) == last else below).setdefault(path[depth], []).append(change)
     return here, below

@@ -6,19 +6,29 @@ import os
 import sys
 from pathlib import Path
 
-from ..sessions.places import discover
-
 NAME = "ibidem"
 
 
 def logs() -> list[Path]:
     """The logs of the agents that are used here."""
+    from .sessions.places import discover  # and with it a database
+
     return discover(os.environ, Path.home(), sys.platform)
 
 
 def cache_folder() -> Path:
     """Where things are kept that may be deleted at any time."""
     return _folder("XDG_CACHE_HOME", ".cache", "Library/Caches", "Cache")
+
+
+def data_folder() -> Path:
+    """Where things are kept that nothing can bring back."""
+    return _folder("XDG_DATA_HOME", ".local/share", "Library/Application Support", "Data")
+
+
+def store_target() -> str:
+    """The store of originals, where no option names one."""
+    return os.environ.get("IBIDEM_STORE") or str(data_folder() / "store.sqlite3")
 
 
 def _folder(variable: str, unix: str, mac: str, windows: str) -> Path:

@@ -1,0 +1,96 @@
+"""Throughput of `ibidem report`: `python -m benchmarks.report FOLDER`.
+
+The floor is parsing the same bytes with the fastest JSON parser, in one process. Everything is timed in this one run,
+the best of several, per core, and stated as a multiple of the floor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ibidem import profiles
+from ibidem.replay import messages_of
+from ibidem.report.assess import Settings, _remembering, assess
+from ibidem.rerun import Rerun
+from ibidem.sessions import LogError, read
+from ibidem.sessions.places import load, logs_in
+from ibidem.sizes import Weights, size_of
+from ibidem.tokens import counter
+
+
+def best(work: Callable[[], Any], rounds: int) -> float:
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def parse(contents: dict[str, bytes]) -> None:
+    for data in contents.values():
+        for line in data.split(b"\n"):
+            try:
+                msgspec.json.decode(line)
+            except msgspec.DecodeError:
+                try:
+                    msgspec.json.decode(data)
+                except msgspec.DecodeError:
+                    continue
+                break
+
+
+def read_all(contents: dict[str, bytes]) -> list[Any]:
+    found = []
+    for path, data in contents.items():
+        try:
+            found += read(path, data)
+        except LogError:
+            continue
+    return found
+
+
+def count_all(sessions: list[Any]) -> None:
+    for session in sessions:
+        count = _remembering(counter())
+        for history in messages_of(session):
+            for message in history:
+                size_of(message, Weights(), count)
+
+
+def rerun_all(sessions: list[Any], profile: str) -> None:
+    for session in sessions:
+        Rerun(session, messages_of(session), profiles.named(profile), Weights(), len)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    contents = {str(path): load(path) for path in logs_in(args.folder)}
+    megabytes = sum(map(len, contents.values())) / 1e6
+    floor = best(lambda: parse(contents), args.rounds)
+    sessions = read_all(contents)
+    works: dict[str, Callable[[], Any]] = {
+        "reading logs": lambda: read_all(contents),
+        "counting tokens": lambda: count_all(sessions),
+        "rewriting, lossless": lambda: rerun_all(sessions, "lossless"),
+        "report, lossless": lambda: [assess(path, data, Settings()) for path, data in contents.items()],
+    }
+    print(f"{len(contents)} files, {megabytes:.1f} MB, {len(sessions)} sessions; the floor takes {floor * 1e3:.0f} ms")
+    print(f"{'':24} {'MB/s':>8} {'x floor':>8}")
+    print(f"{'the floor':24} {megabytes / floor:8.0f} {1:8.1f}")
+    for name, work in works.items():
+        took = best(work, args.rounds)
+        print(f"{name:24} {megabytes / took:8.1f} {took / floor:8.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""`ibidem recall`"""
+
+from __future__ import annotations
+
+import click
+
+from .errors import InputError, one_line
+from .store import opened, store_option
+from .writing import output
+
+
+@click.command(short_help="Print a text that was removed from a conversation.")
+@click.argument("ref")
+@store_option
+def recall(ref: str, target: str) -> int:
+    """Print the text that stands under the reference REF, byte for byte.
+
+    REF is the 12 digits that stand in the conversation in place of the text.
+    """
+    from ..store.store import encoded, is_reference
+
+    name, wanted = one_line(ref), ref.strip().lower()
+    if not is_reference(wanted):
+        raise InputError(name, "this is no reference: those have 12 hex digits")
+    with opened(target) as found:
+        text = found.get([wanted]).get(wanted)
+        where = found.where
+    if text is None:
+        raise InputError(name, f"not in the store {one_line(where)}: name another with --store")
+    with output("-") as write:
+        write(encoded(text))
+    return 0

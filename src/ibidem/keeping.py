@@ -1,0 +1,65 @@
+"""Where what was let go is kept, and how it comes back."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+from .machine import store_target
+from .model import IbidemError, Message
+
+if TYPE_CHECKING:
+    from .store import Store
+
+log = logging.getLogger("ibidem")
+
+Keep = Callable[[Mapping[str, str]], bool]
+
+
+@cache
+def _opened(target: str) -> Store:
+    from .store import open_store  # SQLite takes longer to import than the rest of us
+
+    return open_store(target)
+
+
+def default_store() -> Store:
+    """The store of this user: `IBIDEM_STORE`, or a file in their data folder. Nothing is opened before it is used."""
+    return _opened(store_target())
+
+
+def conversation_key(messages: Iterable[Message]) -> str:
+    """The name of a conversation in a store: from its texts up to and including the user's first."""
+    digest = hashlib.sha256()
+    for message in messages:
+        for text in message.texts():
+            digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+        if message.role == "user" and not message.results:
+            break
+    return digest.hexdigest()[:16]
+
+
+def keeper(store: Store, session: str) -> Keep:
+    """Puts originals into a store; says whether that went well. What cannot be kept stays in the conversation."""
+
+    def keep(originals: Mapping[str, str]) -> bool:
+        try:
+            store.put(session, originals)
+        except IbidemError as error:
+            log.warning("nothing was let go: %s", error)
+            return False
+        return True
+
+    return keep
+
+
+def recall(ref: str, *, store: Store | None = None) -> str:
+    """A text that was let go, by the twelve digits in its marker, byte for byte; IbidemError if it is not there."""
+    found = (store or default_store()).get([ref])
+    if ref not in found:
+        where = (store or default_store()).where
+        raise IbidemError(f"{ref}: not in the store {where}: name the store that the conversation was kept in")
+    return found[ref]

@@ -1,0 +1,345 @@
+"""What the page is made of: numbers as they are written, tables, and charts as SVG. All of it is HTML.
+
+Styles are classes and sizes are attributes: the page's policy allows no inline styles.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+from itertools import groupby, takewhile
+from math import ceil, floor
+from typing import Any, NamedTuple
+
+from .figures import SessionFigures
+from .totals import saved_in, share
+
+LONGEST = 250
+"""Rows of a list in the page; what is left out is said, and stands in `--json`."""
+NOISE = 1e-9
+"""Shares below this are rounding: see `totals.Group.add`."""
+BARS = 600
+"""Bars that a chart can show apart on a screen; where there are more, one stands for several."""
+LOWEST = -1.0
+"""Below a loss of 100 % a bar is cut off: one bad session must not flatten all the others."""
+WIDEST = 4.0
+"""Percent of a chart's width that a bar has at most."""
+SMALLEST = 0.3
+"""Percent of a chart's height that a bar has at least, so that something can be pointed at."""
+TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
+
+
+def text(value: str) -> str:
+    """Nothing is markup, and control characters, direction marks and lone surrogates are spelt out."""
+    return escape(one_line(value))
+
+
+def one_line(value: str) -> str:
+    if value.isprintable():
+        return value
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in value)
+
+
+def dollars(amount: float) -> str:
+    size = abs(amount)
+    if 0 < size < 0.00005:
+        return f"{_sign(amount)}under $0.0001"
+    return f"{_sign(amount)}${size:,.{4 if 0 < size < 0.1 else 2}f}"
+
+
+def tokens(count: float) -> str:
+    if abs(count) < 10_000:
+        return f"{count:,.0f}"
+    return f"{count / 1e3:,.1f}k" if abs(count) < 1e6 else f"{count / 1e6:,.2f}M"
+
+
+def percent(share: float, *, signed: bool = False) -> str:
+    """One decimal. What is not nothing does not read as nothing: a session that is a little dearer is dearer."""
+    size = abs(share)
+    sign = "+" if signed and share > 0 else _sign(share)
+    if size < NOISE:
+        return "0.0%"
+    return "&lt;0.1%" if size < 0.0005 and not sign else f"{sign}{size:,.1%}"
+
+
+def _sign(number: float) -> str:
+    return "−" if number < 0 else ""
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def table(head: str, rows: str, label: str, look: str) -> str:
+    """A wide one scrolls in its own frame, by keyboard too."""
+    return (
+        f'<div class="scroll {look}" role="region" aria-label="{label}" tabindex="0">'
+        f"<table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def heads(fixed: Sequence[str], each: Sequence[str], looks: Mapping[str, str]) -> str:
+    """Two lines: profiles stand side by side, each over its own columns."""
+    first = "".join(f'<th rowspan="2">{name}</th>' for name in fixed)
+    groups = "".join(
+        f'<th class="group {look}" colspan="{len(each)}" scope="colgroup">{text(name)}</th>'
+        for name, look in looks.items()
+    )
+    return f"<tr>{first}{groups}</tr><tr>{''.join(f'<th>{name}</th>' for name in each) * len(looks)}</tr>"
+
+
+def cell(content: str, number: float) -> str:
+    """What is below zero stands out, and what is nothing steps back."""
+    look = ' class="neg"' if number < 0 else "" if number else ' class="zero"'
+    return f"<td{look}>{content}</td>"
+
+
+def share_cell(saved: float) -> str:
+    return cell(percent(saved), saved)
+
+
+def money_cell(amount: float) -> str:
+    return cell(dollars(amount), amount)
+
+
+def left_out(length: int) -> str:
+    more = length - LONGEST
+    return (
+        f'<p class="soft">… and {more:,} more: <code>ibidem report --json</code> has them all.</p>' if more > 0 else ""
+    )
+
+
+def counted(reasons: Iterable[str]) -> list[str]:
+    return [f"{text(why)}: {count:,}" for why, count in Counter(reasons).most_common()]
+
+
+def listed(what: str, items: Sequence[str], noun: str, count: int | None = None) -> str:
+    if not items and not count:
+        return ""
+    lines = "".join(f"<li>{item}</li>" for item in items[:LONGEST])
+    head = f"<b>{plural(len(items) if count is None else count, noun)}</b> {what}"
+    unfolded = " open" * (len(items) <= 8)
+    return f"<details{unfolded}><summary>{head}</summary><ul>{lines}</ul>{left_out(len(items))}</details>"
+
+
+class Names:
+    """What sessions are called in the page: without the folder that all logs are in."""
+
+    def __init__(self, sessions: Sequence[SessionFigures]) -> None:
+        """One file only is shown in full."""
+        paths = {session.path for session in sessions}
+        self.folder = ""
+        if len(paths) > 1:
+            first, last = min(paths), max(paths)
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+            self.folder = first[: _last_slash("".join(char for char, _ in same) + ".")]
+
+    def path(self, session: SessionFigures) -> str:
+        return one_line(session.path.removeprefix(self.folder))
+
+    def label(self, session: SessionFigures) -> str:
+        return f"{self.path(session)} ({session.name})" if session.name else self.path(session)
+
+    def code(self, session: SessionFigures) -> str:
+        return f"<code>{text(self.label(session))}</code>"
+
+    def cell(self, session: SessionFigures) -> str:
+        return path_cell(self.path(session), session.label, session.name)
+
+
+def path_cell(path: str, title: str, name: str = "") -> str:
+    """As the script writes it: the file with the session's name, and below it the folder."""
+    cut = _last_slash(path)
+    file = f"{path[cut:]} ({name})" if name else path[cut:]
+    lines = f"<span><bdi>{text(file)}</bdi></span><small><bdi>{text(path[:cut])}</bdi></small>"
+    return f'<th scope="row" class="path" title="{text(title)}">{lines}</th>'
+
+
+def _last_slash(path: str) -> int:
+    """Where the name begins. A slash at the very end belongs to it."""
+    end = len(path) - 1
+    return max(path.rfind("/", 0, end), path.rfind("\\", 0, end)) + 1 if path else 0
+
+
+def off(session: SessionFigures) -> float | None:
+    found = session.recorded
+    return found.baseline / found.cost - 1 if found and found.cost else None
+
+
+def saved_share(session: SessionFigures, profile: str) -> float:
+    return tidy(saved_in(session, profile))
+
+
+def tidy(saved: float) -> float:
+    return 0.0 if abs(saved) < NOISE else saved
+
+
+def compared(before: float, after: float) -> str:
+    saved = tidy(share(before, after))
+    if not saved:
+        return "the same"
+    word, look = ("less", "good") if saved > 0 else ("more", "neg")
+    return f'<b class="{look}">{percent(abs(saved))} {word}</b>, {dollars(abs(before - after))}'
+
+
+def day(moment: float | None) -> str:
+    try:
+        return datetime.fromtimestamp(moment, UTC).date().isoformat() if moment is not None else ""
+    except (ValueError, OverflowError, OSError):  # a log may say anything
+        return ""
+
+
+class Column(NamedTuple):
+    """Of the table of sessions. What the kinds mean is in the script, which writes the rows."""
+
+    group: str
+    look: str
+    label: str
+    kind: str
+    tip: str
+    value: Callable[[SessionFigures], Any]
+
+
+CONTROLS = """<div class="controls">
+<label>Filter <input type="search" placeholder="path, agent, model, project" spellcheck="false"></label>
+<label>Show <select><option value="">all sessions</option><option value="saved">dearer with any profile</option>
+<option value="recorded">with recorded usage</option>
+<option value="refused">with requests that would be refused</option>
+<option value="laws">with broken laws</option></select></label>
+<output role="status"></output>
+</div>"""
+
+
+def session_table(sessions: Iterable[SessionFigures], names: Names, looks: Mapping[str, str]) -> str:
+    """Heads and data; hidden until the script has made rows of it."""
+    columns = _columns(names, looks)
+    rows = [[_value(column.value(session)) for column in columns] for session in sessions]
+    data = {"columns": [[column.label, column.kind] for column in columns], "rows": rows}
+    groups = [(name, list(found)) for name, found in groupby(columns, lambda column: (column.group, column.look))]
+    first = "".join(
+        f'<th class="group {look}" colspan="{len(found)}" scope="colgroup">{group}</th>'
+        if group
+        else f'<td colspan="{len(found)}"></td>'
+        for (group, look), found in groups
+    )
+    second = "".join(
+        f'<th class="{column.kind}" scope="col" title="{column.tip}"><button type="button">{column.label}</button></th>'
+        for column in columns
+    )
+    return f"""<noscript><p>This table needs the page's own script; <code>ibidem report --csv</code> has the same.</p>
+</noscript>
+<div id="all" hidden>
+{CONTROLS}
+{table(f"<tr>{first}</tr><tr>{second}</tr>", "", "all sessions", "tall")}
+<p><button type="button" class="more"></button></p>
+</div>
+<script type="application/json" id="data">{_data(data)}</script>"""
+
+
+def _columns(names: Names, looks: Mapping[str, str]) -> list[Column]:
+    plain: tuple[tuple[str, str, str, Callable[[SessionFigures], Any]], ...] = (
+        ("session", "path", "", lambda each: [names.path(each), one_line(each.name)]),
+        ("agent", "text", "", lambda each: one_line(each.agent)),
+        ("requests", "count", "", lambda each: each.requests),
+        ("recorded", "dollars", "as the log says", lambda each: each.recorded.cost if each.recorded else None),
+        ("error", "error", "of the replay, against what was recorded", off),
+        ("cost", "dollars", "with nothing done, by our replay", lambda each: each.baseline.cost),
+        ("peak", "tokens", "of the largest request", lambda each: each.baseline.peak),
+        ("refused", "count", "requests that their provider would refuse", lambda each: each.invalid),
+    )
+    about: tuple[tuple[str, str, str, Callable[[SessionFigures], Any]], ...] = (
+        ("model", "text", "", lambda each: one_line(each.model)),
+        ("project", "folder", "", lambda each: one_line(each.project)),
+        ("started", "text", "", lambda each: day(each.started)),
+    )
+    found = [Column("nothing done" if place > 2 else "", "", *each) for place, each in enumerate(plain)]
+    for name, look in looks.items():
+        found += [Column(text(name), look, *each) for each in _columns_under(name)]
+    return found + [Column("", "", *each) for each in about]
+
+
+def _columns_under(name: str) -> tuple[tuple[str, str, str, Callable[[SessionFigures], Any]], ...]:
+    return (
+        ("cost", "dollars", "", lambda each: each.profiles[name].spent.cost),
+        ("saved", "saved", "of the cost with nothing done", lambda each: saved_share(each, name)),
+        ("worst moment", "worst", "how much dearer it ever was", lambda each: each.profiles[name].worst),
+        ("breaks", "count", "requests that the cache did not know", lambda each: each.profiles[name].spent.breaks),
+        ("peak", "tokens", "of the largest request", lambda each: each.profiles[name].spent.peak),
+        ("laws", "count", "laws of ibidem that were broken", lambda each: each.profiles[name].law_failures),
+    )
+
+
+def _value(value: Any) -> Any:
+    return round(value, 6) if isinstance(value, float) else value
+
+
+def _data(value: Any) -> str:
+    """JSON that no text in it can get out of, whatever it contains."""
+    found = json.dumps(value, separators=(",", ":"))
+    return found.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
+
+
+def bar(value: float, low: float, high: float, look: str) -> str:
+    """A bar from zero to the value, on a scale from `low` (not above zero) to `high`. The number stands beside it."""
+    span = (high - low) or 1.0
+    zero, end = -low / span, (value - low) / span
+    left, width = min(zero, end), abs(end - zero)
+    axis = f'<rect class="axis" x="{zero:.2%}" width="1" height="100%"/>' if low < 0 else ""
+    return (
+        f'<svg class="bar {look}{" neg" * (value < 0)}" aria-hidden="true">{axis}'
+        f'<rect class="v" x="{left:.2%}" width="{width:.2%}" height="100%"/></svg>'
+    )
+
+
+class Mark(NamedTuple):
+    """One session in the chart of all."""
+
+    share: float
+    label: str
+
+
+def ranking(marks: Sequence[Mark], low: float, high: float, look: str, caption: str) -> str:
+    """What was saved by session, best first. `low` and `high` are those of all charts beside this one."""
+    low, high = max(min(low, 0.0), LOWEST), max(high, 0.0) or 0.01
+    each = ceil(len(marks) / BARS)
+    shown = [marks[min(start + each, len(marks)) - 1] for start in range(0, len(marks), each)]
+    grid = "".join(_grid_line(tick, low, high) for tick in _ticks(low, high))
+    bars = "".join(_bars(shown, low, high))
+    several = f" Each bar stands for {each} sessions, and shows the one that saved least." if each > 1 else ""
+    cut = f" Cut off at {percent(LOWEST)}." if any(mark.share < LOWEST for mark in marks) else ""
+    return (
+        f'<figure><svg class="ranking {look}" role="img" aria-label="{caption}">{grid}{bars}</svg>'
+        f"<figcaption>{caption}.{several}{cut}</figcaption></figure>"
+    )
+
+
+def _ticks(low: float, high: float) -> Iterator[float]:
+    tick = next((tick for tick in TICKS if (high - low) / tick <= 5), TICKS[-1])
+    yield from (number * tick for number in range(ceil(low / tick), floor(high / tick) + 1))
+
+
+def _grid_line(tick: float, low: float, high: float) -> str:
+    """Bars fall from left to right: above zero there is room for the label on the right, below it on the left."""
+    top = (high - tick) / (high - low)
+    zero = abs(tick) < 1e-9
+    across = f'<line class="{"axis" if zero else "grid"}" x1="0" x2="100%" y1="{top:.2%}" y2="{top:.2%}"/>'
+    if zero:
+        return across
+    place = 'x="100%" text-anchor="end" dy="12"' if tick > 0 else 'x="0" dy="-4"'
+    return f'{across}<text {place} y="{top:.2%}">{_sign(tick)}{abs(tick):.0%}</text>'
+
+
+def _bars(marks: Sequence[Mark], low: float, high: float) -> Iterator[str]:
+    step = min(100 / len(marks), WIDEST)
+    width = step * 0.8 if len(marks) <= 150 else step + 0.15  # many overlap a little: no seams between them
+    for number, (saved, label) in enumerate(marks):
+        height = max(abs(max(saved, LOWEST)) / (high - low) * 100, SMALLEST)
+        zero = high / (high - low) * 100
+        look, top = ("neg", zero) if saved < 0 else ("v", zero - height)
+        yield (
+            f'<rect class="{look}" x="{number * step:.2f}%" width="{width:.2f}%" y="{top:.2f}%" height="{height:.2f}%">'
+            f"<title>{text(label)}: {percent(saved)} saved</title></rect>"
+        )

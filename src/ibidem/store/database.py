@@ -1,0 +1,249 @@
+"""One SQLite file: opened at the first use, in each process anew, and every way it can fail put into words.
+
+A process has one connection, and a lock for it. A connection must not cross a fork: the child's copy would believe in
+locks that only the parent has, and another process could then take the log away under it. So nothing is open while a
+process forks.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from weakref import WeakSet
+
+from .schema import APPLICATION, MIGRATIONS
+from .store import StoreError
+
+BUSY_SECONDS = 15.0
+"""How long to wait for other processes. Their transactions take milliseconds."""
+
+LOG_BYTES = 4 << 20
+"""From here on the write-ahead log is emptied, by us and with the write lock held: SQLite does so itself without that
+lock, and before 3.51.3 commits could be lost if another process wrote at that very moment (the WAL-reset bug)."""
+
+DAMAGED = "this is damaged or no database: move it away, or name another file"
+REASONS = {
+    sqlite3.SQLITE_BUSY: "another process keeps it locked: try again, or end that process",
+    sqlite3.SQLITE_LOCKED: "another process keeps it locked: try again, or end that process",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: check the path, and that its folder can be written to",
+    sqlite3.SQLITE_CORRUPT: DAMAGED,
+    sqlite3.SQLITE_FULL: "the disk is full: make room, or name a file on another disk",
+    sqlite3.SQLITE_IOERR: "reading or writing failed: check the disk, and that there is room on it",
+    sqlite3.SQLITE_NOTADB: DAMAGED,
+    sqlite3.SQLITE_PERM: "no permission: change the file's mode or run as its owner",
+    sqlite3.SQLITE_READONLY: "cannot be written to: change the mode of the file and its folder, or name another file",
+    sqlite3.SQLITE_TOOBIG: "a text is larger than SQLite allows: it cannot be stored",
+}
+
+
+class Database:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        """Device and inode of what is open."""
+        with _registering:
+            _all.add(self)
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """One state of the file, whatever others write meanwhile."""
+        with self.lock, self._in_words(), _transaction(self._opened(), "BEGIN") as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """All of it or nothing; what is not durable may be lost when power is, and only then."""
+        with self.lock, self._in_words():
+            connection = self._opened()
+            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            with _transaction(connection, "BEGIN IMMEDIATE"):
+                yield connection
+            if _size(f"{self.path}-wal") > LOG_BYTES:
+                _empty_log(connection)
+
+    def shrink(self) -> None:
+        """Return to the system what was freed, and empty the log, which still holds what was deleted."""
+        with self.lock, suppress(sqlite3.Error):  # others are reading: what comes next overwrites it
+            connection = self._opened()
+            connection.execute("PRAGMA incremental_vacuum").fetchall()
+            _empty_log(connection)
+
+    def close(self) -> None:
+        with self.lock:
+            self.shut()
+
+    def shut(self) -> None:
+        """For those who hold the lock."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is not None and self._file != _identity(self.path):
+            self.shut()  # deleted or replaced meanwhile: what we wrote to the old file nobody would find
+        if self._connection is None:
+            _create(self.path)
+            self._file = _identity(self.path)
+            self._connection = _connect(self.path)
+        return self._connection
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", None)
+            told = REASONS.get(code & 0xFF) if code else None
+            raise StoreError(str(self.path), told or f"{error}: name another file, or report this") from error
+        except OverflowError as error:
+            raise StoreError(str(self.path), REASONS[sqlite3.SQLITE_TOOBIG]) from error
+        except OSError as error:
+            told = f"{error.strerror or error}: check the path, and that its folder can be written to"
+            raise StoreError(str(self.path), told) from error
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[sqlite3.Connection]:
+    connection.execute(begin)
+    try:
+        yield connection
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):  # what went wrong first is what is told
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        raise
+
+
+def _empty_log(connection: sqlite3.Connection) -> None:
+    """Move what it holds to where it belongs. That can wait: it is as safe in the log."""
+    with suppress(sqlite3.Error):
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _create(path: Path) -> None:
+    """The file and its folder are ours alone; the log files beside it get the file's mode. What is there stays."""
+    if not path.parent.exists():
+        path.parent.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        _sync_folder(path.parent.parent)
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A file whose name is not on the disk is lost with the power. Not every file system can, or needs to."""
+    if os.name == "posix":
+        with suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        _prepare(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    with _transaction(connection, "BEGIN"):  # so that it is one state of the file: another process may be making it
+        empty = _version(connection, path) is None
+    if empty:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect only before the first table
+    _use_log(connection, path)
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # see LOG_BYTES
+    connection.execute("PRAGMA fullfsync = ON")  # macOS: what else is called syncing stops at the drive's cache
+    connection.execute("PRAGMA secure_delete = ON")  # what is forgotten is overwritten
+    with _transaction(connection, "BEGIN IMMEDIATE"):
+        done = _version(connection, path) or 0  # again: another process may have been faster
+        for statements in MIGRATIONS[done:]:
+            for statement in statements:
+                connection.execute(statement)
+        if done < len(MIGRATIONS):
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int | None:
+    """How many migrations the file has seen; None if it is empty. Raises StoreError if it is none of ours."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if not (application or version or tables):
+        return None
+    if application != APPLICATION:
+        raise StoreError(str(path), "this is a database of another program: name another file")
+    if version > len(MIGRATIONS):
+        written = f"a newer ibidem wrote this (version {version}, this one knows {len(MIGRATIONS)})"
+        raise StoreError(str(path), f"{written}: upgrade ibidem, or name another file")
+    return int(version)
+
+
+def _use_log(connection: sqlite3.Connection, path: Path) -> None:
+    """Write-ahead logging. SQLite does not wait for others here, so we do."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            break
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    if mode != "wal":
+        raise StoreError(str(path), "this disk cannot be shared between processes: name a file on a local disk")
+
+
+_registering = threading.Lock()
+_all: WeakSet[Database] = WeakSet()
+_held: list[Database] = []
+
+
+def _before_fork() -> None:
+    """Wait for what is under way, and close."""
+    _registering.acquire()
+    for database in list(_all):
+        database.lock.acquire()
+        _held.append(database)
+        database.shut()
+
+
+def _after_fork() -> None:
+    while _held:
+        _held.pop().lock.release()
+    _registering.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -1,0 +1,86 @@
+"""How a value is kept: one byte that says how it is written, four that prove it whole, then the value itself."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import zlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import zstandard
+
+from .store import StoreError, encoded
+
+LEVEL = 3
+SMALL = 128
+"""Bytes below which compressing saves next to nothing."""
+
+RAW, ZSTD = b"\x00", b"\x01"
+_HEAD = 5
+
+_local = threading.local()
+"""What compresses must not be used by two threads at once, and is too dear to make for every value."""
+
+
+class Packed(NamedTuple):
+    ref: str
+    text: str
+    body: bytes
+    size: int
+    """Bytes of the text."""
+
+
+def packed(where: str, originals: Mapping[str, str]) -> list[Packed]:
+    """Raises StoreError if a key is not the reference of its text."""
+    found = []
+    for ref, text in originals.items():
+        data = encoded(text)
+        if _digest(data) != ref:
+            raise StoreError(where, f"{ref!r} is not the reference of its text: use reference(text)")
+        found.append(Packed(ref, text, pack(data), len(data)))
+    return found
+
+
+def original(ref: str, body: bytes) -> str | None:
+    """The text of this reference, or None if it is damaged."""
+    data = unpack(body)
+    if data is None or _digest(data) != ref:
+        return None
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:  # another value that has the same digits
+        return None
+
+
+def pack(data: bytes) -> bytes:
+    how, value = RAW, data
+    if len(data) >= SMALL:
+        smaller = _tools()[0].compress(data)
+        if len(smaller) < len(data):
+            how, value = ZSTD, smaller
+    return how + zlib.crc32(value).to_bytes(4, "big") + value
+
+
+def unpack(body: bytes) -> bytes | None:
+    """None if it is not what was packed."""
+    how, check, value = body[:1], body[1:_HEAD], body[_HEAD:]
+    if len(body) < _HEAD or zlib.crc32(value).to_bytes(4, "big") != check:
+        return None
+    if how == RAW:
+        return value
+    try:
+        return _tools()[1].decompress(value) if how == ZSTD else None
+    except zstandard.ZstdError:
+        return None
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def _tools() -> tuple[zstandard.ZstdCompressor, zstandard.ZstdDecompressor]:
+    if not hasattr(_local, "tools"):
+        _local.tools = zstandard.ZstdCompressor(level=LEVEL), zstandard.ZstdDecompressor()
+    found: tuple[zstandard.ZstdCompressor, zstandard.ZstdDecompressor] = _local.tools
+    return found

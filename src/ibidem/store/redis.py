@@ -1,0 +1,199 @@
+"""A store on a Redis server, for several machines: as durable as that server is set up to be.
+
+Every change is one call of `redis.lua`, every look one command, however many originals there are.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from .packing import Packed, original, pack, packed, unpack
+from .store import Store, StoreError, StoreStats, collision, encoded, full, is_reference, known_references
+
+if TYPE_CHECKING:
+    import redis
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 15.0
+DROPPING = "allkeys-"
+"""Policies under which a server that runs out of memory drops keys that nobody told it to drop."""
+
+
+@dataclass(eq=False)
+class RedisStore(Store):
+    url: str = field(repr=False)  # it may hold a password
+    _: KW_ONLY
+    prefix: str = "{ibidem}:"
+    """What every key begins with. The braces keep all keys on one node behind a proxy that spreads them."""
+    max_bytes: int | None = None
+    """Of originals as they are kept; None is no limit."""
+    max_age: float | None = None
+    """Seconds for which a session is live after its last use; None is for ever. Clocks should agree within it."""
+    clock: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        self.where = _without_secrets(self.url)
+        self._lock = threading.Lock()
+        self._client: redis.Redis | None = None
+        self._trusted = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.url, self.prefix, self.max_bytes, self.max_age, self.clock)
+
+    def put(self, session: str, originals: Mapping[str, str]) -> None:
+        new = packed(self.where, originals)
+        limit = "" if self.max_bytes is None else self.max_bytes
+        self._trust()
+        seen: dict[str, bytes] = {}
+        while True:
+            now = self.clock()
+            before = "" if self.max_age is None else repr(now - self.max_age)
+            rows = [part for each in new for part in (each.ref, each.body, each.size, seen.get(each.ref, b""))]
+            verdict, *others = self._run("put", encoded(session), repr(now), limit, before, *rows)
+            if verdict == b"full":
+                raise full(self.where, self.max_bytes or 0)
+            if not others:
+                return
+            new, seen = self._compared(new, {ref.decode() for ref in others})
+
+    def _compared(self, new: list[Packed], others: set[str]) -> tuple[list[Packed], dict[str, bytes]]:
+        """What to put where something else is stored: the same text may be packed otherwise, or be damaged."""
+        bodies, again, seen = self._bodies(others), [], {}
+        for each in new:
+            body = bodies.get(each.ref)
+            if body is not None:
+                text = original(each.ref, body)
+                if text is None:
+                    seen[each.ref] = body
+                elif text == each.text:
+                    each = each._replace(body=body)
+                else:
+                    raise collision(self.where, each.ref)
+            again.append(each)
+        return again, seen
+
+    def get(self, refs: Iterable[str]) -> dict[str, str]:
+        texts = {ref: original(ref, body) for ref, body in self._bodies(refs).items()}
+        return {ref: text for ref, text in texts.items() if text is not None}
+
+    def _bodies(self, refs: Iterable[str]) -> dict[str, bytes]:
+        asked = sorted({ref for ref in refs if is_reference(ref)})
+        if not asked:
+            return {}
+        with self._in_words():
+            bodies: list[bytes | None] = self._opened().hmget(self.prefix + "body", asked)
+        return {ref: body for ref, body in zip(asked, bodies, strict=True) if body is not None}
+
+    def save(self, session: str, state: bytes, refs: Collection[str]) -> None:
+        live = known_references(self.where, refs)
+        self._trust()
+        self._run("save", encoded(session), repr(self.clock()), pack(state), *live)
+
+    def load(self, session: str) -> bytes | None:
+        body = self._run("load", encoded(session), repr(self.clock()))
+        return None if body is None else unpack(body)
+
+    def forget(self, session: str) -> int:
+        return int(self._run("forget", encoded(session)))
+
+    def forget_all(self) -> int:
+        return int(self._run("forget_all"))
+
+    def forget_older(self, seconds: float) -> int:
+        return int(self._run("forget_older", repr(self.clock() - seconds)))
+
+    def stats(self) -> StoreStats:
+        with self._in_words(), self._opened().pipeline() as batch:
+            batch.hlen(self.prefix + "body")
+            batch.zcard(self.prefix + "used")
+            batch.hmget(self.prefix + "totals", ["stored", "size"])
+            batch.zrange(self.prefix + "added", 0, 0, withscores=True)
+            batch.zrange(self.prefix + "added", -1, -1, withscores=True)
+            originals, sessions, (stored, size), oldest, newest = batch.execute()
+        times = [float(found[0][1]) if found else None for found in (oldest, newest)]
+        return StoreStats(originals, sessions, int(stored or 0), int(size or 0), *times)
+
+    def close(self) -> None:
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _trust(self) -> None:
+        """Refuse a server that drops what it was given. Where we may not ask, the operator has to know."""
+        if self._trusted:
+            return
+        with self._in_words():
+            from redis.exceptions import NoPermissionError
+
+            try:
+                memory: dict[str, Any] = self._opened().info("memory")
+            except NoPermissionError:
+                memory = {}
+        policy = str(memory.get("maxmemory_policy", ""))
+        if memory.get("maxmemory") and policy.startswith(DROPPING):
+            way_out = "set maxmemory-policy to noeviction"
+            raise StoreError(self.where, f"this server drops keys when its memory is full ({policy}): {way_out}")
+        self._trusted = True
+
+    def _run(self, verb: str, *args: str | bytes | int) -> Any:
+        with self._in_words():
+            return self._opened().register_script(_script())(keys=[self.prefix], args=[verb, *args])
+
+    def _opened(self) -> Any:  # the types of its answers are those of its asynchronous client too
+        with self._lock:
+            if self._client is None:
+                self._client = _connected(self.url, self.where)
+            return self._client
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        try:
+            import redis
+        except ModuleNotFoundError:
+            raise StoreError(self.where, "needs: pip install 'ibidem[redis]'") from None
+        try:
+            yield
+        except redis.RedisError as error:
+            said = str(error).rstrip(".")
+            raise StoreError(self.where, f"{said}: check that the server runs and takes writes") from error
+
+
+def _rebuilt(
+    url: str, prefix: str, max_bytes: int | None, max_age: float | None, clock: Callable[[], float]
+) -> RedisStore:
+    return RedisStore(url, prefix=prefix, max_bytes=max_bytes, max_age=max_age, clock=clock)
+
+
+def _connected(url: str, where: str) -> redis.Redis:
+    import redis
+
+    try:
+        # Connections are made when needed, and by each process for itself: redis sees to that.
+        return redis.Redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
+    except ValueError:
+        raise StoreError(where, "this is no address of a Redis server: try redis://localhost:6379/0") from None
+
+
+def _without_secrets(url: str) -> str:
+    """For messages: no user, no password, no options."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "redis"
+    path = parts.path if parts.scheme == "unix" or parts.path[1:].isdigit() else ""
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{path}"
+
+
+@cache
+def _script() -> str:
+    return resources.files(__package__).joinpath("redis.lua").read_text()

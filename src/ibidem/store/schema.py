@@ -1,0 +1,77 @@
+"""The tables of the SQLite store.
+
+A file's version (`PRAGMA user_version`) is how many of the migrations it has seen. A migration that was released never
+changes; a new one goes to the end. Names and states are blobs, because a str may hold what SQLite's text cannot.
+
+`loose` lists the originals that no session references, and `totals` adds up what `originals` holds. Triggers keep both
+true, so that neither making room nor statistics ever read the whole table, whoever writes.
+"""
+
+from __future__ import annotations
+
+APPLICATION = 0x49424944
+"""`PRAGMA application_id`, "IBID": tells this file from the databases of other programs."""
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """
+        CREATE TABLE originals (
+            id INTEGER PRIMARY KEY,
+            ref TEXT NOT NULL UNIQUE,
+            size INTEGER NOT NULL,
+            added REAL NOT NULL,
+            body BLOB NOT NULL
+        )
+        """,
+        "CREATE INDEX originals_by_age ON originals (added)",
+        """
+        CREATE TABLE sessions (
+            id INTEGER PRIMARY KEY,
+            name BLOB NOT NULL UNIQUE,
+            used REAL NOT NULL,
+            state BLOB
+        )
+        """,
+        "CREATE INDEX sessions_by_use ON sessions (used)",
+        "CREATE TABLE links (session INTEGER NOT NULL, ref TEXT NOT NULL, UNIQUE (session, ref))",
+        "CREATE INDEX links_by_ref ON links (ref)",
+        "CREATE TABLE loose (ref TEXT NOT NULL UNIQUE, added REAL NOT NULL)",
+        "CREATE INDEX loose_by_age ON loose (added)",
+        "CREATE TABLE totals (originals INTEGER NOT NULL, stored INTEGER NOT NULL, size INTEGER NOT NULL)",
+        "INSERT INTO totals VALUES (0, 0, 0)",
+        """
+        CREATE TRIGGER session_ended AFTER DELETE ON sessions BEGIN
+            DELETE FROM links WHERE session = OLD.id;
+        END
+        """,
+        """
+        CREATE TRIGGER linked AFTER INSERT ON links BEGIN
+            DELETE FROM loose WHERE ref = NEW.ref;
+        END
+        """,
+        """
+        CREATE TRIGGER unlinked AFTER DELETE ON links BEGIN
+            INSERT INTO loose
+            SELECT ref, added FROM originals
+            WHERE ref = OLD.ref AND NOT EXISTS (SELECT 1 FROM links WHERE ref = OLD.ref);
+        END
+        """,
+        """
+        CREATE TRIGGER original_added AFTER INSERT ON originals BEGIN
+            UPDATE totals SET originals = originals + 1, stored = stored + length(NEW.body), size = size + NEW.size;
+        END
+        """,
+        """
+        CREATE TRIGGER original_replaced AFTER UPDATE ON originals BEGIN
+            UPDATE totals
+            SET stored = stored + length(NEW.body) - length(OLD.body), size = size + NEW.size - OLD.size;
+        END
+        """,
+        """
+        CREATE TRIGGER original_removed AFTER DELETE ON originals BEGIN
+            DELETE FROM loose WHERE ref = OLD.ref;
+            UPDATE totals SET originals = originals - 1, stored = stored - length(OLD.body), size = size - OLD.size;
+        END
+        """,
+    ),
+)

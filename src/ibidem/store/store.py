@@ -1,0 +1,146 @@
+"""What every store promises.
+
+A text that is taken out of a conversation after it was sent goes to a store first, under a reference that stands in its
+place from then on. Losing a text that a conversation still refers to is the one fault that cannot be made good, so
+every doubt is decided for keeping: a store that cannot promise says so, and the text stays where it was.
+
+An original belongs to the sessions that reference it. A session is live until `max_age` seconds after its last use
+(without `max_age`: for ever); `put`, `save` and `load` are uses, `get` is none. Only originals that no live session
+references are ever removed unasked, by a `put` that finds
+
+- sessions that are no longer live: they go, each whole, with its state;
+- originals that no session references, first put more than `max_age` ago;
+- more than `max_bytes` of originals, as they are stored: of those that no session references the oldest go, as many as
+  it takes. If that is not enough the put is refused.
+
+A reference that a session names is kept even where its original is missing, and protects it when it is put again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+from ..model import IbidemError
+
+_REFERENCE = re.compile("[0-9a-f]{12}")
+
+
+class StoreError(IbidemError):
+    """The store cannot do it: which store, and what to do. What was to be stored must stay where it is."""
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(where, what)
+        self.where = where
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    originals: int
+    sessions: int
+    """Those that are no longer live count until a put removes them."""
+    bytes_stored: int
+    """What the originals take as they are kept; `max_bytes` limits this."""
+    bytes_original: int
+    """What they take as UTF-8."""
+    oldest: float | None
+    """When the first of the originals that are there was put, in seconds since 1970; None where there is none."""
+    newest: float | None
+
+
+class Store(Protocol):
+    """Safe to use from several threads; SQLite and Redis also from several processes at once."""
+
+    where: str
+    """Its name in messages, without secrets."""
+
+    def put(self, session: str, originals: Mapping[str, str]) -> None:
+        """Keep these texts, by their references, for this session, beside those it has.
+
+        When it returns they are durable: in SQLite they survive a loss of power, in Redis whatever the server is set up
+        to survive. Raises StoreError if anything failed, and then nothing of it counts: a part of it may be there, and
+        the same call may be made again. It also raises if the limit is reached and nothing can go, if a key is not the
+        reference of its text, and if another text has the same reference. A damaged original is replaced.
+        """
+        ...
+
+    def get(self, refs: Iterable[str]) -> dict[str, str]:
+        """Those that are there and whole: each is compared with its reference."""
+        ...
+
+    def save(self, session: str, state: bytes, refs: Collection[str]) -> None:
+        """The state of a conversation and the references that are live in it: both replace the earlier ones, at once.
+
+        As durable as `put`.
+        """
+        ...
+
+    def load(self, session: str) -> bytes | None:
+        """The state saved last; None where there is none, or it is damaged."""
+        ...
+
+    def forget(self, session: str) -> int:
+        """Drop a session and every original that no session references then; how many these were.
+
+        SQLite overwrites what is dropped, and what a backup or a file system keeps of it is out of reach.
+        """
+        ...
+
+    def forget_all(self) -> int:
+        """Drop everything, whether live or not; how many originals that were."""
+        ...
+
+    def forget_older(self, seconds: float) -> int:
+        """Drop sessions not used for so long, and originals first put before that which no session references then."""
+        ...
+
+    def stats(self) -> StoreStats: ...
+
+    def close(self) -> None:
+        """Give back files and connections. A later call opens them again."""
+        ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8; a lone surrogate, which a JSON escape can carry, is kept."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def reference(text: str) -> str:
+    """The address of a text: the first 12 hex digits of its SHA-256. Equal texts have equal references."""
+    return hashlib.sha256(encoded(text)).hexdigest()[:12]
+
+
+def is_reference(text: str) -> bool:
+    return _REFERENCE.fullmatch(text) is not None
+
+
+def known_references(where: str, refs: Iterable[str]) -> set[str]:
+    """The same without duplicates. Raises StoreError for one that no text can have."""
+    found = set(refs)
+    for ref in found:
+        if not is_reference(ref):
+            raise StoreError(where, f"{ref!r} is no reference: those have 12 hex digits")
+    return found
+
+
+def full(where: str, max_bytes: int) -> StoreError:
+    way_out = "allow more, or run `ibidem store forget`"
+    return StoreError(where, f"full: {max_bytes:,} bytes are taken by conversations that are still in use: {way_out}")
+
+
+def collision(where: str, ref: str) -> StoreError:
+    return StoreError(where, f"another text already has the reference {ref}: this one cannot be stored")

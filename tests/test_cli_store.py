@@ -1,0 +1,169 @@
+"""`ibidem store` and `ibidem recall`: what they print and how they end."""
+
+import json
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from ibidem import machine
+from ibidem.cli.recall import recall
+from ibidem.cli.store import store
+from ibidem.store import SqliteStore, reference
+
+DAY = 86_400
+TEXT = "Größe\r\nno newline at the end, a lone \ud800 surrogate, \x1b[0m"
+
+main = click.Group(commands=[store, recall])
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The store that is used where no other is named, with two sessions in it, one of them ten days old."""
+    monkeypatch.delenv("IBIDEM_STORE", raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    path = tmp_path / "ibidem" / "store.sqlite3"
+    with SqliteStore(path, clock=lambda: time.time() - 10 * DAY) as old:
+        old.put("old", {reference("old"): "old"})
+    with SqliteStore(path) as new:
+        new.put("new", {reference(TEXT): TEXT})
+    return path
+
+
+def run(*args: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(arg) for arg in args], standalone_mode=True)
+
+
+def the_error(result: Result) -> str:
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    return result.stderr.splitlines()[-1].removeprefix("Error: ")
+
+
+def left(path: Path) -> list[str]:
+    with SqliteStore(path) as found:
+        return list(found.get([reference("old"), reference(TEXT)]).values())
+
+
+def test_recall_prints_the_original_byte_for_byte(path: Path) -> None:
+    result = run("recall", reference(TEXT))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout_bytes == TEXT.encode("utf-8", "surrogatepass")
+
+
+def test_recall_takes_a_reference_as_it_is_copied(path: Path) -> None:
+    assert run("recall", f" {reference('old').upper()} ").stdout == "old"
+
+
+@pytest.mark.parametrize(
+    ("ref", "words"),
+    [
+        pytest.param("0123456789ab", "0123456789ab: not in the store {path}: name another with --store", id="unknown"),
+        pytest.param("abc", "abc: this is no reference: those have 12 hex digits", id="too short"),
+        pytest.param("\x1b[0m", "\\x1b[0m: this is no reference: those have 12 hex digits", id="an escape sequence"),
+    ],
+)
+def test_a_reference_that_is_not_there(path: Path, ref: str, words: str) -> None:
+    assert the_error(run("recall", ref)) == words.format(path=path)
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    result = run("store")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert all(word in result.stdout for word in ("Usage:", "forget", "stats"))
+
+
+def test_stats(path: Path) -> None:
+    result = run("store", "stats")
+    with SqliteStore(path) as found:
+        figures = found.stats()
+    name, empty, *lines = result.stdout.splitlines()
+    assert (result.exit_code, name, empty) == (0, str(path), "")
+    assert lines[:3] == [
+        "originals  2",
+        "sessions   2",
+        f"bytes      {figures.bytes_original}, kept in {figures.bytes_stored}",
+    ]
+    assert [line.split()[0] for line in lines[3:]] == ["oldest", "newest"]
+
+
+def test_stats_as_json(path: Path) -> None:
+    found = json.loads(run("store", "stats", "--json").stdout)
+    assert list(found) == ["store", "originals", "sessions", "bytes_stored", "bytes_original", "oldest", "newest"]
+    assert (found["store"], found["originals"], found["sessions"]) == (str(path), 2, 2)
+    assert found["newest"] - found["oldest"] == pytest.approx(10 * DAY, abs=60)
+
+
+@pytest.mark.parametrize(
+    ("args", "printed", "kept"),
+    [
+        pytest.param(["old"], "1 original forgotten", [TEXT], id="a session"),
+        pytest.param(["unknown"], "0 originals forgotten", ["old", TEXT], id="an unknown session"),
+        pytest.param(["--all"], "2 originals forgotten", [], id="everything"),
+        pytest.param(["--older-than", "9.5"], "1 original forgotten", [TEXT], id="what is older"),
+        pytest.param(["--older-than", "11"], "0 originals forgotten", ["old", TEXT], id="nothing is so old"),
+    ],
+)
+def test_forget(path: Path, args: list[str], printed: str, kept: list[str]) -> None:
+    result = run("store", "forget", *args)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, f"{printed}\n", "")
+    assert sorted(left(path)) == sorted(kept)
+
+
+def test_forget_as_json(path: Path) -> None:
+    assert json.loads(run("store", "forget", "--all", "--json").stdout) == {"forgotten": 2}
+
+
+@pytest.mark.parametrize("args", [[], ["old", "--all"], ["--all", "--older-than", "1"]])
+def test_forget_wants_one_answer(path: Path, args: list[str]) -> None:
+    assert the_error(run("store", "forget", *args)) == "Say what to drop: SESSION, --all or --older-than DAYS"
+    assert len(left(path)) == 2
+
+
+@pytest.mark.parametrize("command", [["store", "stats"], ["store", "forget", "--all"], ["recall", "0123456789ab"]])
+def test_looking_makes_no_store(path: Path, tmp_path: Path, command: list[str]) -> None:
+    missing = tmp_path / "missing" / "store.db"
+    result = run(*command, "--store", missing)
+    assert result.exit_code == (2 if command[0] == "recall" else 0)
+    assert str(missing) in result.output or command[1] == "forget"
+    assert not missing.parent.exists()
+
+
+@pytest.mark.parametrize("command", [["store", "stats"], ["store", "forget", "--all"], ["recall", "0123456789ab"]])
+def test_a_file_that_is_no_store(path: Path, tmp_path: Path, command: list[str]) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("notes " * 1_000)
+    assert the_error(run(*command, "--store", other)).startswith(f"{other}: this is damaged or no database")
+    assert other.read_text() == "notes " * 1_000
+
+
+def test_the_environment_names_the_store(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "other.db"
+    monkeypatch.setenv("IBIDEM_STORE", str(other))
+    assert json.loads(run("store", "stats", "--json").stdout)["store"] == str(other)
+    assert json.loads(run("store", "stats", "--json", "--store", path).stdout)["store"] == str(path)
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "folder"),
+    [
+        pytest.param("linux", {}, "home/.local/share/ibidem", id="Linux"),
+        pytest.param("linux", {"XDG_DATA_HOME": "/data"}, "/data/ibidem", id="Linux, moved"),
+        pytest.param("darwin", {}, "home/Library/Application Support/ibidem", id="macOS"),
+        pytest.param("win32", {"LOCALAPPDATA": "/local"}, "/local/ibidem/Data", id="Windows"),
+        pytest.param("win32", {}, "home/AppData/Local/ibidem/Data", id="Windows without its variable"),
+    ],
+)
+def test_the_data_folder(
+    platform: str, variables: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_DATA_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.platform", platform)
+    monkeypatch.setattr(Path, "home", lambda: Path("home"))
+    assert machine.data_folder() == Path(folder)

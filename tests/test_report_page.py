@@ -1,0 +1,391 @@
+"""The report as a page: what it says, that nothing in a log gets out of its place, and that it needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+
+import pytest
+
+from ibidem.report.charts import BARS, LONGEST, Mark, dollars, percent, ranking, tokens
+from ibidem.report.figures import FileFigures, Outcome, Recorded, Results, Saved, SessionFigures, Spent, Unread
+from ibidem.report.page import write_page
+from ibidem.report.totals import Report, add_up
+
+HOSTILE = "<script>alert(1)</script>\"'\n</script><!--&\x1b[31m\u202e\ud800"
+SPELT = "<script>alert(1)</script>\"'\\n</script><!--&\\x1b[31m\\u202e\\ud800"
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, the text outside of styles and scripts, and the data for the script."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.source = text
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = self.script = self.style = self.json = ""
+        self.fresh = False
+        """In text, what stands in another element is set apart by a space."""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len(dict(attrs)) == len(attrs)
+        self.tags.append((tag, dict(attrs)))
+        self.fresh |= tag not in ("b", "code")
+        if tag not in ("meta", "input"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in ("rect", "line")
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        kind = self.tags[-1][1].get("type") if self.tags else None
+        if self.open[-1:] == ["script"]:
+            self.json, self.script = (data, self.script) if kind else (self.json, data)
+        elif self.open[-1:] == ["style"]:
+            self.style = data
+        else:
+            self.text += f" {data}" if self.fresh else data
+        self.fresh = False
+
+    @property
+    def said(self) -> str:
+        return " ".join(self.text.split())
+
+    def values(self, name: str) -> list[str]:
+        return [attrs[name] or "" for _, attrs in self.tags if name in attrs]
+
+
+def session(
+    path: str = "/logs/a.jsonl",
+    cost: float = 2.0,
+    after: Sequence[float] = (1.5,),
+    recorded: float | None = None,
+    **more: object,
+) -> SessionFigures:
+    """A session that costs so much with nothing done, and so much under each profile."""
+    values: dict[str, object] = {
+        "path": path,
+        "agent": "claude-code",
+        "name": "",
+        "project": "/home/me/shop",
+        "model": "claude-sonnet-4-5",
+        "models": ["claude-sonnet-4-5"],
+        "priced_as": {},
+        "started": 1_760_000_000.0,
+        "requests": 10,
+        "restarts": {},
+        "skipped": [],
+        "invalid": 0,
+        "violations": {},
+        "baseline": Spent(cost, 900_000, 800_000, 123_456),
+        "recorded": None if recorded is None else Recorded(recorded, 10, cost, cost * 0.9),
+        "profiles": {
+            name: Outcome(
+                Spent(spent, 700_000, 600_000, 98_765, 3),
+                worst=max(0.0, spent / cost - 1) if cost else 0.0,
+                strategies={"spans": Saved(7, 50_000, cost - spent)},
+                tools={"Read": Saved(5, 40_000, cost - spent)},
+                files={"src/app.py": Saved(5, 40_000, cost - spent)},
+            )
+            for name, spent in zip(PROFILES, after, strict=False)
+        },
+        "tools": {"Read": Results(20, 160_000)},
+        "files": {"src/app.py": Results(10, 80_000)},
+    }
+    return SessionFigures(**{**values, **more})  # type: ignore[arg-type]
+
+
+PROFILES = ("lossless", "other", "third", "fourth", "fifth")
+
+
+def report(*sessions: SessionFigures, unread: Sequence[Unread] = ()) -> Report:
+    profiles = PROFILES[: len(sessions[0].profiles)] if sessions else PROFILES[:1]
+    return add_up(profiles, [FileFigures(list(sessions), list(unread), 1_500_000)], lambda found: None)
+
+
+def page(found: Report) -> Page:
+    stream = io.StringIO()
+    write_page(found, stream)
+    return Page(stream.getvalue())
+
+
+TYPICAL = (
+    session("/logs/a.jsonl", 20.0, (15.0, 21.0), recorded=19.0),
+    session("/logs/b.jsonl", 1.0, (1.02, 1.5), recorded=1.0, name="task 7"),
+    session("/logs/deep/c.jsonl", 0.05, (0.05, 0.05), agent="codex", project=""),
+)
+
+
+# --- what it says -------------------------------------------------------------------------------
+
+
+def test_the_bill_comes_first_recorded_replayed_and_under_each_profile() -> None:
+    said = page(report(*TYPICAL)).said
+    cost = said[said.index("Cost of input") : said.index("How far the replay is off")]
+    amounts = re.findall(r"\$[\d.,]+", cost)
+    assert amounts == ["$20.00", "$21.00", "$21.05", "$16.07", "$4.98", "$22.55", "$1.50"]
+    assert "20 of 30 requests have usage" in cost
+    assert "23.7% less" in cost
+    assert "7.1% more" in cost
+
+
+def test_the_error_of_the_replay_is_stated() -> None:
+    said = page(report(*TYPICAL)).said
+    error = said[said.index("How far the replay is off") : said.index("Would any session")]
+    for words in ("+5.0%", "2.6%", "5.3%", "−5.5%", "by the cache rules alone", "2 of 3 sessions", "other 1 session"):
+        assert words in error, words
+
+
+def test_sessions_that_would_be_dearer_are_counted_and_the_worst_is_named() -> None:
+    said = page(report(*TYPICAL)).said
+    dearer = said[said.index("Would any session") : said.index("Where the saving comes from")]
+    assert "Of 3 sessions: 1 cheaper, 1 the same, 1 dearer" in dearer
+    assert "The worst: b.jsonl (task 7), 2.0% dearer ($0.0200)" in dearer
+    assert "Of 3 sessions: 0 cheaper, 1 the same, 2 dearer" in dearer
+    assert "The worst: b.jsonl (task 7), 50.0% dearer ($0.50)" in dearer
+    assert "a.jsonl: 25.0% saved" in dearer  # in the chart
+
+
+def test_what_no_strategy_accounts_for_is_shown() -> None:
+    found = session(after=(1.5,))
+    found.profiles["lossless"].strategies["spans"].cost = 0.8
+    said = page(report(found)).said
+    assert "not due to one alone −$0.30" in said
+    assert "in all $0.50" in said
+
+
+def test_every_section_that_is_linked_is_there() -> None:
+    found = page(report(*TYPICAL))
+    anchors = found.values("id")
+    assert len(anchors) == len(set(anchors))
+    links = [link.removeprefix("#") for link in found.values("href")]
+    assert links == [
+        *("cost", "error", "dearer", "strategies", "agents", "projects", "tools", "files"),
+        *("extremes", "sessions", "context", "notes"),
+    ]
+    assert set(links) <= set(anchors)
+
+
+def test_sessions_are_data_with_a_column_for_each_profile() -> None:
+    found = page(report(*TYPICAL))
+    data = json.loads(found.json)
+    labels = [label for label, _ in data["columns"]]
+    assert labels.count("saved") == labels.count("laws") == 2
+    row = dict(zip(labels[::-1], data["rows"][1][::-1], strict=True))  # of equal labels the first
+    assert row["session"] == ["b.jsonl", "task 7"]
+    assert (row["recorded"], row["error"], row["cost"], row["saved"]) == (1.0, 0.0, 1.0, -0.02)
+    assert (row["started"], row["project"], row["peak"]) == ("2025-10-09", "/home/me/shop", 123456)
+    heads = [attrs for tag, attrs in found.tags if tag == "th" and attrs.get("scope") == "col"]
+    assert len(heads) == len(labels)
+    assert all(kind in found.script for _, kind in data["columns"])
+
+
+def test_notes_say_what_the_figures_rest_on() -> None:
+    found = session(
+        priced_as={"llama-9": "gpt-5", "": "gpt-5"},
+        skipped=[(3, "not valid JSON"), (9, "not valid JSON")],
+        invalid=4,
+        violations={"calls-answered": 4},
+    )
+    found.profiles["lossless"].law_failures = 2
+    found.profiles["lossless"].failures = ["law 5: points at nothing"]
+    said = page(report(found, unread=[Unread("/logs/x.json", "not a log")])).said
+    for words in (
+        "Only input is priced",
+        "docs/how-we-measure.md",
+        "2 models priced as another",
+        "llama-9: as gpt-5",
+        "(none named): as gpt-5",
+        "2 lines of logs skipped",
+        "not valid JSON: 2",
+        "4 requests that their provider would refuse",
+        "calls-answered: 4",
+        "1 file not read",
+        "/logs/x.json: not a log",
+        "2 broken laws with lossless",
+        "law 5: points at nothing",
+    ):
+        assert words in said, words
+
+
+# --- special cases ------------------------------------------------------------------------------
+
+
+def test_without_recorded_usage_it_says_that_it_cannot_be_checked() -> None:
+    said = page(report(session(), session("/logs/b.jsonl"))).said
+    assert "no log recorded what was paid" in said
+    assert "Unknown. No log recorded usage, so the replay cannot be checked" in said
+    assert "Paid, as recorded" not in said
+
+
+def test_where_all_is_recorded_the_replay_is_not_shown_twice() -> None:
+    said = page(report(session(recorded=2.1))).said
+    assert "The same requests, replayed" not in said
+    assert "cannot be checked" not in said
+
+
+def test_one_session_needs_no_ranking_and_is_named_in_full() -> None:
+    found = page(report(session("/logs/a.jsonl", 1.0, (1.25,))))
+    assert "figure" not in {tag for tag, _ in found.tags}
+    assert "Best and worst" not in found.text
+    assert "The worst: /logs/a.jsonl, 25.0% dearer" in found.said
+
+
+def test_no_session_at_all() -> None:
+    found = page(report(unread=[Unread("/logs/x.json", "not a log that is known here")]))
+    assert "No session was found" in found.text
+    assert "/logs/x.json: not a log that is known here" in found.text
+    assert found.values("href") == ["#notes"]
+    assert found.json == ""
+
+
+def test_a_session_that_costs_nothing() -> None:
+    found = session(cost=0.0, after=(0.0,), recorded=0.0, tools={"Read": Results()}, files={})
+    found.baseline = found.profiles["lossless"].spent = Spent()
+    said = page(report(found, session("/logs/b.jsonl", 0.0, (0.0,)))).said
+    assert "nothing to save" in said
+    assert "Of 2 sessions: 0 cheaper, 2 the same, 0 dearer" in said
+    assert "nan" not in said
+
+
+def test_the_sample_is_called_one() -> None:
+    found = report(session())
+    assert "bundled sample" not in page(found).text
+    found.sample = True
+    assert "These are figures of the bundled sample: no logs were found." in page(found).said
+
+
+def test_any_number_of_profiles() -> None:
+    found = page(report(session(after=(1.5, 1.6, 1.7, 1.8, 2.5)), session("/logs/b.jsonl", after=(1, 1, 1, 1, 1))))
+    for name in PROFILES:
+        assert f"With {name}" in found.text
+        assert f"{name}: best" in found.text
+
+
+def test_a_time_that_is_none_is_left_out() -> None:
+    assert '"started"' in page(report(session(started=1e300), session("/logs/b", started=float("nan")))).source
+
+
+def test_long_lists_end_and_say_so() -> None:
+    files = {f"src/{number}.py": Results(1, 10) for number in range(LONGEST + 5)}
+    found = page(report(session(files=files)))
+    assert "… and 6 more" in found.text  # with the file that was edited
+
+
+@pytest.mark.parametrize(
+    ("count", "bars", "words"),
+    [(2, 2, "best first."), (BARS, BARS, "best first."), (BARS * 2 + 2, BARS - 199, "Each bar stands for 3 sessions")],
+)
+def test_a_bar_of_many_sessions_shows_the_one_that_saved_least(count: int, bars: int, words: str) -> None:
+    marks = [Mark(0.5 - 0.7 * number / count, f"s{number}") for number in range(count)]
+    chart = ranking(marks, -0.2, 0.5, "p0", "Saved, best first")
+    assert chart.count("<title>") == bars
+    assert f"<title>s{count - 1}:" in chart
+    assert words in chart
+
+
+def test_a_huge_loss_is_cut_off_in_the_chart_and_nowhere_else() -> None:
+    found = page(report(session(cost=1.0, after=(9.0,)), session("/logs/b.jsonl")))
+    assert "Cut off at −100.0%." in found.text
+    assert "a.jsonl: −800.0% saved" in found.text
+    assert all(0 <= float(value.rstrip("%")) <= 100.01 for value in found.values("height") if value)
+
+
+# --- nothing gets out of its place --------------------------------------------------------------
+
+
+def hostile() -> Report:
+    """Every text that comes from a log."""
+    found = session(
+        f"/logs/{HOSTILE}/a.jsonl",
+        after=(2.5,),
+        recorded=2.0,
+        agent=HOSTILE,
+        name=HOSTILE,
+        project=HOSTILE,
+        model=HOSTILE,
+        priced_as={HOSTILE: HOSTILE},
+        skipped=[(1, HOSTILE)],
+        invalid=1,
+        violations={HOSTILE: 1},
+        tools={HOSTILE: Results(1, 10)},
+        files={HOSTILE: Results(1, 10)},
+    )
+    outcome = found.profiles["lossless"]
+    outcome.law_failures, outcome.failures = 1, [HOSTILE]
+    outcome.strategies = outcome.tools = outcome.files = {HOSTILE: Saved(1, 5, 0.1)}
+    return report(found, session("/logs/b.jsonl"), unread=[Unread(HOSTILE, HOSTILE)])
+
+
+def test_text_from_logs_is_never_markup() -> None:
+    found, plain = page(hostile()), page(report(session(after=(2.5,), recorded=2.0), session("/logs/b.jsonl")))
+    assert {tag for tag, _ in found.tags} <= {tag for tag, _ in plain.tags} | {"details", "summary", "ul", "li"}
+    assert [tag for tag, _ in found.tags].count("script") == 2
+    assert {name for _, attrs in found.tags for name in attrs if name.startswith("on")} == set()
+    assert found.text.count(SPELT) > 10
+    assert re.sub(r"\n", "", found.source).isprintable()
+    found.source.encode()
+
+
+def test_data_cannot_end_its_element_and_says_the_same() -> None:
+    found = page(hostile())
+    assert not set(found.json) & set("<>&")
+    (row, _) = json.loads(found.json)["rows"]
+    assert row[0] == [f"{SPELT}/a.jsonl", SPELT]
+    assert row[1] == SPELT
+
+
+# --- it needs nothing else ----------------------------------------------------------------------
+
+
+def test_nothing_is_loaded_and_only_its_own_script_and_style_are_allowed() -> None:
+    found = page(report(*TYPICAL))
+    names = {tag for tag, _ in found.tags}
+    assert names & {"link", "img", "iframe", "object", "embed", "base", "form", "image", "use"} == set()
+    assert not set(found.values("src")) | set(found.values("style"))
+    assert not re.search(r"https?:|url\(|@import|fetch\(|innerHTML|eval\(|javascript:", found.source)
+    policy = found.values("content")[0]
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    for source in (found.style, found.script):
+        digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+        assert f"-src 'sha256-{digest}'" in policy
+
+
+# --- numbers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (dollars(0), "$0.00"),
+        (dollars(1234.5), "$1,234.50"),
+        (dollars(0.1), "$0.10"),
+        (dollars(0.0123), "$0.0123"),
+        (dollars(-0.5), "−$0.50"),
+        (dollars(0.00001), "under $0.0001"),
+        (tokens(9_999), "9,999"),
+        (tokens(12_345), "12.3k"),
+        (tokens(1_234_567), "1.23M"),
+        (percent(0.1234), "12.3%"),
+        (percent(-0.1234), "−12.3%"),
+        (percent(0.1234, signed=True), "+12.3%"),
+        (percent(0.0001), "&lt;0.1%"),
+        (percent(-0.0001), "−0.0%"),
+        (percent(0.0), "0.0%"),
+    ],
+)
+def test_numbers(written: str, expected: str) -> None:
+    assert written == expected
