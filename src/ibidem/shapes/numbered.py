@@ -20,7 +20,6 @@ class Numbered:
         self.letter = letter
         self._mark = mark
         self._numbered = re.compile(rf" *(?=\d+{mark})")
-        self._folded = re.compile(r"\d+(?=\t)")
 
     def fold(self, text: str) -> tuple[str, str] | None:
         mark, match = self._mark, self._numbered.match
@@ -36,10 +35,11 @@ class Numbered:
         return "\n".join(folded), "" if width == USUAL else str(width)
 
     def unfold(self, text: str, digits: str) -> str:
-        width, mark, match = int(digits or USUAL), self._mark, self._folded.match
-        lines = text.split("\n")
-        for at, line in enumerate(lines):
-            if line[:1].isdigit() and (found := match(line)):
-                end = found.end()
-                lines[at] = " " * (width - end) + line[:end] + mark + line[end + 1 :]
-        return "\n".join(lines)
+        width, mark = int(digits or USUAL), self._mark
+        return "\n".join(
+            [
+                number.rjust(width) + mark + rest if tab and number.isdecimal() else line
+                for line in text.split("\n")
+                for number, tab, rest in (line.partition("\t"),)
+            ]
+        )
