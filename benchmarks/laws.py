@@ -17,6 +17,7 @@ from typing import Any
 import ibidem
 from ibidem import testing
 from ibidem.formats import FORMATS
+from ibidem.store import MemoryStore
 
 from .corpus import Recorded, sessions
 
@@ -71,6 +72,40 @@ def every_request(session: Recorded) -> tuple[int, list[Failure]]:
     return len(session.cuts), found
 
 
+EAGER = ibidem.LookBack(economy=ibidem.Economy(read=1.0, write=1.0), mask=10, arguments=1024)
+"""Without a cache everything goes as soon as it may; thinking stays, as it does not come back."""
+
+
+def looking_back(session: Recorded, strategy: ibidem.LookBack | None) -> tuple[int, list[Failure]]:
+    """Laws 1, 3, 6 and 10 on the requests of a session, with a pause now and then; None is the profile as it is."""
+    key, store = FORMATS[session.format].history_key, MemoryStore()
+    strategies = ibidem.PROFILES["recoverable"] if strategy is None else (strategy,)
+    growing = ibidem.Session(strategies=strategies, format=session.format, store=store)
+    found: list[Failure] = []
+    sent: list[Any] = []
+    points = 0
+    for number, cut in enumerate(session.cuts):
+        request = {key: session.history[:cut]}
+        result = growing.compact(request, idle=400 if number % 9 == 8 else 3)
+        where = f"{session.name} request {number}"
+        found += [("12 fail open", f"{where}: {each}") for each in result.stats.failures]
+        first = min([len(sent), *(point.first for point in result.plan.points[points:])])
+        if number and result.request[key][:first] != sent[:first]:
+            found.append(("3 revisions are declared", where))
+        sent, points = result.request[key], len(result.plan.points)
+        if number % 7 and cut != session.cuts[-1]:
+            continue
+        if ibidem.expand(result.request, format=session.format, store=store) != request:
+            found.append(("6 lossless, with the store", where))
+        if testing.runner((ibidem.LookBack(store=store),), session.format)(result.request).request != result.request:
+            found.append(("10 idempotent", where))
+        if len(ibidem.validate(result.request, format=session.format)) > len(
+            ibidem.validate(request, format=session.format)
+        ):
+            found.append(("1 valid stays valid", where))
+    return len(session.cuts), found
+
+
 def checks(profile: str, result: ibidem.Compacted) -> Iterator[tuple[str, Callable[[testing.Run, Any, str], None]]]:
     touches = frozenset[str]().union(*(strategy.touches for strategy in ibidem.PROFILES[profile]))
     repaired = "pairing" in result.stats.strategies
@@ -99,6 +134,9 @@ def main() -> int:
     }
     if "lossless" in works:
         works = {"lossless, each request": every_request, **works}
+    if "recoverable" in works:
+        works = {"recoverable, each request": partial(looking_back, strategy=None), **works}
+        works = {"looking back at once, each request": partial(looking_back, strategy=EAGER), **works}
     failed = False
     with ProcessPoolExecutor() as pool:
         for name, work in works.items():

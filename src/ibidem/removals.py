@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from .references import opening
@@ -62,12 +62,16 @@ def refs_in(text: str, tag: str) -> list[str]:
     return [found["ref"] for found in _GONE.finditer(text) if found["tag"] == tag and found["ref"]]
 
 
-def thinned(lines: Sequence[str], stay: Iterable[tuple[int, int]], marker: Gone) -> str:
-    """Lines of which only these stretches (first, and last not included) stay, in their places."""
+def thinned(lines: Sequence[str], stay: Iterable[tuple[int, int]], marker: Gone, go: Collection[int] = ()) -> str:
+    """Lines of which only these stretches (first, and last not included) stay, in their places.
+
+    A few lines between two stretches stay with them, unless they are to `go` in any case.
+    """
     kept: list[str] = []
     done = 0
     for first, last in [*merged(stay), (len(lines), len(lines))]:
-        if first - done >= SHORT or (first == len(lines) and first > done):
+        few = first - done < SHORT and first < len(lines) and not any(done <= each < first for each in go)
+        if first > done and not few:
             kept.append(str(marker._replace(lines=first - done)))
             marker = marker._replace(ref="", why="", label="")
         else:

@@ -19,6 +19,7 @@ from ..lines import lines_of
 from ..model import Conversation, Message, Text, size
 from ..plan import Edit, Kind
 from ..references import Marker, Source
+from ..removals import refs_in
 from ..sources import Place, Sources, clears
 from ..tokens import TokenCounter, counter
 from .ledger import Ledger, Match, Slot
@@ -92,6 +93,8 @@ class Fold:
         self.referred: dict[tuple[str, str, str], tuple[int, str]] = {}
         self.last_of: dict[str, int] = {}
         self._known: Ledger | None = None
+        self.rewritten = False
+        """Something was let go of what came before: the history is one that was sent, and stays as it is from there."""
         self.said: list[Said] = []
         """The texts of the last message."""
 
@@ -191,6 +194,9 @@ class Part:
         """What is sent for it: the text itself wherever nothing is gained, or gaining it would be unsafe."""
         if references.opening(self.known.tag) in self.text:
             self._recognise()
+            self.fold.rewritten = self.fold.rewritten or bool(refs_in(self.text, self.known.tag))
+            return self.text
+        if self.fold.rewritten:
             return self.text
         if len(self.text) < SHORTEST:
             return self.text

@@ -11,8 +11,8 @@ from ..arrival.said_once import Said
 from ..layout import COMMAS, SPARSE, Shown, parsed
 from ..model import Message, Path, Text, Thinking, ToolCall, ToolResult, size, to_json
 from ..plan import Edit, Kind
-from ..references import Source, opening
-from ..removals import Gone, reference, thinned
+from ..references import Marker, Source, opening
+from ..removals import Gone, reference, refs_in, thinned
 from ..tokens import estimate
 from .files import Touch, touches
 
@@ -50,7 +50,8 @@ class Going(NamedTuple):
 class Pin(NamedTuple):
     """Lines of a text that another refers to."""
 
-    source: Source
+    marker: Marker
+    """It says which."""
     first: int
     last: int
     """Not included; 0 for all of it."""
@@ -214,10 +215,9 @@ class Holding:
                 numbering = target.numbering
                 first = marker.first - 1 if numbering is None else numbering.position(marker.unit, marker.first)
                 last = first + marker.last - marker.first + 1
-            pins.append(Pin(marker.source, max(first, 0), last if first >= 0 else 0))
+            pins.append(Pin(marker, max(first, 0), last if first >= 0 else 0))
+            self._referrers.setdefault(marker.source, []).append(held)
         held.pins = tuple(pins)
-        for pin in pins:
-            self._referrers.setdefault(pin.source, []).append(held)
 
     def grow_older(self) -> None:
         """One more request is about to be sent."""
@@ -270,14 +270,19 @@ class Holding:
             for other in self._referrers.get(source, ())
             if not other.gone and id(other) not in going
             for pin in other.pins
-            if pin.source == source
+            if pin.marker.source == source
         ]
         if any(not pin.last for pin in pins) or (pins and held.kind != "result"):
             return False
         held.going = self._how(held, [(pin.first, pin.last) for pin in pins])
         if held.going is None or held.sent - held.going.left < held.least:
             return False
-        return size(held.going.added) < size(held.text)
+        return size(held.going.added) < size(held.text) and self._still_true(held.now, held.going.added, pins)
+
+    def _still_true(self, before: str, after: str, pins: Iterable[Pin]) -> bool:
+        """Whether references still find what they point at (law 5): fewer lines may look like another layout."""
+        old, new = Shown.of(before, self._tag), Shown.of(after, self._tag)
+        return all(old.bodies(pin.marker) == new.bodies(pin.marker) is not None for pin in pins)
 
     def _how(self, held: Held, stay: list[tuple[int, int]]) -> Going | None:
         wish = held.wish
@@ -294,20 +299,22 @@ class Holding:
     def _thinned(self, held: Held, stay: list[tuple[int, int]], wish: Wish, marker: Gone) -> str | None:
         shown = Shown.of(held.now, self._tag)
         lines = held.now.split("\n")
-        flags = "".join(found.flags for found in parsed(lines, self._tag) if found is not None)
-        if shown.layout.comma or SPARSE in flags or any(letter in flags for letter in COMMAS):
-            if stay:
-                return None
-            lines = held.text.split("\n")
-        elif not stay:
-            lines = held.text.split("\n")
-        else:
+        found = parsed(lines, self._tag)
+        refers = [place for place, each in enumerate(found) if each is not None]  # to what may be gone tomorrow
+        flags = "".join(each.flags for each in found if each is not None)
+        if stay and (shown.layout.comma or any(letter in flags for letter in (SPARSE, *COMMAS))):
+            return None
+        if stay:
             lines = lines[: len(shown.layout.units)]
+        else:
+            lines, refers = held.text.split("\n"), []
         if wish.ends:
-            stay = [*stay, *_ends(lines)]
-            if not stay:
+            ends = [] if refers else _ends(lines)
+            if not stay and not ends:
                 return _cut(held.text, marker)
-        return thinned(lines, stay, marker)
+            stay = [*stay, *ends]
+        added = thinned(lines, stay, marker, refers)
+        return added if refs_in(added, self._tag) else None
 
     def let_go(self, held: Held) -> float:
         """Returns the tokens freed."""

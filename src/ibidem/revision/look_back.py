@@ -109,7 +109,8 @@ class Folding:
                 self.holding.refer(held, shown)
             self._new += held.sent
             self._spared += held.tokens - held.sent
-            self.looks = self.looks and not refs_in(held.text, tag)
+            if refs_in(held.text, tag):
+                self.looks, self.fold.rewritten = False, True
         self.length += 1
 
     def request(self, moment: Moment) -> None:
