@@ -559,7 +559,7 @@ def table(found: Report) -> list[list[str]]:
 
 SPENT = {"cost", "tokens", "read", "peak", "breaks"}
 RECORDED = {"cost", "requests", "baseline", "by_rule", "error"}
-COMPARED = SPENT | {"saved", "saved_share", "worst", "law_failures", "strategies"}
+COMPARED = SPENT | {"saved", "saved_share", "worst", "law_failures", "points", "strategies"}
 GROUP = {"sessions", "requests", "baseline", "recorded", "profiles"}
 SESSION = {
     *("path", "agent", "name", "project", "model", "models", "priced_as", "started", "requests", "restarts"),

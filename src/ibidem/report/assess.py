@@ -137,6 +137,7 @@ def _outcome(replay: Replay, baseline: Bill, rerun: Rerun) -> Outcome:
         worst=_worst(baseline.costs, bill.costs),
         law_failures=len(rerun.failures),
         failures=sorted(set(rerun.failures))[:20],
+        points=dict(Counter(point.reason for point in rerun.points)),
     )
     # What a removed token saved in each request, so that the parts add up to what was saved in all.
     rates = []

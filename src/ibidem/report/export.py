@@ -66,6 +66,7 @@ def _profile(group: Group, profile: Profile) -> dict[str, Any]:
         "dearer_sessions": profile.dearer,
         "worst": profile.worst,
         "law_failures": profile.law_failures,
+        "points": dict(profile.points),
         "strategies": plain(profile.strategies),
     }
 
@@ -97,6 +98,7 @@ def _session(session: SessionFigures) -> dict[str, Any]:
                 "worst": outcome.worst,
                 "law_failures": outcome.law_failures,
                 "failures": outcome.failures,
+                "points": outcome.points,
                 "strategies": plain(outcome.strategies),
             }
             for name, outcome in session.profiles.items()

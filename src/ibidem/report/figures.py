@@ -50,6 +50,8 @@ class Outcome(msgspec.Struct):
     strategies: dict[str, Saved] = {}
     tools: dict[str, Saved] = {}
     files: dict[str, Saved] = {}
+    points: dict[str, int] = {}
+    """Why what had been sent was changed, and how often, where the profile says so."""
 
 
 class Results(msgspec.Struct):

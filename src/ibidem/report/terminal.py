@@ -154,6 +154,9 @@ def _bills(console: Console, report: Report) -> None:
         )
     _table(console, ("what it costs", "input $", "saved", "tokens", "peak", "breaks", ""), rows)
     for name, profile in total.profiles.items():
+        if profile.points:
+            reasons = ", ".join(f"{reason} {number:,}" for reason, number in profile.points.most_common())
+            _say(console, f"{name} changed what had been sent {profile.points.total():,} times: {reasons}.")
         if profile.dearer or profile.worst > 5e-4:
             _say(
                 console,

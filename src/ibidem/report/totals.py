@@ -23,6 +23,8 @@ class Profile:
     worst: float = 0.0
     """The largest share by which one was ever dearer than that, at its end or before."""
     law_failures: int = 0
+    points: Counter[str] = field(default_factory=Counter)
+    """Why what had been sent was changed, and how often."""
     strategies: dict[str, Saved] = field(default_factory=dict)
 
 
@@ -52,6 +54,7 @@ class Group:
             profile.dearer += outcome.spent.cost > session.baseline.cost * (1 + 1e-9)
             profile.worst = max(profile.worst, outcome.worst)
             profile.law_failures += outcome.law_failures
+            profile.points.update(outcome.points)
             for strategy, saved in outcome.strategies.items():
                 profile.strategies.setdefault(strategy, Saved()).add(saved.hits, saved.tokens, saved.cost)
 
