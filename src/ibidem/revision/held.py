@@ -106,6 +106,7 @@ class Holding:
         self.pending: dict[int, Held] = {}
         self.pending_tokens = 0.0
         """About what they would free, at most."""
+        self._by_source: dict[Source, Held] = {}
         self._referrers: dict[Source, list[Held]] = {}
         self._ageing: deque[Held] = deque()
         self._results: deque[Held] = deque()
@@ -128,6 +129,7 @@ class Holding:
             held.tokens = held.sent = estimate(held.text)
             if (edit := edits.get(held.path)) is not None and held.kind == "result":
                 held.edit, held.sent = edit, estimate(edit.added)
+            self._by_source.update(dict.fromkeys(held.sources, held))
             if held.free:
                 self._ageing.append(held)
         if message.role == "user" and not message.results:
@@ -144,7 +146,7 @@ class Holding:
                 yield from self._call(message, part)
             elif isinstance(part, Thinking):
                 self.thinks = True
-                free = part.removable and not alone
+                free = part.removable and not alone and bool(self._tag)  # what the tag comes from stays
                 yield Held(message.index, part.path, "thinking", part.text, self.turn, free=free)
             elif isinstance(part, Text):
                 yield Held(message.index, part.path, "messages", part.text, self.turn, free=False)
@@ -173,7 +175,8 @@ class Holding:
             if not isinstance(segment, Text):
                 continue
             held = Held(message.index, segment.path, "result", segment.text, self.turn)
-            held.free = not segment.bound and not result.failed
+            rewritten = opening(self._tag) in segment.text  # what came with a marker is left as it came
+            held.free = not segment.bound and not result.failed and not rewritten
             if (said := places.get(segment.path)) is not None:
                 held.label, held.sources = said.place.asked.label, (said.place.source,)
             for touch in touched:
@@ -275,9 +278,14 @@ class Holding:
         if any(not pin.last for pin in pins) or (pins and held.kind != "result"):
             return False
         held.going = self._how(held, [(pin.first, pin.last) for pin in pins])
-        if held.going is None or held.sent - held.going.left < held.least:
+        if held.going is None or held.sent - held.going.left < (0.0 if self._frees(held, going) else LEAST):
             return False
         return size(held.going.added) < size(held.text) and self._still_true(held.now, held.going.added, pins)
+
+    def _frees(self, held: Held, going: Mapping[int, Held]) -> bool:
+        """Whether something can go only because this goes too: then it may go however short it is."""
+        targets = (self._by_source.get(pin.marker.source) for pin in held.pins if pin.marker.source)
+        return any(target is not None and id(target) in going for target in targets)
 
     def _still_true(self, before: str, after: str, pins: Iterable[Pin]) -> bool:
         """Whether references still find what they point at (law 5): fewer lines may look like another layout."""
