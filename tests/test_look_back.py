@@ -300,14 +300,18 @@ def _tag(text: str) -> str:
 @given(data=st.data())
 @SLOW
 def test_everything_comes_back_but_thinking(format: str, data: st.DataObject) -> None:
-    """Law 6, with the store."""
+    """Law 6, with the store. In JSON text a marker does not show how the original spelled what is not ASCII: texts come
+    back as they were, and may be spelled with escapes or without."""
     request = data.draw(testing.histories(format))
     looking = ibidem.LookBack(**{**EAGER, "thinking": False})
     store = MemoryStore()
-    for body in (request, json.dumps(request)):
-        sent = ibidem.compact(body, strategies=[looking], format=format, store=store)
-        assert sent.stats.failures == ()
-        assert ibidem.expand(sent.request, format=format, store=store) == body
+    sent = ibidem.compact(request, strategies=[looking], format=format, store=store)
+    assert sent.stats.failures == ()
+    assert ibidem.expand(sent.request, format=format, store=store) == request
+    body = json.dumps(request)
+    text = ibidem.expand(ibidem.compact(body, strategies=[looking], format=format, store=store).request, store=store)
+    assert json.loads(text) == json.loads(body)
+    assert text == body or "\\u" in body
 
 
 @pytest.mark.parametrize("format", FORMATS)
