@@ -963,6 +963,16 @@ def test_odd_texts_come_back_too(format: str, data: st.DataObject) -> None:
     assert ibidem.expand(sent.request, format=format) == request
 
 
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize("start", ["", "\n\n", '"', "\\", "é", "\t\n"], ids=repr)
+def test_json_text_comes_back_to_the_byte_however_a_text_begins(start: str, ascii_only: bool) -> None:
+    text = start + "".join(f"Zeile {n} ist größer als die davor\n" for n in range(40))
+    body = json.dumps(reads(text, text + "anders"), ensure_ascii=ascii_only)
+    sent = ibidem.compact(body)
+    assert sent.plan
+    assert ibidem.expand(sent.request) == body
+
+
 # ── linear ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

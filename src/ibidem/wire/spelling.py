@@ -2,7 +2,8 @@
 
 Writers differ in what they escape. A string that takes another's place is written in the way of the one it replaces, so
 that putting the old one back gives the old bytes. Where the new string has nothing in it that would show the way, its
-first characters are escaped without need, which no reader notices: one for ASCII writers, two for HTML-safe ones.
+first characters (after line breaks and the like, which everyone escapes) are escaped without need, which no reader
+notices: one for ASCII writers, two for HTML-safe ones.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import re
 from collections.abc import Callable
 
+_START = re.compile(rb'"(?:\\["\\/bfnrt])*')
 _NEEDLESS = re.compile(rb"\\u00[2-7][0-9a-f]", re.IGNORECASE)
 _HTML = re.compile("[<>&\u2028\u2029]")
 
@@ -50,7 +52,7 @@ def _written(way: Callable[[str], bytes], text: str) -> bytes:
 
 def _needless(token: bytes) -> int:
     """Characters at the start of a token that are escaped without need."""
-    at, count = 1, 0
+    at, count = _start(token), 0
     while (found := _NEEDLESS.match(token, at)) is not None:
         at, count = found.end(), count + 1
     return count
@@ -58,10 +60,16 @@ def _needless(token: bytes) -> int:
 
 def _shown(token: bytes, number: int) -> bytes:
     """The token with so many escapes at its start."""
-    at = 1
+    at = _start(token)
     for _ in range(number):
         if token[at : at + 1] in (b"\\", b'"') or token[at : at + 1] >= b"\x7f":
             break
         token = token[:at] + b"\\u%04x" % token[at] + token[at + 1 :]
         at += 6
     return token
+
+
+def _start(token: bytes) -> int:
+    """Where the first character stands that need not be escaped."""
+    found = _START.match(token)
+    return found.end() if found else 1
