@@ -114,8 +114,9 @@ class Bill:
         self.costs.append(cost)
 
 
-AfterBreak = Literal["hit", "miss"]
-"""Whether a provider still finds what stands before a change, or nothing but the head."""
+AfterBreak = Literal["hit", "miss", "free"]
+"""Whether a provider still finds what stands before a change, or nothing but the head; or all, which none does: a bound
+to compare with."""
 
 
 class Replay:
@@ -187,10 +188,10 @@ class Replay:
             view = views[number] if views else AS_RECORDED
             size = step.size - step.scale * view.before(step.sent.length)
             limit = size
-            if last is not None and step.shared > 0 and view.parts_from(last, step.shared) < step.shared:
+            kept = view.parts_from(last, step.shared) if last is not None and step.shared > 0 else step.shared
+            if kept < step.shared:
                 bill.breaks += 1
-                kept = view.parts_from(last, step.shared) if after_break == "hit" else 0
-                limit = _position(step, view, kept)
+                limit = size if after_break == "free" else _position(step, view, kept if after_break == "hit" else 0)
             read = min(limit, _readable(step, view, None if by_rule else step.found))
             bill.add(read * step.rates.read + (size - read) * (step.write if by_rule else step.dear), size, read)
             last = view

@@ -101,12 +101,12 @@ class Bank:
         if theirs is not None and ours > 0:
             self.kappa = max(1.0, theirs / ours)
 
-    def reason(self, standing: float, freed: float, moment: Moment, first: bool) -> Reason | None:
+    def reason(self, standing: float, freed: float, moment: Moment) -> Reason | None:
         """Whether to change now, and why. `standing`: our count of what was sent before, as it stands now."""
         economy = self.economy
         if freed <= 0:
             return None
-        if first or (moment.idle is not None and moment.idle > economy.lifetime):
+        if moment.idle is not None and moment.idle > economy.lifetime:
             return "cold cache"
         rest = self.kappa * max(0.0, standing - freed)
         price = (economy.write - economy.read) * rest

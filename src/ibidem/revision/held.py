@@ -86,11 +86,6 @@ class Held:
     """May go at all."""
 
     @property
-    def least(self) -> float:
-        """Tokens that its going must free. What refers to other texts holds them here, however short it is."""
-        return 0.0 if self.pins else LEAST
-
-    @property
     def now(self) -> str:
         return self.text if self.edit is None else self.edit.added
 
@@ -239,7 +234,8 @@ class Holding:
 
     def _wish(self, held: Held, wish: Wish) -> None:
         """What takes more goes before what takes less."""
-        if held.gone or not held.free or held.sent < held.least or (held.wish is not None and not held.wish.ends):
+        short = held.sent < LEAST and not held.pins
+        if held.gone or not held.free or short or (held.wish is not None and not held.wish.ends):
             return
         if wish.label == "stale" and not self.settings.stale:
             return

@@ -4,7 +4,7 @@ A fold over the requests of a conversation. New text gets its arrival edits firs
 needed wait together until a change is free or pays (`timing`); then all of them go at once, each with a marker that
 carries the reference under which the store keeps the original. A text that a later reference points at stays until
 every text that refers to it goes too (law 5), and what is gone is never referred to again. A history that carries such
-a marker already was looked at before, by someone who knows more of it: it gets its arrival edits and no more (law 10).
+a marker already was looked at before, by someone who knows more of it: it stays as it is from there on (law 10).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LookBack:
     mask: int | None = None
     """Results before the last so many go."""
     thinking: bool = False
-    """Old thinking goes."""
+    """Old thinking goes. It leaves no marker, so it does not come back: no profile has this on (law 6)."""
     arguments: int | None = None
     """Bytes from which a string in the arguments of an old call goes."""
     store: Any = None
@@ -129,11 +129,11 @@ class Folding:
 
     def _look(self, moment: Moment) -> None:
         most = self.holding.pending_tokens  # more than can go: this is a quick no
-        if self.bank.reason(self._standing, most, moment, first=False) is None:
+        if self.bank.reason(self._standing, most, moment) is None:
             return
         going = self.holding.free_to_go()
         freed = sum(held.sent - held.going.left for held in going if held.going)
-        reason = self.bank.reason(self._standing, freed, moment, first=False)
+        reason = self.bank.reason(self._standing, freed, moment)
         if reason is None:
             return
         if not self._kept(going):
