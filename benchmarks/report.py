@@ -16,12 +16,12 @@ import msgspec
 
 from ibidem import profiles
 from ibidem.replay import messages_of
-from ibidem.report.assess import Settings, _remembering, assess
+from ibidem.report.assess import Settings, assess
 from ibidem.rerun import Rerun
 from ibidem.sessions import LogError, read
 from ibidem.sessions.places import load, logs_in
 from ibidem.sizes import Weights, size_of
-from ibidem.tokens import counter
+from ibidem.tokens import counter, remembering
 
 
 def best(work: Callable[[], Any], rounds: int) -> float:
@@ -58,7 +58,7 @@ def read_all(contents: dict[str, bytes]) -> list[Any]:
 
 def count_all(sessions: list[Any]) -> None:
     for session in sessions:
-        count = _remembering(counter())
+        count = remembering(counter())
         for history in messages_of(session):
             for message in history:
                 size_of(message, Weights(), count)

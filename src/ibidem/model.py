@@ -233,3 +233,10 @@ _TYPES = {dict: "an object", list: "a list", str: "a string", bool: "a boolean",
 def type_name(value: Any) -> str:
     """What JSON calls it."""
     return "null" if value is None else _TYPES.get(type(value), f"a {type(value).__name__}")
+
+
+def one_line(text: str) -> str:
+    """Text from a request may hold anything; here line breaks, escape sequences and lone surrogates are spelt out."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -94,3 +94,16 @@ def estimate(text: str) -> float:
     step = (len(text) - SAMPLED) // (SAMPLES - 1)
     pieces = "".join(text[at : at + SAMPLED] for at in range(0, SAMPLES * step, step))
     return counter()(pieces) * len(text) / len(pieces)
+
+
+def remembering(count: TokenCounter) -> TokenCounter:
+    """A text is counted once, however often it is met."""
+    known: dict[str, int] = {}
+
+    def counted(text: str) -> int:
+        found = known.get(text)
+        if found is None:
+            found = known[text] = count(text)
+        return found
+
+    return counted

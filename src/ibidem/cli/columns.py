@@ -13,8 +13,8 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from ..model import one_line
 from . import table
-from .errors import one_line
 from .parts import Block, Line, Part, View, change, left_out, shortened, spelt
 
 WIDE = 100

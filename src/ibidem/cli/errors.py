@@ -7,6 +7,8 @@ import re
 
 import click
 
+from ..model import one_line
+
 REASONS = {
     errno.ENOENT: "no such file or folder: check the path",
     errno.EISDIR: "this is a folder: name a file",
@@ -50,10 +52,3 @@ def at_the_prompt(message: str) -> str:
     for pattern, wording in WORDING:
         message = re.sub(pattern, wording, message)
     return message
-
-
-def one_line(text: str) -> str:
-    """Text from a request may hold anything; here line breaks, escape sequences and lone surrogates are spelt out."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

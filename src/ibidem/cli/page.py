@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from importlib import resources
 
+from ..model import one_line
 from ..references import Source
-from .errors import one_line
 from .figures import Change
 from .parts import Block, Line, Part, Target, View, change, left_out, shortened
 

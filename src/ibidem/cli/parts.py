@@ -12,14 +12,13 @@ from typing import Any, Literal, NamedTuple
 from .. import formats, markers, references
 from ..engine import Compacted
 from ..layout import Shown
-from ..model import Conversation, Message, Path, to_json
+from ..model import Conversation, Message, Path, one_line, to_json
 from ..plan import Edit
 from ..references import Marker, Source
 from ..rules.rule import at
 from ..sources import Place, Sources
 from ..tokens import counter
 from ..wire import open_document
-from .errors import one_line
 from .figures import Change, Figures
 from .reading import Request
 

@@ -18,9 +18,9 @@ from typing import IO, Self, TypeVar
 
 import click
 
-from ..model import IbidemError
+from ..model import IbidemError, one_line
 from ..wire import parse
-from .errors import InputError, at_the_prompt, one_line, our_fault, reason
+from .errors import InputError, at_the_prompt, our_fault, reason
 
 T = TypeVar("T")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from .errors import InputError, one_line
+from ..model import one_line
+from .errors import InputError
 from .store import opened, store_option
 from .writing import output
 

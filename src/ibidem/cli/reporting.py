@@ -13,7 +13,7 @@ from typing import NamedTuple
 import click
 
 from ..machine import cache_folder, logs
-from ..model import IbidemError
+from ..model import IbidemError, one_line
 from ..prices import Price, Prices, own_prices
 from ..report import runs
 from ..report.assess import Settings, assess
@@ -22,7 +22,7 @@ from ..report.figures import FileFigures
 from ..report.remember import Memory
 from ..report.totals import Report, add_up
 from ..sessions.places import logs_in
-from .errors import InputError, at_the_prompt, one_line, reason
+from .errors import InputError, at_the_prompt, reason
 from .writing import output
 
 SAMPLE = "conversation.json"

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import machine
-from .errors import InputError, one_line
+from ..model import one_line
+from .errors import InputError
 from .options import echo_json, json_option
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import IO
 from rich.console import Console
 from rich.table import Table
 
-from .errors import one_line
+from ..model import one_line
 from .figures import COUNTED, Change, Figures
 
 SHOWN = 10

@@ -8,7 +8,8 @@ from functools import partial
 import click
 
 from .. import engine
-from .errors import InputError, one_line, say
+from ..model import one_line
+from .errors import InputError, say
 from .options import echo_json, format_option, json_option
 from .reading import Request, Source, ask, open_source
 

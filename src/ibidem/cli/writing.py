@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 
 import click
 
-from .errors import InputError, one_line, reason
+from ..model import one_line
+from .errors import InputError, reason
 
 Write = Callable[[bytes], object]
 

@@ -17,7 +17,7 @@ from ..replay import Bill, Replay, messages_of
 from ..rerun import Asked, Rerun, asked_in
 from ..sessions import Session
 from ..sizes import Count, Weights
-from ..tokens import counter
+from ..tokens import counter, remembering
 from .figures import FileFigures, Outcome, Recorded, Results, Saved, SessionFigures, Spent, Unread
 
 UNDONE = "taken back"
@@ -63,7 +63,7 @@ def answers_in(session: Session) -> Iterator[str]:
 
 
 def assess_session(session: Session, settings: Settings) -> SessionFigures:
-    count = _remembering(counter(session.models[0] if session.models else None))
+    count = remembering(counter(session.models[0] if session.models else None))
     prices = Prices(settings.prices, settings.model)
     messages = messages_of(session)
     replay = Replay(session, prices, count, messages)
@@ -97,19 +97,6 @@ def assess_session(session: Session, settings: Settings) -> SessionFigures:
         tools=tools,
         files=files,
     )
-
-
-def _remembering(count: Count) -> Count:
-    """A text is counted once, however often it is met in a session."""
-    known: dict[str, int] = {}
-
-    def counted(text: str) -> int:
-        found = known.get(text)
-        if found is None:
-            found = known[text] = count(text)
-        return found
-
-    return counted
 
 
 def _spent(bill: Bill) -> Spent:

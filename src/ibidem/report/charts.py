@@ -14,6 +14,7 @@ from itertools import groupby, takewhile
 from math import ceil, floor
 from typing import Any, NamedTuple
 
+from ..model import one_line
 from .figures import SessionFigures
 from .totals import saved_in, share
 
@@ -35,12 +36,6 @@ TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
 def text(value: str) -> str:
     """Nothing is markup, and control characters, direction marks and lone surrogates are spelt out."""
     return escape(one_line(value))
-
-
-def one_line(value: str) -> str:
-    if value.isprintable():
-        return value
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in value)
 
 
 def dollars(amount: float) -> str:

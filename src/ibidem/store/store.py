@@ -18,15 +18,17 @@ A reference that a session names is kept even where its original is missing, and
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, Self
 
 from ..model import IbidemError
+from ..removals import DIGITS, reference
 
-_REFERENCE = re.compile("[0-9a-f]{12}")
+__all__ = ["Store", "StoreError", "StoreStats", "reference"]
+
+_REFERENCE = re.compile(f"[0-9a-f]{{{DIGITS}}}")
 
 
 class StoreError(IbidemError):
@@ -117,11 +119,6 @@ class Store(Protocol):
 def encoded(text: str) -> bytes:
     """UTF-8; a lone surrogate, which a JSON escape can carry, is kept."""
     return text.encode("utf-8", "surrogatepass")
-
-
-def reference(text: str) -> str:
-    """The address of a text: the first 12 hex digits of its SHA-256. Equal texts have equal references."""
-    return hashlib.sha256(encoded(text)).hexdigest()[:12]
 
 
 def is_reference(text: str) -> bool:
