@@ -966,8 +966,9 @@ def test_odd_texts_come_back_too(format: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("ascii_only", [True, False])
 @pytest.mark.parametrize("start", ["", "\n\n", '"', "\\", "é", "\t\n"], ids=repr)
 def test_json_text_comes_back_to_the_byte_however_a_text_begins(start: str, ascii_only: bool) -> None:
-    text = start + "".join(f"Zeile {n} ist größer als die davor\n" for n in range(40))
-    body = json.dumps(reads(text, text + "anders"), ensure_ascii=ascii_only)
+    """What is sent begins with the line that is new, and has nothing in it that is not ASCII."""
+    text = "".join(f"Zeile {n} ist größer als die davor\n" for n in range(40))
+    body = json.dumps(reads(text, f"{start}a line of its own\n{text}"), ensure_ascii=ascii_only)
     sent = ibidem.compact(body)
     assert sent.plan
     assert ibidem.expand(sent.request) == body
