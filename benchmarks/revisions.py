@@ -2,20 +2,22 @@
 
 Decisions are made on our own counts; the bill is for recorded sizes. It is made out twice: the provider still finds
 what stands before a change, or nothing of the conversation. `worst` is the largest share by which a session was ever
-dearer than with nothing done, at its end or at any request before.
+dearer than with nothing done, at its end or at any request before. `--optimum` adds what the same edits would have
+saved had their moments been chosen in hindsight, and the share of it that was reached.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ibidem import profiles
+from ibidem import optimum, profiles
 from ibidem.prices import Caching, Price, Prices, Rates
 from ibidem.replay import AfterBreak, Replay, messages_of
 from ibidem.rerun import Rerun
@@ -38,11 +40,21 @@ MODELS = {
 WORLDS: tuple[AfterBreak, ...] = ("hit", "miss")
 
 
-Row = tuple[str, str, str, float, float, float]
+class Row(NamedTuple):
+    """One session under a price model and a profile, in a world."""
+
+    label: str
+    profile: str
+    world: AfterBreak
+    base: float
+    """What nothing done costs."""
+    cost: float
+    worst: float
+    best: float
+    """What the best moments would have cost; 0 if not asked for."""
 
 
-def measure(session: Session, names: tuple[str, ...], overrides: dict[str, Any], free: bool) -> list[Row]:
-    """Price model, profile, world, cost with nothing done, cost, worst."""
+def measure(session: Session, names: tuple[str, ...], overrides: dict[str, Any], free: bool, hind: bool) -> list[Row]:
     for segment in session.segments:  # every price model has its own name for the model
         segment.requests = [replace(sent, model="m") for sent in segment.requests]
     messages, count = messages_of(session), remembering(counter())
@@ -52,16 +64,47 @@ def measure(session: Session, names: tuple[str, ...], overrides: dict[str, Any],
         replay = Replay(session, Prices({"m": price}), count, messages)
         base = replay.bill(by_rule=True).costs
         economy = Economy(read=1.0, write=1.0) if free else Economy(read=read_, write=write, lifetime=lifetime)
+        scales = [step.scale for step in replay.steps]
         for name in names:
             strategies = profiles.named(name)
             if isinstance(strategies[0], LookBack):
                 strategies = (replace(strategies[0], **overrides),)
-            rerun = Rerun(session, messages, strategies, replay.weights, count, economy)
+            rerun = Rerun(session, messages, strategies, replay.weights, count, economy, scales)
             for world in WORLDS:
                 costs = replay.bill(rerun.views, after_break="free" if free else world, by_rule=True).costs
                 ratios = [ours / theirs - 1 for ours, theirs in zip(accumulate(costs), accumulate(base), strict=True)]
-                found.append((label, name, world, sum(base), sum(costs), max([0.0, *ratios])))
+                best = sum(costs)
+                if hind and rerun.stretches:
+                    best = optimum.best(replay, rerun.stretches, after_break=world, by_rule=True).cost
+                found.append(Row(label, name, world, sum(base), sum(costs), max([0.0, *ratios]), best))
     return found
+
+
+class Total(NamedTuple):
+    base: float = 0.0
+    cost: float = 0.0
+    best: float = 0.0
+    worst: float = 0.0
+    dearer: int = 0
+
+    def add(self, row: Row) -> Total:
+        dearer = row.cost > row.base * (1 + 1e-9)
+        sums = (self.base + row.base, self.cost + row.cost, self.best + row.best)
+        return Total(*sums, max(self.worst, row.worst), self.dearer + dearer)
+
+
+def pair(text: str, values: Iterable[float]) -> str:
+    return " / ".join(text.format(value) for value in values)
+
+
+def line(label: str, name: str, both: Sequence[Total], hind: bool) -> str:
+    cells = [f"{label:11} {name:11}", pair("{:4.1f}", (100 * (1 - each.cost / each.base) for each in both))]
+    if hind:
+        saved = [(each.base - each.cost, each.base - each.best) for each in both]
+        cells.append(pair("{:4.1f}", (100 * (1 - each.best / each.base) for each in both)))
+        cells.append(pair("{:3.0f}", (100 * (ours / best if best else 1.0) for ours, best in saved)))
+    worst = pair("{:6.3%}", (each.worst for each in both))
+    return "  ".join([*cells, worst, pair("{}", (each.dearer for each in both))])
 
 
 def main() -> None:
@@ -69,6 +112,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--profile", action="append")
     parser.add_argument("--free", action="store_true", help="let everything go as soon as it may, at no cost: a bound")
+    parser.add_argument("--optimum", action="store_true", help="add what the best moments would have saved")
     parser.add_argument("--set", action="append", default=[], help="a setting, such as phi=0.5")
     args = parser.parse_args()
     names = tuple(args.profile or ("lossless", "recoverable", "aggressive"))
@@ -79,22 +123,19 @@ def main() -> None:
             sessions += read(str(path), load(path))
         except LogError:
             continue
-    table: dict[tuple[str, str, str], list[float]] = {}
+    table: dict[tuple[str, str, str], Total] = {}
+    work = partial(measure, names=names, overrides=overrides, free=args.free, hind=args.optimum)
     with ProcessPoolExecutor() as pool:
-        for found in pool.map(partial(measure, names=names, overrides=overrides, free=args.free), sessions):
-            for label, name, world, base, cost, worst in found:
-                row = table.setdefault((label, name, world), [0.0, 0.0, 0.0, 0])
-                row[0] += base
-                row[1] += cost
-                row[2] = max(row[2], worst)
-                row[3] += cost > base * (1 + 1e-9)
-    print(f"{len(sessions)} sessions; saved % when the provider hits / misses; worst moment; sessions dearer")
+        for found in pool.map(work, sessions):
+            for row in found:
+                key = (row.label, row.profile, row.world)
+                table[key] = table.get(key, Total()).add(row)
+    more = "; in hindsight; % of it reached" if args.optimum else ""
+    print(f"{len(sessions)} sessions; saved % when the provider hits / misses{more}; worst moment; sessions dearer")
     for label in MODELS:
         for name in names:
-            hit, miss = (table[label, name, world] for world in WORLDS)
-            cells = " / ".join(f"{100 * (1 - row[1] / row[0]):5.1f}" for row in (hit, miss))
-            worst = " / ".join(f"{row[2]:6.3%}" for row in (hit, miss))
-            print(f"{label:12} {name:12} {cells}   {worst}   {hit[3]} / {miss[3]}", flush=True)
+            both = [table[label, name, world] for world in WORLDS]
+            print(line(label, name, both, args.optimum), flush=True)
 
 
 if __name__ == "__main__":

@@ -216,6 +216,17 @@ def test_csv_has_a_line_per_session(a_log: Path) -> None:
     assert float(row["lossless_cost"]) == figures(a_log)["totals"]["profiles"]["lossless"]["cost"]
 
 
+def test_the_optimum_is_told_when_it_is_asked_for(a_log: Path, tmp_path: Path) -> None:
+    looking = [a_log, "--profile", "recoverable"]
+    assert "optimum" not in figures(*looking)["totals"]["profiles"]["recoverable"]["worlds"]["hit"]
+    worlds = figures(*looking, "--optimum")["totals"]["profiles"]["recoverable"]["worlds"]
+    assert all(world["optimum"]["cost"] <= world["cost"] for world in worlds.values())
+    assert "recoverable_optimum_cost" in run(*looking, "--optimum", "--csv").stdout.splitlines()[0]
+    assert "hindsight" not in run(*looking).stdout
+    assert "hindsight" in run(*looking, "--optimum", "--html", tmp_path / "page.html").stdout
+    assert "In hindsight" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 def test_everything_can_be_priced_as_another_model(a_log: Path) -> None:
     usual, other = figures(a_log), figures(a_log, "--model", "claude-haiku-4-5")
     assert other["totals"]["baseline"]["cost"] == pytest.approx(usual["totals"]["baseline"]["cost"] / 5)
@@ -234,6 +245,7 @@ BAD = {
     "no number of jobs": (["--jobs", "0"], ["--jobs", "0"]),
     "jobs that are no number": (["--jobs", "all"], ["--jobs", "all"]),
     "JSON and CSV at once": (["--json", "--csv"], ["--json and --csv exclude each other (see ibidem report --help)"]),
+    "an optimum of no moments": (["--optimum"], ["--optimum needs a profile that looks back: add --profile recover"]),
     "a cluster without an address": (["--engine", "dask"], ["--engine dask and --scheduler ADDRESS go together"]),
     "an address without a cluster": (["--scheduler", "tcp://127.0.0.1:1"], ["--engine dask and --scheduler"]),
     "an unknown engine": (["--engine", "spark"], ["'spark'", "'dask'"]),

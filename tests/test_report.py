@@ -537,6 +537,104 @@ def test_a_report_about_nothing_is_a_report() -> None:
     assert len(table(found)) == 1
 
 
+# ── what changing it again costs ────────────────────────────────────────────────────────────────────────────────────
+
+MANY = tuple(file for letter in "bcdefghijklmnopqrstuvwxyz" for file in ("a.py", f"{letter}.py"))
+OWN = own_prices(json.dumps({OPUS: {"input": 5, "read": 0.5, "write": 5}}), "p.json")
+"""Writing costs nothing extra, so that there are moments when a change pays."""
+
+
+def changed(*profiles: str, optimum: bool = False) -> Report:
+    """Two sessions: in the long one something goes; the short one ends before."""
+    settings = Settings(profiles, prices=OWN, optimum=optimum)
+    logs = (log(*MANY, prompts=60), log(*TWICE, id="b"))
+    return add_up(profiles, [assess(f"/{n}.jsonl", each, settings) for n, each in enumerate(logs)], lambda _: None)
+
+
+def test_what_was_written_again_is_stated_and_so_is_what_a_miss_would_cost() -> None:
+    found = changed("aggressive").total.profiles["aggressive"]
+    hit, miss = found.worlds["hit"], found.worlds["miss"]
+    assert found.points["it pays"] == found.spent.breaks > 0
+    assert hit.cost == found.spent.cost <= miss.cost
+    assert 0 < hit.rewrites <= miss.rewrites
+    assert miss.cost - hit.cost == pytest.approx(miss.rewrites - hit.rewrites)
+    assert (hit.best, hit.reached(1.0)) == (None, None)
+
+
+def test_the_dearest_session_is_named_with_its_share() -> None:
+    found = changed("aggressive", "codetether")
+    for profile in found.total.profiles.values():
+        for name, world in profile.worlds.items():
+            shares = {
+                each.path: each.profiles[key].worlds[name].cost / each.baseline.cost
+                for key, other in found.total.profiles.items()
+                if other is profile
+                for each in found.sessions
+            }
+            assert world.dearest is not None
+            assert (world.dearest.path, world.ratio) == max(shares.items(), key=lambda item: item[1])
+    assert found.total.profiles["aggressive"].worlds["miss"].worst_in is None
+
+
+def test_a_profile_that_was_dearer_names_the_session_of_its_worst_moment() -> None:
+    files = [assess("/a.jsonl", log("a.py", "b.py", prompts=4, thinking=True), Settings(("codetether",)))]
+    world = add_up(("codetether",), files, lambda _: None).total.profiles["codetether"].worlds["hit"]
+    assert world.worst_in is not None
+    assert (world.worst_in.path, world.dearer) == ("/a.jsonl", 1)
+    assert world.worst >= world.ratio - 1 > 0
+
+
+def test_in_hindsight_no_less_is_saved() -> None:
+    found = changed("recoverable", "aggressive", optimum=True)
+    base = found.total.baseline.cost
+    for profile in found.total.profiles.values():
+        for world in profile.worlds.values():
+            assert world.best is not None
+            assert world.best <= world.cost
+            assert 0 < (world.reached(base) or 0.0) <= 1
+    assert found.total.profiles["aggressive"].worlds["hit"].best < found.total.profiles["aggressive"].spent.cost  # type: ignore[operator]
+
+
+def test_profiles_that_change_nothing_again_have_nothing_of_this() -> None:
+    settings = Settings(("lossless", "devboy"), optimum=True)
+    found = add_up(settings.profiles, [assess("/a.jsonl", log(*TWICE), settings)], lambda _: None)
+    assert all(profile.worlds == {} for profile in found.total.profiles.values())
+    assert all(each["worlds"] == {} for each in exported(found)["totals"]["profiles"].values())
+    assert not [column for column in table(found)[0] if "miss" in column or "rewrites" in column]
+    page = shown(found, 80)
+    assert not [word for word in ("rewrites", "hindsight", "dearest", "on a miss") if word in page]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_terminal_says_what_changing_it_again_costs(width: int) -> None:
+    found = changed("recoverable", "aggressive", optimum=True)
+    page = shown(found, width)
+    assert all(cell_len(line) <= width for line in page.splitlines())
+    rows = [line.split() for line in page.splitlines() if line.startswith(("recoverable  ", "aggressive  ", "  on a"))]
+    assert len(rows) == 2 + 4  # two in the table of all bills
+    world = found.total.profiles["aggressive"].worlds["miss"]
+    base = found.total.baseline.cost
+    saved, best = (percent(1 - cost / base) for cost in (world.cost, world.best or 0.0))
+    cells = (dollars(world.cost), saved, dollars(world.rewrites), best, percent(world.reached(base)))
+    assert rows[-1] == ["on", "a", "miss", *cells, percent(world.ratio), "+0.0%"]
+    assert "aggressive: dearest is /1.jsonl." in page
+    assert "hindsight" not in shown(changed("lossless", "recoverable"), width)
+
+
+def test_the_optimum_is_exported() -> None:
+    found = changed("lossless", "aggressive", optimum=True)
+    world = found.total.profiles["aggressive"].worlds["miss"]
+    told = exported(found)["totals"]["profiles"]["aggressive"]["worlds"]["miss"]["optimum"]
+    assert told.keys() == {"cost", "saved", "saved_share", "reached"}
+    assert (told["cost"], told["reached"]) == (world.best, world.reached(found.total.baseline.cost))
+    head, *rows = table(found)
+    costs = [dict(zip(head, row, strict=True)) for row in rows]
+    assert sum(float(row["aggressive_miss_optimum_cost"]) for row in costs) == pytest.approx(world.best)
+    assert sum(float(row["aggressive_miss_cost"]) for row in costs) == pytest.approx(world.cost)
+    assert sum(float(row["aggressive_miss_rewrites"]) for row in costs) == pytest.approx(world.rewrites)
+    assert "aggressive_optimum_cost" not in table(changed("aggressive"))[0]
+
+
 # ── JSON and CSV ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -559,7 +657,8 @@ def table(found: Report) -> list[list[str]]:
 
 SPENT = {"cost", "tokens", "read", "peak", "breaks"}
 RECORDED = {"cost", "requests", "baseline", "by_rule", "error"}
-COMPARED = SPENT | {"saved", "saved_share", "worst", "law_failures", "points", "strategies"}
+COMPARED = SPENT | {"saved", "saved_share", "worst", "law_failures", "points", "strategies", "worlds"}
+WORLD = {"cost", "saved", "rewrites"}
 GROUP = {"sessions", "requests", "baseline", "recorded", "profiles"}
 SESSION = {
     *("path", "agent", "name", "project", "model", "models", "priced_as", "started", "requests", "restarts"),
@@ -585,6 +684,11 @@ KEYS = {
     "totals.profiles": {"lossless", "codetether"},
     "totals.profiles.codetether": COMPARED | {"dearer_sessions"},
     "totals.profiles.codetether.strategies.dedup": {"hits", "tokens", "cost"},
+    "totals.profiles.codetether.worlds": {"hit", "miss"},
+    "totals.profiles.codetether.worlds.hit": WORLD | {"dearer_sessions", "dearest", "worst"},
+    "totals.profiles.codetether.worlds.miss.dearest": {"path", "name", "ratio"},
+    "totals.profiles.codetether.worlds.miss.worst": {"path", "name", "share"},
+    "totals.profiles.lossless.worlds": set(),
     "agents": {"claude-code", "codex"},
     "agents.codex": GROUP,
     "projects./home/me/shop": GROUP,
@@ -596,6 +700,7 @@ KEYS = {
     "sessions.0.baseline": SPENT,
     "sessions.0.recorded": RECORDED,
     "sessions.0.profiles.lossless": COMPARED | {"failures"},
+    "sessions.0.profiles.codetether.worlds.miss": WORLD | {"worst"},
     "sessions.0.skipped_lines.0": {"line", "why"},
     "sessions.2.recorded": RECORDED,
     "unread.0": {"path", "why"},

@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 import pytest
 
 from ibidem.report.charts import BARS, LONGEST, Mark, dollars, percent, ranking, tokens
-from ibidem.report.figures import FileFigures, Outcome, Recorded, Results, Saved, SessionFigures, Spent, Unread
+from ibidem.report.figures import FileFigures, Outcome, Recorded, Results, Saved, SessionFigures, Spent, Unread, World
 from ibidem.report.page import write_page
 from ibidem.report.totals import Report, add_up
 
@@ -164,6 +164,38 @@ def test_what_no_strategy_accounts_for_is_shown() -> None:
     said = page(report(found)).said
     assert "not due to one alone −$0.30" in said
     assert "in all $0.50" in said
+
+
+def changing(best: float | None = None) -> Report:
+    """The second profile changes what had been sent."""
+    some = [session("/logs/a.jsonl", 20.0, (15.0, 14.0)), session("/logs/b.jsonl", 1.0, (1.0, 1.1))]
+    for each, hit, miss in zip(some, (14.0, 1.1), (16.0, 1.3), strict=True):
+        each.profiles["other"].points = {"cold cache": 2, "it pays": 1}
+        each.profiles["other"].worlds = {
+            "hit": World(hit, 0.25, max(0.0, hit / each.baseline.cost - 1), best and best * hit),
+            "miss": World(miss, 0.75, max(0.0, miss / each.baseline.cost - 1), best and best * miss),
+        }
+    return report(*some)
+
+
+def test_what_changing_it_again_costs_is_told_in_both_worlds() -> None:
+    found = page(changing(best=0.5))
+    assert "#changes" in found.values("href")
+    said = found.said[found.said.index("What changing it again costs") : found.said.index("Where the saving comes")]
+    assert "what stands before the change $15.10 28.1% $0.50 64.0% 43.9% 110.0% +10.0%" in said
+    assert "nothing of the conversation $17.30 17.6% $1.50 58.8% 30.0% 130.0% +30.0%" in said
+    assert "other changed what had been sent 6 times: cold cache 4, it pays 2." in said
+    assert "other was dearest for b.jsonl." in said
+    assert "other was at its worst moment in b.jsonl." in said
+    assert "lossless" not in said
+    assert "In hindsight" in said
+
+
+def test_what_was_not_asked_for_in_hindsight_is_not_told() -> None:
+    found = page(changing())
+    said = found.said[found.said.index("What changing it again costs") : found.said.index("Where the saving comes")]
+    assert "nothing of the conversation $17.30 17.6% $1.50 130.0% +30.0%" in said
+    assert "hindsight" not in said
 
 
 def test_every_section_that_is_linked_is_there() -> None:

@@ -44,13 +44,18 @@ LAYERS = (
     "stats",
     "engine",
     "expansion",
+    "trail",
+    "growing",
     "session",
+    "recall_server",
     "sizes",
     "replay",
     "rerun",
+    "optimum",
     "testing",
     "__init__",
     "report",
+    "proxy",
     "cli",
 )
 STRANGERS = ({"formats"}, {"arrival", "revision", "repair"})

@@ -75,7 +75,7 @@ def compact(
     conv = formats.parse(document.value, dialect)
     try:
         name = model or _model(conv)
-        return _compact(document, conv, [_settled(each, conv, name, store) for each in chosen], name)
+        return _compact(document, conv, [settled(each, conv, name, store) for each in chosen], name)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         log.warning("request left as it came: %s", reason, exc_info=True)
@@ -108,14 +108,14 @@ def _compact(document: Document, conv: Conversation, chosen: Sequence[Strategy],
     return Compacted(written, plan, stats, "", name, sent)
 
 
-def _settled(strategy: Strategy, conv: Conversation, model: str | None, store: Store | None) -> Strategy:
+def settled(strategy: Strategy, conv: Conversation, model: str | None, store: Store | None) -> Strategy:
     """What looks back needs a store, and to know what its provider charges."""
     settle = getattr(strategy, "settled", None)
     if settle is None:
         return strategy
     economy = economy_of(Prices().of(model or "", conv.dialect.name), _for_an_hour(conv))
-    settled: Strategy = settle(economy, store or default_store())
-    return settled
+    found: Strategy = settle(economy, store or default_store())
+    return found
 
 
 def _for_an_hour(conv: Conversation) -> bool:

@@ -26,6 +26,16 @@ def data_folder() -> Path:
     return _folder("XDG_DATA_HOME", ".local/share", "Library/Application Support", "Data")
 
 
+def config_folder() -> Path:
+    """Where this user's own settings are."""
+    return _folder("XDG_CONFIG_HOME", ".config", "Library/Application Support", "Config")
+
+
+def environment() -> dict[str, str]:
+    """The variables of this process: a copy, to be read or handed to another."""
+    return dict(os.environ)
+
+
 def store_target() -> str:
     """The store of originals, where no option names one."""
     return os.environ.get("IBIDEM_STORE") or str(data_folder() / "store.sqlite3")

@@ -6,6 +6,7 @@ strategies can be laid over each other, printed, priced, refused and replayed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol
@@ -171,8 +172,8 @@ def _part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
     if isinstance(part, ToolCall):
         if (new := edits.get(part.input_path)) is not None:
             return replace(part, input=new.written)
-        inside = {path[-1]: each.added for path, each in edits.items() if path and path[:-1] == part.input_path}
-        return replace(part, input={**part.input, **inside}) if inside else part
+        inside = [Change(path[-1:], "set", new.added) for path, new in edits.items() if path[:-1] == part.input_path]
+        return replace(part, input=rebuild(part.input, inside)) if inside else part
     if isinstance(part, ToolResult) and any(segment.path in edits for segment in part.segments):
         segments = tuple(
             Text(edits[segment.path].added, segment.path)
@@ -182,6 +183,17 @@ def _part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
         )
         return ToolResult(part.call_id, segments, part.path, part.failed)
     return part
+
+
+def given_to(call: ToolCall) -> Mapping[Any, Any] | None:
+    """The arguments of a call by name, also where they are JSON text in a string; None if they have no names."""
+    given = call.input
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError):
+            return None
+    return given if isinstance(given, dict) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +235,7 @@ def _slot(message: Message, part: Part, path: Path) -> Target | None:
     elif isinstance(part, ToolCall) and not part.bound:
         if part.input_path == path:
             return Target("arguments", part.arguments)
-        if path and part.input_path == path[:-1] and isinstance(part.input, dict):
-            value = part.input.get(path[-1])
+        if path and part.input_path == path[:-1]:
+            value = (given_to(part) or {}).get(path[-1])
             return Target("arguments", value) if isinstance(value, str) else None
     return None

@@ -27,6 +27,11 @@ FULL = 0.97
 """A recorded read of this share of what could have been read is no miss: providers count in blocks."""
 
 
+AfterBreak = Literal["hit", "miss", "free"]
+"""Whether a provider still finds what stands before a change, or nothing but the head; or all, which none does: a bound
+to compare with."""
+
+
 class Change(NamedTuple):
     """What a profile does to one message."""
 
@@ -91,6 +96,21 @@ class Step:
     whole: bool
     """The log shows what stands before the history, so that limits of the cache can be told."""
 
+    def kept(self, view: View, last: View | None) -> int:
+        """Of the entries that the request before had as well, those that it had sent in the same way."""
+        return view.parts_from(last, self.shared) if last is not None and self.shared > 0 else self.shared
+
+    def charge(self, view: View, kept: int, after_break: AfterBreak, by_rule: bool) -> Charge:
+        """The request, sent as this view, if so many of its first entries are sent as they were before."""
+        size = self.size - self.scale * view.before(self.sent.length)
+        could = min(size, _readable(self, view, None if by_rule else self.found))
+        read = could
+        if kept < self.shared and after_break != "free":
+            read = min(could, _position(self, view, kept if after_break == "hit" else 0))
+        dear = self.write if by_rule else self.dear
+        cost = read * self.rates.read + (size - read) * dear
+        return Charge(cost, size, read, (could - read) * (dear - self.rates.read))
+
 
 @dataclass(slots=True)
 class Bill:
@@ -103,20 +123,28 @@ class Bill:
     """Tokens of the largest request."""
     breaks: int = 0
     """Requests that changed what had been sent before."""
+    rewrites: float = 0.0
+    """Dollars of the cost for writing again what could have been read, had nothing been changed."""
     costs: list[float] = field(default_factory=list)
     """By request."""
 
-    def add(self, cost: float, size: float, read: float) -> None:
-        self.cost += cost
-        self.tokens += size
-        self.read += read
-        self.peak = max(self.peak, size)
-        self.costs.append(cost)
+    def add(self, charge: Charge) -> None:
+        self.cost += charge.cost
+        self.tokens += charge.size
+        self.read += charge.read
+        self.peak = max(self.peak, charge.size)
+        self.rewrites += charge.again
+        self.costs.append(charge.cost)
 
 
-AfterBreak = Literal["hit", "miss", "free"]
-"""Whether a provider still finds what stands before a change, or nothing but the head; or all, which none does: a bound
-to compare with."""
+class Charge(NamedTuple):
+    """What one request costs: dollars, and provider tokens."""
+
+    cost: float
+    size: float
+    read: float
+    again: float
+    """Dollars of the cost for writing again what could have been read, had nothing been changed."""
 
 
 class Replay:
@@ -186,14 +214,9 @@ class Replay:
         last: View | None = None
         for number, step in enumerate(self.steps):
             view = views[number] if views else AS_RECORDED
-            size = step.size - step.scale * view.before(step.sent.length)
-            limit = size
-            kept = view.parts_from(last, step.shared) if last is not None and step.shared > 0 else step.shared
-            if kept < step.shared:
-                bill.breaks += 1
-                limit = size if after_break == "free" else _position(step, view, kept if after_break == "hit" else 0)
-            read = min(limit, _readable(step, view, None if by_rule else step.found))
-            bill.add(read * step.rates.read + (size - read) * (step.write if by_rule else step.dear), size, read)
+            kept = step.kept(view, last)
+            bill.breaks += kept < step.shared
+            bill.add(step.charge(view, kept, after_break, by_rule))
             last = view
         return bill
 

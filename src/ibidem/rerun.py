@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from . import engine, expansion, formats, profiles, rules
 from .model import Conversation, Message, Text, ToolCall, ToolResult
 from .plan import Edit, Kind, Plan, Strategy, target
 from .replay import Change, View
+from .revision.held import Held
 from .revision.look_back import Folding, LookBack
 from .sessions import Segment, Sent, Session
 from .sizes import Count, Weights
@@ -47,6 +48,99 @@ class Spell(NamedTuple):
     """Not the same edit in a message that was carried over from an earlier segment."""
 
 
+class Stage(NamedTuple):
+    """A change of a text that had been sent."""
+
+    first: int
+    """The request from which on it could have been made, counted through the session."""
+    made: int
+    """The request at which it was; one after the last of its stretch if it still waited there."""
+    edit: Edit
+
+
+@dataclass(slots=True)
+class Slot:
+    """A text of a stretch, and what became of it."""
+
+    held: Held
+    arrival: Edit | None
+    """How it was sent first."""
+    stages: list[Stage] = field(default_factory=list)
+
+    def at(self, point: int) -> Edit | None:
+        """How it is sent if everything that waited at this request went then."""
+        found = [stage.edit for stage in self.stages if stage.first <= point]
+        return found[-1] if found else self.arrival
+
+
+@dataclass(slots=True)
+class Stretch:
+    """The requests of a segment, and the texts in them: what `optimum` chooses the moments for."""
+
+    first: int
+    last: int
+    """Not included. Both are counted through the session."""
+    slots: list[Slot]
+    points: list[int]
+    """Requests at which the profile let texts go."""
+    view: Callable[[int], View]
+    """How the stretch is sent after everything that waited at a request went then, and nothing since."""
+
+
+class Watch:
+    """Looks at a fold after every request: which texts changed, and since when each could have.
+
+    A text waits from the first request after which it is seen waiting; one that was passed over when others went, from
+    the request after that. What something refers to does not go before what refers to it can, so that every request
+    of every choice of moments is one that could have been sent (law 5).
+    """
+
+    def __init__(self, folding: Folding) -> None:
+        self.slots: list[Slot] = []
+        self.points: list[int] = []
+        self._folding = folding
+        self._since: dict[int, int] = {}
+        self._referrers: dict[Any, list[Slot]] = {}
+        self._made = 0
+
+    def look(self, number: int) -> None:
+        """The request of this number was sent."""
+        holding = self._folding.holding
+        for held in holding.all[len(self.slots) :]:
+            slot = Slot(held, None if held.gone else held.edit)
+            self.slots.append(slot)
+            for pin in held.pins:
+                self._referrers.setdefault(pin.marker.source, []).append(slot)
+            if held.gone and held.edit is not None:
+                slot.stages.append(Stage(number, number, held.edit))
+        for key in holding.pending:
+            self._since.setdefault(key, number)
+        if len(self._folding.points) > self._made:
+            self._made = len(self._folding.points)
+            self.points.append(number)
+            self._changed(number)
+            self._since = {key: max(since, number + 1) for key, since in self._since.items() if key in holding.pending}
+
+    def _changed(self, number: int) -> None:
+        for slot in reversed(self.slots):  # what refers stands below
+            edit = slot.held.edit
+            if edit is None or edit is (slot.stages[-1].edit if slot.stages else slot.arrival):
+                continue
+            first = self._since.get(id(slot.held), number)
+            for source in slot.held.sources:
+                for other in self._referrers.get(source, ()):
+                    first = max([first, *(stage.first for stage in other.stages)])
+            slot.stages.append(Stage(first, number, edit))
+
+    def end(self, number: int) -> None:
+        """What still waits after the last request would have gone as it does when the cache is cold."""
+        folding = self._folding
+        known = len(folding.points)
+        folding.request(Moment(idle=float("inf")))
+        self._changed(number)
+        del folding.points[known:]
+
+
 class Rerun:
     """A session under a profile: a view of every request, and the edits behind them."""
 
@@ -58,13 +152,17 @@ class Rerun:
         weights: Weights,
         count: Count,
         economy: Economy | None = None,
+        scales: Sequence[float] = (),
     ) -> None:
+        """`scales` are the provider's tokens per weighed token of ours, by request (1 if there are none)."""
         self.points: list[Point] = []
+        self.stretches: list[Stretch] = []
+        """Of profiles that look back."""
         self.views: list[View] = []
         self.spells: list[Spell] = []
         self.failures: list[str] = []
         """Laws that were broken, and requests that were left as they came because something went wrong."""
-        self._weights, self._count = weights, count
+        self._weights, self._count, self._scales = weights, count, scales
         self._strategies = tuple(strategies)
         self._lossless = profiles.lossless(strategies)
         run: Callable[[Session, Segment, Sequence[Message]], None]
@@ -119,22 +217,39 @@ class Rerun:
         self._follow(segment, history, plans())
 
     def _look_back(self, looking: LookBack, session: Session, segment: Segment, history: Sequence[Message]) -> None:
-        """Requests come with their pauses, and with what the provider said of the one before."""
+        """Requests come with their pauses, and with what the provider would have said of the one before."""
         folding = Folding(looking)
+        watch = Watch(folding)
         moments: dict[int, Moment] = {}
+        start = len(self.views)
 
         def plans() -> Iterator[Plan]:
             last: Sent | None = None
-            for sent in segment.requests:
+            for number, sent in enumerate(segment.requests, start):
                 idle = sent.at - last.answered if last and last.answered and sent.at is not None else None
                 if last is None and segment.cause != "start":
                     idle = float("inf")  # the client rewrote its context: little of it is in the cache
-                moments[sent.length] = Moment(idle, last.usage.input if last and last.usage else None)
+                moments[sent.length] = Moment(idle, self._context(last) if last else None)
                 yield folding.through(history[: sent.length], moments)
+                watch.look(number)
                 last = sent
 
         self._follow(segment, history, plans())
+        watch.end(len(self.views))
         self.points.extend(folding.points)
+        edits = partial(_edits_at, watch.slots)
+        view = partial(self._view_at, edits, history)
+        self.stretches.append(Stretch(start, len(self.views), watch.slots, watch.points, view))
+
+    def _context(self, last: Sent) -> int | None:
+        """Input tokens of the request before: what was recorded, less what was taken out of it."""
+        if last.usage is None:
+            return None
+        scale = self._scales[len(self.views) - 1] if self._scales else 1.0
+        return max(0, round(last.usage.input - scale * self.views[-1].before(last.length)))
+
+    def _view_at(self, edits: Callable[[int], list[Edit]], history: Sequence[Message], point: int) -> View:
+        return self._view(by_message(edits(point)), history)[0]
 
     def _follow(self, segment: Segment, history: Sequence[Message], plans: Iterable[Plan]) -> None:
         """Views of requests whose plans may change what was sent before."""
@@ -188,6 +303,10 @@ class Rerun:
             key = hash(tuple((edit.op, edit.path, edit.added) for edit in some))
             changes.append(Change(message, key, sum(tokens[id(edit)] for edit in some)))
         return View(changes), tokens
+
+
+def _edits_at(slots: Iterable[Slot], point: int) -> list[Edit]:
+    return [edit for slot in slots if (edit := slot.at(point)) is not None]
 
 
 def by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:

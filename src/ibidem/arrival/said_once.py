@@ -95,6 +95,8 @@ class Fold:
         self._known: Ledger | None = None
         self.rewritten = False
         """Something was let go of what came before: the history is one that was sent, and stays as it is from there."""
+        self.as_is = 0
+        """Messages at the beginning that were sent as they came, and stay so."""
         self.said: list[Said] = []
         """The texts of the last message."""
 
@@ -144,7 +146,7 @@ class Fold:
         # The same call again, and the same answer, soon after that was a reference: it wants the text itself.
         last = self.referred.pop(call, None)
         again = last[1] if last is not None and self.results - last[0] <= self.settings.repeat_guard else ""
-        part = Part(self, place, again)
+        part = Part(self, place, index, again)
         sent = part.written()
         if sent != segment.text:
             yield Edit(
@@ -172,8 +174,9 @@ class Fold:
 class Part:
     """One text of a result on its way out."""
 
-    def __init__(self, fold: Fold, place: Place, again: str) -> None:
+    def __init__(self, fold: Fold, place: Place, message: int, again: str) -> None:
         self.fold = fold
+        self.message = message
         self.settings = fold.settings
         self.known = fold.known
         self.text = place.text
@@ -196,9 +199,7 @@ class Part:
             self._recognise()
             self.fold.rewritten = self.fold.rewritten or bool(refs_in(self.text, self.known.tag))
             return self.text
-        if self.fold.rewritten:
-            return self.text
-        if len(self.text) < SHORTEST:
+        if self.fold.rewritten or self.message < self.fold.as_is or len(self.text) < SHORTEST:
             return self.text
         self.folded, self.flags = self._folded()
         self.in_full = bool(self.again) and self.essence == self.again

@@ -16,11 +16,14 @@ from .. import __version__
 from .compact import compact
 from .errors import our_fault, reason, say
 from .expand import expand
+from .proxy import proxy
 from .recall import recall
+from .recall_server import recall_server
 from .report import report
 from .show import show
 from .store import store
 from .validate import validate
+from .wrap import wrap
 
 INTERRUPTED = 130
 READER_GONE = 141
@@ -90,8 +93,11 @@ def main(context: click.Context) -> int:
 
 main.add_command(compact)
 main.add_command(expand)
+main.add_command(proxy)
 main.add_command(recall)
+main.add_command(recall_server)
 main.add_command(report)
 main.add_command(show)
 main.add_command(store)
 main.add_command(validate)
+main.add_command(wrap)

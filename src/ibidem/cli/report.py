@@ -5,7 +5,11 @@ from __future__ import annotations
 import click
 
 from ..profiles import PROFILES
+from ..revision import LookBack
 from .options import json_option
+
+LOOKING = {name for name, strategies in PROFILES.items() if isinstance(strategies[0], LookBack)}
+"""Profiles that choose their moments, so that others can be compared with them."""
 
 
 @click.command(short_help="What recorded sessions cost, and would have cost.")
@@ -19,6 +23,7 @@ from .options import json_option
     show_default=True,
     help="Which strategies run; may be given several times.",
 )
+@click.option("--optimum", is_flag=True, help="Add what the edits of a profile that looks back could have saved.")
 @click.option("--model", help="Price every request as this model.")
 @click.option("--prices", "price_file", metavar="FILE", help="Prices of your own, as JSON.")
 @click.option("--html", "page", metavar="OUT", help="Write a page to OUT as well; `-` is standard output.")
@@ -32,6 +37,7 @@ from .options import json_option
 def report(
     paths: tuple[str, ...],
     profiles: tuple[str, ...],
+    optimum: bool,
     model: str | None,
     price_file: str | None,
     page: str | None,
@@ -52,7 +58,10 @@ def report(
         raise click.UsageError("--json and --csv exclude each other")
     if (engine == "dask") != (scheduler is not None):
         raise click.UsageError("--engine dask and --scheduler ADDRESS go together")
+    if optimum and not LOOKING.intersection(profiles):
+        raise click.UsageError("--optimum needs a profile that looks back: add --profile recoverable")
     from .reporting import Options, run  # prices, processes and tables are nothing that other commands should wait for
 
-    options = Options(profiles, model, price_file, page, as_json, as_csv, no_color, no_cache, jobs, scheduler)
+    show = (page, as_json, as_csv, no_color)
+    options = Options(profiles, optimum, model, price_file, *show, no_cache, jobs, scheduler)
     return run(paths, options)

@@ -34,6 +34,7 @@ class Options(NamedTuple):
     """What was asked for on the command line."""
 
     profiles: tuple[str, ...]
+    optimum: bool
     model: str | None
     price_file: str | None
     page: str | None
@@ -46,7 +47,8 @@ class Options(NamedTuple):
 
 
 def run(paths: tuple[str, ...], options: Options) -> int:
-    settings = Settings(tuple(dict.fromkeys(options.profiles)), options.model, _own(options.price_file))
+    names = tuple(dict.fromkeys(options.profiles))
+    settings = Settings(names, options.model, _own(options.price_file), options.optimum)
     memory = None if options.no_cache else Memory(cache_folder(), settings)
     try:
         if options.model is not None:

@@ -10,15 +10,15 @@ from itertools import accumulate
 
 import msgspec
 
-from .. import formats, profiles, rules, sessions
+from .. import formats, optimum, profiles, rules, sessions
 from ..model import Conversation, Message, Text
 from ..prices import Price, Prices, economy_of
-from ..replay import Bill, Replay, messages_of
+from ..replay import AfterBreak, Bill, Replay, messages_of
 from ..rerun import Asked, Rerun, asked_in
 from ..sessions import Session
 from ..sizes import Count, Weights
 from ..tokens import counter, remembering
-from .figures import FileFigures, Outcome, Recorded, Results, Saved, SessionFigures, Spent, Unread
+from .figures import FileFigures, Outcome, Recorded, Results, Saved, SessionFigures, Spent, Unread, World
 
 UNDONE = "taken back"
 """Where the price is put of a change that only undid an earlier one."""
@@ -35,6 +35,11 @@ class Settings(msgspec.Struct, frozen=True):
     """Price everything as this model."""
     prices: dict[str, Price] = {}
     """Of one's own, by model."""
+    optimum: bool = False
+    """Also work out the best moments for what profiles let go of."""
+
+
+WORLDS: tuple[AfterBreak, ...] = ("hit", "miss")
 
 
 def assess(path: str, data: bytes, settings: Settings, known: frozenset[str] = frozenset()) -> FileFigures:
@@ -72,6 +77,16 @@ def assess_session(session: Session, settings: Settings) -> SessionFigures:
     economy = economy_of(replay.steps[0].price, long)
     invalid, violations = _invalid(session, messages)
     tools, files = _results(session, messages, replay.weights, count)
+    scales = [step.scale for step in replay.steps]
+
+    def outcome(name: str) -> Outcome:
+        strategies = profiles.named(name)
+        rerun = Rerun(session, messages, strategies, replay.weights, count, economy, scales)
+        found = _outcome(replay, baseline, rerun)
+        if not profiles.final(strategies):
+            found.worlds = {world: _world(replay, baseline, rerun, world, settings.optimum) for world in WORLDS}
+        return found
+
     return SessionFigures(
         path=session.path,
         agent=session.agent,
@@ -88,12 +103,7 @@ def assess_session(session: Session, settings: Settings) -> SessionFigures:
         violations=violations,
         baseline=_spent(baseline),
         recorded=_recorded(replay, baseline),
-        profiles={
-            name: _outcome(
-                replay, baseline, Rerun(session, messages, profiles.named(name), replay.weights, count, economy)
-            )
-            for name in settings.profiles
-        },
+        profiles={name: outcome(name) for name in settings.profiles},
         tools=tools,
         files=files,
     )
@@ -143,6 +153,12 @@ def _outcome(replay: Replay, baseline: Bill, rerun: Rerun) -> Outcome:
         if spell.asked.file:
             outcome.files.setdefault(spell.asked.file, Saved()).add(*once, cost)
     return outcome
+
+
+def _world(replay: Replay, baseline: Bill, rerun: Rerun, world: AfterBreak, hindsight: bool) -> World:
+    bill = replay.bill(rerun.views, after_break=world)
+    best = optimum.best(replay, rerun.stretches, after_break=world).cost if hindsight and rerun.stretches else None
+    return World(bill.cost, bill.rewrites, _worst(baseline.costs, bill.costs), best)
 
 
 def _worst(before: Sequence[float], after: Sequence[float]) -> float:

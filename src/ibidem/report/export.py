@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from .. import __version__
-from .figures import Recorded, SessionFigures, Spent, plain
-from .totals import Group, Profile, Repeated, Report, saved_in, share
+from .figures import Recorded, SessionFigures, Spent, World, plain
+from .totals import Group, Profile, Repeated, Report, Worlds, saved_in, share
 
 SCHEMA = 1
 
@@ -68,7 +69,31 @@ def _profile(group: Group, profile: Profile) -> dict[str, Any]:
         "law_failures": profile.law_failures,
         "points": dict(profile.points),
         "strategies": plain(profile.strategies),
+        "worlds": {name: _worlds(world, group.baseline.cost) for name, world in profile.worlds.items()},
     }
+
+
+def _worlds(world: Worlds, base: float) -> dict[str, Any]:
+    dearest, worst = world.dearest, world.worst_in
+    return {
+        **_world(world, base),
+        "dearer_sessions": world.dearer,
+        "dearest": None if dearest is None else {**_which(dearest), "ratio": world.ratio},
+        "worst": None if worst is None else {**_which(worst), "share": world.worst},
+    }
+
+
+def _which(session: SessionFigures) -> dict[str, str]:
+    return {"path": session.path, "name": session.name}
+
+
+def _world(world: World | Worlds, base: float) -> dict[str, Any]:
+    found = {"cost": world.cost, "saved": base - world.cost, "rewrites": world.rewrites}
+    if world.best is None:
+        return found
+    saved = base - world.best
+    best = {"cost": world.best, "saved": saved, "saved_share": share(base, world.best)}
+    return {**found, "optimum": {**best, "reached": (base - world.cost) / saved if saved > 0 else None}}
 
 
 def _compared(spent: Spent, baseline: Spent) -> dict[str, Any]:
@@ -100,6 +125,10 @@ def _session(session: SessionFigures) -> dict[str, Any]:
                 "failures": outcome.failures,
                 "points": outcome.points,
                 "strategies": plain(outcome.strategies),
+                "worlds": {
+                    world: {**_world(each, session.baseline.cost), "worst": each.worst}
+                    for world, each in outcome.worlds.items()
+                },
             }
             for name, outcome in session.profiles.items()
         },
@@ -110,11 +139,12 @@ def _session(session: SessionFigures) -> dict[str, Any]:
 
 
 def write_csv(report: Report, stream: IO[str]) -> None:
-    """A line per session; four columns per profile."""
+    """A line per session; some columns per profile, and some more for one that changes what had been sent."""
     writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     columns = ["path", "name", "agent", "model", "project", "requests", "baseline_cost", "recorded_cost"]
     for profile in report.profiles:
         columns += [f"{profile}_cost", f"{profile}_saved_share", f"{profile}_worst", f"{profile}_law_failures"]
+        columns += [f"{profile}_{name}" for name in _more(report, profile)]
     writer.writerow([*columns, "baseline_tokens", "baseline_peak", "invalid_requests", "skipped_lines"])
     for session in report.sessions:
         row: list[Any] = [session.path, session.name, session.agent, session.model, session.project, session.requests]
@@ -122,5 +152,24 @@ def write_csv(report: Report, stream: IO[str]) -> None:
         for profile in report.profiles:
             outcome = session.profiles[profile]
             row += [outcome.spent.cost, saved_in(session, profile), outcome.worst, outcome.law_failures]
+            row += [MORE[name](outcome.worlds) for name in _more(report, profile)]
         base = session.baseline
         writer.writerow([*row, round(base.tokens), round(base.peak), session.invalid, len(session.skipped)])
+
+
+MORE: dict[str, Callable[[Mapping[str, World]], float | None]] = {
+    "rewrites": lambda worlds: worlds["hit"].rewrites,
+    "optimum_cost": lambda worlds: worlds["hit"].best,
+    "miss_cost": lambda worlds: worlds["miss"].cost,
+    "miss_worst": lambda worlds: worlds["miss"].worst,
+    "miss_rewrites": lambda worlds: worlds["miss"].rewrites,
+    "miss_optimum_cost": lambda worlds: worlds["miss"].best,
+}
+"""Columns of profiles that change what had been sent; `miss_` if a provider then finds nothing of the conversation."""
+
+
+def _more(report: Report, profile: str) -> list[str]:
+    """Of these columns, those that there are figures for."""
+    found = report.total.profiles[profile].worlds if report.sessions else {}
+    hindsight = any(world.best is not None for world in found.values())
+    return [name for name in MORE if found and (hindsight or "optimum" not in name)]

@@ -38,10 +38,24 @@ class Saved(msgspec.Struct):
         self.cost += cost
 
 
+class World(msgspec.Struct):
+    """A session under a profile that changes what had been sent, with a provider that after a change finds what stands
+    before it (`hit`), or nothing of the conversation (`miss`)."""
+
+    cost: float
+    rewrites: float
+    """Of the cost, what was paid for writing again what could have been read, had nothing been changed."""
+    worst: float
+    """As in `Outcome`."""
+    best: float | None = None
+    """What the same edits would have cost at the best moments, if that was asked for and they can be moved."""
+
+
 class Outcome(msgspec.Struct):
     """A session under a profile."""
 
     spent: Spent
+    """In a world where a provider finds what stands before a change."""
     worst: float = 0.0
     """How much dearer than doing nothing it ever was, as a share, over all beginnings of the session; 0 if never."""
     law_failures: int = 0
@@ -52,6 +66,8 @@ class Outcome(msgspec.Struct):
     files: dict[str, Saved] = {}
     points: dict[str, int] = {}
     """Why what had been sent was changed, and how often, where the profile says so."""
+    worlds: dict[str, World] = {}
+    """By what a provider finds after a change; empty for a profile that never makes one."""
 
 
 class Results(msgspec.Struct):

@@ -14,6 +14,7 @@ from statistics import median
 from typing import IO, NamedTuple
 
 from .. import __version__
+from .changes import changes
 from .charts import (
     LONGEST,
     NOISE,
@@ -118,6 +119,7 @@ class _Page:
             yield "cost", "Cost of input", self._costs()
             yield "error", "How far the replay is off", self._error()
             yield "dearer", "Would any session have been dearer?", self._dearer()
+            yield "changes", "What changing it again costs", changes(self.total, self.names, self.looks)
             yield "strategies", "Where the saving comes from", self._strategies()
             yield "agents", "By agent", self._groups("agent", report.agents)
             yield "projects", "By project", self._groups("project", report.projects)

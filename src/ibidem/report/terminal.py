@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .figures import SessionFigures
-from .totals import Group, Repeated, Report, saved_in
+from .totals import Group, Profile, Repeated, Report, saved_in, share
 
 SHOWN = 8
 """Rows of a table that could be long; the rest is in `--html` and `--json`."""
@@ -39,6 +39,7 @@ def draw(report: Report, stream: IO[str], *, plain: bool = False) -> None:
         _title(console, report)
         if report.sessions:
             _bills(console, report)
+            _changes(console, report)
             _error(console, report.total)
             _strategies(console, report)
             _groups(console, "agent", report.agents, report)
@@ -153,17 +154,67 @@ def _bills(console: Console, report: Report) -> None:
             )
         )
     _table(console, ("what it costs", "input $", "saved", "tokens", "peak", "breaks", ""), rows)
+
+
+def _changes(console: Console, report: Report) -> None:
+    """What it costs to change what had been sent: if a provider then finds what stands before, or nothing."""
+    total = report.total
+    every = [world for profile in total.profiles.values() for world in profile.worlds.values()]
+    hindsight = any(world.best is not None for world in every)
+    rows: list[Row] = []
     for name, profile in total.profiles.items():
-        if profile.points:
-            reasons = ", ".join(f"{reason} {number:,}" for reason, number in profile.points.most_common())
-            _say(console, f"{name} changed what had been sent {profile.points.total():,} times: {reasons}.")
-        if profile.dearer or profile.worst > 5e-4:
-            _say(
-                console,
-                f"{name}: {_many(profile.dearer, 'session')} dearer than with nothing done; at the worst moment of the"
-                f" worst one {percent(profile.worst)}.",
-                "red",
-            )
+        for world, each in profile.worlds.items():
+            saved = share(total.baseline.cost, each.cost)
+            row: list[Cell] = [
+                name if world == "hit" else "  on a miss",
+                dollars(each.cost),
+                Text(percent(saved), _colour(saved)),
+            ]
+            row.append(dollars(each.rewrites))
+            if hindsight:
+                best = None if each.best is None else share(total.baseline.cost, each.best)
+                row += [percent(best), percent(each.reached(total.baseline.cost))]
+            rows.append([*row, percent(each.ratio), percent(each.worst, signed=True)])
+    if rows:
+        more = ("hindsight", "reached") if hindsight else ()
+        _table(console, ("after a change", "input $", "saved", "rewrites", *more, "dearest", "ever"), rows)
+        _say(console, EXPLAINED + (HINDSIGHT if hindsight else ""), "dim")
+    for name, profile in total.profiles.items():
+        _verdict(console, name, profile)
+
+
+EXPLAINED = (
+    "The provider still finds what stands before a change; on a miss, nothing of the conversation. rewrites: what"
+    " writing again cost; dearest: the dearest session's bill, of its bill with nothing done; ever: by how much a"
+    " session was dearer at its worst moment."
+)
+HINDSIGHT = " hindsight: what the same edits would have saved at the best moments; reached: the share that was."
+
+
+def _verdict(console: Console, name: str, profile: Profile) -> None:
+    """Why a profile changed what had been sent, and which session it was dearest for."""
+    if profile.points:
+        reasons = ", ".join(f"{reason} {number:,}" for reason, number in profile.points.most_common())
+        _say(console, f"{name} changed what had been sent {profile.points.total():,} times: {reasons}.")
+    for label in {each.dearest.label: None for each in profile.worlds.values() if each.dearest}:
+        _say(console, f"{name}: dearest is {_ending(label, console.width - len(name) - 14)}.")
+    dearer = max([profile.dearer, *(each.dearer for each in profile.worlds.values())])
+    moments = [(each.worst, each.worst_in.label) for each in profile.worlds.values() if each.worst_in]
+    worst, label = max(moments, default=(profile.worst, ""))
+    if dearer or worst > 5e-4:
+        _say(
+            console,
+            f"{name}: {_many(dearer, 'session')} dearer than with nothing done; at the worst moment of the"
+            f" worst one {percent(worst)}{':' if label else '.'}",
+            "red",
+        )
+        if label:
+            _say(console, _ending(label, console.width), "red")
+
+
+def _ending(name: str, width: int) -> str:
+    """On one line: the end of a long path says most."""
+    return _cell(_short(name), max(width, 12)).plain
 
 
 def _colour(saved: float) -> str:
@@ -193,9 +244,9 @@ def _strategies(console: Console, report: Report) -> None:
     for name, profile in report.total.profiles.items():
         largest = max((abs(saved.cost) for saved in profile.strategies.values()), default=0.0) or 1.0
         for strategy, saved in sorted(profile.strategies.items(), key=lambda item: -item[1].cost):
-            share = saved.cost / report.total.baseline.cost if report.total.baseline.cost else 0.0
+            part = saved.cost / report.total.baseline.cost if report.total.baseline.cost else 0.0
             bar = Bar(abs(saved.cost) / largest, "green" if saved.cost > 0 else "red")
-            cells = (f"{saved.hits:,}", tokens(saved.tokens), dollars(saved.cost), percent(share), bar)
+            cells = (f"{saved.hits:,}", tokens(saved.tokens), dollars(saved.cost), percent(part), bar)
             rows.append((f"{name}: {strategy}" if len(report.profiles) > 1 else strategy, *cells))
     _table(console, ("strategy", "hits", "tokens", "saved $", "of bill", ""), rows)
 

@@ -7,10 +7,49 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from .figures import FileFigures, Recorded, Results, Saved, SessionFigures, Spent, Unread
+from .figures import FileFigures, Recorded, Results, Saved, SessionFigures, Spent, Unread, World
 
 EXTREMES = 5
 """Best and worst sessions that are named."""
+
+
+DEARER = 1e-9
+"""Shares below this are rounding."""
+
+
+@dataclass(slots=True)
+class Worlds:
+    """A group of sessions under a profile that changes what had been sent, by what a provider finds afterwards."""
+
+    cost: float = 0.0
+    rewrites: float = 0.0
+    best: float | None = None
+    """What the same edits would have cost at the best moments."""
+    dearer: int = 0
+    """Sessions that cost more than with nothing done."""
+    ratio: float = 0.0
+    """The cost of the dearest session, as a share of its cost with nothing done."""
+    dearest: SessionFigures | None = None
+    worst: float = 0.0
+    """The largest share by which a session was ever dearer than with nothing done, at its end or before."""
+    worst_in: SessionFigures | None = None
+    """None if none ever was."""
+
+    def add(self, session: SessionFigures, world: World) -> None:
+        self.cost += world.cost
+        self.rewrites += world.rewrites
+        if world.best is not None:
+            self.best = (self.best or 0.0) + world.best
+        base = session.baseline.cost
+        self.dearer += world.cost > base * (1 + DEARER)
+        if base and world.cost / base > self.ratio:
+            self.ratio, self.dearest = world.cost / base, session
+        if world.worst > max(self.worst, DEARER):
+            self.worst, self.worst_in = world.worst, session
+
+    def reached(self, base: float) -> float | None:
+        """Of what the best moments would have saved, the share that was; None if that would be nothing."""
+        return None if self.best is None or base <= self.best else (base - self.cost) / (base - self.best)
 
 
 @dataclass(slots=True)
@@ -26,6 +65,8 @@ class Profile:
     points: Counter[str] = field(default_factory=Counter)
     """Why what had been sent was changed, and how often."""
     strategies: dict[str, Saved] = field(default_factory=dict)
+    worlds: dict[str, Worlds] = field(default_factory=dict)
+    """Empty for a profile that never changes what had been sent."""
 
 
 @dataclass(slots=True)
@@ -51,10 +92,12 @@ class Group:
         for name, outcome in session.profiles.items():
             profile = self.profiles.setdefault(name, Profile())
             _add(profile.spent, outcome.spent)
-            profile.dearer += outcome.spent.cost > session.baseline.cost * (1 + 1e-9)
+            profile.dearer += outcome.spent.cost > session.baseline.cost * (1 + DEARER)
             profile.worst = max(profile.worst, outcome.worst)
             profile.law_failures += outcome.law_failures
             profile.points.update(outcome.points)
+            for world, figures in outcome.worlds.items():
+                profile.worlds.setdefault(world, Worlds()).add(session, figures)
             for strategy, saved in outcome.strategies.items():
                 profile.strategies.setdefault(strategy, Saved()).add(saved.hits, saved.tokens, saved.cost)
 

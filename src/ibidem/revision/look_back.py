@@ -76,6 +76,8 @@ class Folding:
         self.holding = Holding(settings)
         self.looks = True
         self._keep = keep
+        self._last = ""
+        """The role of the last message."""
         self._standing = self._removed = 0.0
         """Tokens of the last request as it was sent, and of what it did without."""
         self._new = self._spared = 0.0
@@ -83,12 +85,16 @@ class Folding:
 
     def through(self, messages: Sequence[Message], moments: Mapping[int, Moment] | None = None) -> Plan:
         """Take in what is new of a history, with a request wherever the model spoke, and one at its end."""
-        moments = moments or {}
-        for place in range(self.length, len(messages)):
-            answered = place and messages[place].role == "assistant" and messages[place - 1].role != "assistant"
+        return self.further(messages[self.length :], moments or {})
+
+    def further(self, new: Sequence[Message], moments: Mapping[int, Moment]) -> Plan:
+        """The same, given only what is new."""
+        for message in new:
+            place = self.length
+            answered = place and message.role == "assistant" and self._last != "assistant"
             if (answered or place in moments) and self.sent != place:
                 self.request(moments.get(place, Moment()))
-            self.feed(messages[place])
+            self.feed(message)
         if self.sent != self.length:  # the same request again is no other request
             self.request(moments.get(self.length, Moment()))
         return self.plan
@@ -112,6 +118,7 @@ class Folding:
             if refs_in(held.text, tag):
                 self.looks, self.fold.rewritten = False, True
         self.length += 1
+        self._last = message.role
 
     def request(self, moment: Moment) -> None:
         """Everything taken in is sent. Whether something goes first is decided here."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from ..model import IbidemError, Path
 from .splice import CLOSE_LIST, CLOSE_OBJECT, COMMA, key_at, past_space, raw_fields, raw_items, splice, string_end
@@ -14,54 +15,89 @@ Written = dict[int, tuple[int, bytes]]
 """What was written for a message, and the fingerprint of what came: a message that comes again is not written anew."""
 
 
-class Scanned(Protocol):
+class Known(NamedTuple):
+    """Where the messages of a request stood, and what was there: by this its beginning is known again."""
+
+    spans: list[tuple[int, int]]
+    hashes: list[int]
+    """Of each message, and of what stands between it and the one before."""
+
+
+class Scanned:
     """A request whose messages are looked at one by one, and only where that is needed."""
 
+    given: Any
+    key: str
+    """The field that holds the history; empty for a bare list."""
+    unchanged: int = 0
+    """Messages, from the first on, that are known to be the same to the byte as in the request before."""
+    known: Known | None = None
+    """By which the beginning of the next request is known again, without looking into it."""
+
     @property
-    def given(self) -> Any: ...
-    @property
-    def key(self) -> str:
-        """The field that holds the history; empty for a bare list."""
+    def head(self) -> Mapping[str, Any]:
+        """The request without its history."""
+        raise NotImplementedError
 
     @property
     def sketch(self) -> Any:
         """The request with enough of its history to tell its format by."""
+        raise NotImplementedError
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        raise NotImplementedError
+
     def fingerprint(self, index: int) -> int | None:
         """Equal for equal messages; None if there is no telling without looking at the value."""
+        return None
 
-    def value(self, index: int) -> Any: ...
+    def value(self, index: int) -> Any:
+        raise NotImplementedError
+
     def write(self, changes: Mapping[int, list[Change]], written: Written) -> Any:
         """The request with changes inside its messages, by index; `written` is kept from one request to the next."""
+        raise NotImplementedError
 
 
 _HISTORIES = ("messages", "input", "contents")
 _SKETCH = 64
-_SHORT = 4096
-"""Bytes up to which it is cheaper to keep what was written than to write it at every turn."""
 
 
-def scan(request: Any) -> Scanned | None:
-    """None for a request that has to be read as a whole."""
+def scan(request: Any, known: Known | None = None) -> Scanned | None:
+    """None for a request that has to be read as a whole. What is `known` of its beginning is not looked at again."""
     if isinstance(request, bytes):
-        return _scan_bytes(request)
-    value = request
-    key = ""
-    if isinstance(request, dict):
-        found = [name for name in _HISTORIES if isinstance(request.get(name), list)]
-        if len(found) != 1:
-            return None
-        key = found[0]
-        value = request[key]
-    return _ScannedValue(request, key, value) if isinstance(value, list) and value else None
+        return (rescan(request, known) if known is not None else None) or _scan_bytes(request)
+    key = _history_of(request)
+    return None if key is None else _ScannedValue(request, key, request[key] if key else request)
 
 
-class _ScannedValue:
+def scan_tolerantly(data: bytes) -> Scanned | None:
+    """The same for JSON text with what only the standard library takes, such as NaN."""
+    try:
+        value = parse(data)
+    except IbidemError:
+        return None
+    key = _history_of(value)
+    return None if key is None else _ScannedText(data, key, value)
+
+
+def _history_of(value: Any) -> str | None:
+    """The field that holds the history; empty for a bare list, None if there is no telling."""
+    if isinstance(value, list):
+        return "" if value else None
+    found = [name for name in _HISTORIES if isinstance(value.get(name), list)] if isinstance(value, dict) else []
+    return found[0] if len(found) == 1 and value[found[0]] else None
+
+
+class _ScannedValue(Scanned):
     def __init__(self, given: Any, key: str, history: list[Any]) -> None:
         self.given = given
         self.key = key
         self._history = history
+
+    @property
+    def head(self) -> Mapping[str, Any]:
+        return {name: value for name, value in self.given.items() if name != self.key} if self.key else {}
 
     @property
     def sketch(self) -> Any:
@@ -70,31 +106,65 @@ class _ScannedValue:
     def __len__(self) -> int:
         return len(self._history)
 
-    def fingerprint(self, index: int) -> int | None:
-        return None
-
     def value(self, index: int) -> Any:
         return self._history[index]
 
     def write(self, changes: Mapping[int, list[Change]], written: Written) -> Any:
-        prefix: Path = (self.key,) if self.key else ()
-        every: list[Change] = []
-        for index, some in changes.items():
-            every.extend(Change((*prefix, index, *one.path), one.op, one.value) for one in some)
+        every = self._every(changes)
         return rebuild(self.given, every) if every else self.given
 
+    def _every(self, changes: Mapping[int, list[Change]]) -> list[Change]:
+        prefix: Path = (self.key,) if self.key else ()
+        return [
+            Change((*prefix, index, *one.path), one.op, one.value) for index, some in changes.items() for one in some
+        ]
 
-class _ScannedBytes:
-    def __init__(self, given: bytes, key: str, head: dict[str, Any], spans: list[tuple[int, int]]) -> None:
+
+class _ScannedText(_ScannedValue):
+    """JSON text that only the tolerant parser takes."""
+
+    def __init__(self, given: bytes, key: str, value: Any) -> None:
+        super().__init__(value, key, value[key] if key else value)
+        self.given = given
+        self._value = value
+
+    @property
+    def head(self) -> Mapping[str, Any]:
+        return {name: value for name, value in self._value.items() if name != self.key} if self.key else {}
+
+    @property
+    def sketch(self) -> Any:
+        return self._value
+
+    def write(self, changes: Mapping[int, list[Change]], written: Written) -> Any:
+        every = self._every(changes)
+        return splice(self.given, self._value, every) if every else self.given
+
+
+class _ScannedBytes(Scanned):
+    def __init__(
+        self, given: bytes, key: str, head: Mapping[str, Any], spans: list[tuple[int, int]], hashes: Sequence[int] = ()
+    ) -> None:
         self.given = given
         self.key = key
         self._head = head
         self._spans = spans
+        self._hashes = hashes
+        """Of the messages that are unchanged."""
+        self.unchanged = len(hashes)
+
+    @property
+    def head(self) -> Mapping[str, Any]:
+        return self._head
+
+    @cached_property
+    def known(self) -> Known:  # type: ignore[override]  # made when it is asked for
+        return Known(self._spans, [*self._hashes, *_hashes(self.given, self._spans, self.unchanged)])
 
     @property
     def sketch(self) -> Any:
         some = [self.value(index) for index in range(min(_SKETCH, len(self)))]
-        return {**self._head, self.key: some} if self.key else some
+        return {**self.head, self.key: some} if self.key else some
 
     def __len__(self) -> int:
         return len(self._spans)
@@ -121,17 +191,66 @@ class _ScannedBytes:
         return b"".join([*pieces, view[cursor:]])
 
     def _written(self, index: int, changes: list[Change], written: Written) -> bytes:
-        fingerprint = self.fingerprint(index)
         known = written.get(index)
+        if known is not None and index < self.unchanged:
+            return known[1]
+        fingerprint = self.fingerprint(index)
         if known is not None and known[0] == fingerprint:
             return known[1]
         start, end = self._spans[index]
         data = b"[" + self.given[start:end] + b"]"
         wanted = [Change((0, *one.path), one.op, one.value) for one in changes]
         new = splice(data, [self.value(index)], wanted)[1:-1]
-        if len(new) <= _SHORT:
-            written[index] = (fingerprint, new)
+        written[index] = (fingerprint, new)
         return new
+
+
+class _Head(Mapping[str, Any]):
+    """Fields that are parsed when they are asked for."""
+
+    def __init__(self, raws: Mapping[str, Any]) -> None:
+        self._raws = raws
+
+    def __getitem__(self, name: str) -> Any:
+        return parse(bytes(self._raws[name]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raws)
+
+    def __len__(self) -> int:
+        return len(self._raws)
+
+
+def _hashes(data: bytes, spans: list[tuple[int, int]], first: int) -> Iterator[int]:
+    """Python's own, which nobody outside this process can aim at."""
+    at = spans[first - 1][1] if first else 0
+    for _, end in spans[first:]:
+        yield hash(data[at:end])
+        at = end
+
+
+def rescan(data: bytes, known: Known) -> Scanned | None:
+    """The same for a request that begins as one did before: only what comes after that is parsed. None if it does not.
+
+    With the messages that are known taken out, what is left is a request too. If that is in order so is the whole.
+    """
+    spans, same = known.spans, 0
+    for before, now in zip(known.hashes, _hashes(data, spans, 0), strict=True):
+        if before != now:
+            break
+        same += 1
+    if not same:
+        return None
+    end = past_space(data, spans[same - 1][1])
+    if data[end : end + 1] != b",":  # nothing came after it
+        return None
+    start, rest = spans[0][0], past_space(data, end + 1)
+    found = _scan_bytes(data[:start] + data[rest:])
+    if not isinstance(found, _ScannedBytes):
+        return None
+    shift = rest - start
+    new = ((first + shift, last + shift) for first, last in found._spans)
+    return _ScannedBytes(data, found.key, found.head, [*spans[:same], *new], known.hashes[:same])
 
 
 def _scan_bytes(data: bytes) -> Scanned | None:
@@ -150,7 +269,7 @@ def _scan_bytes(data: bytes) -> Scanned | None:
         start = _field_start(data, fields, keys[0])
         if not raws or start < 0:
             return None
-        head = {name: msgspec.json.decode(raw) for name, raw in fields.items() if name != keys[0]}
+        head = _Head({name: raw for name, raw in fields.items() if name != keys[0]})
         return _ScannedBytes(data, keys[0], head, _spans(data, start, raws))
     except (msgspec.DecodeError, UnicodeError, RecursionError, IbidemError):
         return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 _START = re.compile(rb'"(?:\\["\\/bfnrt])*')
 _NEEDLESS = re.compile(rb"\\u00[2-7][0-9a-f]", re.IGNORECASE)
@@ -73,3 +74,35 @@ def _start(token: bytes) -> int:
     """Where the first character stands that need not be escaped."""
     found = _START.match(token)
     return found.end() if found else 1
+
+
+# ── what is new ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_ESCAPED = re.compile(rb"(?<!\\)(?:\\\\)*\\u(?!00[0-7])")
+
+
+class Look(NamedTuple):
+    """How JSON text parts its values, so that a value that is put in looks like those beside it."""
+
+    comma: bytes = b","
+    """With the space behind it."""
+    colon: bytes = b":"
+
+    def spelled(self, value: Any, text: bytes, depth: int) -> bytes:
+        """A value in the way of a text, so many containers deep in it."""
+        escaped = text.isascii() and _ESCAPED.search(text) is not None
+        _, broken, margin = self.comma.decode().rpartition("\n")
+        unit = margin[: len(margin) // depth] if broken else None
+        parting = "," if broken else margin, ":" if b"\n" in self.colon else self.colon.decode()
+        written = json.dumps(value, ensure_ascii=escaped, indent=unit, separators=parting)
+        return _utf8(written.replace("\n", f"\n{margin}"), value)
+
+
+LOOK = Look()
+
+
+def _utf8(written: str, value: Any) -> bytes:
+    try:
+        return written.encode()
+    except UnicodeEncodeError:  # a lone surrogate can only be escaped
+        return json.dumps(value, separators=(",", ":")).encode()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from ..model import IbidemError
-from .spelling import respell
-from .tree import Change, by_key, rebuild
+from .spelling import LOOK, Look, respell
+from .tree import Change, Op, by_key, rebuild
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _SCALAR = re.compile(rb"[^\s,\]}]+")
@@ -26,6 +26,15 @@ Pieces = list[Piece]
 Changes = dict[Any, list[Change]]
 
 
+def splice_text(text: str, value: Any, changes: Iterable[Change], depth: int = 0) -> str:
+    """The same for a short text, such as the arguments of a call."""
+    data = text.encode("utf-8", "surrogatepass")
+    start = past_space(data, 0)
+    splicer = _Splicer(data, memoryview(data), None, None, False)
+    pieces, end = splicer.container(start, value, list(changes), depth)
+    return b"".join([splicer.view[:start], *pieces, splicer.view[end:]]).decode("utf-8", "surrogatepass")
+
+
 def splice(data: bytes, value: Any, changes: Iterable[Change]) -> bytes:
     """The JSON text with the changes made and every other byte as it was. `value` is what the text was parsed to."""
     changes = list(changes)
@@ -36,6 +45,39 @@ def splice(data: bytes, value: Any, changes: Iterable[Change]) -> bytes:
     splicer = _Splicer(data, memoryview(data), history, lengths, plain)
     pieces, end = splicer.container(start, value, changes, 0)
     return b"".join([splicer.view[:start], *pieces, splicer.view[end:]])
+
+
+class _Row:
+    """The items of an array of which some come or go."""
+
+    def __init__(self) -> None:
+        self._items: list[tuple[bytes, Pieces | Change]] = []
+        """Each behind what stood before it; a change if it is new."""
+        self._gaps: list[bytes] = []
+
+    def add(self, gap: bytes, item: Pieces, beside: Sequence[Change]) -> None:
+        self._gaps.append(gap)
+        self.put(beside, "before")
+        if not any(change.op == "drop" for change in beside):
+            self._items.append((gap, item))
+        self.put(beside, "after")
+
+    def put(self, beside: Sequence[Change], op: Op) -> None:
+        self._items.extend((b"", change) for change in beside if change.op == op)
+
+    def written(self, data: bytes, look: Look, tail: bytes, depth: int) -> Pieces:
+        """New items are spelled, and parted from the others, as these are."""
+        lead, comma = [*self._gaps, b"", b""][:2]
+        own = comma.lstrip()
+        if not own and b"\n" in lead + look.comma:  # the only item: on a line of its own, or in a line
+            own = b"," + (lead if b"\n" in lead else b"")
+        look = look._replace(comma=own or look.comma)
+        pieces: Pieces = [b"[", lead]
+        for number, (gap, item) in enumerate(self._items):
+            if number:
+                pieces.append(gap if b"," in gap else look.comma)
+            pieces.extend(item if isinstance(item, list) else [look.spelled(item.value, data, depth)])
+        return [*pieces, tail if self._items else b"", b"]"]
 
 
 @dataclass(slots=True)
@@ -50,6 +92,8 @@ class _Splicer:
     """Of its items in the text; None if that holds what only the tolerant parser takes."""
     compact: bool
     """So far the text is written as we would write it: then a value's end follows from its length."""
+    look: Look = LOOK
+    """How the text was spelled where it was looked at last."""
 
     def container(self, start: int, value: Any, changes: list[Change], depth: int) -> tuple[Pieces, int]:
         """The pieces of the container at `start`, changed, and where it ends; `depth` steps of the paths lead to it."""
@@ -68,6 +112,8 @@ class _Splicer:
             stop = string_end(data, at)
             key = key_at(data, at, stop)
             first = past_space(data, past_space(data, stop) + 1)
+            if (colon := data[stop:first]) != self.look.colon:
+                self.look = self.look._replace(colon=colon)
             if key in here or key in below:
                 if key in changed:
                     raise IbidemError(f"the key {key!r} stands twice in one object: which of them counts is unsure")
@@ -87,9 +133,9 @@ class _Splicer:
         data = self.data
         known = self.lengths if value is self.history else None
         fixed = all(change.op == "set" for found in here.values() for change in found)
-        kept: list[Pieces] = []
+        row = _Row()
         pieces, cursor = Pieces(), start
-        at = past_space(data, start + 1)
+        end, at = start + 1, past_space(data, start + 1)
         for index, item in enumerate(value):
             beside, inside = here.get(index, ()), below.get(index)
             first = at
@@ -99,18 +145,18 @@ class _Splicer:
                 at = first + known[index] if known else self.end_of(first, item)
                 new = [self.view[first:at]]
             if not fixed:
-                kept.extend(self.around(beside, new))
+                row.add(data[end:first], new, beside)
             elif beside or inside:
                 pieces.extend([self.view[cursor:first], *new])
                 cursor = at
-            at = self.comma(at)
+            end, at = at, self.comma(at)
         if data[at] != CLOSE_LIST:
             raise IbidemError("the text does not agree with what it was parsed to")
         if fixed:
             pieces.append(self.view[cursor : at + 1])
             return pieces, at + 1
-        kept.extend([self.encode(change.value)] for change in here.get(len(value), ()) if change.op == "before")
-        return _joined(kept), at + 1
+        row.put(here.get(len(value), ()), "before")
+        return row.written(data, self.look, data[end:at], depth + 1), at + 1
 
     def item(
         self, at: int, value: Any, beside: Sequence[Change], below: list[Change] | None, depth: int
@@ -125,6 +171,9 @@ class _Splicer:
         if not below:
             end = self.end_of(at, value)
             return [self.view[at:end]], end
+        if isinstance(value, str):  # JSON text in a string
+            end = self.end_of(at, value)
+            return [respell(self.data[at:end], value, rebuild(value, below, depth))], end
         if self.compact and value is not self.history:
             length = self.written(at, value)
             if length:  # then what we write differs from it in the changes alone
@@ -139,18 +188,17 @@ class _Splicer:
             return 0
         return len(written) if self.data.startswith(written, at) else 0
 
-    def around(self, beside: Sequence[Change], item: Pieces) -> Iterator[Pieces]:
-        yield from ([self.encode(change.value)] for change in beside if change.op == "before")
-        if not any(change.op == "drop" for change in beside):
-            yield item
-        yield from ([self.encode(change.value)] for change in beside if change.op == "after")
-
     def encode(self, value: Any) -> Piece:
         return _encode(value) if self.compact else _encode_odd(value)
 
     def comma(self, at: int) -> int:
         at = past_space(self.data, at)
-        return past_space(self.data, at + 1) if self.data[at] == COMMA else at
+        if self.data[at] != COMMA:
+            return at
+        after = past_space(self.data, at + 1)
+        if (comma := self.data[at:after]) != self.look.comma:
+            self.look = self.look._replace(comma=comma)
+        return after
 
     def end_of(self, at: int, value: Any) -> int:
         """Past the value that starts at `at`. It is prefix-free, so equal text is the value itself."""
@@ -160,13 +208,6 @@ class _Splicer:
                 return at + length
             self.compact = self.compact and isinstance(value, str)
         return _value_end(self.data, at)
-
-
-def _joined(items: list[Pieces]) -> Pieces:
-    pieces: Pieces = [b"["]
-    for number, item in enumerate(items):
-        pieces.extend([b",", *item] if number else item)
-    return [*pieces, b"]"]
 
 
 def _lengths(data: bytes, value: Any, changes: list[Change]) -> list[int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -21,8 +22,13 @@ class Change(NamedTuple):
 def rebuild(value: Any, changes: Iterable[Change], depth: int = 0) -> Any:
     """The value with the changes made, sharing everything that no change names.
 
-    `depth` is how many steps of the changes' paths lead to the value.
+    `depth` is how many steps of the changes' paths lead to the value. A path that goes on below a string means the
+    JSON that is written in it: its other bytes stay as they are.
     """
+    if isinstance(value, str):
+        from .splice import splice_text  # it needs us too
+
+        return splice_text(value, json.loads(value), changes, depth)
     here, below = by_key(changes, depth)
     if isinstance(value, list):
         kept: list[Any] = []

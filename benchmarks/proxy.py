@@ -1,0 +1,425 @@
+"""What the proxy adds to a plain pass-through: `python -m benchmarks.proxy`, or `--quick`.
+
+The pass-through is aiohttp on both sides with the settings of ours, copies headers, and neither reads nor rewrites
+anything. It, ours, and the upstream run in a process each; this one makes the load. Everything goes over loopback, and
+what is compared is run in turns (ours first and last alike), so that other work on the machine slows both sides of a
+ratio or neither. With fewer cores than processes they wait for each other: ratios are then those of the work done, and
+times are above what a machine of one's own shows.
+
+Bodies are those of growing conversations, made before the clock runs: each request says all that the one before did,
+and one exchange more. `warm` requests go on a conversation that the proxy has seen; the first of each is `cold`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import multiprocessing
+import os
+import platform
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import aiohttp
+import orjson
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from ibidem.proxy.server import serve
+from ibidem.proxy.settings import Settings
+from ibidem.store import MemoryStore
+
+from .history import text
+
+MEDIAN_AIM, CHUNK_AIM, IDLE_AIM = 1.5, 1.2, 100.0
+ANSWER = orjson.dumps(
+    {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-sonnet-4-5",
+        "content": [{"type": "text", "text": "Next I look at another file."}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 12, "cache_read_input_tokens": 9000, "cache_creation_input_tokens": 800}
+        | {"output_tokens": 9},
+    }
+)
+EVENT = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"text":" word"}}\n\n'
+PATH = "/v1/messages"
+HOP_BY_HOP = frozenset({"connection", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"})
+LINES = text(random.Random(7), 200_000).split("\n")
+LINE = 200_000 // len(LINES)
+
+
+# ── the three servers ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def listen(handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], told: Connection) -> None:
+    server = web.Server(handler, handler_cancellation=True, auto_decompress=False, access_log=None)  # type: ignore[arg-type]
+    runner = web.ServerRunner(server)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
+    told.send(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    await asyncio.Event().wait()
+
+
+async def upstream(told: Connection) -> None:
+    """Drains the body, and answers with a fixed document, or with so many events as the path asks for."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        async for _ in request.content.iter_any():
+            pass
+        chunks = int(request.rel_url.query.get("chunks", 0))
+        if not chunks:
+            return web.Response(body=ANSWER, content_type="application/json")
+        pause = float(request.rel_url.query["pause"])
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for _ in range(chunks):
+            await response.write(EVENT)
+            await asyncio.sleep(pause)  # so that each chunk arrives alone
+        return response
+
+    await listen(answer, told)
+
+
+async def plain(told: Connection, base: str) -> None:
+    """The pass-through."""
+    client = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=60),
+        read_bufsize=2**18,
+        skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+    )
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        url = URL(base + request.raw_path, encoded=True)
+        body = b"".join([data async for data in request.content.iter_any()])
+        async with client.request(request.method, url, headers=passed_on(request.raw_headers), data=body) as answer:
+            headers = passed_on(answer.raw_headers)
+            response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
+            await response.prepare(request)
+            async for data in answer.content.iter_any():
+                await response.write(data)
+            await response.write_eof()
+            return response
+
+    await listen(handle, told)
+
+
+def passed_on(headers: Sequence[tuple[bytes, bytes]]) -> CIMultiDict[str]:
+    named = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
+    return CIMultiDict([(name, value) for name, value in named if name.lower() not in HOP_BY_HOP])
+
+
+async def ours(told: Connection, base: str, options: dict[str, Any]) -> None:
+    settings = Settings(port=0, upstreams={"anthropic": base}, **options)
+    await serve(settings, ready=lambda address: told.send(address.url), store=MemoryStore())
+
+
+def run(server: Callable[..., Any], told: Connection, *args: Any) -> None:
+    threading.Thread(target=_tell, args=(told,), daemon=True).start()
+    asyncio.run(server(told, *args))
+
+
+def _tell(told: Connection) -> None:
+    """Answers what the benchmark asks of this process, until it goes away."""
+    answers: dict[str, Callable[[], float]] = {"cpu": time.process_time, "rss": _resident}
+    try:
+        while True:
+            told.send(answers[told.recv()]())
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+def _resident() -> float:
+    """Bytes of memory that this process has now; those that only wait to be given back are not counted."""
+    gc.collect()
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return 1024.0 * int(line.split()[1])
+    return 0.0
+
+
+class Server:
+    """A process that serves."""
+
+    def __init__(self, server: Callable[..., Any], *args: Any) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._told, other = context.Pipe()
+        self._process = context.Process(target=run, args=(server, other, *args), daemon=True)
+        self._process.start()
+        other.close()
+        if not self._told.poll(60):
+            raise TimeoutError(f"{server.__name__} did not start")
+        self.url: str = self._told.recv()
+
+    def ask(self, what: str) -> float:
+        self._told.send(what)
+        return float(self._told.recv())
+
+    def stop(self) -> None:
+        self._told.close()
+        self._process.terminate()
+        self._process.join(10)
+
+
+@contextmanager
+def serving(server: Callable[..., Any], *args: Any) -> Iterator[Server]:
+    found = Server(server, *args)
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+# ── the load ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Growing:
+    """A conversation of about that many bytes in the end, as the bodies of its requests."""
+
+    def __init__(self, size: int, requests: int, seed: int, begin: float = 0.8) -> None:
+        rng = random.Random(seed)
+        each = max(300, min(10_000, size // 20)) // LINE
+        seen: list[str] = []
+        head = {"model": "claude-sonnet-4-5", "max_tokens": 4096, "system": "You are an agent."}
+        first = {"role": "user", "content": f"Make the tests of part {seed} pass."}
+        self._pieces = [orjson.dumps(head)[:-1] + b',"messages":[' + orjson.dumps(first)]
+        self._ends: list[int] = []
+        length = 0
+        while len(self._ends) < requests:
+            step = self._exchange(len(self._pieces), rng, seen, each)
+            self._pieces.append(step)
+            length += len(step)
+            if length >= begin * size:
+                self._ends.append(len(self._pieces))
+
+    @staticmethod
+    def _exchange(number: int, rng: random.Random, seen: list[str], each: int) -> bytes:
+        """A call and its result: one in five is a file that was read before, with another line."""
+        call = f"toolu_{number:020d}"
+        if seen and rng.random() < 0.2:
+            output = f"{rng.choice(seen)}\n# {number}"
+        else:
+            output = "\n".join(rng.choices(LINES, k=rng.randint(each // 2, each * 3 // 2)))
+            seen.append(output)
+        use = {"type": "tool_use", "id": call, "name": "Read", "input": {"file_path": f"/src/part_{number}.py"}}
+        result = {"type": "tool_result", "tool_use_id": call, "content": output}
+        said = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+        return b"," + b",".join(map(orjson.dumps, said))
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def request(self, number: int, query: str = "") -> bytes:
+        """All bytes of an HTTP request."""
+        body = b"".join([*self._pieces[: self._ends[number]], b"]}"])
+        head = f"POST {PATH}{query} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        return f"{head}User-Agent: benchmark\r\nx-api-key: none\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+class Client:
+    """One connection. As little of HTTP as it takes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def of(cls, url: str) -> Client:
+        parts = urlsplit(url)
+        return cls(*await asyncio.open_connection(parts.hostname, parts.port, limit=2**20))
+
+    async def ask(self, request: bytes) -> float:
+        """Seconds from the first byte out to the last byte in."""
+        start = time.perf_counter()
+        self._writer.write(request)
+        head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
+        if not head.startswith(b"http/1.1 200"):
+            raise RuntimeError(head.decode("latin-1"))
+        if b"\r\ntransfer-encoding: chunked" in head:
+            while size := int(await self._reader.readuntil(b"\r\n"), 16):
+                await self._reader.readexactly(size + 2)
+            await self._reader.readexactly(2)
+        else:
+            length = head.partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0]
+            await self._reader.readexactly(int(length))
+        return time.perf_counter() - start
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+Both = dict[str, Server]
+"""The pass-through and ours."""
+
+
+class Times(NamedTuple):
+    warm: list[float]
+    cold: list[float]
+    spent: list[float]
+    """Processor time of the warm ones of each conversation, per request."""
+
+
+async def latencies(both: Both, size: int, conversations: int, requests: int, seed: int) -> dict[str, Times]:
+    """Of requests one after the other, by turns through the one and the other."""
+    clients = {name: await Client.of(server.url) for name, server in both.items()}
+    found = {name: Times([], [], []) for name in both}
+    for number in range(conversations):
+        conversation = Growing(size, requests, seed + number)
+        before: dict[str, float] = {}
+        for step in range(len(conversation)):
+            request = conversation.request(step)
+            for name in sorted(clients, reverse=step % 2 == 1):
+                took = await clients[name].ask(request)
+                (found[name].warm if step else found[name].cold).append(took)
+                if not step:
+                    before[name] = both[name].ask("cpu")
+        for name, server in both.items():
+            found[name].spent.append((server.ask("cpu") - before[name]) / (len(conversation) - 1))
+    for client in clients.values():
+        client.close()
+    return found
+
+
+async def throughput(both: Both, clients: int, total: int, rounds: int) -> dict[str, float]:
+    """Requests per second of so many clients, each with a conversation of its own; the best of several rounds."""
+    each = max(2, total // clients)
+    best = dict.fromkeys(both, 0.0)
+    for turn in range(rounds):
+        for name in sorted(both, reverse=turn % 2 == 1):
+            best[name] = max(best[name], await _rate(both[name], clients, each, 10_000 * (turn + 1)))
+    return best
+
+
+async def _rate(server: Server, clients: int, each: int, seed: int) -> float:
+    work = [Growing(10_000, each + 1, seed + number) for number in range(clients)]
+    open_ones = [await Client.of(server.url) for _ in work]
+    for client, conversation in zip(open_ones, work, strict=True):
+        await client.ask(conversation.request(0))
+
+    async def talk(client: Client, conversation: Growing) -> None:
+        for step in range(1, len(conversation)):
+            await client.ask(conversation.request(step))
+
+    gc.collect()
+    start = time.perf_counter()
+    await asyncio.gather(*map(talk, open_ones, work))
+    took = time.perf_counter() - start
+    for client in open_ones:
+        client.close()
+    return clients * each / took
+
+
+async def per_chunk(both: Both, chunks: int, rounds: int) -> dict[str, float]:
+    """Seconds of processor time per chunk of a stream; chunks come one at a time. The least of several rounds."""
+    best = dict.fromkeys(both, float("inf"))
+    for turn in range(rounds):
+        request = Growing(10_000, 1, 77_000 + turn).request(0, f"?chunks={chunks}&pause=0.0004")
+        for name in sorted(both, reverse=turn % 2 == 1):
+            server = both[name]
+            client = await Client.of(server.url)
+            before = server.ask("cpu")
+            await client.ask(request)
+            best[name] = min(best[name], (server.ask("cpu") - before) / chunks)
+            client.close()
+    return best
+
+
+async def resident(server: Server, conversations: int, size: int, seed: int) -> float:
+    """Bytes of memory after so many conversations of three requests."""
+    client = await Client.of(server.url)
+    for number in range(conversations):
+        conversation = Growing(size, 3, seed + number, begin=0.6)
+        for step in range(len(conversation)):
+            await client.ask(conversation.request(step))
+    client.close()
+    return server.ask("rss")
+
+
+# ── what is told ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def row(label: str, plainly: float, mine: float, digits: int = 2, aim: float | None = None) -> None:
+    wanted = "" if aim is None else f"{aim:6.1f}"
+    print(f"{label:34} {plainly:10.{digits}f} {mine:10.{digits}f} {mine / plainly:7.2f} {wanted:>6}", flush=True)
+
+
+def tail(times: list[float]) -> float:
+    return quantiles(times, n=100, method="inclusive")[98] if len(times) > 1 else times[0]
+
+
+class Amounts(NamedTuple):
+    latency: tuple[tuple[str, int, int, int], ...]
+    """Name, bytes, conversations, requests of each."""
+    requests: int
+    chunks: int
+    rounds: int
+    conversations: int
+
+
+FULL = Amounts((("10 KB", 10_000, 20, 21), ("500 KB", 500_000, 8, 41), ("5 MB", 5_000_000, 2, 41)), 2048, 4000, 3, 1000)
+QUICK = Amounts((("10 KB", 10_000, 5, 11), ("500 KB", 500_000, 2, 16), ("5 MB", 5_000_000, 1, 6)), 512, 1500, 2, 200)
+
+
+async def compare(both: Both, amounts: Amounts) -> None:
+    print(f"{'':34} {'plain':>10} {'ours':>10} {'ratio':>7} {'aim':>6}")
+    await latencies(both, 10_000, 2, 10, 1)  # what is loaded once
+    for name, size, conversations, requests in amounts.latency:
+        times = await latencies(both, size, conversations, requests, 100 * size)
+        aim = MEDIAN_AIM if name == "500 KB" else None
+        one, two = times["plain"], times["ours"]
+        row(f"{name}, warm, p50, ms", 1e3 * median(one.warm), 1e3 * median(two.warm), aim=aim)
+        row(f"{name}, warm, p99, ms", 1e3 * tail(one.warm), 1e3 * tail(two.warm))
+        row(f"{name}, warm, processor time, ms", 1e3 * min(one.spent), 1e3 * min(two.spent))
+        row(f"{name}, first request, p50, ms", 1e3 * median(one.cold), 1e3 * median(two.cold))
+    for clients in (1, 32, 256):
+        rates = await throughput(both, clients, amounts.requests, amounts.rounds)
+        row(f"requests/s, {clients} client{'s' * (clients > 1)}, 10 KB", rates["plain"], rates["ours"], 0)
+    spent = await per_chunk(both, amounts.chunks, amounts.rounds)
+    row("processor time of a chunk, µs", 1e6 * spent["plain"], 1e6 * spent["ours"], 1, CHUNK_AIM)
+
+
+async def weigh(base: str, amounts: Amounts) -> None:
+    """Memory, by itself: in processes that did nothing else."""
+    count = amounts.conversations
+    columns = ("idle", "aim", "in use", f"{count:,}", f"{2 * count:,}")
+    print(f"\n{'memory in MB, conversations of 30 KB':34}", *(f"{each:>8}" for each in columns))
+    bounded = {"conversations": max(1, count // 20), "memory_mb": 8}
+    for name, options in (("ours", {}), (f"at most {bounded['conversations']}, and 8 MB", bounded)):
+        with serving(ours, base, options) as server:
+            found = [server.ask("rss"), 1e6 * IDLE_AIM]
+            for begin, conversations in ((0, 1), (1, count), (1 + count, count)):
+                found.append(await resident(server, conversations, 30_000, begin))
+            print(f"{name:34}", *(f"{each / 1e6:8.0f}" for each in found), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="about twenty seconds")
+    parser.add_argument("--profile", default="lossless")
+    args = parser.parse_args()
+    amounts = QUICK if args.quick else FULL
+    python, cores = platform.python_version(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else "?"
+    print(f"Python {python}, aiohttp {aiohttp.__version__}, {cores} cores for 4 processes; profile {args.profile}")
+    with serving(upstream) as provider:
+        with serving(plain, provider.url) as one, serving(ours, provider.url, {"profile": args.profile}) as two:
+            asyncio.run(compare({"plain": one, "ours": two}, amounts))
+        asyncio.run(weigh(provider.url, amounts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""`ibidem proxy`"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ..profiles import PROFILES
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+_OPTIONS: dict[str, Decorator] = {
+    "host": click.option("--host", help="Where to listen, 127.0.0.1 if not given; all but loopback needs a token."),
+    "port": click.option("--port", type=int, help="8123 if not given; 0 is a free one."),
+    "free port": click.option("--port", type=int, help="A free one if not given."),
+    "token": click.option("--token", help="What clients must send as x-ibidem-token; better set IBIDEM_TOKEN."),
+    "profile": click.option(
+        "--profile", type=click.Choice(list(PROFILES)), help="Which strategies run, lossless if not given."
+    ),
+    "upstream": click.option(
+        "--upstream",
+        metavar="FORMAT=URL",
+        multiple=True,
+        help="Where requests in FORMAT go (anthropic, openai, gemini); may be given several times.",
+    ),
+    "store": click.option("--store", metavar="STORE", help="Where originals are kept: a file or a redis:// URL."),
+    "observe": click.option(
+        "--observe/--no-observe", default=None, help="Rewrite nothing, only measure what it would have saved."
+    ),
+    "json log": click.option(
+        "--json-log", metavar="FILE", help="One JSON object per exchange; `-` is standard output."
+    ),
+    "json file": click.option("--json-log", metavar="FILE", help="One JSON object per exchange."),
+    "budget": click.option("--budget-ms", type=float, metavar="MS", help="Time for one request, 2000 if not given."),
+    "body": click.option(
+        "--max-body", type=int, metavar="BYTES", help="Larger requests get 413; 100 MiB if not given."
+    ),
+    "conversations": click.option("--conversations", type=int, metavar="N", help="Kept in memory, 1000 if not given."),
+    "memory": click.option("--memory-mb", type=int, metavar="MB", help="What they may hold there, 256 if not given."),
+    "websockets": click.option(
+        "--websockets/--no-websockets", default=None, help="Whether requests may come through WebSockets, as they are."
+    ),
+    "config": click.option("--config", metavar="FILE", help="Settings, instead of those in ibidem.toml."),
+}
+
+
+def settings_options(*names: str) -> Decorator:
+    """The options of these names. One that is not given is None, so that weaker sources can speak."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name in reversed(names):
+            command = _OPTIONS[name](command)
+        return command
+
+    return decorate
+
+
+@click.command(short_help="Rewrite requests on their way, until stopped.")
+@settings_options("host", "port", "token", "profile", "upstream", "store", "observe", "json log")
+@settings_options("budget", "body", "conversations", "memory", "websockets", "config")
+def proxy(**flags: Any) -> int:
+    """Rewrite requests on their way to the provider, until stopped.
+
+    Listens on this machine; point a client at it with its base URL. What is no conversation goes through as it came.
+    A setting may also be given as a variable (IBIDEM_PORT) or in ibidem.toml; an option is the strongest.
+    """
+    from .proxying import run  # and with it asyncio
+
+    return run(flags)

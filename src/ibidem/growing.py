@@ -1,0 +1,188 @@
+"""What is known of a conversation that grows, so that each request costs the work for what is new in it.
+
+A fingerprint of every message, the state of the fold, and the edits it made. What counts as the same message is what
+the fold can see of it: a cache mark that moved does not matter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from . import engine
+from .arrival.said_once import Fold, SaidOnce
+from .formats import Format
+from .model import Message, Text, ToolCall, ToolResult
+from .plan import Edit, Kind, Plan
+from .revision.look_back import Folding, LookBack
+from .timing import Moment
+from .wire import Change, Scanned
+from .wire.scan import Known, Written
+
+
+class _Message(NamedTuple):
+    fingerprint: int | None
+    """Of the message as it came, if it came as text."""
+    essence: int
+    """Of what the fold can see of it."""
+
+
+class Growing:
+    """The messages seen so far, and what is sent for them. Work of its own is in the two that follow."""
+
+    def __init__(self, dialect: Format, refers: bool) -> None:
+        self.dialect = dialect
+        self.refers = refers
+        self.known: Known | None = None
+        self.edits: dict[int, tuple[Edit, ...]] = {}
+        self.requests = 0
+        self.stale = False
+        """What was sent is not what was made of it: it has to be worked on again."""
+        self._messages: list[_Message] = []
+        self._changes: dict[int, list[Change]] = {}
+        self._written: Written = {}
+
+    def __len__(self) -> int:
+        """Messages seen."""
+        return len(self._messages)
+
+    def goes_on(self, dialect: Format, refers: bool) -> bool:
+        return self.dialect is dialect and self.refers == refers and not self.stale
+
+    def shared(self, scanned: Scanned) -> int:
+        """With how many of the messages seen so far the request begins."""
+        for index in range(scanned.unchanged, len(self)):
+            if index >= len(scanned):
+                return index
+            known, fingerprint = self._messages[index], scanned.fingerprint(index)
+            if fingerprint is not None and fingerprint == known.fingerprint:
+                continue
+            if essence(self.dialect.read(index, scanned.value(index))) != known.essence:
+                return index
+            self._messages[index] = _Message(fingerprint, known.essence)
+        return len(self)
+
+    def take(self, new: Sequence[Message], scanned: Scanned, model: str | None) -> None:
+        """Work on what is new."""
+        self._work(new, scanned, model)
+        for message in new:
+            self._messages.append(_Message(scanned.fingerprint(message.index), essence(message)))
+        self.known = scanned.known
+        self.requests += 1
+
+    def _work(self, new: Sequence[Message], scanned: Scanned, model: str | None) -> None:
+        raise NotImplementedError
+
+    def write(self, scanned: Scanned) -> Any:
+        return scanned.write(self._changes, self._written)
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(tuple(edit for index in sorted(self.edits) for edit in self.edits[index]))
+
+    def _set(self, message: int, edits: Iterable[Edit]) -> None:
+        """These are the edits of a message."""
+        found = tuple(edits)
+        if found != self.edits.pop(message, ()):
+            self._changes.pop(message, None)
+            self._written.pop(message, None)
+        if found:
+            self.edits[message] = found
+            self._changes[message] = [Change(edit.path, edit.op, edit.written) for edit in found]
+
+
+class Arriving(Growing):
+    """Decided once."""
+
+    def __init__(self, dialect: Format, refers: bool, settings: SaidOnce, as_is: int) -> None:
+        super().__init__(dialect, refers)
+        self._fold = Fold(settings, refers)
+        self._fold.as_is = as_is
+
+    def _work(self, new: Sequence[Message], scanned: Scanned, model: str | None) -> None:
+        for message in new:
+            self._set(message.index, engine.admitted(message, self._fold.feed(message), self._fold.settings))
+
+
+class Looking(Growing):
+    """Decided again, at points."""
+
+    def __init__(self, dialect: Format, refers: bool, folding: Folding) -> None:
+        super().__init__(dialect, refers)
+        self.folding = folding
+        self.moments: Mapping[int, Moment] = {}
+        """Of the requests so far, the one that is worked on included."""
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(super().plan.edits, tuple(self.folding.points))
+
+    def _work(self, new: Sequence[Message], scanned: Scanned, model: str | None) -> None:
+        points = len(self.folding.points)
+        plan = self.folding.further(new, self.moments)
+        if len(self.folding.points) != points:
+            self._looked_back(plan, scanned, model)
+            return
+        fresh = {message.index: message for message in new}
+        for index, edits in _by_message(edit for edit in plan if edit.message in fresh).items():
+            self._set(index, engine.admitted(fresh[index], edits, self.folding.settings))
+
+    def _looked_back(self, plan: Plan, scanned: Scanned, model: str | None) -> None:
+        """What was sent before changes: now the request is checked as a whole."""
+        found = engine.compact(scanned.given, strategies=[_Decided(plan)], format=self.dialect.name, model=model)
+        if found.reason:
+            raise RuntimeError(found.reason)
+        by_message = _by_message(found.plan)
+        for index in self.edits.keys() | by_message.keys():
+            self._set(index, by_message.get(index, ()))
+
+
+def _by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
+    found: dict[int, list[Edit]] = {}
+    for edit in edits:
+        found.setdefault(edit.message, []).append(edit)
+    return found
+
+
+class _Decided:
+    """A plan that was made already."""
+
+    name: ClassVar[str] = LookBack.name
+    labels: ClassVar[tuple[str, ...]] = LookBack.labels
+    touches: ClassVar[frozenset[Kind]] = LookBack.touches
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def plan(self, conv: Any) -> Plan:
+        return self._plan
+
+
+Substance = tuple[Any, ...]
+
+
+def _substance(message: Message) -> Substance:
+    """What a strategy can see of a message, and where it stands in it."""
+    seen: list[Any] = [message.role]
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            seen.append((part.id, part.name, part.arguments, part.path))
+        elif isinstance(part, ToolResult):
+            seen.append((part.call_id, part.failed, part.path))
+            seen.extend((seg.path, seg.text if isinstance(seg, Text) else seg.kind) for seg in part.segments)
+        elif isinstance(part, Text):
+            seen.append((part.path, part.text, part.bound))
+        else:
+            seen.append((type(part).__name__, part.path))
+    return tuple(seen)
+
+
+def essence(message: Message) -> int:
+    """A fingerprint of it, for this process."""
+    return hash(_substance(message))
+
+
+def substance(message: Message) -> bytes:
+    """A digest of it, for every process."""
+    return hashlib.sha256(repr(_substance(message)).encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,278 @@
+"""Which clients are known, and how one is led through the proxy without a word in any file of its own.
+
+Most read a variable that holds the address of their provider. What such a variable held before becomes the upstream, so
+that whoever was to get the requests, and the credentials in them, still does. A variable that leads somewhere else than
+its provider's upstream is left as it is: its client then goes there directly, as before. So nothing is sent to an
+address that the client would not have used without us, unless the user names it to us.
+
+A variable is only half of an address: some clients put the version into it (`/v1`), some append it themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from .settings import PROVIDERS, base_url, is_loopback
+
+
+class Variable(NamedTuple):
+    name: str
+    provider: str
+    path: str = ""
+    """What its readers want behind the host."""
+
+
+VARIABLES = (
+    Variable("ANTHROPIC_BASE_URL", "anthropic"),
+    Variable("ANTHROPIC_API_BASE", "anthropic"),
+    Variable("ANTHROPIC_HOST", "anthropic"),
+    Variable("OPENAI_BASE_URL", "openai", "/v1"),
+    Variable("OPENAI_API_BASE", "openai", "/v1"),
+    Variable("OPENAI_HOST", "openai"),
+    Variable("GOOGLE_GEMINI_BASE_URL", "gemini"),
+    Variable("GEMINI_API_BASE", "gemini", "/v1beta"),
+    Variable("GOOGLE_HOST", "gemini"),
+)
+
+_PROVIDER = {each.name: each.provider for each in VARIABLES}
+"""It stands at the beginning of every path, so that a request whose path says nothing goes where it should too."""
+
+FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
+"""Claude Code does without tool search, its small model and more where the address is not Anthropic's own. Behind this
+proxy it is, and the client should work as it does without us."""
+
+OPENCODE = "OPENCODE_CONFIG_CONTENT"
+
+
+class Client(NamedTuple):
+    name: str
+    line: str
+    """How it is started by hand; `{url}` is the proxy's address."""
+    reads: str
+    """What `wrap` gives it."""
+    note: str = ""
+
+
+CLIENTS = (
+    Client("Claude Code", "ANTHROPIC_BASE_URL={url} claude", "ANTHROPIC_BASE_URL", "not with Bedrock or Vertex"),
+    Client(
+        "Codex",
+        """codex -c 'openai_base_url="{url}/v1"'""",
+        "-c openai_base_url",
+        "where it is the command; it is asked to use HTTP, not a WebSocket",
+    ),
+    Client(
+        "opencode",
+        """OPENCODE_CONFIG_CONTENT='{{"provider":{{"anthropic":{{"options":{{"baseURL":"{url}/v1"}}}}}}}}' opencode""",
+        OPENCODE,
+        "left alone where its own configuration has a baseURL",
+    ),
+    Client(
+        "aider",
+        "ANTHROPIC_API_BASE={url} OPENAI_API_BASE={url}/v1 aider",
+        "ANTHROPIC_API_BASE, OPENAI_API_BASE, GEMINI_API_BASE",
+        "and all that uses litellm",
+    ),
+    Client(
+        "goose",
+        "ANTHROPIC_HOST={url} OPENAI_HOST={url} goose",
+        "ANTHROPIC_HOST, OPENAI_HOST, GOOGLE_HOST",
+    ),
+    Client(
+        "Gemini CLI",
+        "GOOGLE_GEMINI_BASE_URL={url} gemini",
+        "GOOGLE_GEMINI_BASE_URL",
+        "with GEMINI_API_KEY; not with a Google login",
+    ),
+    Client("Anthropic SDKs", "ANTHROPIC_BASE_URL={url} …", "ANTHROPIC_BASE_URL"),
+    Client("OpenAI SDKs", "OPENAI_BASE_URL={url}/v1 …", "OPENAI_BASE_URL", "older ones: OPENAI_API_BASE"),
+    Client("Google Gen AI SDKs", "GOOGLE_GEMINI_BASE_URL={url} …", "GOOGLE_GEMINI_BASE_URL"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """How a command is led through the proxy."""
+
+    upstreams: dict[str, str] = field(default_factory=dict)
+    """By provider: where its requests went before."""
+    paths: dict[str, str] = field(default_factory=dict)
+    """By variable that will lead to the proxy: what stands behind the proxy's address."""
+    codex: str | None = None
+    """The same for Codex, which takes it from its command line; None leaves it alone."""
+
+
+def inherit(command: Sequence[str], environment: Mapping[str, str], folder: Path, said: Container[str]) -> Wiring:
+    """What was set before. For the providers in `said` the upstream is told, so nothing is inherited for them."""
+    program = _program(command)
+    providers = [each for each in PROVIDERS if (program, each) != ("codex", "openai")]
+    found = [_from_variables(each, environment, each in said) for each in providers]
+    wiring = Wiring(
+        {provider: upstream for provider, (upstream, _) in zip(providers, found, strict=True) if upstream},
+        {name: path for _, paths in found for name, path in paths.items()},
+    )
+    if program == "codex":
+        return _with_codex(wiring, environment, "openai" in said)
+    if program == "opencode" and any(_mentions_base_url(environment, folder)):
+        return replace(wiring, paths={name: path for name, path in wiring.paths.items() if environment.get(name)})
+    return wiring
+
+
+def prepared(
+    command: Sequence[str], environment: Mapping[str, str], wiring: Wiring, url: str, upstreams: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """The command and its variables, for a proxy at this address."""
+    ready = {**environment, **{name: f"{url}/{_PROVIDER[name]}{path}" for name, path in wiring.paths.items()}}
+    if "ANTHROPIC_BASE_URL" in wiring.paths and upstreams["anthropic"] == PROVIDERS["anthropic"]:
+        ready.setdefault(FIRST_PARTY, "1")
+    ready.update(_past_other_proxies(environment))
+    change = _SPECIAL.get(_program(command))
+    return change(list(command), ready, wiring, url) if change else (list(command), ready)
+
+
+def leads_to(upstream: str, port: int) -> bool:
+    """Whether an upstream is a proxy of this machine on this port: ourselves, if that is our port."""
+    parts = urlsplit(upstream)
+    return parts.port == port and is_loopback(parts.hostname or "")
+
+
+# --- what was there before ----------------------------------------------------------------------
+
+
+def _program(command: Sequence[str]) -> str:
+    return Path(command[0]).name.lower().removesuffix(".exe").removesuffix(".cmd") if command else ""
+
+
+def _from_variables(provider: str, environment: Mapping[str, str], said: bool) -> tuple[str, dict[str, str]]:
+    """Where requests went before (nothing, if no variable says so), and the paths behind the proxy's address."""
+    variables = [each for each in VARIABLES if each.provider == provider]
+    had = {each.name: _parted(environment[each.name], each.path) for each in variables if environment.get(each.name)}
+    if said or not had:
+        return "", {each.name: each.path for each in variables}
+    first = next((each for each in variables if had.get(each.name)), None)
+    if first is None or (found := had[first.name]) is None:
+        return "", {}  # nothing there is an address: what a client says to that is its own affair
+    upstream, path = found
+    paths = {name: parts[1] for name, parts in had.items() if parts and parts[0] == upstream}
+    if path == first.path:  # where the version is missing, the other names cannot be derived
+        paths |= {each.name: each.path for each in variables if each.name not in had}
+    return upstream, paths
+
+
+def _parted(text: str, path: str) -> tuple[str, str] | None:
+    """An address without what its readers want behind the host, and that; None if it is no address."""
+    try:
+        url = base_url(text)
+    except ValueError:
+        return None
+    return (url.removesuffix(path), path) if path and url.endswith(path) else (url, "")
+
+
+def _with_codex(wiring: Wiring, environment: Mapping[str, str], said: bool) -> Wiring:
+    """Codex reads no variable, so none is inherited for it or changed: only its own setting counts."""
+    home = environment.get("CODEX_HOME") or _home(environment) / ".codex"
+    try:
+        value = tomllib.loads((Path(home) / "config.toml").read_text(encoding="utf-8")).get("openai_base_url")
+    except (OSError, ValueError):
+        value = None
+    if said or value is None:
+        return replace(wiring, codex="/v1")
+    found = _parted(value, "/v1") if isinstance(value, str) else None
+    return replace(wiring, upstreams={**wiring.upstreams, "openai": found[0]}, codex=found[1]) if found else wiring
+
+
+def _home(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("HOME") or environment.get("USERPROFILE") or ".")
+
+
+def _mentions_base_url(environment: Mapping[str, str], folder: Path) -> Iterator[bool]:
+    """Whether a configuration of opencode's has an address of its own. Comments are allowed there: it is not parsed."""
+    config = Path(environment.get("XDG_CONFIG_HOME") or _home(environment) / ".config") / "opencode"
+    folders = [config, *(each / sub for each in (folder, *folder.parents) for sub in ("", ".opencode"))]
+    if own := environment.get("OPENCODE_CONFIG_DIR"):
+        folders.append(Path(own))
+    files = [each / name for each in folders for name in ("opencode.json", "opencode.jsonc", "config.json")]
+    if named := environment.get("OPENCODE_CONFIG"):
+        files.append(Path(named))
+    yield "baseURL" in environment.get(OPENCODE, "")
+    for path in files:
+        try:
+            yield "baseURL" in path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+
+
+# --- what is changed ----------------------------------------------------------------------------
+
+
+def _past_other_proxies(environment: Mapping[str, str]) -> dict[str, str]:
+    """Where a proxy of another kind is set, this one must be reached without it."""
+    names = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
+    if not any(environment.get(name) for name in names):
+        return {}
+    before = [each.strip() for each in (environment.get("no_proxy") or environment.get("NO_PROXY") or "").split(",")]
+    value = ",".join(dict.fromkeys(each for each in (*before, "127.0.0.1", "localhost") if each))
+    return {"no_proxy": value, "NO_PROXY": value}
+
+
+Change = Callable[[list[str], dict[str, str], Wiring, str], tuple[list[str], dict[str, str]]]
+
+
+def _codex(command: list[str], ready: dict[str, str], wiring: Wiring, url: str) -> tuple[list[str], dict[str, str]]:
+    setting = ["-c", f'openai_base_url="{url}/openai{wiring.codex}"'] if wiring.codex is not None else []
+    return [command[0], *setting, *command[1:]], ready
+
+
+_OPENCODE = (("anthropic", "ANTHROPIC_BASE_URL", "/v1"), ("openai", "OPENAI_BASE_URL", "/v1"))
+"""Provider, the variable that it would read otherwise, and what it wants behind the host."""
+
+
+def _opencode(command: list[str], ready: dict[str, str], wiring: Wiring, url: str) -> tuple[list[str], dict[str, str]]:
+    addresses = {
+        provider: f"{url}/{provider}{wiring.paths[variable] if provider in wiring.upstreams else path}"
+        for provider, variable, path in _OPENCODE
+        if variable in wiring.paths
+    }
+    if "GOOGLE_GEMINI_BASE_URL" in wiring.paths and "gemini" not in wiring.upstreams:
+        addresses["google"] = f"{url}/gemini/v1beta"
+    try:
+        settings = json.loads(ready.get(OPENCODE) or "{}")
+        providers = settings.setdefault("provider", {})
+        for name, address in addresses.items():
+            providers.setdefault(name, {}).setdefault("options", {})["baseURL"] = address
+    except (ValueError, AttributeError, TypeError):
+        return command, ready  # settings of a shape that we do not know are left as they are
+    return command, {**ready, OPENCODE: json.dumps(settings)} if addresses else ready
+
+
+_SPECIAL: dict[str, Change] = {"codex": _codex, "opencode": _opencode}
+
+
+# --- what is printed ----------------------------------------------------------------------------
+
+
+def lines(url: str) -> list[str]:
+    """For each client, how it is started by hand with the proxy at this address."""
+    width = max(len(client.name) for client in CLIENTS)
+    return [f"{client.name:{width}}  {client.line.format(url=url)}" for client in CLIENTS]
+
+
+def table(wiring: Wiring, upstreams: Mapping[str, str]) -> list[str]:
+    """What `wrap` does for each client, and where requests go then."""
+    clients = [("client", "gets", "note"), *((client.name, client.reads, client.note) for client in CLIENTS)]
+    variables = [("variable", "provider", "upstream")]
+    for each in VARIABLES:
+        upstream = upstreams[each.provider] if each.name in wiring.paths else "left as it is"
+        variables.append((each.name, each.provider, upstream))
+    return [*_aligned(clients), "", *_aligned(variables)]
+
+
+def _aligned(rows: list[tuple[str, str, str]]) -> list[str]:
+    first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
+    return [f"{row[0]:{first}}  {row[1]:{second}}  {row[2]}".rstrip() for row in rows]

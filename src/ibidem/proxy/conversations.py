@@ -1,0 +1,265 @@
+"""Which conversation a request belongs to, read off the request itself.
+
+A conversation is known by its first messages (and by what the client calls it, if it says); it goes on in a request
+that begins with everything it has said so far. A request that shares only its beginning is a branch of its own: a fork,
+a rewind, a sub-agent, another run of the same prompt. So two conversations never mix, and what is remembered of one is
+a matter of speed alone: `lossless` decides from the request, and what other profiles need beside it is in the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .. import formats, profiles
+from ..engine import Compacted
+from ..keeping import conversation_key
+from ..model import IbidemError, Message, Text
+from ..profiles import final
+from ..session import Session
+from ..store import Store
+from ..wire import Scanned, scan
+
+Key = tuple[str, str]
+"""The wire format, and what the client calls its conversation."""
+
+Hint = tuple[Key, int]
+"""The same, and what a request begins with."""
+
+TITLE = 80
+
+HINT = 2048
+"""Bytes that the requests of a conversation usually begin with alike."""
+
+LIKELY = 4
+"""Conversations with such a beginning that are tried before a request is looked at closely."""
+
+TEXT, PER_MESSAGE, PER_CONVERSATION = 2, 700, 6000
+"""Bytes that a conversation takes in memory, as measured: by bytes of its last request, by message, and at least."""
+
+
+@dataclass(eq=False)
+class Conversation:
+    """One branch, and the session that rewrites it. What changes is changed under its lock."""
+
+    id: str
+    key: Key
+    name: str
+    """In the store."""
+    session: Session
+    title: str = ""
+    model: str = ""
+    hint: Hint | None = None
+    """What its last request began with."""
+    messages: int = 0
+    """Of the last request."""
+    first_new: int = 0
+    """Of these, those that were sent before it."""
+    held: int = 0
+    """Bytes that it takes in memory, about."""
+    points: int = 0
+    """How often what had been sent was changed."""
+    turns: int = 0
+    """How often it was worked on: who found it before that has to look again."""
+    saved: bytes | None = None
+    """What the store has of it, as far as is known."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a request of it is worked on."""
+
+
+class Found(NamedTuple):
+    """What a request goes on."""
+
+    conversation: Conversation
+    scanned: Scanned
+    turn: int
+    """Of the conversation, when it was found."""
+
+
+class Conversations:
+    """Those that are in use. Safe to use from several threads."""
+
+    def __init__(self, profile: str, store: Store, most: int, most_bytes: int) -> None:
+        self._profile = profile
+        self._store = store
+        self._most = most
+        self._most_bytes = most_bytes
+        self._all: OrderedDict[str, Conversation] = OrderedDict()
+        """The least recently used first."""
+        self._by_hint = _Index()
+        self._by_name = _Index()
+        self._lock = threading.Lock()
+        self._made = 0
+        self.held = 0
+        """Bytes that all of them take in memory, about."""
+        self.looks_back = not final(profiles.named(profile))
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def find(self, format: str, named: str, body: bytes) -> Found | None:
+        """The conversation that a request goes on; None for one that is new. `Unreadable` for what is none."""
+        key = (format, named)
+        hint = (key, hash(body[:HINT]))
+        for each in self._candidates(self._by_hint, hint)[:LIKELY]:
+            turn = each.turns
+            again = each.session.rescan(body)
+            if again is not None and _goes_on(each, again):
+                return Found(each, again, turn)
+        scanned = _scanned(body)
+        same = self._candidates(self._by_name, self._name(key, list(_beginning(format, scanned))))
+        found = [Found(each, scanned, turn) for each in same if (turn := each.turns) and _goes_on(each, scanned)]
+        return max(found, key=lambda one: one.conversation.messages, default=None)
+
+    def begin(self, format: str, named: str, body: bytes) -> Found:
+        """A conversation of its own for a request."""
+        key = (format, named)
+        scanned = _scanned(body)
+        messages = list(_beginning(format, scanned))
+        name = self._name(key, messages)
+        state = self._store.load(name) if self.looks_back else None
+        session = self._session(format, state)
+        shared = max((each.session.shares(scanned)[0] for each in self._candidates(self._by_name, name)), default=0)
+        with self._lock:
+            self._made += 1
+            found = Conversation(f"c{self._made}", key, name, session, _title(messages), saved=state)
+            found.messages, found.held = shared, PER_CONVERSATION
+            self.held += found.held
+            self._all[found.id] = found
+            self._by_name.add(name, found)
+            self._let_go()
+        return Found(found, scanned, 0)
+
+    def _candidates(self, index: _Index, name: Hashable) -> list[Conversation]:
+        with self._lock:
+            return index.newest(name)
+
+    def _name(self, key: Key, messages: list[Message]) -> str:
+        whole = "\0".join((*key, self._profile, conversation_key(messages)))
+        return hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+    def _session(self, format: str, state: bytes | None) -> Session:
+        return Session(self._profile, format=format, store=self._store, state=state)
+
+    def preview(self, format: str, found: Found | None, body: bytes, at: float) -> Compacted:
+        """What would be sent, without a trace."""
+        state = found.conversation.session.state() if found else None
+        return self._session(format, state).compact(body, at=at)
+
+    def rewrite(self, found: Found, at: float) -> Compacted:
+        """The request as it is to be sent. Under the conversation's lock."""
+        conversation, scanned = found.conversation, found.scanned
+        conversation.turns += 1
+        if self.looks_back:
+            self._learn(conversation)
+        try:
+            compacted = conversation.session.compact(scanned, at=at)
+        finally:
+            self._used(conversation, scanned)
+        return compacted
+
+    def _learn(self, conversation: Conversation) -> None:
+        """What other replicas came to know since."""
+        state = self._store.load(conversation.name)
+        if state is not None and state != conversation.saved:
+            conversation.session.learn(state)
+            conversation.saved = state
+
+    def save(self, conversation: Conversation) -> None:
+        """What is to be remembered is in the store when this returns. Under the conversation's lock."""
+        state = conversation.session.state()
+        if state != conversation.saved:
+            self._store.save(conversation.name, state, ())
+            conversation.saved = state
+
+    def _used(self, found: Conversation, scanned: Scanned) -> None:
+        """It was worked on with this request, and is the one that was used last."""
+        model = scanned.head.get("model")
+        found.model = model if isinstance(model, str) else found.model
+        if len(scanned) != found.messages:  # else it is sent again
+            found.first_new = found.messages
+        found.messages = len(scanned)
+        held = PER_CONVERSATION + PER_MESSAGE * len(scanned) + TEXT * len(scanned.given)
+        hint = (found.key, hash(scanned.given[:HINT]))
+        with self._lock:
+            if found.id not in self._all:  # it was let go meanwhile: so be it
+                return
+            self.held += held - found.held
+            found.held = held
+            self._all.move_to_end(found.id)
+            self._by_name.add(found.name, found)
+            if found.hint is not None and found.hint != hint:
+                self._by_hint.drop(found.hint, found)
+            found.hint = hint
+            self._by_hint.add(hint, found)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Those that were not used for longest, until the others fit. Never the last."""
+        while len(self._all) > 1 and (len(self._all) > self._most or self.held > self._most_bytes):
+            gone = self._all.popitem(last=False)[1]
+            self.held -= gone.held
+            self._by_name.drop(gone.name, gone)
+            if gone.hint is not None:
+                self._by_hint.drop(gone.hint, gone)
+
+
+class _Index:
+    """Conversations by something that they share."""
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, OrderedDict[str, Conversation]] = {}
+
+    def newest(self, name: Hashable) -> list[Conversation]:
+        """Those that were added last come first."""
+        return list(reversed(self._found.get(name, {}).values()))
+
+    def add(self, name: Hashable, conversation: Conversation) -> None:
+        known = self._found.setdefault(name, OrderedDict())
+        known[conversation.id] = conversation
+        known.move_to_end(conversation.id)
+
+    def drop(self, name: Hashable, conversation: Conversation) -> None:
+        known = self._found[name]
+        known.pop(conversation.id, None)
+        if not known:
+            del self._found[name]
+
+
+class Unreadable(IbidemError):
+    """A request that the client made like that. It is between the client and its provider."""
+
+
+def _scanned(body: bytes) -> Scanned:
+    found = scan(body)
+    if found is None:
+        raise Unreadable("no history was found in it")
+    return found
+
+
+def _goes_on(found: Conversation, scanned: Scanned) -> bool:
+    """Whether a request begins with all that was said."""
+    shared, seen = found.session.shares(scanned)
+    return 0 < seen == shared
+
+
+def _beginning(format: str, scanned: Scanned) -> Iterator[Message]:
+    """The messages up to the user's first."""
+    dialect = formats.named(format)
+    for index in range(len(scanned)):
+        message = dialect.read(index, scanned.value(index))
+        yield message
+        if message.role == "user" and not message.results:
+            return
+
+
+def _title(messages: list[Message]) -> str:
+    """The first words of the user that are not a client's own: those stand in tags."""
+    texts = [part.text.strip() for part in messages[-1].parts if isinstance(part, Text)] if messages else []
+    own = [text for text in texts if not text.startswith("<")]
+    first = " ".join((own or texts or [""])[-1 if own else 0].split())
+    return first if len(first) <= TITLE else first[: TITLE - 1] + "…"

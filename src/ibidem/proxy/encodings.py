@@ -1,0 +1,139 @@
+"""Compressed bodies, unpacked piece by piece. What is made to be huge is found out before it is."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+FEED = 512
+"""Bytes that are unpacked at a time. A zstd block of a few bytes may hold 128 KiB: this bounds what one step makes."""
+
+MOST = 64 * 2**20
+"""Bytes that one piece may grow to. No text shrinks so far that a real one is stopped here."""
+
+
+class Decoder(Protocol):
+    def decompress(self, data: bytes) -> bytes:
+        """What a piece adds. Raises for what is broken, or unreasonably large."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """Whether it could end here: nothing is missing."""
+        ...
+
+
+class TooLarge(ValueError):
+    """It unpacks to more than any text does."""
+
+
+class _Identity:
+    done = True
+
+    def decompress(self, data: bytes) -> bytes:
+        return data
+
+
+class _Zlib:
+    """gzip, also of several members, and deflate, also without the header that it should have."""
+
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(47)  # gzip and zlib alike
+        self._begun = False
+
+    @property
+    def done(self) -> bool:
+        return self._inner.eof or not self._begun
+
+    def decompress(self, data: bytes) -> bytes:
+        found = bytearray()
+        while data:
+            if self._inner.eof:
+                self._inner = zlib.decompressobj(47)
+            found += self._step(data)
+            data = self._inner.unconsumed_tail or self._inner.unused_data
+            if len(found) > MOST:
+                raise TooLarge
+        return bytes(found)
+
+    def _step(self, data: bytes) -> bytes:
+        first, self._begun = not self._begun, True
+        try:
+            return self._inner.decompress(data, MOST)
+        except zlib.error:
+            if not first:
+                raise
+            self._inner = zlib.decompressobj(-15)
+            return self._inner.decompress(data, MOST)
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        import zstandard
+
+        self._made = zstandard.ZstdDecompressor()
+        self._inner = self._made.decompressobj()
+        self._begun = False
+
+    @property
+    def done(self) -> bool:
+        return self._inner.eof or not self._begun
+
+    def decompress(self, data: bytes) -> bytes:
+        found = bytearray()
+        for start in range(0, len(data), FEED):
+            piece = data[start : start + FEED]
+            while piece:
+                if self._inner.eof:  # another frame
+                    self._inner = self._made.decompressobj()
+                self._begun = True
+                found += self._inner.decompress(piece)
+                piece = self._inner.unused_data if self._inner.eof else b""
+            if len(found) > MOST:
+                raise TooLarge
+        return bytes(found)
+
+
+class _Brotli:
+    def __init__(self) -> None:
+        import brotli  # type: ignore[import-not-found,import-untyped,unused-ignore]  # only where it is installed
+
+        self._inner: Any = brotli.Decompressor()
+        self._inner.can_accept_more_data()  # older ones cannot be bounded: AttributeError
+        self._begun = False
+
+    @property
+    def done(self) -> bool:
+        return not self._begun or bool(self._inner.is_finished())
+
+    def decompress(self, data: bytes) -> bytes:
+        if data and self._begun and self._inner.is_finished():
+            raise ValueError("something follows its end")
+        self._begun = self._begun or bool(data)
+        found = bytearray(self._inner.process(data, output_buffer_limit=MOST))
+        while not self._inner.can_accept_more_data():
+            if len(found) > MOST:
+                raise TooLarge
+            found += self._inner.process(b"", output_buffer_limit=MOST)
+        return bytes(found)
+
+
+DECODERS: dict[str, Callable[[], Decoder]] = {
+    "": _Identity,
+    "identity": _Identity,
+    "gzip": _Zlib,
+    "x-gzip": _Zlib,
+    "deflate": _Zlib,
+    "zstd": _Zstd,
+    "br": _Brotli,
+}
+
+
+def decoder(encoding: str) -> Decoder | None:
+    """For a content encoding; None for one that cannot be read here."""
+    made = DECODERS.get(encoding.strip().lower())
+    try:
+        return made() if made else None
+    except (ImportError, AttributeError):
+        return None

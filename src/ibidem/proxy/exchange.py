@@ -1,0 +1,344 @@
+"""One request and its answer, as a state machine: events in, commands out. No socket, no clock, no await.
+
+    client   ──RequestStarted, RequestChunk…, RequestEnded──▶  Exchange  ──Connect, SendUpstream…, EndUpstream──▶
+    upstream ──AnswerStarted, AnswerChunk…, AnswerEnded─────▶  Exchange  ──StartAnswer, SendAnswer…, EndAnswer───▶
+
+A request that carries a conversation is held until it is complete, and handed out to be rewritten (`Rewrite`); what
+comes back (`Rewritten`), and if nothing comes back in time the original, is sent. Everything else passes as it comes.
+The answer is never held and never changed; what it says of tokens is read in passing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from ..sessions.recorded import Usage
+from .headers import HeaderList, first, for_client, for_upstream, passed_on, wants_websocket
+from .routes import Route, route
+from .usage import Reader
+
+__all__ = ["passed_on"]
+
+# ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStarted:
+    method: str
+    target: str
+    headers: HeaderList
+    version: tuple[int, int] = (1, 1)
+    keep_alive: bool = True
+    """Whether the client wants to go on with its connection afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestChunk:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEnded:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class RequestBroken:
+    """Its body is not what its headers promise."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What is to be sent instead; None sends the original."""
+
+    body: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerStarted:
+    status: int
+    reason: str
+    headers: HeaderList
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerChunk:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEnded:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamFailed:
+    """It could not be reached, or broke off."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientGone:
+    pass
+
+
+Event = (
+    RequestStarted
+    | RequestChunk
+    | RequestEnded
+    | RequestBroken
+    | Rewritten
+    | AnswerStarted
+    | AnswerChunk
+    | AnswerEnded
+    | UpstreamFailed
+    | ClientGone
+)
+
+
+# ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open the upstream and send it this, with a `Host` of its own. The body follows, in chunks if `chunked`."""
+
+    provider: str
+    method: str
+    target: str
+    headers: HeaderList
+    chunked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SendUpstream:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EndUpstream:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StartAnswer:
+    status: int
+    reason: str
+    headers: HeaderList
+    chunked: bool = False
+    """The body is sent in chunks."""
+    last: bool = False
+    """The connection ends with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendAnswer:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EndAnswer:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Tunnel:
+    """From here on both sides say what they like. Bytes pass as they come until one of them ends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelUpstream:
+    """Nobody listens any more: let go of the upstream at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResetClient:
+    """The answer broke off in the middle: so does ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """An answer of our own, because no upstream gave one."""
+
+    status: int
+    message: str
+    headers: HeaderList = ()
+    last: bool = False
+    """The connection ends with it: the rest of the request is not read."""
+
+
+Command = (
+    Connect
+    | SendUpstream
+    | EndUpstream
+    | Rewrite
+    | StartAnswer
+    | SendAnswer
+    | EndAnswer
+    | Tunnel
+    | CancelUpstream
+    | ResetClient
+    | Refuse
+)
+
+REVERSE = "this is a reverse proxy: name it as the base URL of a provider, not as HTTP_PROXY"
+NO_WEBSOCKETS = "nothing can be rewritten in a WebSocket: use HTTP"
+
+
+@dataclass(slots=True)
+class Exchange:
+    """Feed it events in the order they happen; carry out what it returns, in order."""
+
+    max_body: int
+    websockets: bool = True
+    route: Route | None = None
+    status: int = 0
+    """Of the answer; 0 before there is one."""
+    usage: Usage | None = None
+    """What the provider counted, once the answer is over."""
+    failure: str = ""
+    """Why it broke off."""
+    over: bool = False
+    received: int = 0
+    sent: int = 0
+    """Bytes of the request's body, as it came and as it was sent."""
+    answered: int = 0
+    """Bytes of the answer's body."""
+    request: RequestStarted | None = None
+    upgrades: bool = False
+    """It asks for a WebSocket."""
+    _connected: bool = False
+    _complete: bool = False
+    """All of the request is here."""
+    _held: list[bytes] = field(default_factory=list)
+    _reader: Reader | None = None
+
+    def handle(self, event: Event) -> list[Command]:
+        """What comes after the end changes nothing any more."""
+        if self.over:
+            return []
+        match event:
+            case AnswerChunk(data):  # first: there are many of them
+                self.answered += len(data)
+                if self._reader is not None:
+                    self._reader.feed(data)
+                return [SendAnswer(data)]
+            case RequestStarted():
+                return self._started(event)
+            case RequestChunk(data):
+                return self._chunk(data)
+            case RequestEnded():
+                return self._ended()
+            case RequestBroken(why):
+                return self._give_up(400, why)
+            case Rewritten(body):
+                return self._rewritten(body)
+            case AnswerStarted():
+                return self._answer(event)
+            case AnswerEnded():
+                self._finish()
+                return [EndAnswer()]
+            case UpstreamFailed(why):
+                return self._failed(why)
+            case ClientGone():
+                self._finish("the client went away")
+                return [CancelUpstream()] if self._connected else []
+        assert_never(event)
+
+    @property
+    def rewrites(self) -> bool:
+        return self.route is not None and self.route.format is not None
+
+    # ── the request ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _started(self, event: RequestStarted) -> list[Command]:
+        self.request = event
+        self.route = route(event.method, event.target, event.headers)
+        if not event.target.startswith("/"):
+            return self._give_up(400, REVERSE)
+        length = first(event.headers, "content-length")
+        if length.isdecimal() and int(length) > self.max_body:
+            return self._too_large()
+        self.upgrades = wants_websocket(event.headers)
+        if self.upgrades and not self.websockets:
+            return self._give_up(426, NO_WEBSOCKETS, (("Upgrade", "HTTP/1.1"),))
+        return [] if self.rewrites else [self._connect()]
+
+    def _chunk(self, data: bytes) -> list[Command]:
+        self.received += len(data)
+        if self.received > self.max_body:
+            return self._too_large()
+        if self.rewrites:
+            self._held.append(data)
+            return []
+        self.sent += len(data)
+        return [SendUpstream(data)]
+
+    def _too_large(self) -> list[Command]:
+        return self._give_up(413, f"the request is larger than {self.max_body:,} bytes: allow more with --max-body")
+
+    def _ended(self) -> list[Command]:
+        self._complete = True
+        return [Rewrite(b"".join(self._held))] if self.rewrites else [EndUpstream()]
+
+    def _rewritten(self, body: bytes | None) -> list[Command]:
+        data = b"".join(self._held) if body is None else body
+        self._held.clear()
+        self.sent = len(data)
+        return [self._connect(len(data)), SendUpstream(data), EndUpstream()]
+
+    def _connect(self, length: int | None = None) -> Connect:
+        assert self.request is not None
+        assert self.route is not None
+        self._connected = True
+        headers, chunked = for_upstream(self.request.headers, length, self.upgrades)
+        return Connect(self.route.provider, self.request.method, self.route.target, headers, chunked)
+
+    # ── the answer ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _answer(self, event: AnswerStarted) -> list[Command]:
+        assert self.request is not None
+        self.status = event.status
+        if event.status == 101:
+            return [StartAnswer(101, event.reason, event.headers, last=True), Tunnel()]
+        self._read_usage(event)
+        asked = self.request
+        keeps = asked.keep_alive and not self.upgrades  # what follows a refused upgrade is anybody's guess
+        headers, chunked, last = for_client(event.headers, asked.method, event.status, asked.version, keeps)
+        return [StartAnswer(event.status, event.reason, headers, chunked, last)]
+
+    def _read_usage(self, event: AnswerStarted) -> None:
+        assert self.route is not None
+        if self.route.format is not None and not self.route.counts and 200 <= event.status < 300:
+            kind, encoding = (first(event.headers, name) for name in ("content-type", "content-encoding"))
+            self._reader = Reader(self.route.format, kind, encoding)
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _failed(self, why: str) -> list[Command]:
+        begun, unread = self.status > 0, not self._complete
+        self._finish(why)
+        return [ResetClient()] if begun else [Refuse(502, why, last=unread)]
+
+    def _give_up(self, status: int, why: str, headers: HeaderList = ()) -> list[Command]:
+        """It cannot go on, whatever upstream says to it."""
+        begun, connected = self.status > 0, self._connected
+        self._finish(why)
+        told = ResetClient() if begun else Refuse(status, why, headers, last=True)
+        return [CancelUpstream(), told] if connected else [told]
+
+    def _finish(self, failure: str = "") -> None:
+        self.over = True
+        self.failure = failure
+        self._held.clear()
+        if self._reader is not None:
+            self.usage = self._reader.finish()

@@ -1,0 +1,102 @@
+"""Where a request goes, and whether it is one that can be rewritten: read off its path and its headers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+Headers = Iterable[tuple[str, str]]
+
+
+class Route(NamedTuple):
+    provider: str
+    """By which its upstream is found."""
+    target: str
+    """Path and query, as the upstream gets them."""
+    format: str | None = None
+    """The wire format of its body; None for what passes untouched."""
+    counts: bool = False
+    """It only asks how many tokens there are: nothing is answered, and nothing is billed."""
+
+
+class _Rule(NamedTuple):
+    path: re.Pattern[str]
+    provider: str
+    format: str
+    counts: bool = False
+
+
+RULES = (
+    _Rule(re.compile(r"/v1/messages"), "anthropic", "anthropic"),
+    _Rule(re.compile(r"/v1/messages/count_tokens"), "anthropic", "anthropic", True),
+    _Rule(re.compile(r"/v1(?:beta|alpha)/.*/chat/completions|/v1beta/chat/completions"), "gemini", "openai-chat"),
+    _Rule(re.compile(r"(?:/.*)?/chat/completions"), "openai", "openai-chat"),
+    _Rule(re.compile(r"(?:/.*)?/responses"), "openai", "openai-responses"),
+    _Rule(re.compile(r"(?:/.*)?/responses/input_tokens"), "openai", "openai-responses", True),
+    _Rule(re.compile(r"/.*/models/[^/]+:(?:generateContent|streamGenerateContent)"), "gemini", "gemini"),
+    _Rule(re.compile(r"/.*/models/[^/]+:countTokens"), "gemini", "gemini", True),
+)
+"""Requests that carry a conversation, the first that fits. They are all sent by POST."""
+
+PREFIXES = {"/anthropic/": "anthropic", "/openai/": "openai", "/gemini/": "gemini"}
+"""A client whose paths would not tell may put its provider's name before them."""
+
+SIGNS = (
+    ("anthropic-version", "anthropic"),
+    ("anthropic-beta", "anthropic"),
+    ("x-goog-api-key", "gemini"),
+    ("x-goog-api-client", "gemini"),
+    ("openai-organization", "openai"),
+    ("openai-beta", "openai"),
+    ("x-api-key", "anthropic"),
+)
+"""Headers that only one provider's clients send, the surest first."""
+
+PATHS = (
+    ("/v1beta/", "gemini"),
+    ("/v1alpha/", "gemini"),
+    ("/upload/v1beta/", "gemini"),
+    ("/download/v1beta/", "gemini"),
+    ("/v1/projects/", "gemini"),
+    ("/v1/messages/", "anthropic"),
+    ("/v1/complete", "anthropic"),
+    ("/v1/organizations/", "anthropic"),
+    ("/api/v1/", "openai"),  # gateways that speak OpenAI's language
+    ("/api/", "anthropic"),
+)
+"""What other paths begin with, by provider; the first that fits."""
+
+KEY = re.compile(r"[?&]key=")
+"""Only Gemini's clients put their key there."""
+
+
+def route(method: str, target: str, headers: Headers) -> Route:
+    """Every request has a route; one that is not known goes where its headers point, and to OpenAI's upstream last."""
+    named = next((prefix for prefix in PREFIXES if target.startswith(prefix)), "")
+    target = target[len(named) - 1 :] if named else target
+    path = target.partition("?")[0]
+    if method == "POST":
+        for rule in RULES:
+            if rule.path.fullmatch(path):
+                return Route(PREFIXES.get(named, rule.provider), target, rule.format, rule.counts)
+    return Route(PREFIXES.get(named) or _provider(target, headers), target)
+
+
+def _provider(target: str, headers: Headers) -> str:
+    present = {name.lower() for name, _ in headers}
+    for sign, provider in SIGNS:
+        if sign in present:
+            return provider
+    found = next((provider for start, provider in PATHS if target.startswith(start)), None)
+    return found or ("gemini" if KEY.search(target) else "openai")
+
+
+SESSION_HEADERS = ("x-claude-code-session-id", "session_id", "session-id", "conversation_id", "x-session-id")
+"""By which clients name a conversation."""
+
+
+def client_session(headers: Headers) -> str:
+    """What the client calls its conversation, if it says."""
+    found = {name.lower(): value for name, value in headers}
+    return next((found[name] for name in SESSION_HEADERS if found.get(name)), "")

@@ -1,0 +1,232 @@
+"""What lives as long as the proxy, and decides who is answered by whom."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from typing import IO, Self
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from ..machine import store_target
+from ..model import IbidemError
+from ..store import Store, open_store
+from . import records
+from .answering import head, pairs, told
+from .carrier import Carrier
+from .conversations import Conversations
+from .pages import LIVE, Page, Pages, admitted, is_slow, ours, refused, without_token
+from .pages import text as plain
+from .records import Records
+from .rewriting import Job, Outcome, Rewriter
+from .settings import Settings
+from .upstreams import Upstreams
+from .warming import warm
+
+log = logging.getLogger("ibidem")
+
+WORKERS = 4
+"""Threads that rewrite."""
+TOLD, ALIVE = 0.5, 15.0
+"""Seconds between two states that a page is told, and after which it is told that we are still there."""
+
+
+class Proxy:
+    def __init__(self, settings: Settings, store: Store | None = None) -> None:
+        self.settings = settings
+        self.store = store or open_store(settings.store or store_target())
+        most = settings.memory_mb * 2**20
+        self.conversations = Conversations(settings.profile, self.store, settings.conversations, most)
+        self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body)
+        self.records = Records(settings, time.time())
+        self.pages = Pages(settings, self.records, self.store, time.time)
+        self.pool = ThreadPoolExecutor(WORKERS, "ibidem")
+        self.stuck = 0
+        """Threads that work on what was given up."""
+        self.stopping = asyncio.Event()
+        self.harmed: set[str] = set()
+        """What went wrong in our own bookkeeping, told once each."""
+        self._log: IO[str] | None = None
+
+    async def __aenter__(self) -> Self:
+        self.upstreams = Upstreams(self.settings.upstreams)
+        if self.settings.json_log:
+            self._log = _opened_log(self.settings.json_log)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.upstreams.close()
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        if self._log is not None and self._log is not sys.stdout:
+            self._log.close()
+        self.store.close()
+
+    def warm(self) -> None:
+        """What the first request would wait for, done while there is none."""
+        self.pool.submit(warm, self.settings.profile)
+
+    # ── who is answered by whom ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await self._handle(request)
+        except Exception as error:
+            self.harm(error, "handle")
+            return told(500, "an error in the proxy itself: it is in its log")
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        headers, target = head(pairs(request.raw_headers)), request.raw_path
+        if ours(target):
+            return await self._page(request, target, headers)
+        if not admitted(self.settings, target, headers):
+            refusal = told(401, "this proxy needs its token: send it as the header x-ibidem-token")
+            refusal.force_close()  # the body is not read
+            return refusal
+        return await Carrier(self, request, without_token(self.settings, target)).run()
+
+    async def _page(self, request: web.BaseRequest, target: str, headers: Mapping[str, str]) -> web.StreamResponse:
+        found = refused(self.settings, target, headers)
+        if found is None and request.method == "GET" and target.partition("?")[0] == LIVE:
+            return await self._live(request)
+        if found is None:
+            found = await self._found(request.method, target)
+        answer = web.Response(status=found.status, headers=CIMultiDict(found.headers), body=found.body)
+        if request.body_exists:
+            answer.force_close()
+        return answer
+
+    async def _found(self, method: str, target: str) -> Page:
+        try:
+            if is_slow(target):
+                return await asyncio.get_running_loop().run_in_executor(None, self.pages.answer, method, target)
+            return self.pages.answer(method, target)
+        except Exception as error:
+            self.harm(error, "page")
+            return plain(500, "an error in the proxy itself: it is in its log\n")
+
+    async def _live(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        seen, quiet = -1, 0.0
+        while not self.stopping.is_set():
+            if self.records.changes != seen:
+                seen, quiet = self.records.changes, 0.0
+                await response.write(f"event: state\ndata: {json.dumps(self.pages.state())}\n\n".encode())
+            elif quiet >= ALIVE:
+                quiet = 0.0
+                await response.write(b": still here\n\n")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), TOLD)
+            quiet += TOLD
+        return response
+
+    # ── rewriting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def rewrite(self, job: Job) -> Outcome:
+        """In time, or not at all. Never raises."""
+        try:
+            found = await self._rewrite(job)
+        except Exception as error:
+            self.harm(error, "rewrite")
+            found = Outcome(result="failed open", reason=f"{type(error).__name__} in the proxy")
+        if found.result == "failed open":
+            log.warning("request left as it came: %s", found.reason)
+        return found
+
+    async def _rewrite(self, job: Job) -> Outcome:
+        if self.stuck >= WORKERS:
+            return Outcome(result="failed open", reason="busy: earlier requests take too long")
+        working = self.pool.submit(self.rewriter.rewrite, job)
+        budget = self.settings.budget_ms / 1e3
+        waiting = asyncio.wrap_future(working)
+        try:
+            await asyncio.wait((waiting,), timeout=budget)
+            if waiting.done() or not job.end():  # or it was done at the last moment
+                return await waiting
+        except asyncio.CancelledError:
+            job.end()
+            self._give_up(working, waiting)
+            raise
+        self._give_up(working, waiting)
+        return Outcome(result="failed open", reason="time-out", took=budget)
+
+    def _give_up(self, working: Future[Outcome], waiting: asyncio.Future[Outcome]) -> None:
+        if not working.done() and not working.cancel():  # it has begun
+            self.stuck += 1
+            waiting.add_done_callback(self._unstuck)
+
+    def _unstuck(self, _: object) -> None:
+        self.stuck -= 1
+
+    async def remember(self, outcome: Outcome, context: int | None, collapsed: bool) -> None:
+        """What the answer told about a conversation, for profiles that go by it."""
+        found = outcome.conversation
+        if found is None or not self.conversations.looks_back:
+            return
+        at = time.time()
+
+        def work() -> None:
+            with found.lock:
+                found.session.answered(at=at, context=context)
+                if collapsed:
+                    found.session.stop_revising()
+                self.conversations.save(found)
+
+        try:
+            await asyncio.get_running_loop().run_in_executor(self.pool, work)
+        except IbidemError as error:
+            self.records.event("store", at, str(error), found.id)
+        except Exception as error:
+            self.harm(error, "remember")
+
+    # ── what is written down ────────────────────────────────────────────────────────────────────────────────────────
+
+    def write_log(self, exchange: records.Exchange, outcome: Outcome | None) -> None:
+        if self._log is None:
+            return
+        owner = outcome.conversation.id if outcome and outcome.conversation else None
+        try:
+            self._log.write(json.dumps({**asdict(exchange), "conversation": owner}) + "\n")
+            self._log.flush()
+        except (OSError, ValueError) as error:
+            self._log = None
+            self.records.event("log", time.time(), f"{self.settings.json_log}: {error}: nothing more is written to it")
+
+    @contextmanager
+    def unharmed(self, what: str) -> Iterator[None]:
+        """What goes wrong in our own books never reaches an exchange."""
+        try:
+            yield
+        except Exception as error:
+            self.harm(error, what)
+
+    def harm(self, error: Exception, what: str) -> None:
+        """Told once, and without its message: that may quote what a client sent."""
+        trace, place = error.__traceback__, ""
+        while trace is not None:
+            place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
+            trace = trace.tb_next
+        found = f"{what}: {type(error).__name__} at {place}"
+        if found not in self.harmed:
+            self.harmed.add(found)
+            log.error("an error in the proxy itself, requests go on: %s", found)
+            with suppress(Exception):
+                self.records.event("error", time.time(), found)
+
+
+def _opened_log(name: str) -> IO[str]:
+    if name == "-":
+        return sys.stdout
+    try:
+        return os.fdopen(os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8")
+    except OSError as error:
+        raise IbidemError(f"{name}: cannot be written ({error.strerror}): name another with --json-log") from None

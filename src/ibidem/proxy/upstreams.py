@@ -1,0 +1,157 @@
+"""Connections to the upstreams, kept open between requests.
+
+Of aiohttp's client, the connector (names, TLS, proxies, what is kept open) and the parser of answers are used, and not
+the session above them: that one would tidy what is sent. Here a request goes out in the bytes that it is given in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from aiohttp.connector import Connection
+from yarl import URL
+
+from .headers import HeaderList
+
+CONNECT = 60.0
+"""Seconds to reach an upstream."""
+PIECE = 2**18
+"""Bytes of an answer that are taken in before they are passed on."""
+HEAD = 2**20
+"""Bytes that one header may have; more than any provider takes."""
+HEADERS = 10_000
+JOINED = 2**16
+"""Bytes up to which head and body go out in one piece."""
+
+Broken = (aiohttp.ClientError, OSError, TimeoutError, aiohttp.http.HttpProcessingError)
+"""What an upstream may fail with."""
+
+
+class Upstreams:
+    """By provider. To be made where a loop is running."""
+
+    def __init__(self, bases: Mapping[str, str]) -> None:
+        self._bases = {provider: URL(base, encoded=True) for provider, base in bases.items()}
+        self._connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
+        self._asked = {provider: _request(base) for provider, base in self._bases.items()}
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT)
+
+    def host(self, provider: str) -> str:
+        return self._bases[provider].host or ""
+
+    async def connect(self, provider: str) -> Link:
+        asked = self._asked[provider]
+        return Link(await self._connector.connect(asked, [], self._timeout), asked, self._bases[provider])
+
+    async def close(self) -> None:
+        await self._connector.close()
+
+
+def _request(base: URL) -> aiohttp.ClientRequest:
+    """Names the other end of a connection."""
+    return aiohttp.ClientRequest("GET", base, loop=asyncio.get_running_loop(), proxy=_proxy(base))
+
+
+def _proxy(base: URL) -> URL | None:
+    """The one that this machine sends everything through, if it does."""
+    host = base.host or ""
+    if host in ("localhost", "127.0.0.1", "::1") or proxy_bypass(host):
+        return None
+    found = getproxies().get(base.scheme)
+    return URL(found) if found and found.startswith("http://") else None
+
+
+class Link:
+    """One connection, for the time of one exchange."""
+
+    def __init__(self, connection: Connection, asked: aiohttp.ClientRequest, base: URL) -> None:
+        self._connection = connection
+        self._base = base
+        self._through = None if asked.proxy is None or asked.is_ssl() else asked
+        protocol = connection.protocol
+        assert protocol is not None
+        self.protocol = protocol
+        self._waiting = b""
+        self._chunked = False
+
+    def start(self, method: str, target: str, headers: HeaderList, chunked: bool) -> None:
+        """The head. It goes out with what follows it."""
+        path = self._base.raw_path.rstrip("/") + target
+        lines = [f"Host: {self._base.host_port_subcomponent}", *(f"{name}: {value}" for name, value in headers)]
+        if self._through is not None:
+            path = f"{self._base.origin()}{path}"
+            lines += [f"{name}: {value}" for name, value in self._through.headers.items() if name[:6] == "Proxy-"]
+        first = f"{method} {path} HTTP/1.1\r\n".encode("utf-8", "surrogateescape")
+        self._waiting = first + "\r\n".join([*lines, "", ""]).encode("latin-1")
+        self._chunked = chunked
+        self.protocol.set_response_params(
+            skip_payload=method == "HEAD",
+            read_until_eof=True,
+            auto_decompress=False,
+            read_bufsize=PIECE,
+            max_line_size=HEAD,
+            max_field_size=HEAD,
+            max_headers=HEADERS,
+        )
+
+    def send(self, data: bytes) -> None:
+        if self._chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+        if self._waiting and len(data) <= JOINED:
+            self._write(self._waiting + data)
+        else:
+            self._write(self._waiting)
+            self._write(data)
+        self._waiting = b""
+
+    def end(self) -> None:
+        last = b"0\r\n\r\n" if self._chunked else b""
+        self._write(self._waiting + last)
+        self._waiting = b""
+
+    def _write(self, data: bytes) -> None:
+        transport = self.protocol.transport
+        if transport is not None and data:  # without one the answer is an error, which is awaited anyway
+            transport.write(data)
+
+    async def drain(self) -> None:
+        """Until the upstream has taken enough of it to be sent more."""
+        if self.protocol.writing_paused:
+            await self.protocol._drain_helper()
+
+    async def answer(self) -> tuple[aiohttp.http.RawResponseMessage, aiohttp.StreamReader]:
+        """The first that is more than a sign of life."""
+        while True:
+            message, content = await self.protocol.read()
+            if message.code >= 200 or message.code == 101:
+                return message, content
+
+    def broke_off(self) -> BaseException | None:
+        """Why the connection ended, for an answer whose end is told by nothing else."""
+        found = self.protocol.exception()
+        return found if isinstance(found, aiohttp.ClientOSError) else None
+
+    def release(self) -> None:
+        """It may be used again."""
+        self._connection.release()
+
+    def close(self) -> None:
+        """It may not, but what was written to it is still sent."""
+        self._connection.close()
+
+    def cancel(self) -> None:
+        """At once: what was not sent yet is not sent any more."""
+        if self._connection.protocol is not None:
+            with suppress(Exception):
+                self.protocol.abort()
+            self._connection.close()
+
+
+def left(content: Any) -> bytes:
+    """What came of an answer before it broke off, and was not passed on yet."""
+    return bytes(content._read_nowait(-1)) if getattr(content, "_buffer", None) else b""

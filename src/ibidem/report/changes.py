@@ -1,0 +1,71 @@
+"""The page's section on profiles that change what had been sent: what that costs, why they did it, and for whom it was
+dearest. Empty where no profile does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from .charts import Names, dollars, money_cell, percent, plural, share_cell, table, text, tidy
+from .totals import Group, Profile, Worlds, share
+
+FINDS = {"hit": "what stands before the change", "miss": "nothing of the conversation"}
+"""What a provider finds afterwards, by world."""
+
+EXPLAINED = (
+    "A change of what had been sent makes the provider write everything after it again; where it then finds nothing of "
+    "the conversation, all of it. Rewrites are what that cost, compared with reading. The dearest bill is that of the "
+    "session with the highest one, of its bill with nothing done."
+)
+HINDSIGHT = (
+    " In hindsight, the same edits would have saved so much, had the moments for them been the best; reached is the "
+    "share of it that was saved."
+)
+
+
+def changes(total: Group, names: Names, looks: Mapping[str, str]) -> str:
+    """A table of all such profiles in both worlds, and a word on each."""
+    found = {name: total.profiles[name] for name in looks if total.profiles[name].worlds}
+    if not found:
+        return ""
+    hindsight = any(world.best is not None for profile in found.values() for world in profile.worlds.values())
+    rows = "".join(
+        f'<tr><th scope="row">{text(name) if place == 0 else ""}</th><td class="text">{FINDS[world]}</td>'
+        f"{_cells(each, total.baseline.cost, hindsight)}</tr>"
+        for name, profile in found.items()
+        for place, (world, each) in enumerate(profile.worlds.items())
+    )
+    more = "<th>in hindsight</th><th>reached</th>" if hindsight else ""
+    head = (
+        '<tr><th>profile</th><th class="text">after a change the provider finds</th><th>cost</th><th>saved</th>'
+        f"<th>rewrites</th>{more}<th>dearest bill</th><th>worst moment</th></tr>"
+    )
+    said = "\n".join(line for name, profile in found.items() for line in _said(name, profile, names))
+    note = EXPLAINED + (HINDSIGHT if hindsight else "")
+    return f'{table(head, rows, "changes of what had been sent", "narrow")}\n{said}\n<p class="soft">{note}</p>'
+
+
+def _cells(world: Worlds, base: float, hindsight: bool) -> str:
+    cells = [money_cell(world.cost), share_cell(tidy(share(base, world.cost))), f"<td>{dollars(world.rewrites)}</td>"]
+    if hindsight:
+        best, reached = world.best, world.reached(base)
+        cells.append("<td>–</td>" if best is None else share_cell(tidy(share(base, best))))
+        cells.append("<td>–</td>" if reached is None else f"<td>{percent(reached)}</td>")
+    cells.append(_dearer(percent(world.ratio), world.ratio > 1 + 1e-9))
+    cells.append(_dearer(percent(world.worst, signed=True) if world.worst_in else "never dearer", bool(world.worst_in)))
+    return "".join(cells)
+
+
+def _dearer(content: str, bad: bool) -> str:
+    return f'<td class="neg">{content}</td>' if bad else f"<td>{content}</td>"
+
+
+def _said(name: str, profile: Profile, names: Names) -> Iterator[str]:
+    if profile.points:
+        reasons = ", ".join(f"{text(reason)} {number:,}" for reason, number in profile.points.most_common())
+        count = plural(profile.points.total(), "time")
+        yield f"<p><b>{text(name)}</b> changed what had been sent {count}: {reasons}.</p>"
+    dearest = {names.code(each.dearest): None for each in profile.worlds.values() if each.dearest}
+    worst = {names.code(each.worst_in): None for each in profile.worlds.values() if each.worst_in}
+    for what, found in (("dearest for", dearest), ("at its worst moment in", worst)):
+        if found:
+            yield f"<p><b>{text(name)}</b> was {what} {' and, on a miss, '.join(found)}.</p>"

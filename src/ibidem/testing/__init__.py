@@ -1,0 +1,84 @@
+"""For your tests and ours: histories that read like a script, generated ones, the laws as assertions, and a provider.
+
+>>> request = conv("u:fix the bug", "a:Let me look.>1", "r1:" + "x = 1\\n" * 200, "a:done", format="openai-chat")
+
+A line is `s:` system, `u:` user, `a:` assistant (`a?thinking:text>1,2` thinks, says and makes calls 1 and 2; each part
+may be left out), `r1:` the result of call 1. Results that follow each other answer one batch.
+
+>>> with Upstream([Calls(("Read", {"file_path": "a.py"})), Says("done")]) as provider:
+...     client = anthropic.Anthropic(base_url=provider.url, api_key="any")
+
+The strategies need hypothesis: pip install 'ibidem[testing]'.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from .answers import DEFAULT, Answer, Calls, Fails, Gzips, Halves, Headed, Pings, Raw, Resets, Says, Slow, Thinks
+from .generated import MARKER_LIKE, broken_histories, histories, texts, turns
+from .laws import (
+    Run,
+    arrival_is_final,
+    idempotent,
+    lossless,
+    never_larger,
+    read,
+    runner,
+    sacred_is_sacred,
+    text_and_value_agree,
+    tool_output_cannot_steer,
+    untouched_is_untouched,
+    valid_stays_valid,
+)
+from .scripts import Turn, build, conv
+from .seen import Seen
+
+if TYPE_CHECKING:
+    from .upstream import Upstream, by_turn
+
+__all__ = [
+    "DEFAULT",
+    "MARKER_LIKE",
+    "Answer",
+    "Calls",
+    "Fails",
+    "Gzips",
+    "Halves",
+    "Headed",
+    "Pings",
+    "Raw",
+    "Resets",
+    "Run",
+    "Says",
+    "Seen",
+    "Slow",
+    "Thinks",
+    "Turn",
+    "Upstream",
+    "arrival_is_final",
+    "broken_histories",
+    "build",
+    "by_turn",
+    "conv",
+    "histories",
+    "idempotent",
+    "lossless",
+    "never_larger",
+    "read",
+    "runner",
+    "sacred_is_sacred",
+    "text_and_value_agree",
+    "texts",
+    "tool_output_cannot_steer",
+    "turns",
+    "untouched_is_untouched",
+    "valid_stays_valid",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The server is loaded when it is asked for, and asyncio with it."""
+    if name in ("Upstream", "by_turn"):
+        from . import upstream
+
+        return getattr(upstream, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,109 @@
+"""What a scripted provider answers: what it says, and how the answer travels.
+
+>>> [Says("hello"), Calls(("Read", {"file_path": "a.py"})), Thinks("hm", then=Says("done")), Fails(429, retry_after=7)]
+
+The other words change how an answer travels, and fit into each other: `Slow(Gzips(Says("hello")), chunk_delay=0.1)`.
+Each makes an `Answer`, which is a frozen value: it may be given as often as one likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+
+class Said(NamedTuple):
+    text: str
+
+
+class Thought(NamedTuple):
+    text: str
+
+
+class Called(NamedTuple):
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+Part = Said | Thought | Called
+Header = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A chunk is one event of a stream, or a whole body."""
+
+    parts: tuple[Part, ...] = ()
+    status: int = 200
+    message: str = ""
+    """Of an error."""
+    headers: tuple[Header, ...] = ()
+    """Sent after the provider's own, in this case and order, duplicates and all."""
+    wait: float = 0.0
+    """Seconds before the first byte."""
+    chunk_delay: float = 0.0
+    """Seconds before each chunk but the first."""
+    pings: int = 0
+    """Signs of life among the events, besides those that the provider always sends."""
+    reset_after: int | None = None
+    """The connection is reset after so many chunks; after 0 nothing was answered at all."""
+    half: bool = False
+    """Half of the bytes come, then the connection is closed; the promised length is that of the whole."""
+    gzip: bool = False
+    raw: bytes | None = None
+    """These bytes and nothing else, then the connection is closed."""
+
+
+def Says(text: str) -> Answer:
+    return Answer(parts=(Said(text),))
+
+
+DEFAULT = Says("That is all there is to say, and it is said in one sentence.")
+"""When the script is at its end."""
+
+
+def Calls(*calls: tuple[str, Mapping[str, Any]], says: str | None = None) -> Answer:
+    """Asks for tools, each given by name and arguments; may say something first."""
+    said = () if says is None else (Said(says),)
+    return Answer(parts=(*said, *(Called(*call) for call in calls)))
+
+
+def Thinks(text: str, then: Answer = DEFAULT) -> Answer:
+    """Reasons first, signed or encrypted in the provider's own way."""
+    return replace(then, parts=(Thought(text), *then.parts))
+
+
+def Fails(status: int, retry_after: int | None = None, message: str = "as the script wants it") -> Answer:
+    """An error in the provider's own words."""
+    headers = () if retry_after is None else (("retry-after", str(retry_after)),)
+    return Answer(status=status, message=message, headers=headers)
+
+
+def Resets(answer: Answer = DEFAULT, *, after_chunks: int = 3) -> Answer:
+    return replace(answer, reset_after=after_chunks)
+
+
+def Halves(answer: Answer = DEFAULT) -> Answer:
+    return replace(answer, half=True)
+
+
+def Slow(answer: Answer = DEFAULT, *, chunk_delay: float = 0.0, wait: float = 0.0) -> Answer:
+    return replace(answer, chunk_delay=chunk_delay, wait=wait)
+
+
+def Pings(times: int, answer: Answer = DEFAULT) -> Answer:
+    return replace(answer, pings=times)
+
+
+def Gzips(answer: Answer = DEFAULT) -> Answer:
+    return replace(answer, gzip=True)
+
+
+def Headed(*headers: Header, answer: Answer = DEFAULT) -> Answer:
+    return replace(answer, headers=(*answer.headers, *headers))
+
+
+def Raw(data: bytes) -> Answer:
+    """These very bytes, status line and all."""
+    return Answer(raw=data)

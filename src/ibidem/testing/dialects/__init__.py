@@ -1,0 +1,41 @@
+"""Each provider's own way of answering, one file for each, and the paths they answer at."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from . import anthropic, gemini, openai_chat, openai_responses
+from .dialect import Dialect, Reply
+
+__all__ = ["Asked", "Dialect", "Reply", "asked"]
+
+
+class Asked(NamedTuple):
+    dialect: Dialect
+    kind: str
+    """`answer`, `stream` (asked for by the path) or `count`."""
+    model: str | None = None
+    """Where the path names it."""
+
+
+PATHS: tuple[tuple[str, Dialect, str], ...] = (
+    (r"/messages", anthropic.DIALECT, "answer"),
+    (r"/messages/count_tokens", anthropic.DIALECT, "count"),
+    (r"/chat/completions", openai_chat.DIALECT, "answer"),
+    (r"/responses", openai_responses.DIALECT, "answer"),
+    (r"/responses/input_tokens", openai_responses.DIALECT, "count"),
+    (r"/models/(?P<model>[^/:]+):generateContent", gemini.DIALECT, "answer"),
+    (r"/models/(?P<model>[^/:]+):streamGenerateContent", gemini.DIALECT, "stream"),
+    (r"/models/(?P<model>[^/:]+):countTokens", gemini.DIALECT, "count"),
+)
+"""Ends of paths: what stands before them is the client's base URL."""
+
+_PATHS = tuple((re.compile(f".*{end}"), dialect, kind) for end, dialect, kind in PATHS)
+
+
+def asked(path: str) -> Asked | None:
+    for pattern, dialect, kind in _PATHS:
+        if (match := pattern.fullmatch(path)) is not None:
+            return Asked(dialect, kind, match.groupdict().get("model"))
+    return None

@@ -1,0 +1,104 @@
+"""Gemini generateContent. Its lines end as HTTP's do, and a stream that is not asked to be events is one JSON array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..answers import Called, Part, Said, Thought
+from ..prompt_cache import Unit, Usage
+from .dialect import Dialect, Reply, dumps, listed, named, pieces
+
+ERRORS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+}
+SIGNATURE = "RXZlbiBhIHNjcmlwdGVkIHRob3VnaHQgaXMgc2lnbmVkLg=="
+
+
+def units(body: Mapping[str, Any]) -> list[Unit]:
+    contents = [Unit(content) for content in listed(body.get("contents"))]
+    system = body.get("systemInstruction", body.get("system_instruction"))
+    return named(("tools", body.get("tools")), ("system", system)) + contents
+
+
+def whole(reply: Reply) -> Any:
+    parts = [_part(reply, place, part) for place, part in enumerate(reply.parts)]
+    return _response(reply, parts, last=True)
+
+
+def events(reply: Reply) -> Iterator[bytes]:
+    chunks = list(_chunks(reply))
+    for number, chunk in enumerate(chunks):
+        last = number == len(chunks) - 1
+        text = dumps(_response(reply, [chunk], last=last))
+        if reply.sse:
+            yield f"data: {text}\r\n\r\n".encode("utf-8", "surrogatepass")
+        else:
+            start, end = "[" if number == 0 else ",\r\n", "\n]" if last else "\n"
+            yield f"{start}{text}{end}".encode("utf-8", "surrogatepass")
+
+
+def _chunks(reply: Reply) -> Iterator[dict[str, Any]]:
+    for place, part in enumerate(reply.parts):
+        if isinstance(part, Called):
+            yield _part(reply, place, part)
+        else:
+            for piece in pieces(part.text):
+                yield _part(reply, place, part._replace(text=piece))
+
+
+def _part(reply: Reply, place: int, part: Part) -> dict[str, Any]:
+    match part:
+        case Said(text):
+            return {"text": text}
+        case Thought(text):
+            return {"text": text, "thought": True}
+        case Called(tool, arguments):
+            ident = f"call_{reply.number:06}_{place}"
+            call = {"id": ident, "name": tool, "args": dict(arguments)}
+            return {"functionCall": call, "thoughtSignature": SIGNATURE}
+
+
+def _response(reply: Reply, parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"parts": parts, "role": "model"}, "index": 0}
+    if last:
+        candidate["finishReason"] = "STOP"
+    return {
+        "candidates": [candidate],
+        "usageMetadata": _usage(reply.usage),
+        "modelVersion": reply.model,
+        "responseId": f"response_{reply.number:06}",
+    }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    cached = {"cachedContentTokenCount": usage.read} if usage.read else {}
+    thoughts = {"thoughtsTokenCount": usage.reasoning} if usage.reasoning else {}
+    return {
+        "promptTokenCount": usage.input,
+        **cached,
+        "candidatesTokenCount": usage.output - usage.reasoning,
+        **thoughts,
+        "totalTokenCount": usage.input + usage.output,
+    }
+
+
+DIALECT = Dialect(
+    provider="google",
+    format="gemini",
+    units=units,
+    whole=whole,
+    events=events,
+    ping=b": ping\r\n\r\n",
+    error=lambda status, text: {
+        "error": {"code": status, "message": text, "status": ERRORS.get(status, ERRORS[500])},
+    },
+    counted=lambda usage: {"totalTokens": usage.input},
+    headers=lambda number: (),
+)

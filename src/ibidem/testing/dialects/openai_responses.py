@@ -1,0 +1,152 @@
+"""OpenAI Responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Any
+
+from ..answers import Called, Said, Thought
+from ..prompt_cache import Unit, Usage
+from . import openai_chat
+from .dialect import CREATED, Dialect, Reply, dumps, event, listed, named, pieces
+
+ENCRYPTED = "RXZlbiBhIHNjcmlwdGVkIHRob3VnaHQgaXMgZW5jcnlwdGVkLg=="
+Event = tuple[str, dict[str, Any]]
+
+
+def units(body: Mapping[str, Any]) -> list[Unit]:
+    given = body.get("input")
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else listed(given)
+    return named(("tools", body.get("tools")), ("instructions", body.get("instructions"))) + [
+        Unit(item) for item in items
+    ]
+
+
+def whole(reply: Reply) -> Any:
+    return _response(reply, "completed", _output(reply))
+
+
+def events(reply: Reply) -> Iterator[bytes]:
+    numbers = count()
+    for kind, value in _events(reply):
+        yield event(kind, {**value, "sequence_number": next(numbers)})
+
+
+def _events(reply: Reply) -> Iterator[Event]:
+    for kind in ("response.created", "response.in_progress"):
+        yield kind, {"response": _response(reply, "in_progress", [])}
+    output = _output(reply)
+    for index, item in enumerate(output):
+        yield "response.output_item.added", {"output_index": index, "item": _begun(item)}
+        yield from _SPOKEN[item["type"]]({"item_id": item["id"], "output_index": index}, item)
+        yield "response.output_item.done", {"output_index": index, "item": item}
+    yield "response.completed", {"response": _response(reply, "completed", output)}
+
+
+def _begun(item: Mapping[str, Any]) -> dict[str, Any]:
+    empty: dict[str, Any] = {"content": [], "summary": [], "arguments": "", "status": "in_progress"}
+    return {key: empty.get(key, value) for key, value in item.items()}
+
+
+def _message(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[Event]:
+    place = {**place, "content_index": 0}
+    part = item["content"][0]
+    yield "response.content_part.added", {**place, "part": {**part, "text": ""}}
+    for piece in pieces(part["text"]):
+        yield "response.output_text.delta", {**place, "delta": piece, "logprobs": []}
+    yield "response.output_text.done", {**place, "text": part["text"], "logprobs": []}
+    yield "response.content_part.done", {**place, "part": part}
+
+
+def _reasoning(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[Event]:
+    place = {**place, "summary_index": 0}
+    part = item["summary"][0]
+    yield "response.reasoning_summary_part.added", {**place, "part": {**part, "text": ""}}
+    for piece in pieces(part["text"]):
+        yield "response.reasoning_summary_text.delta", {**place, "delta": piece}
+    yield "response.reasoning_summary_text.done", {**place, "text": part["text"]}
+    yield "response.reasoning_summary_part.done", {**place, "part": part}
+
+
+def _function_call(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[Event]:
+    for piece in pieces(item["arguments"]):
+        yield "response.function_call_arguments.delta", {**place, "delta": piece}
+    done = {"name": item["name"], "arguments": item["arguments"]}
+    yield "response.function_call_arguments.done", {**place, **done}
+
+
+_SPOKEN = {"message": _message, "reasoning": _reasoning, "function_call": _function_call}
+
+
+def _output(reply: Reply) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    for place, part in enumerate(reply.parts):
+        name = f"{reply.number:06}_{place}"
+        match part:
+            case Said(text):
+                content = [{"type": "output_text", "annotations": [], "logprobs": [], "text": text}]
+                about = {"status": "completed", "role": "assistant"}
+                items.append({"id": f"msg_{name}", "type": "message", **about, "content": content})
+            case Thought(text):
+                summary = [{"type": "summary_text", "text": text}]
+                about = {"encrypted_content": ENCRYPTED}
+                items.append({"id": f"rs_{name}", "type": "reasoning", **about, "summary": summary})
+            case Called(tool, arguments):
+                call = {"call_id": f"call_{name}", "name": tool, "arguments": dumps(dict(arguments))}
+                items.append({"id": f"fc_{name}", "type": "function_call", "status": "completed", **call})
+    return items
+
+
+_ECHOED: dict[str, Any] = {
+    "instructions": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "store": True,
+    "previous_response_id": None,
+}
+"""What an answer says again of its request, and what is said where the request has none."""
+
+
+def _response(reply: Reply, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "id": f"resp_{reply.number:06}",
+        "object": "response",
+        "created_at": CREATED,
+        "status": status,
+        "error": None,
+        "incomplete_details": None,
+        "model": reply.model,
+        "output": output,
+        **{key: reply.request.get(key, value) for key, value in _ECHOED.items()},
+        "usage": _usage(reply.usage) if status == "completed" else None,
+    }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.input,
+        "input_tokens_details": {"cached_tokens": usage.read, "cache_write_tokens": 0},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.input + usage.output,
+    }
+
+
+DIALECT = Dialect(
+    provider="openai",
+    format="openai-responses",
+    units=units,
+    whole=whole,
+    events=events,
+    ping=b": ping\n\n",
+    error=openai_chat.error,
+    counted=lambda usage: {"object": "response.input_tokens", "input_tokens": usage.input},
+    headers=openai_chat.DIALECT.headers,
+)

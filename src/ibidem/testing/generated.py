@@ -1,0 +1,89 @@
+"""Generated histories, whole and broken. They need hypothesis: pip install 'ibidem[testing]'."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import formats
+from .scripts import Turn, build
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+MARKER_LIKE = (
+    "[DEDUP] identical to tool_call_id=1 (1024 bytes)",
+    "before\n[...elided 99 bytes...]\nafter",
+    "> [ref: 1, byte-identical]",
+    "[tool result unavailable: elided by context management]",
+    "[ibidem 7f3a] lines 1-9: unchanged, same as lines 1-9 of result 1, Read(file1), above",
+)
+
+
+def texts() -> SearchStrategy[str]:
+    """Tool output: short, long, repeated, in every script, with lone surrogates, or posing as one of our markers."""
+    from hypothesis import strategies as st
+
+    lines = st.sampled_from(["x = 1", "    return self", "", '\t"quoted" \\ back', "é🦀 ünï", "-----", "a  b   c  "])
+    block = st.lists(lines, min_size=1, max_size=8).map("\n".join)
+    long = st.builds(lambda text, times: (text + "\n") * times, block, st.sampled_from([40, 60, 300]))
+    pool = st.sampled_from(["same output\n" * 40, "z" * 300, "🦀" * 80, "pass\n" * 1200, "\ud800 lone" * 60])
+    marked = st.builds(str.__add__, st.sampled_from(MARKER_LIKE), st.sampled_from(["", "\nx" * 3000]))
+    return st.one_of(pool, pool, long, marked, block, st.text(min_size=1, max_size=30))
+
+
+def turns(max_size: int = 14) -> SearchStrategy[list[Turn]]:
+    """The turns of a well-formed conversation that ends in the user's or a tool's."""
+    from hypothesis import strategies as st
+
+    says = st.one_of(st.none(), texts().filter(str.strip))
+    content = st.one_of(texts(), texts(), st.lists(st.one_of(texts(), st.none()), min_size=1, max_size=3))
+    step = st.tuples(says, st.one_of(st.none(), st.just("hm"), texts()), st.lists(content, max_size=3), st.booleans())
+
+    def assemble(steps: list[Any]) -> list[Turn]:
+        made = [Turn("user", "go")]
+        for says, thinks, results, closes in steps:
+            idents = [f"c{len(made)}.{number}" for number in range(len(results))]
+            if not idents:
+                made += [Turn("assistant", says or "well", thinks), Turn("user", "go on")]
+                continue
+            answers = list(zip(idents, results, strict=True))
+            made += [Turn("assistant", says, thinks, idents), Turn("tool", results=answers)]
+            if closes:
+                made += [Turn("assistant", "so", thinks), Turn("user", "and then?")]
+        return made
+
+    return st.lists(step, max_size=max_size).map(assemble)
+
+
+def histories(format: str, max_size: int = 14) -> SearchStrategy[Any]:
+    """Valid requests of a format, with unknown keys here and there."""
+    from hypothesis import strategies as st
+
+    def odd(request: Any, extra: bool) -> Any:
+        if extra:
+            for message in request[formats.named(format).history_key]:
+                message["x_vendor"] = {"number": 1.0, "big": 12345678901234567890123}
+        return request
+
+    return st.builds(odd, turns(max_size).map(lambda made: build(made, format)), st.booleans())
+
+
+def broken_histories(format: str) -> SearchStrategy[Any]:
+    """Requests that lost messages, gained others, or hold what no provider expects."""
+    from hypothesis import strategies as st
+
+    key = formats.named(format).history_key
+    junk: SearchStrategy[Any] = st.sampled_from(
+        [None, 5, "text", [], {}, {"role": "user"}, {"role": 5, "content": 7}, {"parts": "x"}]
+    )
+
+    def damage(request: Any, order: list[int], drops: list[int], extra: list[Any]) -> Any:
+        items = request[key]
+        kept = [item for number, item in enumerate(items) if number not in drops]
+        for position, value in zip(order, extra, strict=False):
+            kept.insert(position % (len(kept) + 1), value)
+        request[key] = [kept[number % len(kept)] for number in order] if kept and len(order) % 3 == 0 else kept
+        return request
+
+    numbers = st.lists(st.integers(0, 30), max_size=9)
+    return st.builds(damage, histories(format, 8), numbers, numbers, st.lists(junk, max_size=3))

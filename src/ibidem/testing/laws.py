@@ -1,0 +1,157 @@
+"""The laws as assertions: each takes what rewrites a request, a request, and its format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+from .. import engine, formats, rules
+from ..expansion import expand
+from ..model import Conversation, Opaque, Text, Thinking, ToolCall, ToolResult
+from ..plan import Edit, Strategy
+from ..tokens import counter
+from ..wire import open_document
+
+Run = Callable[[Any], engine.Compacted]
+
+
+def runner(strategies: Sequence[Strategy], format: str) -> Run:
+    return lambda request: engine.compact(request, strategies=strategies, format=format)
+
+
+def read(request: Any, format: str) -> Conversation:
+    return formats.parse(open_document(request).value, formats.named(format))
+
+
+def valid_stays_valid(run: Run, request: Any, format: str) -> None:
+    """Law 1."""
+    if not rules.violations(read(request, format)):
+        found = rules.violations(read(run(request).request, format))
+        assert not found, found
+
+
+def arrival_is_final(run: Run, request: Any, format: str) -> None:
+    """Law 2: what was sent for a beginning is how every later request begins."""
+    key = formats.named(format).history_key
+    whole = run(request).request[key]
+    for length in range(len(request[key])):
+        start = run({**request, key: request[key][:length]}).request[key]
+        assert start == whole[:length], f"the first {length} messages changed"
+
+
+def never_larger(run: Run, request: Any, format: str) -> None:
+    """Law 4, for requests that need no repair: neither the whole nor any part grows, in bytes or in tokens."""
+    result = run(request)
+    count = counter()
+    before, after = _dump(request), _dump(result.request)
+    assert len(after) <= len(before)
+    assert count(after) <= count(before) or not result.plan
+    for edit in result.plan:
+        if edit.op == "set" and edit.removed:
+            assert len(_utf8(edit.added)) < len(_utf8(edit.removed[0]))
+            assert count(edit.added) <= count(edit.removed[0])
+
+
+def untouched_is_untouched(run: Run, request: Any, format: str) -> None:
+    """Law 7: what no edit names is the same object, and the request given is as it was."""
+    copy = deepcopy(request)
+    result = run(request)
+    assert request == copy
+    key = formats.named(format).history_key
+    edited = {edit.message for edit in result.plan}
+    kept = {id(message) for message in result.request[key]}
+    for number, message in enumerate(request[key]):
+        assert number in edited or id(message) in kept
+    for name in request:
+        assert name == key or result.request[name] is request[name]
+    if not result.plan:
+        assert result.request is request
+
+
+def sacred_is_sacred(run: Run, request: Any, format: str, touches: frozenset[str]) -> None:
+    """Law 8: of what stays, everything but what the strategies are named for is as it was."""
+    before, after = read(request, format), read(run(request).request, format)
+    kept = [_sacred(message, touches) for message in after.messages]
+    position = 0
+    for message in before.messages:
+        wanted = _sacred(message, touches)
+        found = next((n for n in range(position, len(kept)) if kept[n] == wanted), None)
+        if found is None:
+            assert "messages" in touches, f"{wanted} went"
+        else:
+            position = found + 1
+
+
+def _sacred(message: Any, touches: frozenset[str]) -> tuple[Any, ...]:
+    seen: list[Any] = [message.role]
+    for part in message.parts:
+        if isinstance(part, Text) and not (message.role == "assistant" and "assistant text" in touches):
+            seen.append(part.text)
+        elif isinstance(part, Thinking) and "thinking" not in touches:
+            seen.append(("thinking", part.text))
+        elif isinstance(part, ToolCall):
+            seen.append((part.id, part.name, None if "arguments" in touches else part.arguments))
+        elif isinstance(part, ToolResult):
+            seen.append((part.call_id, [seg.kind for seg in part.segments if isinstance(seg, Opaque)]))
+        elif isinstance(part, Opaque):
+            seen.append(part.kind)
+    return tuple(seen)
+
+
+def tool_output_cannot_steer(run: Run, request: Any, format: str) -> None:
+    """Law 9: with every result's text enciphered, letter for letter, the same is done at the same places."""
+    key = formats.named(format).history_key
+    cipher = str.maketrans("abcdefghijklmnopqrstuvwxyz[]>.:=", "nopqrstuvwxyzabcdefghijklm(){,;~")
+    other = deepcopy(request)
+    for message in read(other, format).messages:
+        for result in message.results:
+            for segment in result.segments:
+                if isinstance(segment, Text):
+                    _put(other[key], (message.index, *segment.path), segment.text.translate(cipher))
+    assert _places(run(request)) == _places(run(other))
+
+
+def _put(value: Any, path: Sequence[Any], text: str) -> None:
+    for step in path[:-1]:
+        value = value[step]
+    value[path[-1]] = text
+
+
+def _places(result: engine.Compacted) -> list[tuple[Any, ...]]:
+    def place(edit: Edit) -> tuple[Any, ...]:
+        return edit.strategy, edit.op, edit.message, edit.path
+
+    return [place(edit) for edit in result.plan]
+
+
+def idempotent(run: Run, request: Any, format: str) -> None:
+    """Law 10."""
+    once = run(request).request
+    twice = run(once)
+    assert twice.request == once, [(edit.strategy, edit.message, edit.path) for edit in twice.plan]
+
+
+def lossless(run: Run, request: Any, format: str) -> None:
+    """Law 6: the original comes back from the compacted request alone, as a value and as text, to the byte.
+
+    With it law 5: what a marker points at must stand above, in full, or it would not come back.
+    """
+    assert expand(run(request).request, format=format) == request
+    text = json.dumps(request, indent=1)
+    assert expand(run(text).request, format=format) == text
+
+
+def text_and_value_agree(run: Run, request: Any, format: str) -> None:
+    """The same request as JSON text gives the same request as text."""
+    text = json.dumps(request)
+    assert json.loads(run(text).request) == json.loads(json.dumps(run(request).request))
+
+
+def _dump(request: Any) -> str:
+    return json.dumps(request, ensure_ascii=True)
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,146 @@
+"""A provider's prompt cache, played honestly enough to count money with.
+
+A request is a row of units: tools, system, then blocks or messages, as they were sent. Units that stand at the
+beginning of an earlier request of the same key and model, unchanged, are read; the rest is paid in full. Where a
+provider wants marks, only what a mark covers is kept or found, and a mark looks back over a limited number of units.
+Sizes are in the tokens of `ibidem.tokens`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from ..prices import CACHING, Caching
+from ..tokens import counter
+from .answers import Part, Thought
+
+LOOK_BACK = 20
+"""Units before a mark at which an earlier one is found."""
+
+
+FRAME = 4
+"""Tokens that a unit takes beside its texts."""
+
+
+class Unit(NamedTuple):
+    """The smallest thing that is compared."""
+
+    value: Any
+    """As sent, without its mark."""
+    mark: float | None = None
+    """Seconds for which everything up to here is kept; None where no mark stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Input tokens, of which each is counted in one place, and output tokens."""
+
+    fresh: int = 0
+    read: int = 0
+    written: int = 0
+    written_1h: int = 0
+    output: int = 0
+    reasoning: int = 0
+    """Of the output."""
+
+    @property
+    def input(self) -> int:
+        return self.fresh + self.read + self.written + self.written_1h
+
+
+class Entry(NamedTuple):
+    until: float
+    lifetime: float
+
+
+class PromptCache:
+    """What one provider remembers. Keys never see each other's."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, Entry] = {}
+        self._sizes: dict[bytes, int] = {}
+
+    def ask(self, provider: str, key: str, units: Sequence[Unit], now: float, *, keeps: bool = True) -> Usage:
+        """The usage of a request with these units; it is remembered, if it `keeps`."""
+        caching = CACHING[provider]
+        names = [_name(json.dumps(unit.value, sort_keys=True)) for unit in units]
+        prefixes = list(accumulate(names, lambda before, name: _name(before, name), initial=_name(provider, key)))[1:]
+        ends = list(accumulate(self._size(name, unit.value) for name, unit in zip(names, units, strict=True)))
+        marks = _marks(provider, units, caching)
+        found = self._found(prefixes, marks, ends, caching, now)
+        if keeps:
+            self._keep(prefixes, marks, ends, found, caching, now)
+        return _split(ends, found, marks, caching, marked=provider == "anthropic")
+
+    def spoken(self, usage: Usage, parts: Sequence[Part]) -> Usage:
+        """The same, with what the answer takes."""
+        sizes = [(part, sum(map(counter(), _texts(part)))) for part in parts]
+        reasoning = sum(size for part, size in sizes if isinstance(part, Thought))
+        return replace(usage, output=sum(size for _, size in sizes), reasoning=reasoning)
+
+    def _found(
+        self, prefixes: list[bytes], marks: dict[int, float], ends: list[int], caching: Caching, now: float
+    ) -> int:
+        """The number of units that are read."""
+        for mark in sorted(marks, reverse=True):
+            for place in range(mark, max(mark - LOOK_BACK, 0) - 1, -1):
+                entry = self._kept.get(prefixes[place])
+                if entry is not None and entry.until >= now and ends[place] >= caching.minimum:
+                    return place + 1
+        return 0
+
+    def _keep(
+        self, prefixes: list[bytes], marks: dict[int, float], ends: list[int], found: int, caching: Caching, now: float
+    ) -> None:
+        if found:  # being read is being used
+            lifetime = self._kept[prefixes[found - 1]].lifetime
+            self._kept[prefixes[found - 1]] = Entry(now + lifetime, lifetime)
+        for place, lifetime in marks.items():
+            if ends[place] >= caching.minimum:
+                self._kept[prefixes[place]] = Entry(now + lifetime, lifetime)
+
+    def _size(self, name: bytes, value: Any) -> int:
+        if name not in self._sizes:
+            self._sizes[name] = FRAME + sum(map(counter(), _texts(value)))
+        return self._sizes[name]
+
+
+def _name(*texts: str | bytes) -> bytes:
+    whole = b"\0".join(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts)
+    return blake2b(whole, digest_size=16).digest()
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """What a model reads of a value."""
+    if isinstance(value, dict):
+        value = value.values()
+    if isinstance(value, str | int | float):
+        yield str(value)
+    elif value is not None:
+        for each in value:
+            yield from _texts(each)
+
+
+def _marks(provider: str, units: Sequence[Unit], caching: Caching) -> dict[int, float]:
+    """Places where a beginning is kept, and for how long. An automatic cache keeps every one."""
+    if provider == "anthropic":
+        return {place: unit.mark for place, unit in enumerate(units) if unit.mark is not None}
+    return dict.fromkeys(range(len(units)), caching.lifetime)
+
+
+def _split(ends: list[int], found: int, marks: dict[int, float], caching: Caching, *, marked: bool) -> Usage:
+    total = ends[-1] if ends else 0
+    read = ends[found - 1] if found else 0
+    read -= read % caching.step
+    written = {True: 0, False: 0}
+    done = read
+    for place, lifetime in sorted(marks.items()) if marked else ():
+        if ends[place] > done and ends[place] >= caching.minimum:
+            written[lifetime > caching.lifetime] += ends[place] - done
+            done = ends[place]
+    return Usage(fresh=total - done, read=read, written=written[False], written_1h=written[True])

@@ -1,0 +1,317 @@
+"""A provider on loopback that says what a script tells it to, in the provider's own format, and remembers what it saw.
+
+>>> with Upstream([Calls(("Read", {"file_path": "a.py"})), Fails(429, retry_after=7)]) as provider:
+...     client = anthropic.Anthropic(base_url=provider.url, api_key="any")
+
+Which provider it is, the path of a request decides; a path that is no provider's is answered with what was seen of the
+request. A script is a row of answers, used up one by one by whoever asks, or a function of the request, which serves
+any number of conversations at once. It runs in a thread of its own and needs no package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from urllib.parse import parse_qs
+
+from . import wire
+from .answers import DEFAULT, Answer, Fails, Header
+from .dialects import Asked, Dialect, Reply, asked
+from .prompt_cache import PromptCache
+from .seen import PATIENCE, Log, Seen
+
+Script = Iterable[Answer] | Callable[[Seen], Answer]
+
+KEYS = ("x-api-key", "authorization", "x-goog-api-key")
+
+
+class Upstream:
+    """`seen` is what came in. `clock` may be set by a test: it decides what the prompt cache still knows."""
+
+    def __init__(
+        self, script: Script = (), *, clock: Callable[[], float] = time.time, shared: bool = False, strict: bool = False
+    ) -> None:
+        self.clock = clock
+        self.shared = shared
+        """One prompt cache for all keys, rather than one for each."""
+        self.strict = strict
+        """Whether requests that a provider would refuse are refused."""
+        self.url = ""
+        self.messages: list[bytes] = []
+        """What came over WebSockets."""
+        self._script = script if callable(script) else _in_turn(script)
+        self._errors: list[Exception] = []
+        self._log = Log()
+        self._cache = PromptCache()
+        self._numbers = {"answer": 0, "connection": 0}
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="upstream", daemon=True)
+
+    # ── from any thread ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def __enter__(self) -> Upstream:
+        self._thread.start()
+        if not self._ready.wait(PATIENCE):
+            raise TimeoutError("the upstream did not start")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(PATIENCE)
+        if self._errors and kind is None:
+            raise self._errors[0]
+
+    @property
+    def seen(self) -> list[Seen]:
+        return self._log()
+
+    def wait_for(self, requests: int, patience: float = PATIENCE) -> list[Seen]:
+        """What was seen, once it is at least so many requests."""
+        return self.wait_until(lambda seen: len(seen) >= requests, patience, f"request {requests}")
+
+    def wait_until(
+        self, condition: Callable[[list[Seen]], bool], patience: float = PATIENCE, what: str = "what the test waits for"
+    ) -> list[Seen]:
+        return self._log.wait(condition, patience, what)
+
+    def forget(self) -> None:
+        """Starts over with an empty `seen` and an empty prompt cache."""
+        self._log.clear()
+        self._cache = PromptCache()
+
+    # ── in its own thread ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        opened: asyncio.Queue[wire.Pipe] = asyncio.Queue()
+        server = await self._loop.create_server(lambda: wire.Pipe(opened), "127.0.0.1", 0, backlog=1024)
+        host, port = server.sockets[0].getsockname()[:2]
+        self.url = f"http://{host}:{port}"
+        self._ready.set()
+        accepting = asyncio.create_task(self._accept(opened))
+        await self._stop.wait()
+        server.close()
+        accepting.cancel()
+        await asyncio.gather(accepting, return_exceptions=True)
+
+    async def _accept(self, opened: asyncio.Queue[wire.Pipe]) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                pipe = await opened.get()
+                self._numbers["connection"] += 1
+                group.create_task(self._converse(pipe, self._numbers["connection"]))
+
+    async def _converse(self, pipe: wire.Pipe, connection: int) -> None:
+        """Request after request, as long as the client stays and wants to."""
+        try:
+            while await self._exchange(pipe, connection):
+                pass
+        except wire.Gone:
+            pass
+        except asyncio.CancelledError:  # the test is over
+            pipe.transport.abort()
+            raise
+        except Exception as error:  # a mistake of ours must fail the test, not hang it
+            self._errors.append(error)
+        finally:
+            pipe.close()
+
+    async def _exchange(self, pipe: wire.Pipe, connection: int) -> bool:
+        method, target, headers = wire.parse_head(await pipe.until(b"\r\n\r\n"))
+        body, known = bytearray(), {name.lower(): value for name, value in headers}
+        seen = Seen(method, target, headers, b"", self.clock(), connection)
+        try:
+            await wire.read_body(pipe, known, body)
+        except wire.Gone:
+            seen.body, seen.whole, seen.gone, seen.gone_at = bytes(body), False, True, self.clock()
+            self._log.add(seen)
+            raise
+        seen.body = bytes(body)
+        self._log.add(seen)
+        try:
+            stays = await self._answer(pipe, seen, known)
+        except wire.Gone:
+            self._log.change(seen, gone=True, gone_at=self.clock())
+            raise
+        self._log.change(seen, answered=True)
+        return stays and known.get("connection", "").lower() != "close"
+
+    async def _answer(self, pipe: wire.Pipe, seen: Seen, known: dict[str, str]) -> bool:
+        if known.get("upgrade", "").lower() == "websocket":
+            return await self._websocket(pipe, seen)
+        found = asked(seen.path) if seen.method == "POST" else None
+        if found is None:
+            return await self._echo(pipe, seen)
+        self._numbers["answer"] += 1
+        answer, chunks, kind = self._speech(found, seen, self._numbers["answer"])
+        own = (("content-type", kind), *found.dialect.headers(self._numbers["answer"]))
+        return await self._deliver(pipe, seen, answer, own, chunks, streams=kind != JSON)
+
+    async def _websocket(self, pipe: wire.Pipe, seen: Seen) -> bool:
+        """Says everything back at a path that begins with /ws; at any other it is not spoken, as clients understand."""
+        if not seen.path.startswith("/ws"):
+            await self._send(pipe, seen, wire.head(426, [("content-length", "0")]))
+            return True
+        await self._send(pipe, seen, wire.handshake(seen.header("sec-websocket-key") or ""))
+        await wire.echo(pipe, self.messages)
+        return False
+
+    async def _echo(self, pipe: wire.Pipe, seen: Seen) -> bool:
+        """What was seen of a request that is for no provider."""
+        said = {"method": seen.method, "target": seen.target, "headers": seen.headers, "body": len(seen.body)}
+        body = json.dumps(said).encode()
+        headers = [("content-type", JSON), ("content-length", str(len(body)))]
+        await self._send(pipe, seen, wire.head(200, headers) + (b"" if seen.method == "HEAD" else body))
+        return True
+
+    def _speech(self, found: Asked, seen: Seen, number: int) -> tuple[Answer, list[bytes], str]:
+        """The answer, its chunks, and their type."""
+        dialect = found.dialect
+        try:
+            body = seen.json
+            if not isinstance(body, dict):
+                raise ValueError("the body is no object")
+        except (ValueError, OSError, zlib.error) as error:
+            return self._failure(dialect, Fails(400, message=f"cannot read the request: {error}"))
+        if self.strict and (refused := _refused(body, dialect)):
+            return self._failure(dialect, Fails(400, message=refused))
+        query = parse_qs(seen.target.partition("?")[2])
+        key = "" if self.shared else _key(seen, query)
+        model = found.model or str(body.get("model"))
+        units, now = dialect.units(body), self.clock()
+        if found.kind == "count":
+            usage = self._cache.ask(dialect.provider, "", units, now, keeps=False)
+            return DEFAULT, [_json(dialect.counted(usage))], JSON
+        answer = self._next(seen)
+        if answer.status >= 400:
+            return self._failure(dialect, answer)
+        usage = self._cache.ask(dialect.provider, f"{key}\0{model}", units, now)
+        streams = found.kind == "stream" or body.get("stream") is True
+        sse = dialect.format != "gemini" or query.get("alt") == ["sse"]
+        reply = Reply(number, model, body, answer.parts, self._cache.spoken(usage, answer.parts), sse)
+        if not streams:
+            return answer, [_json(dialect.whole(reply))], JSON
+        ping = dialect.ping if sse else b"\n"
+        return answer, list(_with_pings(dialect.events(reply), ping, answer.pings)), EVENTS if sse else JSON_ARRAY
+
+    def _failure(self, dialect: Dialect, answer: Answer) -> tuple[Answer, list[bytes], str]:
+        return answer, [_json(dialect.error(answer.status, answer.message))], JSON
+
+    def _next(self, seen: Seen) -> Answer:
+        try:
+            return self._script(seen)
+        except Exception as error:
+            self._errors.append(error)
+            return Fails(500, message=f"the script failed: {error!r}")
+
+    async def _deliver(
+        self, pipe: wire.Pipe, seen: Seen, answer: Answer, own: tuple[Header, ...], chunks: list[bytes], streams: bool
+    ) -> bool:
+        """Whether the connection can go on."""
+        await pipe.pause(answer.wait)
+        if answer.raw is not None:
+            await self._send(pipe, seen, answer.raw)
+            return False
+        packed = _packed(chunks) if answer.gzip else chunks
+        headers = [*own, *((("content-encoding", "gzip"),) if answer.gzip else ()), *answer.headers]
+        if streams:
+            length, packed = ("transfer-encoding", "chunked"), [wire.chunk(data) for data in packed if data]
+        else:
+            length = ("content-length", str(sum(map(len, packed))))
+        if answer.reset_after == 0:
+            pipe.reset()
+            return False
+        await self._send(pipe, seen, wire.head(answer.status, [length, *headers]))
+        for number, data in enumerate(_half(packed) if answer.half else packed):
+            if number == answer.reset_after:
+                break
+            await pipe.pause(answer.chunk_delay if number else 0)
+            await self._send(pipe, seen, data)
+        if answer.reset_after is not None:
+            await pipe.flushed()
+            pipe.reset()
+        elif streams and not answer.half:
+            await self._send(pipe, seen, b"0\r\n\r\n")
+        return not answer.half and answer.reset_after is None
+
+    async def _send(self, pipe: wire.Pipe, seen: Seen, data: bytes) -> None:
+        seen.sent.append(data)
+        await pipe.write(data)
+
+
+JSON, JSON_ARRAY, EVENTS = "application/json", "application/json; charset=UTF-8", "text/event-stream; charset=utf-8"
+
+
+def _in_turn(answers: Iterable[Answer]) -> Callable[[Seen], Answer]:
+    left = iter(answers)
+    return lambda _: next(left, DEFAULT)
+
+
+def by_turn(answers: Iterable[Answer]) -> Callable[[Seen], Answer]:
+    """A script for any number of conversations: each request gets the answer with the number of its model turns."""
+    known = tuple(answers)
+
+    def answer(seen: Seen) -> Answer:
+        turn = _turns(seen.json)
+        return known[turn] if turn < len(known) else DEFAULT
+
+    return answer
+
+
+def _turns(body: dict[str, Any]) -> int:
+    """How often the model was heard: runs of its messages."""
+    keys = ("messages", "input", "contents")
+    history: list[Any] = next((body[key] for key in keys if isinstance(body.get(key), list)), [])
+    theirs = [item.get("role") in ("assistant", "model") or item.get("type") in _THEIRS for item in history]
+    return sum(mine and not before for mine, before in zip(theirs, [False, *theirs], strict=False))
+
+
+_THEIRS = ("function_call", "custom_tool_call", "reasoning")
+
+
+def _key(seen: Seen, query: dict[str, list[str]]) -> str:
+    return next((found for name in KEYS if (found := seen.header(name))), query.get("key", [""])[0])
+
+
+def _refused(body: Any, dialect: Dialect) -> str:
+    from ..engine import validate
+
+    return "; ".join(str(violation) for violation in validate(body, format=dialect.format))
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _with_pings(events: Iterator[bytes], ping: bytes, times: int) -> Iterator[bytes]:
+    """One after each event, until there were enough."""
+    for data in events:
+        yield data
+        if times > 0:
+            times -= 1
+            yield ping
+    yield from [ping] * times
+
+
+def _packed(chunks: list[bytes]) -> list[bytes]:
+    """Each chunk can be unpacked when it comes."""
+    packer = zlib.compressobj(wbits=31)
+    packed = [packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH) for data in chunks]
+    return [*packed[:-1], packed[-1] + packer.flush()]
+
+
+def _half(chunks: list[bytes]) -> list[bytes]:
+    """So many bytes that the last chunk is cut in the middle."""
+    left = sum(map(len, chunks)) // 2
+    kept = []
+    for data in chunks:
+        kept.append(data[:left])
+        left -= len(data)
+        if left <= 0:
+            break
+    return kept

@@ -1,0 +1,109 @@
+"""What is known of the requests of a conversation beside their messages: when they came, and how they went out.
+
+Each note is bound to a digest of the history that was sent. So what was noted for one branch of a conversation (a
+fork, a rewind, another run of the same prompt) says nothing about another, and any replica that is given the notes and
+a history decides as the one before it did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from .model import IbidemError
+from .timing import Moment
+
+VERSION = 2
+DIGITS = 16
+MOST = 8192
+"""Notes that are kept of a conversation, the newest."""
+
+Place = tuple[int, str]
+"""Messages, and the digest of what they say."""
+
+
+class Note(NamedTuple):
+    """Of one request."""
+
+    moment: Moment
+    as_is: bool = False
+    """It went out as it came."""
+    at: float | None = None
+    """When it was answered, in seconds since 1970."""
+    context: int | None = None
+    """Input tokens, as the provider counted them."""
+    stopped: bool = False
+    """Nothing that was sent is changed from here on."""
+    asked: str = ""
+    """A digest of the model and its tools: another one finds nothing in a cache."""
+
+
+class Trail:
+    """Notes, and a history that is followed along them."""
+
+    def __init__(self) -> None:
+        self.notes: dict[Place, Note] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Follow a history from its start."""
+        self._chain = hashlib.sha256()
+        self._places: list[Place] = []
+
+    def __len__(self) -> int:
+        """Messages of the history that is followed."""
+        return len(self._places)
+
+    def follow(self, substances: Iterable[bytes]) -> None:
+        """More messages of the history."""
+        for substance in substances:
+            self._chain.update(substance)
+            self._places.append((len(self._places) + 1, self._chain.hexdigest()[:DIGITS]))
+
+    def note(self, **fields: Any) -> None:
+        """About the request that ends here."""
+        here = self._places[-1]
+        self.notes[here] = self.notes.get(here, Note(Moment()))._replace(**fields)
+
+    @property
+    def here(self) -> Note | None:
+        """Of the request that ends here, if it was sent before."""
+        return self.notes.get(self._places[-1]) if self._places else None
+
+    @property
+    def before(self) -> Note | None:
+        """Of the last request before it."""
+        found = (self.notes.get(place) for place in reversed(self._places[:-1]))
+        return next((note for note in found if note is not None), None)
+
+    def moments(self) -> dict[int, Moment]:
+        return {place[0]: note.moment for place in self._places if (note := self.notes.get(place)) is not None}
+
+    @property
+    def as_is(self) -> int:
+        """Messages that were sent as they came and are known to the provider that way."""
+        sent = (place[0] for place in self._places if (note := self.notes.get(place)) is not None and note.as_is)
+        return max(sent, default=0)
+
+    def dump(self) -> bytes:
+        kept = list(self.notes.items())[-MOST:]
+        rows = [[*place, note.moment, *note[1:]] for place, note in kept]
+        return json.dumps({"version": VERSION, "notes": rows}, separators=(",", ":")).encode()
+
+    def load(self, state: bytes) -> None:
+        """Add the notes of another. Raises IbidemError for what is none."""
+        try:
+            found = json.loads(state)
+            if found["version"] != VERSION:
+                raise ValueError(f"version {found['version']!r} instead of {VERSION}")
+            rows = [
+                ((int(n), str(digest)), Note(Moment(*moment), *rest)) for n, digest, moment, *rest in found["notes"]
+            ]
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            raise IbidemError(f"this is no state of a session ({error}): begin without one") from None
+        for place, note in rows:
+            known = self.notes.get(place)
+            if known is None or (known.at is None and note.at is not None):
+                self.notes[place] = note

@@ -1,0 +1,153 @@
+"""Claude Code and Codex themselves, through `ibidem wrap`, against a scripted provider on loopback.
+
+They are installed from npm, which takes a while and half a gigabyte: set IBIDEM_TEST_CLIENTS to a folder to keep them.
+
+    python -m pytest tests_slow
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import ibidem
+from ibidem.testing import Answer, Calls, Says, Seen, Thinks, Upstream, by_turn
+
+PACKAGES = ("@anthropic-ai/claude-code", "@openai/codex")
+PATIENCE = 300
+SHOWN = ("cat a.py", "head -n 140 a.py", "tail -n 140 a.py")
+"""Who asks for the very same thing again gets it in full again, so each of these is another."""
+END = "All files were looked at."
+FILE = "".join(
+    f"def function_{number}(argument): return argument * {number}  # line {number}\n" for number in range(150)
+)
+
+QUIET = {
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+}
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+    seen: list[Seen]
+    log: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of their programs."""
+    kept = os.environ.get("IBIDEM_TEST_CLIENTS")
+    folder = Path(kept) if kept else tmp_path_factory.mktemp("npm")
+    found = folder / "node_modules" / ".bin"
+    if not all((found / name).exists() for name in ("claude", "codex")):
+        npm = shutil.which("npm")
+        assert npm, "these tests need npm"
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [npm, "install", "--prefix", str(folder), "--no-fund", "--no-audit", *PACKAGES]
+        subprocess.run(command, check=True, timeout=1800)
+    yield found
+    if not kept:
+        shutil.rmtree(folder)
+
+
+def run(upstream: Upstream, tmp_path: Path, programs: Path, *command: str, **variables: str) -> Ended:
+    """In a folder and a home of its own, with nothing of this machine's but the programs."""
+    home, project, log = tmp_path / "home", tmp_path / "project", tmp_path / "log.jsonl"
+    for folder in (home, project):
+        folder.mkdir(exist_ok=True)
+    (project / "a.py").write_text(FILE)
+    wrap = [sys.executable, "-m", "ibidem.cli", "wrap", "--json-log", str(log), "--store", "memory:"]
+    for provider in ("anthropic", "openai"):
+        wrap += ["--upstream", f"{provider}={upstream.url}"]
+    paths = os.pathsep.join([str(programs), os.environ.get("PATH", "")])
+    own = {"PATH": paths, "HOME": str(home), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    ended = subprocess.run(
+        [*wrap, "--", *command],
+        cwd=project,
+        env={**own, **QUIET, **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    lines = log.read_text().splitlines() if log.exists() else []
+    asked = [each for each in upstream.seen if each.method == "POST"]
+    return Ended(ended.returncode, ended.stdout, ended.stderr, asked, [json.loads(line) for line in lines])
+
+
+def rewritten(seen: list[Seen], format: str) -> None:
+    """Every turn came, each later one with what stood above said once; and all of it can be had back."""
+    last = seen[-1].text.decode()
+    whole = ibidem.expand(last, format=format)
+    assert "[ibidem " in last
+    assert whole.count("def function_77(argument)") == 3
+    assert last.count("def function_77(argument)") == 1
+    assert len(last) < len(whole) - 1.5 * len(FILE)
+    assert ibidem.compact(whole, format=format).request == last
+    for before, after in pairwise(seen):
+        key = ibidem.formats.named(format).history_key
+        assert len(after.json[key]) > len(before.json[key])
+
+
+def test_claude_code(tmp_path: Path, programs: Path) -> None:
+    read = Calls(("Read", {"file_path": str(tmp_path / "project" / "a.py")}), says="Let me look.")
+    more = [Calls(("Bash", {"command": command, "description": "Show the file"})) for command in SHOWN[1:]]
+    talk = by_turn([Thinks("First the file.", then=read), *more, Says(END)])
+
+    def script(seen: Seen) -> Answer:
+        """Requests on the side, for a title or the like, come without tools."""
+        return talk(seen) if seen.json.get("tools") else Says("ok")
+
+    with Upstream(script) as upstream:
+        asked = ["-p", "Look at a.py, three times.", "--output-format", "json", "--allowedTools", "Read,Bash"]
+        ended = run(upstream, tmp_path, programs, "claude", *asked, ANTHROPIC_API_KEY="sk-ant-opens-nothing")
+    assert ended.code == 0, ended
+    told = json.loads(ended.out)
+    assert (told["result"], told["is_error"], told["num_turns"]) == (END, False, 4)
+    turns = [each for each in ended.seen if each.json.get("tools") and each.path == "/v1/messages"]
+    assert len(turns) == 4
+    rewritten(turns, "anthropic")
+    assert all(each.header("x-api-key") == "sk-ant-opens-nothing" for each in turns)
+    assert {each["outcome"] for each in ended.log if each["edits"]} == {"rewritten"}
+    assert "ibidem" in ended.err.splitlines()[-1]
+
+
+def test_codex(tmp_path: Path, programs: Path) -> None:
+    calls = [Calls(("exec_command", {"cmd": command})) for command in SHOWN]
+    with Upstream(by_turn([*calls, Says(END)])) as upstream:
+        asked = ["exec", "--skip-git-repo-check", "--json", "Look at a.py, three times."]
+        ended = run(upstream, tmp_path, programs, "codex", *asked, CODEX_API_KEY="sk-opens-nothing")
+    assert ended.code == 0, ended
+    events = [json.loads(line) for line in ended.out.splitlines()]
+    items = [event["item"] for event in events if event["type"] == "item.completed"]
+    assert [item["type"] for item in items] == ["command_execution"] * 3 + ["agent_message"]
+    assert items[-1]["text"] == END
+    turns = [each for each in ended.seen if each.path == "/v1/responses"]
+    assert len(turns) == 4
+    rewritten(turns, "openai-responses")
+    assert all(each.header("authorization") == "Bearer sk-opens-nothing" for each in turns)
+    assert {each["outcome"] for each in ended.log if each["edits"]} == {"rewritten"}
+    assert "ibidem" in ended.err.splitlines()[-1]
+    settings = tmp_path / "home" / ".codex" / "config.toml"
+    assert not settings.exists() or "base_url" not in settings.read_text()
+
+
+def test_what_a_client_exits_with_is_what_wrap_exits_with(tmp_path: Path, programs: Path) -> None:
+    with Upstream() as upstream:
+        ended = run(upstream, tmp_path, programs, "codex", "no-such-command", "--and-no-such-flag")
+    assert ended.code == 2
+    assert ended.seen == []
