@@ -35,6 +35,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
+from ibidem.proxy.server import run as run_loop
 from ibidem.proxy.server import serve
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore
@@ -58,7 +59,7 @@ EVENT = b'event: content_block_delta\ndata: {"type":"content_block_delta","index
 PATH = "/v1/messages"
 HOP_BY_HOP = frozenset({"connection", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"})
 LINES = text(random.Random(7), 200_000).split("\n")
-LINE = 200_000 // len(LINES)
+LINE = 200_000 // len(LINES) + 14
 
 
 # ── the three servers ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -131,7 +132,7 @@ async def ours(told: Connection, base: str, options: dict[str, Any]) -> None:
 
 def run(server: Callable[..., Any], told: Connection, *args: Any) -> None:
     threading.Thread(target=_tell, args=(told,), daemon=True).start()
-    asyncio.run(server(told, *args))
+    run_loop(server(told, *args))  # the loop that the proxy runs on, for all of them
 
 
 def _tell(told: Connection) -> None:
@@ -188,6 +189,12 @@ def serving(server: Callable[..., Any], *args: Any) -> Iterator[Server]:
 # ── the load ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _output(rng: random.Random, lines: int) -> str:
+    """Lines like those of code: one in four stands elsewhere too."""
+    known = rng.choices(LINES, k=lines)
+    return "\n".join(line if index % 4 == 0 else f"{line}  {rng.random()}" for index, line in enumerate(known))
+
+
 class Growing:
     """A conversation of about that many bytes in the end, as the bodies of its requests."""
 
@@ -214,7 +221,7 @@ class Growing:
         if seen and rng.random() < 0.2:
             output = f"{rng.choice(seen)}\n# {number}"
         else:
-            output = "\n".join(rng.choices(LINES, k=rng.randint(each // 2, each * 3 // 2)))
+            output = _output(rng, rng.randint(each // 2, each * 3 // 2))
             seen.append(output)
         use = {"type": "tool_use", "id": call, "name": "Read", "input": {"file_path": f"/src/part_{number}.py"}}
         result = {"type": "tool_result", "tool_use_id": call, "content": output}
@@ -328,7 +335,7 @@ async def per_chunk(both: Both, chunks: int, rounds: int) -> dict[str, float]:
     """Seconds of processor time per chunk of a stream; chunks come one at a time. The least of several rounds."""
     best = dict.fromkeys(both, float("inf"))
     for turn in range(rounds):
-        request = Growing(10_000, 1, 77_000 + turn).request(0, f"?chunks={chunks}&pause=0.0004")
+        request = Growing(10_000, 1, 77_000 + turn).request(0, f"?chunks={chunks}&pause=0.001")
         for name in sorted(both, reverse=turn % 2 == 1):
             server = both[name]
             client = await Client.of(server.url)
@@ -337,6 +344,18 @@ async def per_chunk(both: Both, chunks: int, rounds: int) -> dict[str, float]:
             best[name] = min(best[name], (server.ask("cpu") - before) / chunks)
             client.close()
     return best
+
+
+def settled(server: Server) -> float:
+    """Bytes of memory of a server that has nothing to do, once that is all that it loads by itself."""
+    before = 0.0
+    for _ in range(20):
+        time.sleep(0.5)
+        now = server.ask("rss")
+        if now == before:
+            break
+        before = now
+    return before
 
 
 async def resident(server: Server, conversations: int, size: int, seed: int) -> float:
@@ -372,7 +391,7 @@ class Amounts(NamedTuple):
 
 
 FULL = Amounts((("10 KB", 10_000, 20, 21), ("500 KB", 500_000, 8, 41), ("5 MB", 5_000_000, 2, 41)), 2048, 4000, 3, 1000)
-QUICK = Amounts((("10 KB", 10_000, 5, 11), ("500 KB", 500_000, 2, 16), ("5 MB", 5_000_000, 1, 6)), 512, 1500, 2, 200)
+QUICK = Amounts((("10 KB", 10_000, 5, 11), ("500 KB", 500_000, 3, 16), ("5 MB", 5_000_000, 1, 6)), 512, 500, 2, 100)
 
 
 async def compare(both: Both, amounts: Amounts) -> None:
@@ -401,7 +420,7 @@ async def weigh(base: str, amounts: Amounts) -> None:
     bounded = {"conversations": max(1, count // 20), "memory_mb": 8}
     for name, options in (("ours", {}), (f"at most {bounded['conversations']}, and 8 MB", bounded)):
         with serving(ours, base, options) as server:
-            found = [server.ask("rss"), 1e6 * IDLE_AIM]
+            found = [settled(server), 1e6 * IDLE_AIM]
             for begin, conversations in ((0, 1), (1, count), (1 + count, count)):
                 found.append(await resident(server, conversations, 30_000, begin))
             print(f"{name:34}", *(f"{each / 1e6:8.0f}" for each in found), flush=True)

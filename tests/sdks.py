@@ -210,3 +210,27 @@ AGENTS: dict[str, type[Agent]] = {
     "openai-responses": OpenAIResponses,
     "gemini": Gemini,
 }
+
+
+PATHS = {
+    "anthropic": "/v1/messages?beta=true",
+    "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+    "gemini": "/v1beta/models/gemini-test:streamGenerateContent?alt=sse&key=k",
+}
+BODIES: dict[str, Any] = {
+    "anthropic": {"model": "claude-test", "max_tokens": 9, "messages": [{"role": "user", "content": "go"}]},
+    "openai-chat": {"model": "gpt-test", "messages": [{"role": "user", "content": "go"}]},
+    "openai-responses": {"model": "gpt-test", "input": "go"},
+    "gemini": {"contents": [{"role": "user", "parts": [{"text": "go"}]}]},
+}
+"""The shortest request of each, for clients that are no SDK."""
+
+
+def dechunked(answer: bytes) -> bytes:
+    """What was in the chunks of an answer, the last of which may be cut."""
+    left, whole = answer.partition(b"\r\n\r\n")[2], b""
+    while left:
+        size, _, left = left.partition(b"\r\n")
+        whole, left = whole + left[: int(size, 16)], left[int(size, 16) + 2 :]
+    return whole

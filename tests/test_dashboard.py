@@ -394,6 +394,8 @@ def test_observing_says_what_would_be(window: Opener, proxy: Proxy) -> None:
     expect(page.locator("#tiles")).to_contain_text("1.30M would be removed (16.0%)")
     assert "would save" in page.locator("#conversations thead").inner_text()
     expect(page.locator("#overview")).not_to_contain_text("Saved")
+    row(page, 0).locator("a").click()
+    expect(page.locator(".legend")).to_have_text("would be sentwould be removedcache break")
 
 
 @pytest.mark.parametrize(
@@ -583,6 +585,7 @@ def test_by_mouse_from_a_conversation_to_a_request_and_back(window: Opener) -> N
 
 def test_text_in_a_row_can_be_selected_without_opening_it(window: Opener) -> None:
     page = window().open()
+    page.set_viewport_size({"width": 1280, "height": 1200})  # nothing scrolls while the pointer moves
     box = row(page, 0).locator("td").nth(6).bounding_box()
     assert box
     page.mouse.move(box["x"] + 1, box["y"] + box["height"] / 2)

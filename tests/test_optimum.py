@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_replay import PRICE, PRICES, message, replay, sent, words
-from test_report import log
+from test_report import content, log
 
 from ibidem import optimum, profiles, sessions
 from ibidem.plan import Edit
@@ -157,13 +157,16 @@ FILES = ("a.py", "b.py", "a.py", "c.py", "d.py", "b.py", "e.py", "f.py", "g.py",
 ECONOMIES = {"dear": (0.1, 2.0), "usual": (0.1, 1.25), "free": (1.0, 1.0)}
 
 
+@pytest.mark.parametrize("thinking", [False, True], ids=["without thinking", "with thinking"])
 @pytest.mark.parametrize("prompts", [0, 30])
 @pytest.mark.parametrize("economy", ECONOMIES)
 @pytest.mark.parametrize("profile", ["recoverable", "aggressive"])
-def test_the_moments_of_a_profile_are_one_of_the_choices(profile: str, economy: str, prompts: int) -> None:
+def test_the_moments_of_a_profile_are_one_of_the_choices(
+    profile: str, economy: str, prompts: int, thinking: bool
+) -> None:
     """With them the bill is that of the profile, to the last digit; and no choice is dearer than the best."""
     read, write = ECONOMIES[economy]
-    [found] = sessions.read("some.jsonl", log(*FILES, prompts=prompts))
+    [found] = sessions.read("some.jsonl", log(*FILES, prompts=prompts, thinking=thinking))
     price = Price("m", ((0, Rates(1.0, read, write, write)),), Caching(0), "anthropic")
     messages = messages_of(found)
     model = found.models[0]
@@ -195,3 +198,27 @@ def test_what_still_waits_at_the_end_is_among_the_choices() -> None:
     stages = [stage for slot in rerun.stretches[0].slots for stage in slot.stages]
     assert len(stages) >= 4
     assert all(stage.first < rerun.stretches[0].last == stage.made for stage in stages)
+
+
+def reads(*texts: str) -> Session:
+    """A session that reads files, with a request before each and one at the end."""
+    history: list[dict[str, Any]] = [{"role": "user", "content": "Look around"}]
+    for number, text in enumerate(texts):
+        call = {"type": "tool_use", "id": f"c{number}", "name": "Read", "input": {"file_path": f"{number}.py"}}
+        result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text}
+        history += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return Session("test", "anthropic", [Segment(history, [sent(each) for each in range(1, len(history) + 1, 2)])])
+
+
+def test_a_text_does_not_go_before_what_refers_to_it_can() -> None:
+    """The last part of what is read later stands in the first reading, which is old enough to go long before that."""
+    texts = [content(f"{n}.py") for n in range(40)]
+    texts[9] += "\n" + "\n".join(texts[0].split("\n")[40:])
+    found = reads(*texts)
+    strategies, never = profiles.named("aggressive"), Economy(read=0.1, write=1e6)
+    rerun = Rerun(found, messages_of(found), strategies, replay(found).weights, words, never)
+    results = [slot for slot in rerun.stretches[0].slots if slot.held.kind == "result"]
+    first, other, again = results[0], results[1], results[9]
+    assert "of result 1" in (again.arrival.added if again.arrival else "")
+    assert [len(slot.stages) for slot in (first, other, again)] == [1, 1, 1]
+    assert first.stages[0].first == again.stages[0].first > other.stages[0].first

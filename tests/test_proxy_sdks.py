@@ -6,13 +6,15 @@ import http.client
 import json
 import socket
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from sdks import AGENTS, Agent, Heard, alone
+from sdks import AGENTS, BODIES, PATHS, Agent, Heard, alone, dechunked
 
 import ibidem
 from ibidem.proxy.server import Running
@@ -53,7 +55,9 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def through_proxy(upstream: Upstream, **settings: Any) -> Iterator[str]:
     upstreams = dict.fromkeys(Settings().upstreams, upstream.url)
-    with Running(Settings(port=0, upstreams=upstreams, store="memory:", **settings)) as proxy:
+    patient = 60_000.0  # no test here is about a machine that is slow
+    told = Settings(port=0, upstreams=upstreams, store="memory:", budget_ms=patient, **settings)
+    with Running(told) as proxy:
         yield proxy.url
 
 
@@ -118,18 +122,6 @@ def test_what_was_sent_once_is_sent_the_same_and_read_from_the_cache(format: str
     assert all(after.read >= before.input * 0.85 for before, after in pairwise(heard[1:]))
 
 
-PATHS = {
-    "anthropic": "/v1/messages?beta=true",
-    "openai-chat": "/v1/chat/completions",
-    "openai-responses": "/v1/responses",
-    "gemini": "/v1beta/models/gemini-test:streamGenerateContent?alt=sse&key=k",
-}
-BODIES: dict[str, Any] = {
-    "anthropic": {"model": "claude-test", "max_tokens": 9, "messages": [{"role": "user", "content": "go"}]},
-    "openai-chat": {"model": "gpt-test", "messages": [{"role": "user", "content": "go"}]},
-    "openai-responses": {"model": "gpt-test", "input": "go"},
-    "gemini": {"contents": [{"role": "user", "parts": [{"text": "go"}]}]},
-}
 ODD = (("Set-Cookie", "a=1"), ("X-Odd-CASE", "yes"), ("set-cookie", "b=2"))
 
 
@@ -221,15 +213,6 @@ def test_what_came_before_an_answer_broke_off_came_through(format: str, fault: s
     assert len(dechunked(got)) > 100
 
 
-def dechunked(answer: bytes) -> bytes:
-    """What was in the chunks, the last of which may be cut."""
-    left, whole = answer.partition(b"\r\n\r\n")[2], b""
-    while left:
-        size, _, left = left.partition(b"\r\n")
-        whole, left = whole + left[: int(size, 16)], left[int(size, 16) + 2 :]
-    return whole
-
-
 def test_an_sdk_that_stops_listening_ends_the_request_upstream() -> None:
     with Upstream([Slow(Says("word " * 1000), chunk_delay=600)]) as upstream, through_proxy(upstream) as url:
         agent = AGENTS["anthropic"](url)
@@ -280,6 +263,34 @@ def test_agents_at_the_same_time_do_not_mix() -> None:
         last = max((ibidem.expand(body, format=format) for body in mine), key=len)
         assert last.count(f"# of {owner} ") == 120 * len(READ) - 1
         assert any(len(body) < 0.6 * len(last) for body in mine[-1:])
+
+
+@pytest.mark.parametrize("profile", ibidem.PROFILES)
+@pytest.mark.parametrize("format", AGENTS)
+def test_with_every_profile_an_agent_comes_to_its_end(format: str, profile: str) -> None:
+    with Upstream(TALK, strict=True) as upstream, through_proxy(upstream, profile=profile) as url:
+        heard = work(AGENTS[format](url, stream=True))
+        assert len(upstream.seen) == len(TALK)
+        sizes = [len(each.body) for each in upstream.seen]
+    assert heard[-1].text == "It is as it should be: nothing to do. 🦀"
+    assert sizes[-1] < 30_000, "five files of 8 KB, two of them different"
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+@pytest.mark.parametrize("format", AGENTS)
+def test_the_page_counts_what_the_provider_told_the_sdk(format: str, stream: bool) -> None:
+    with Upstream(TALK) as upstream, through_proxy(upstream) as url:
+        heard = work(AGENTS[format](url, stream))
+        deadline = time.monotonic() + 30
+        while True:  # the last answer is counted when it has ended, which the SDK may know before us
+            with urllib.request.urlopen(f"{url}/ibidem/api/state", timeout=30) as response:
+                totals = json.load(response)["totals"]
+            if totals["input"] >= sum(each.input for each in heard) or time.monotonic() > deadline:
+                break
+    assert totals["requests"] == len(heard)
+    assert totals["input"] == sum(each.input for each in heard)
+    assert totals["read"] == sum(each.read for each in heard)
+    assert 0 < totals["paid"] < totals["would_have_paid"]
 
 
 def test_an_observer_sends_what_it_gets() -> None:

@@ -71,8 +71,9 @@ def test_the_original_comes_back_as_it_was(store: Path, by: str) -> None:
 
 def test_the_whole_marker_is_understood(store: Path) -> None:
     marker = f"[ibidem 123 {reference(OLD)}: 1000 lines left out, Read(deadbeef.py)]"
-    upper, within = ask(store, recalled(f" {reference(OLD).upper()}\n"), recalled(marker))
-    assert text_of(upper) == text_of(within) == OLD
+    recorded = marker.replace(": 1000", "+0123456789ab: 1000")
+    results = ask(store, recalled(f" {reference(OLD).upper()}\n"), recalled(marker), recalled(recorded))
+    assert [text_of(result) for result in results] == [OLD] * 3
 
 
 def test_what_cannot_be_given_is_an_error_that_says_what_to_do(store: Path) -> None:

@@ -157,6 +157,15 @@ def test_a_revision_is_paid_from_where_it_changes_something() -> None:
     assert found.bill(views).costs[2] == 100 * READ + 340 * WRITE
     assert found.bill(views, after_break="miss").costs[2] == 440 * WRITE
     assert found.bill(views).breaks == 1
+    assert found.bill(views).rewrites == 140 * (WRITE - READ)
+    assert found.bill(views, after_break="miss").rewrites == 240 * (WRITE - READ)
+    assert found.bill(views, after_break="free").rewrites == found.bill().rewrites == 0
+
+
+def test_a_revision_while_the_cache_is_cold_writes_nothing_again() -> None:
+    found = replay(session(sent(1, 0.0), sent(3, 10.0), sent(5, 1000.0)))
+    bill = found.bill([View(), View(), View([Change(1, 1, 60.0)])], after_break="miss")
+    assert (bill.costs[2], bill.breaks, bill.rewrites) == (440 * WRITE, 1, 0)
 
 
 def test_a_revision_that_is_taken_back_is_paid_again() -> None:

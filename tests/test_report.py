@@ -605,6 +605,11 @@ def test_profiles_that_change_nothing_again_have_nothing_of_this() -> None:
     assert not [word for word in ("rewrites", "hindsight", "dearest", "on a miss") if word in page]
 
 
+def test_a_profile_that_found_nothing_to_change_says_nothing_of_it() -> None:
+    page = shown(report(log(*TWICE), profiles=("lossless", "recoverable", "codetether")), 80)
+    assert not [word for word in ("rewrites", "dearest", "on a miss") if word in page]
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_terminal_says_what_changing_it_again_costs(width: int) -> None:
     found = changed("recoverable", "aggressive", optimum=True)

@@ -117,6 +117,10 @@ def test_a_mark_that_moves_costs_only_the_messages_around_it() -> None:
         body = json.dumps(marked(begun(request, length))).encode()
         again = session.rescan(body)
         assert (again is not None and again.unchanged >= length - 4) or length <= 3  # the first had one too
+        found = scan(body)
+        assert found is not None
+        shared, seen = session.shares(found)
+        assert shared == seen == max(0, length - 2)
         assert session.compact(body).request == ibidem.compact(body, format="anthropic").request
 
 

@@ -163,7 +163,13 @@ Substance = tuple[Any, ...]
 
 
 def _substance(message: Message) -> Substance:
-    """What a strategy can see of a message, and where it stands in it."""
+    """What a strategy can see of a message, and where it stands in it.
+
+    What a user says is never edited, so its place does not matter: a client that puts a mark on it has to write it
+    differently.
+    """
+    if message.role == "user" and all(isinstance(part, Text) for part in message.parts):
+        return (message.role, *message.texts())
     seen: list[Any] = [message.role]
     for part in message.parts:
         if isinstance(part, ToolCall):

@@ -25,7 +25,7 @@ PROFILES: dict[str, tuple[Strategy, ...]] = {
     ),
     "devboy": (Devboy(),),
     "recoverable": (LookBack(),),
-    "aggressive": (LookBack(mask=10, arguments=1024),),
+    "aggressive": (LookBack(mask=10, arguments=512, thinking=True),),
 }
 
 

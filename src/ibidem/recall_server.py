@@ -20,7 +20,8 @@ DESCRIPTION = (
     "[ibidem 123 3f9a1c0b77de: 340 lines left out, …]; ref is the 12 digits in it."
 )
 
-_REFERENCE = re.compile(rf"(?<![0-9a-f])[0-9a-f]{{{DIGITS}}}(?![0-9a-f])")
+_REFERENCE = re.compile(rf"(?<![0-9a-f+])[0-9a-f]{{{DIGITS}}}(?![0-9a-f])")
+"""What stands behind a plus is the reference of a record, which is not for reading."""
 
 
 def original(ref: str, target: str) -> str:

@@ -1,27 +1,35 @@
 """The markers of what was let go: their wording, and how they are found again.
 
-    [ibidem 123 3f9a1c0b77de: 340 lines left out, the file was changed later, Read(src/app.py)]
+    [ibidem 123 3f9a1c0b77de: 340 lines left out, the file was changed later]
 
-The twelve digits are the reference under which the store keeps the original; they come from its content, so nothing
-else can be brought back by them. Where lines stay because something below refers to them, the others go in several
-stretches, and only the first marker carries the reference. Each says how many lines it stands for, so that the lines
-that stay keep their places.
+It stands where the text stood, so the call that it answers, or the name of the argument that it is, says what the text
+was. The twelve digits are the reference under which the store keeps the original; they come from its content, so that
+nothing else can be brought back by them. Where lines stay because something below refers to them, the others go in
+several stretches, and only the first marker carries the reference. Each says how many lines it stands for, so that the
+lines that stay keep their places.
+
+Thinking leaves no marker: providers take it as it was or not at all. What went of it at one time is recorded in one
+text, with where each block stood and a digest of what stands beside it. That record goes to the store as well, and its
+reference stands behind that of a text that went at the same time: `[ibidem 123 3f9a1c0b77de+5a0b1c2d3e4f: 340 lines …`.
+So whoever has the request and the store finds all of it, and nothing else has to be known.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+from .model import Message, Path, Text, Thinking, ToolCall, ToolResult, to_json
 from .references import opening
 
 DIGITS = 12
 """Of a reference: one in 280 billion texts would have the same, and the store refuses such a one."""
 
 _GONE = re.compile(
-    rf"\[ibidem (?P<tag>[0-9]{{3}})(?: (?P<ref>[0-9a-f]{{{DIGITS}}}))?: "
+    rf"\[ibidem (?P<tag>[0-9]{{3}})(?: (?P<ref>[0-9a-f]{{{DIGITS}}})(?:\+(?P<record>[0-9a-f]{{{DIGITS}}}))?)?: "
     r"(?P<lines>[0-9]{1,9}) lines? left out(?:, [^\[\]\n]*)?\]"
 )
 
@@ -35,13 +43,11 @@ class Gone(NamedTuple):
     """Empty on all but the first marker of a text."""
     lines: int
     why: str = ""
-    label: str = ""
-    """The tool and its main argument, where a result went."""
 
     def __str__(self) -> str:
         ref = f" {self.ref}" if self.ref else ""
         text = f"[ibidem {self.tag}{ref}: {self.lines} line{'s' * (self.lines != 1)} left out"
-        return "".join([text, *(f", {each}" for each in (self.why, self.label) if each), "]"])
+        return f"{text}, {self.why}]" if self.why else f"{text}]"
 
 
 def reference(text: str) -> str:
@@ -56,10 +62,36 @@ def gone_lines(line: str, tag: str) -> int:
 
 
 def refs_in(text: str, tag: str) -> list[str]:
-    """References of what was let go of a text."""
+    """References of what was let go of a text, and of records that it carries."""
+    return [ref for pair in _refs(text, tag) for ref in pair if ref]
+
+
+def records_in(text: str, tag: str) -> list[str]:
+    """References of records alone."""
+    return [record for _, record in _refs(text, tag) if record]
+
+
+def _refs(text: str, tag: str) -> list[tuple[str, str]]:
     if f"{opening(tag)} " not in text:
         return []
-    return [found["ref"] for found in _GONE.finditer(text) if found["tag"] == tag and found["ref"]]
+    found = (each for each in _GONE.finditer(text) if each["tag"] == tag and each["ref"])
+    return [(each["ref"], each["record"] or "") for each in found]
+
+
+def carrying(text: str, ref: str, record: str) -> str:
+    """A text whose marker has this reference, with that of a record behind it, and of no other."""
+    return re.sub(rf"(?<= {ref})(?:\+[0-9a-f]{{{DIGITS}}})?(?=: )", f"+{record}", text, count=1)
+
+
+def stands_for(text: str, original: str, tag: str) -> bool:
+    """Whether a text is what was left of an original: some of its lines in their places, and markers for the rest."""
+    lines, at = original.split("\n"), 0
+    for line in text.split("\n"):
+        gone = gone_lines(line, tag)
+        if not gone and lines[at : at + 1] != [line]:
+            return False
+        at += gone or 1
+    return at == len(lines)
 
 
 def thinned(lines: Sequence[str], stay: Iterable[tuple[int, int]], marker: Gone, go: Collection[int] = ()) -> str:
@@ -73,7 +105,7 @@ def thinned(lines: Sequence[str], stay: Iterable[tuple[int, int]], marker: Gone,
         few = first - done < SHORT and first < len(lines) and not any(done <= each < first for each in go)
         if first > done and not few:
             kept.append(str(marker._replace(lines=first - done)))
-            marker = marker._replace(ref="", why="", label="")
+            marker = marker._replace(ref="", why="")
         else:
             kept.extend(lines[done:first])
         kept.extend(lines[first:last])
@@ -90,3 +122,49 @@ def merged(stretches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             found.append((first, last))
     return found
+
+
+# ── what leaves no marker ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Dropped(NamedTuple):
+    """A block of a message that went whole."""
+
+    message: int
+    path: Path
+    """Where it stood; it ends in its place among the parts of the message as it was."""
+    beside: str
+    """Digest of the rest of the message, see `beside`."""
+    block: Any
+    """As it stood on the wire."""
+
+
+def beside(message: Message) -> str:
+    """A digest of everything in a message but its thinking, as it was before anything went. Cache marks may move."""
+    return reference(to_json([message.role, *_seen(message)]))
+
+
+def _seen(message: Message) -> Iterator[list[str]]:
+    for part in message.parts:
+        if isinstance(part, Text):
+            yield ["text", part.text]
+        elif isinstance(part, ToolCall):
+            yield ["call", part.id, part.name, part.arguments]
+        elif isinstance(part, ToolResult):
+            texts = (each.text if isinstance(each, Text) else each.kind for each in part.segments)
+            yield ["result", part.call_id, *texts]
+        elif not isinstance(part, Thinking):
+            yield [part.kind]
+
+
+def record(dropped: Iterable[Dropped]) -> str:
+    return to_json({"dropped": [list(each) for each in dropped]})
+
+
+def recorded(text: str) -> list[Dropped]:
+    """What a record says; nothing if it is none."""
+    try:
+        found = json.loads(text)["dropped"]
+        return [Dropped(int(message), tuple(path), str(rest), block) for message, path, rest, block in found]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return []

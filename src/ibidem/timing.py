@@ -3,17 +3,25 @@
 Changing what was already sent makes the provider write everything after the change to its cache again. So edits wait,
 all of them, for a moment when that is free (the cache is cold anyway) or certain to be paid for. The rule is built to
 hold when estimates are wrong: it plans for a provider that misses the whole conversation after a change, and it spends
-only a part of what earlier edits have already saved (the bank). Then the bill is never above that of doing nothing, at
-the end or at any moment before.
+only a part of what edits have saved so far.
 
-    theta = 1.5 (W - R) / (R H)      H: further warm requests that can be expected
-    price = (W - R) S                S: tokens of the conversation already sent, after the change
-    change when cold; or when freed >= theta S and price <= phi bank, and then bank -= price
-    after each request: bank += R (removed tokens that would have been read) + W (those that would have been written)
+    theta  = 1.5 (W - R) / (R H)     H: further warm requests that can be expected
+    rest   = what the provider will have to write again: the conversation already sent, without what goes
+    price  = (W - R) rest
+    saved  = over all requests: R (removed tokens that would have been read) + W (those that would have been written)
+    change when cold; or when freed >= theta rest and spent + price <= phi (saved + R (removed + freed)), and then
+    spent += price
 
-Prices are multiples of fresh input: R for a token read from the cache, W for one written. Sizes are our own counts.
-What has to be written again counts `kappa` times: the last size that the provider reported over our count of that
-request, at least 1. What was saved counts once: better too little than too much.
+The last term is what the very request with the change does without. So after every request, spent <= phi saved: if
+`saved` is not overstated by more than 1 / phi and prices are not understated, the bill is never above that of doing
+nothing, at the end or at any moment before.
+
+Prices are multiples of fresh input: R for a token read from the cache, W for one written. Sizes are in provider tokens,
+fitted to what it reported of earlier requests: `scale` is how much they grew for each token that we counted, for what
+goes; `kappa` is how large they are for each token of the conversation, for what stays, and never less: it also has to
+stand for what we cannot see, such as sealed reasoning. What stands before the conversation is not written again;
+as much of a report is taken for it as cannot be conversation, at `DENSEST` tokens for one of ours. Without reports, all
+is counted as we count.
 """
 
 from __future__ import annotations
@@ -28,6 +36,18 @@ MARGIN = 1.5
 
 NEAR = 0.9
 """A limit is near from this share of it on."""
+
+DENSEST = 2.0
+"""Provider tokens for one of ours, at most."""
+
+HIGHEST = 1.6
+"""The largest scale that is believed: better too little saved than too much."""
+
+GROWTH = 500.0
+"""Tokens by which a request must have grown to tell something about the scale: little ones are mostly noise."""
+
+ENOUGH = 4000.0
+"""Tokens of growth from which on the scale is believed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +112,39 @@ class Bank:
     def __init__(self, economy: Economy, phi: float) -> None:
         self.economy = economy
         self.phi = phi
-        self.saved = 0.0
-        """In prices of fresh tokens."""
-        self.kappa = 1.0
+        self.spent = 0.0
+        """In prices of fresh tokens, as all money here."""
+        self.kappa = self.scale = 1.0
+        self._earned = 0.0
+        """What was saved, at a scale of 1."""
+        self._removed = 0.0
+        """Tokens of ours that the last request did without."""
+        self._head = 0.0
+        """Provider tokens that stand before the conversation, at least."""
+        self._last: tuple[float, float] | None = None
+        """The last request, as the provider counted it and as we did; None if it was changed since."""
+        self._theirs = self._ours = 0.0
+        """Growth between requests, as the provider counted it and as we did."""
+
+    @property
+    def saved(self) -> float:
+        """What is left of it."""
+        return self.scale * self._earned - self.spent
 
     def reported(self, theirs: int | None, ours: float) -> None:
         """The provider counted the last request; we had counted it too."""
-        if theirs is not None and ours > 0:
-            self.kappa = max(1.0, theirs / ours)
+        if theirs is None or ours <= 0:
+            return
+        if self._last is not None:
+            grown, counted = theirs - self._last[0], ours - self._last[1]
+            if grown > 0 and counted >= GROWTH:
+                self._theirs += grown
+                self._ours += counted
+        self._last = (theirs, ours)
+        if self._ours >= ENOUGH:
+            self.scale = min(HIGHEST, self._theirs / self._ours)
+        self._head = max(self._head, theirs - DENSEST * ours)
+        self.kappa = max(1.0, self.scale, (theirs - self._head) / ours)
 
     def reason(self, standing: float, freed: float, moment: Moment) -> Reason | None:
         """Whether to change now, and why. `standing`: our count of what was sent before, as it stands now."""
@@ -108,11 +153,12 @@ class Bank:
             return None
         if moment.idle is not None and moment.idle > economy.lifetime:
             return "cold cache"
-        rest = self.kappa * max(0.0, standing - freed)
+        rest = self._rest(standing, freed)
         price = (economy.write - economy.read) * rest
-        if freed >= economy.theta * rest and price <= self.phi * self.saved:
+        saved = self.scale * (self._earned + economy.read * (self._removed + freed))
+        if self.scale * freed >= economy.theta * rest and self.spent + price <= self.phi * saved:
             return "it pays"
-        size = self.kappa * standing
+        size = self._head + self.kappa * standing
         if price <= self.saved:
             if economy.window is not None and size >= NEAR * economy.window:
                 return "window"
@@ -123,14 +169,20 @@ class Bank:
     def pay(self, standing: float, freed: float, reason: Reason) -> tuple[float, float]:
         """Tokens rewritten, and the requests after which it has paid for itself."""
         economy = self.economy
+        self._last = None
         if reason == "cold cache":
             return 0.0, 0.0
-        rest = self.kappa * max(0.0, standing - freed)
+        rest = self._rest(standing, freed)
         price = (economy.write - economy.read) * rest
-        self.saved -= price
-        return rest, price / (economy.read * freed) if economy.read else float("inf")
+        self.spent += price
+        return rest, price / (economy.read * self.scale * freed) if economy.read else float("inf")
 
     def settle(self, before: float, new: float, cold: bool) -> None:
         """One more request was sent: tokens removed of what had been sent before, and of what is new."""
         economy = self.economy
-        self.saved += (economy.write if cold else economy.read) * before + economy.write * new
+        self._earned += (economy.write if cold else economy.read) * before + economy.write * new
+        self._removed = before + new
+
+    def _rest(self, standing: float, freed: float) -> float:
+        """Provider tokens of the conversation already sent, without what goes."""
+        return max(0.0, self.kappa * standing - self.scale * freed)

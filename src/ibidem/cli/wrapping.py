@@ -15,7 +15,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -111,7 +110,9 @@ def _log_aside() -> None:
     """Standard error is the command's. What we would warn of goes to a file, which is made when there is something."""
     logging.raiseExceptions = False
     logging.captureWarnings(True)
-    logging.getLogger().addHandler(_Log(machine.cache_folder() / "wrap.log", maxBytes=2**20, backupCount=1, delay=True))
+    handler = _Log(machine.cache_folder() / "wrap.log", maxBytes=2**20, backupCount=1, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger().addHandler(handler)
 
 
 class _Log(RotatingFileHandler):
@@ -223,8 +224,6 @@ def _take_signals() -> Watched:
 
 def _run(program: str, command: Sequence[str], environment: Mapping[str, str], watched: Watched) -> int:
     """The exit code, or minus the signal that ended it."""
-    sys.stdout.flush()
-    sys.stderr.flush()
     if not POSIX:
         return _run_elsewhere(program, command, environment)
     early = [number for number in signal.sigpending() if signal.Signals(number).name in FATAL]

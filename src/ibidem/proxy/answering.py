@@ -7,6 +7,7 @@ import socket
 import struct
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 
 from aiohttp import web
 
@@ -34,9 +35,10 @@ class Answer(web.StreamResponse):
         self._chunks = command.chunked
         self._sized = command.chunked or any(name.lower() == "content-length" for name, _ in command.headers)
         self._last = command.last
-        line = f"HTTP/{request.version[0]}.{request.version[1]} {command.status} {command.reason}"
-        head = [line, *(f"{name}: {value}" for name, value in command.headers), "", ""]
-        self.send("\r\n".join(head).encode("latin-1"), head=True)
+        line = f"HTTP/{request.version[0]}.{request.version[1]} {command.status} {command.reason}\r\n"
+        head = "\r\n".join([*(f"{name}: {value}" for name, value in command.headers), "", ""])
+        self._waiting = line.encode("utf-8", "surrogateescape") + head.encode("latin-1")
+        """The head goes out with the first piece, if that is here already."""
 
     @property
     def keep_alive(self) -> bool | None:
@@ -48,13 +50,20 @@ class Answer(web.StreamResponse):
     async def write_eof(self, data: bytes = b"") -> None:
         return None
 
-    def send(self, data: bytes, head: bool = False) -> None:
+    def flush(self) -> None:
+        """The head, if it has not gone yet."""
+        if self._waiting:
+            self._write(b"")
+
+    def send(self, data: bytes) -> None:
+        if data:
+            self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunks else data)
+
+    def _write(self, data: bytes) -> None:
         if self._to.is_closing():
             raise Gone
-        if self._chunks and not head:
-            if not data:
-                return
-            data = b"%x\r\n%b\r\n" % (len(data), data)
+        if self._waiting:
+            data, self._waiting = self._waiting + data, b""
         self._to.write(data)
 
     async def drain(self) -> None:
@@ -66,12 +75,13 @@ class Answer(web.StreamResponse):
                 raise Gone from None
 
     def end(self) -> None:
-        if self._chunks:
-            self._to.write(b"0\r\n\r\n")
+        self._write(b"0\r\n\r\n") if self._chunks else self.flush()
 
     def reset(self) -> None:
         """Break off, so that the client can tell it from an end."""
         self._last = True
+        with suppress(Gone):
+            self.flush()
         if not self._sized:  # only an error tells it then
             found = self._to.get_extra_info("socket")
             if found is not None and found.fileno() >= 0:

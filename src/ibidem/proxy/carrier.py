@@ -72,7 +72,7 @@ class Carrier:
                 self._pass_on()
             if self._link is not None and not self.exchange.over:
                 await self._answer(self._link)
-        except (asyncio.CancelledError, Gone) as error:
+        except (asyncio.CancelledError, Gone, ConnectionError) as error:
             await self._do(ClientGone())
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -109,6 +109,7 @@ class Carrier:
             case EndAnswer():
                 self._begun.end()
             case Tunnel():
+                self._begun.flush()
                 assert self._link is not None
                 await tunnel(self.request, self._link)
             case CancelUpstream():
@@ -165,12 +166,16 @@ class Carrier:
             await self._do(RequestEnded())
         except web.RequestPayloadError as error:
             await self._do(RequestBroken(_why(error)))
-        except ConnectionError:  # upstream is gone: so is the answer, and that is where it is told
+        except ConnectionError:  # one of them is gone, which is told where the answer is awaited
             return
+        except Exception as error:
+            self.proxy.harm(error, "pass")
+            self._let_go()  # the answer to half of it is not awaited
 
     def _invite(self) -> None:
         """A client that asked whether it may send its body waits for this."""
-        if first(self.headers, "expect").lower() == "100-continue" and self.request.transport is not None:
+        waits = first(self.headers, "expect").lower() == "100-continue" and self.request.version >= (1, 1)
+        if waits and self.request.transport is not None:
             self.request.transport.write(CONTINUE)
 
     async def _rewrite(self, body: bytes) -> None:
@@ -205,18 +210,23 @@ class Carrier:
             self.record.first_byte_ms = 1e3 * (time.perf_counter() - self.started)
         await self._do(AnswerStarted(message.code, message.reason or "", pairs(message.raw_headers)))
         if message.code == 101:
-            self.exchange.over = True
-            return
-        await self._stream(link, content)
+            await self._do(AnswerEnded())
+        elif not self.exchange.over:
+            await self._stream(link, content)
 
     async def _stream(self, link: Link, content: StreamReader) -> None:
         handle, answer, read = self.exchange.handle, self._begun, content.readany
         try:
-            while data := await read():
+            data = content.read_nowait()  # what is here goes out with the head, which waits for nothing else
+            if not data:
+                answer.flush()
+                data = await read()
+            while data:
                 for command in handle(AnswerChunk(data)):
                     if isinstance(command, SendAnswer):
                         answer.send(command.data)
                 await answer.drain()
+                data = await read()
             broken = link.broke_off()
         except Broken as error:
             broken = error
@@ -263,18 +273,17 @@ class Carrier:
         return outcome
 
     async def _close(self) -> None:
-        record, exchange, self.record = self.record, self.exchange, None
-        if record is None:
-            return
-        outcome, collapsed = self._counted, False
-        with self.proxy.unharmed("end"):
-            record.total_ms = 1e3 * (time.perf_counter() - self.started)
-            record.reason = record.reason or exchange.failure
-            if not exchange.rewrites:
-                record.bytes_in, record.bytes_out = exchange.received, exchange.sent
-            collapsed = self.proxy.records.end(record, outcome, exchange.status, exchange.usage)
-        with self.proxy.unharmed("log"):
-            self.proxy.write_log(record, outcome)
+        record, exchange, outcome = self.record, self.exchange, self._counted
+        collapsed = False
+        if record is not None:
+            with self.proxy.unharmed("end"):
+                record.total_ms = 1e3 * (time.perf_counter() - self.started)
+                record.reason = record.reason or exchange.failure
+                if not exchange.rewrites:
+                    record.bytes_in, record.bytes_out = exchange.received, exchange.sent
+                collapsed = self.proxy.records.end(record, outcome, exchange.status, exchange.usage)
+            with self.proxy.unharmed("log"):
+                self.proxy.write_log(record, outcome)
         if outcome is not None and exchange.usage is not None:
             await asyncio.shield(self.proxy.remember(outcome, exchange.usage.input, collapsed))
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -88,7 +89,7 @@ CLIENTS = (
         "Gemini CLI",
         "GOOGLE_GEMINI_BASE_URL={url} gemini",
         "GOOGLE_GEMINI_BASE_URL",
-        "with GEMINI_API_KEY; not with a Google login",
+        "with an API key, once that is chosen in it; not with a Google login",
     ),
     Client("Anthropic SDKs", "ANTHROPIC_BASE_URL={url} …", "ANTHROPIC_BASE_URL"),
     Client("OpenAI SDKs", "OPENAI_BASE_URL={url}/v1 …", "OPENAI_BASE_URL", "older ones: OPENAI_API_BASE"),
@@ -119,7 +120,8 @@ def inherit(command: Sequence[str], environment: Mapping[str, str], folder: Path
     )
     if program == "codex":
         return _with_codex(wiring, environment, "openai" in said)
-    if program == "opencode" and any(_mentions_base_url(environment, folder)):
+    files = _OWN_SETTINGS.get(program)
+    if files and not files(environment, folder):
         return replace(wiring, paths={name: path for name, path in wiring.paths.items() if environment.get(name)})
     return wiring
 
@@ -184,15 +186,18 @@ def _with_codex(wiring: Wiring, environment: Mapping[str, str], said: bool) -> W
     if said or value is None:
         return replace(wiring, codex="/v1")
     found = _parted(value, "/v1") if isinstance(value, str) else None
-    return replace(wiring, upstreams={**wiring.upstreams, "openai": found[0]}, codex=found[1]) if found else wiring
+    if found is None:
+        return wiring
+    upstream, path = found  # it counts for both ways to log in, and the path is not sent on for ChatGPT
+    return replace(wiring, upstreams={**wiring.upstreams, "openai": upstream, "chatgpt": upstream + path}, codex=path)
 
 
 def _home(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("HOME") or environment.get("USERPROFILE") or ".")
 
 
-def _mentions_base_url(environment: Mapping[str, str], folder: Path) -> Iterator[bool]:
-    """Whether a configuration of opencode's has an address of its own. Comments are allowed there: it is not parsed."""
+def _opencode_takes_it(environment: Mapping[str, str], folder: Path) -> bool:
+    """It is left alone where a configuration of its own has an address."""
     config = Path(environment.get("XDG_CONFIG_HOME") or _home(environment) / ".config") / "opencode"
     folders = [config, *(each / sub for each in (folder, *folder.parents) for sub in ("", ".opencode"))]
     if own := environment.get("OPENCODE_CONFIG_DIR"):
@@ -200,12 +205,29 @@ def _mentions_base_url(environment: Mapping[str, str], folder: Path) -> Iterator
     files = [each / name for each in folders for name in ("opencode.json", "opencode.jsonc", "config.json")]
     if named := environment.get("OPENCODE_CONFIG"):
         files.append(Path(named))
-    yield "baseURL" in environment.get(OPENCODE, "")
+    return "baseURL" not in environment.get(OPENCODE, "") and not _mentioned("baseURL", files)
+
+
+def _gemini_takes_it(environment: Mapping[str, str], folder: Path) -> bool:
+    """Where no way to log in is chosen, it takes an address for one, and then does not know it."""
+    homes = (Path(environment.get("GEMINI_CLI_HOME") or _home(environment)), folder)
+    return _mentioned("selectedType", [home / ".gemini" / "settings.json" for home in homes])
+
+
+_OWN_SETTINGS: dict[str, Callable[[Mapping[str, str], Path], bool]] = {
+    "opencode": _opencode_takes_it,
+    "gemini": _gemini_takes_it,
+}
+"""Clients whose own settings decide whether they can be led through the proxy."""
+
+
+def _mentioned(word: str, files: Iterable[Path]) -> bool:
+    """These files may have comments, so they are not parsed."""
     for path in files:
-        try:
-            yield "baseURL" in path.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
+        with suppress(OSError):
+            if word in path.read_text(encoding="utf-8", errors="replace"):
+                return True
+    return False
 
 
 # --- what is changed ----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ a matter of speed alone: `lossless` decides from the request, and what other pro
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
@@ -23,6 +24,10 @@ from ..profiles import final
 from ..session import Session
 from ..store import Store
 from ..wire import Scanned, scan
+from ..wire.scan import scan_tolerantly
+from ..wire.text import parse
+
+log = logging.getLogger("ibidem")
 
 Key = tuple[str, str]
 """The wire format, and what the client calls its conversation."""
@@ -110,16 +115,15 @@ class Conversations:
             again = each.session.rescan(body)
             if again is not None and _goes_on(each, again):
                 return Found(each, again, turn)
-        scanned = _scanned(body)
-        same = self._candidates(self._by_name, self._name(key, list(_beginning(format, scanned))))
+        scanned, messages = _opened(format, body)
+        same = self._candidates(self._by_name, self._name(key, messages))
         found = [Found(each, scanned, turn) for each in same if (turn := each.turns) and _goes_on(each, scanned)]
         return max(found, key=lambda one: one.conversation.messages, default=None)
 
     def begin(self, format: str, named: str, body: bytes) -> Found:
         """A conversation of its own for a request."""
         key = (format, named)
-        scanned = _scanned(body)
-        messages = list(_beginning(format, scanned))
+        scanned, messages = _opened(format, body)
         name = self._name(key, messages)
         state = self._store.load(name) if self.looks_back else None
         session = self._session(format, state)
@@ -143,7 +147,9 @@ class Conversations:
         return hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
     def _session(self, format: str, state: bytes | None) -> Session:
-        return Session(self._profile, format=format, store=self._store, state=state)
+        session = Session(self._profile, format=format, store=self._store)
+        _learn(session, state)
+        return session
 
     def preview(self, format: str, found: Found | None, body: bytes, at: float) -> Compacted:
         """What would be sent, without a trace."""
@@ -157,16 +163,15 @@ class Conversations:
         if self.looks_back:
             self._learn(conversation)
         try:
-            compacted = conversation.session.compact(scanned, at=at)
+            return conversation.session.compact(scanned, at=at)
         finally:
             self._used(conversation, scanned)
-        return compacted
 
     def _learn(self, conversation: Conversation) -> None:
         """What other replicas came to know since."""
         state = self._store.load(conversation.name)
         if state is not None and state != conversation.saved:
-            conversation.session.learn(state)
+            _learn(conversation.session, state)
             conversation.saved = state
 
     def save(self, conversation: Conversation) -> None:
@@ -230,15 +235,37 @@ class _Index:
             del self._found[name]
 
 
+def _learn(session: Session, state: bytes | None) -> None:
+    """What is no state, or one of another version, is nothing to go on with: it is begun without."""
+    if state is not None:
+        try:
+            session.learn(state)
+        except IbidemError as error:
+            log.warning("a conversation begins without what was known of it: %s", error)
+
+
 class Unreadable(IbidemError):
     """A request that the client made like that. It is between the client and its provider."""
 
 
-def _scanned(body: bytes) -> Scanned:
-    found = scan(body)
+class Single(IbidemError):
+    """A request with one message and no history around it: there is nothing to be said twice."""
+
+
+def _opened(format: str, body: bytes) -> tuple[Scanned, list[Message]]:
+    """A request, and its messages up to the user's first."""
+    found = scan(body) or scan_tolerantly(body)
     if found is None:
-        raise Unreadable("no history was found in it")
-    return found
+        raise Single if _is_single(format, body) else Unreadable("no history was found in it")
+    return found, list(_beginning(format, found))
+
+
+def _is_single(format: str, body: bytes) -> bool:
+    try:
+        value = parse(body)
+    except IbidemError:
+        return False
+    return isinstance(value, dict) and isinstance(value.get(formats.named(format).history_key), str | dict)
 
 
 def _goes_on(found: Conversation, scanned: Scanned) -> bool:

@@ -151,7 +151,8 @@ function chart(svg, exchanges) {
     y: `${100 - (to / high) * 100}%`, height: `${(Math.max(0, to - from) / high) * 100}%` });
   const parts = groups.flatMap((found, place) => {
     if (!found.input) return [];  // its provider has not said
-    const kept = observing() ? found.input - found.removed : found.input, read = Math.min(found.read ?? 0, kept);
+    const kept = before(found) - found.removed;
+    const read = observing() ? 0 : Math.min(found.read ?? 0, kept);  // of what was not sent nobody knows
     const middle = `${place * step + width / 2}%`;
     return [column(place, "read", 0, read), column(place, "v", read, kept), column(place, "gone", kept, before(found)),
       ...(found.revision ? [drawn("line", { class: "break", x1: middle, x2: middle, y1: "0", y2: "100%" }),
@@ -166,7 +167,8 @@ function chart(svg, exchanges) {
   attribute(svg, "aria-label", `Input tokens by request: ${plural(exchanges.length, "request")}, at most `
     + `${tokens(Math.max(0, ...groups.map(before)))} without ibidem and ${tokens(Math.max(0, ...groups.map((found) =>
       before(found) - found.removed)))} with it, ${plural(broken, "cache break")}. The table below has each.`);
-  keyed(inside("conversation")(".legend"), [["read", "read from cache"], ["v", "not from cache"],
+  keyed(inside("conversation")(".legend"), [
+    ...(observing() ? [["v", "would be sent"]] : [["read", "read from cache"], ["v", "not from cache"]]),
     ["gone", words().removed], ...(broken ? [["break", "cache break"]] : []),
     ...(each > 1 ? [["", `a column stands for the largest of ${each}`]] : [])], (key) => key[1], () => element("span"),
   (node, [look, what]) => put(node, what, `key ${look}`));

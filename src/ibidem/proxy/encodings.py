@@ -40,32 +40,36 @@ class _Zlib:
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(47)  # gzip and zlib alike
-        self._begun = False
+        self._first = b""
+        """Two bytes tell which it is."""
+        self._told = False
 
     @property
     def done(self) -> bool:
-        return self._inner.eof or not self._begun
+        return self._inner.eof or not (self._told or self._first)
 
     def decompress(self, data: bytes) -> bytes:
+        if not self._told:
+            data = self._first = self._first + data
+            if len(data) < 2:
+                return b""
+            self._tell(data[:2])
         found = bytearray()
         while data:
             if self._inner.eof:
                 self._inner = zlib.decompressobj(47)
-            found += self._step(data)
+            found += self._inner.decompress(data, MOST)
             data = self._inner.unconsumed_tail or self._inner.unused_data
             if len(found) > MOST:
                 raise TooLarge
         return bytes(found)
 
-    def _step(self, data: bytes) -> bytes:
-        first, self._begun = not self._begun, True
+    def _tell(self, start: bytes) -> None:
+        self._told = True
         try:
-            return self._inner.decompress(data, MOST)
+            zlib.decompressobj(47).decompress(start)
         except zlib.error:
-            if not first:
-                raise
             self._inner = zlib.decompressobj(-15)
-            return self._inner.decompress(data, MOST)
 
 
 class _Zstd:

@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from ..sessions.recorded import Usage
-from .headers import HeaderList, first, for_client, for_upstream, passed_on, wants_websocket
+from .headers import HeaderList, first, for_client, for_upstream, wants_websocket
 from .routes import Route, route
 from .usage import Reader
-
-__all__ = ["passed_on"]
 
 # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -268,7 +266,7 @@ class Exchange:
         length = first(event.headers, "content-length")
         if length.isdecimal() and int(length) > self.max_body:
             return self._too_large()
-        self.upgrades = wants_websocket(event.headers)
+        self.upgrades = wants_websocket(event.method, event.headers)
         if self.upgrades and not self.websockets:
             return self._give_up(426, NO_WEBSOCKETS, (("Upgrade", "HTTP/1.1"),))
         return [] if self.rewrites else [self._connect()]
@@ -307,6 +305,8 @@ class Exchange:
 
     def _answer(self, event: AnswerStarted) -> list[Command]:
         assert self.request is not None
+        if event.status == 101 and not self.upgrades:
+            return self._give_up(502, "upstream speaks another protocol now, which nobody asked for")
         self.status = event.status
         if event.status == 101:
             return [StartAnswer(101, event.reason, event.headers, last=True), Tunnel()]

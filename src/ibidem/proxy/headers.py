@@ -27,20 +27,16 @@ def first(headers: HeaderList, name: str) -> str:
     return next((value for key, value in headers if key.lower() == name), "")
 
 
-def wants_websocket(headers: HeaderList) -> bool:
-    """Other upgrades are not taken up, as HTTP allows: the request is then an ordinary one."""
+def wants_websocket(method: str, headers: HeaderList) -> bool:
+    """Other upgrades, and those of a request with a body, are not taken up, as HTTP allows: it is an ordinary one."""
+    if method != "GET" or first(headers, "transfer-encoding") or first(headers, "content-length") not in ("", "0"):
+        return False
     return first(headers, "upgrade").strip().lower() == "websocket" and "upgrade" in named(headers)
 
 
 def named(headers: HeaderList) -> set[str]:
     """The headers that `Connection` says are for the neighbour alone."""
     return {part.strip().lower() for key, value in headers if key.lower() == "connection" for part in value.split(",")}
-
-
-def passed_on(headers: HeaderList) -> HeaderList:
-    """Without what is meant for the neighbour alone."""
-    leave = HOP_BY_HOP | named(headers)
-    return [each for each in headers if each[0].lower() not in leave]
 
 
 def for_upstream(headers: HeaderList, length: int | None, upgrades: bool) -> tuple[HeaderList, bool]:

@@ -53,7 +53,10 @@ def is_slow(target: str) -> bool:
 
 def admitted(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
     """Whether a client may use the proxy at all. Names of headers are in lower case."""
-    return settings.token is None or _same(headers.get("x-ibidem-token") or _given(target), settings.token)
+    if settings.token is None:
+        return True
+    header = headers.get("x-ibidem-token", "").encode("latin-1", "replace")
+    return _same(header or _given(target), settings.token)
 
 
 def without_token(settings: Settings, target: str) -> str:
@@ -67,11 +70,12 @@ def without_token(settings: Settings, target: str) -> str:
 
 def _is_token(part: str, token: str) -> bool:
     name, _, value = part.partition("=")
-    return unquote_plus(name) == "token" and _same(unquote_plus(value), token)
+    return unquote_plus(name) == "token" and _same(unquote_plus(value).encode("utf-8", "replace"), token)
 
 
-def _given(target: str) -> str:
-    return next((value for name, value in parse_qsl(target.partition("?")[2]) if name == "token"), "")
+def _given(target: str) -> bytes:
+    found = (value for name, value in parse_qsl(target.partition("?")[2]) if name == "token")
+    return next(found, "").encode("utf-8", "replace")
 
 
 def refused(settings: Settings, target: str, headers: Mapping[str, str]) -> Page | None:
@@ -116,8 +120,8 @@ def _host(value: str) -> str:
     return name.lower() if colon and port.isdecimal() and (":" not in name or name.endswith("]")) else value.lower()
 
 
-def _same(given: str, wanted: str) -> bool:
-    return compare_digest(given.encode("utf-8", "surrogateescape"), wanted.encode("utf-8", "surrogateescape"))
+def _same(given: bytes, wanted: str) -> bool:
+    return compare_digest(given, wanted.encode("utf-8", "surrogateescape"))
 
 
 class Pages:

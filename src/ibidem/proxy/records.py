@@ -9,20 +9,28 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import __version__
 from ..plan import Edit
-from ..prices import Prices
+from ..prices import Price, Prices
 from ..sessions.recorded import Usage
 from ..sizes import WEIGHTS, Weights
-from ..tokens import estimate
-from .bill import Removed, paid, rewritten, untouched
+from .bill import Account, Removed, paid, rewritten, untouched
 from .rewriting import Outcome
 from .settings import Settings
 
 CONVERSATIONS, EXCHANGES, EVENTS, DETAILS = 200, 500, 50, 50
 """Most that are held: conversations that are shown, requests of one, events, requests of one with their texts."""
+
+ALL_EXCHANGES = 50_000
+"""Requests that are held of all conversations."""
+
+REASONS = 50
+"""Different reasons of failures that are told apart."""
+
+POINTER = 8
+"""Bytes that an edit takes in each list that has it."""
 
 TEXTS = 0.25
 """The share of the memory setting that texts which are held to be shown may take."""
@@ -31,7 +39,7 @@ COLLAPSED = 0.5
 """A provider that reads less than this share of the last request, warm and unchanged, has lost it."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Exchange:
     """One request. Field names are those of the page."""
 
@@ -59,7 +67,7 @@ class Exchange:
     revision: str | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class Told:
     """One conversation. Field names are those of the page."""
 
@@ -84,26 +92,35 @@ class Told:
     stopped: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class _Watched:
     """What is known of a conversation to judge its next answer by."""
 
     told: Told
+    account: Account
     exchanges: deque[Exchange] = field(default_factory=lambda: deque(maxlen=EXCHANGES))
-    tokens: dict[int, tuple[Edit, float]] = field(default_factory=dict)
-    """Removed by each edit that stands, by its id; counted once."""
     details: OrderedDict[str, tuple[tuple[Edit, ...], int]] = field(default_factory=OrderedDict)
     """The edits of the newest requests, and how many messages were not new in each."""
     texts: int = 0
-    """Bytes of the texts in them, about: requests share them."""
-    size: float = 0.0
-    """Of the last request in provider tokens, as it came."""
-    sent: int = 0
-    """The same as it was sent."""
-    watch: bool = False
-    """The last request changed what had been sent."""
-    removed: Removed = field(default_factory=Removed)
-    """From the request that is on its way."""
+    """Bytes that the texts in them take, about: requests share them."""
+    active: int = 0
+    """Requests that are on their way."""
+    last: _Billed | None = None
+
+
+class _Billed(NamedTuple):
+    """The last request of a conversation that its provider charged for."""
+
+    size: float
+    """In provider tokens, as it came; if nothing is rewritten, as it would have been sent."""
+    sent: int
+    """As it was sent."""
+    messages: int
+    model: str
+    at: float
+    """When it was answered."""
+    revised: bool
+    """It changed what had been sent."""
 
 
 class Records:
@@ -115,6 +132,8 @@ class Records:
         self._prices = Prices()
         self._made = 0
         self._conversations: OrderedDict[str, _Watched] = OrderedDict()
+        self._exchanges = self._texts = 0
+        """How many are held, and bytes of their texts."""
         self._totals: Counter[str] = Counter()
         self._money = {"paid": 0.0, "would_have_paid": 0.0}
         self._breaks: Counter[str] = Counter()
@@ -138,11 +157,19 @@ class Records:
         found.reason, found.took_ms, found.messages = outcome.reason, 1e3 * outcome.took, outcome.messages
         found.edits, found.revision = len(outcome.edits), outcome.revision or None
         if outcome.result == "failed open":
-            self._failures[outcome.reason] += 1
-            self._totals["failed_open"] += 1
+            self._failed(outcome, at)
         if outcome.conversation is not None:
             self._converse(found, outcome, client, format)
         return found
+
+    def _failed(self, outcome: Outcome, at: float) -> None:
+        reason = outcome.reason
+        if reason not in self._failures and len(self._failures) >= REASONS:
+            reason = "other reasons"
+        if reason not in self._failures and not outcome.theirs:
+            self.event("failure", at, f"requests are left as they come: {reason}")
+        self._failures[reason] += 1
+        self._totals["failed_open"] += 1
 
     def _converse(self, found: Exchange, outcome: Outcome, client: str, format: str) -> None:
         owner = outcome.conversation
@@ -150,54 +177,45 @@ class Records:
         watched = self._conversations.get(owner.id)
         if watched is None:
             told = Told(owner.id, owner.title, client, outcome.model, format, found.at, found.at)
-            watched = self._conversations[owner.id] = _Watched(told)
+            usual = WEIGHTS.get(self._prices.of(outcome.model, format).provider, Weights()).result
+            watched = self._conversations[owner.id] = _Watched(told, Account(usual))
         self._conversations.move_to_end(owner.id)
-        while len(self._conversations) > max(CONVERSATIONS, self._settings.conversations):
-            self._conversations.popitem(last=False)
         told = watched.told
         told.requests, told.last, told.active, told.model = told.requests + 1, found.at, True, outcome.model
+        watched.active += 1
+        self._exchanges += len(watched.exchanges) < EXCHANGES
         watched.exchanges.append(found)
-        watched.removed = self._removed_by(watched, outcome)
-        found.removed = round(watched.removed.all)
+        for edit in watched.account.take(outcome.edits):
+            self._edits[edit.strategy] += 1
+        found.removed = round(watched.account.scale * watched.account.all)
         if outcome.revision:
             self._breaks[outcome.revision] += 1
             told.breaks += 1
         if outcome.edits:
             watched.details[found.id] = (outcome.edits, outcome.first_new)
-            watched.texts = found.bytes_in
             if len(watched.details) > DETAILS:
                 watched.details.popitem(last=False)
-            self._let_go()
+            texts = found.bytes_in + POINTER * len(watched.details) * len(outcome.edits)
+            self._texts, watched.texts = self._texts + texts - watched.texts, texts
+        self._let_go()
 
     def _let_go(self) -> None:
-        """Of texts that are held to be shown, those of the conversation that was quiet for longest."""
-        excess = sum(each.texts for each in self._conversations.values()) - TEXTS * self._settings.memory_mb * 2**20
+        """Of what is held to be shown, that of conversations that were quiet for longest."""
+        while len(self._conversations) > max(CONVERSATIONS, self._settings.conversations):
+            self._empty(self._conversations.popitem(last=False)[1])
+        if self._texts <= TEXTS * self._settings.memory_mb * 2**20 and self._exchanges <= ALL_EXCHANGES:
+            return
         for each in self._conversations.values():
-            if excess <= 0:
+            self._empty(each)
+            if self._texts <= TEXTS * self._settings.memory_mb * 2**20 and self._exchanges <= ALL_EXCHANGES:
                 return
-            excess -= each.texts
-            each.details.clear()
-            each.tokens.clear()
-            each.texts = 0
 
-    def _removed_by(self, watched: _Watched, outcome: Outcome) -> Removed:
-        price = self._prices.of(outcome.model, watched.told.format)
-        weight = WEIGHTS.get(price.provider, Weights()).result
-        before = new = 0.0
-        known, watched.tokens = watched.tokens, {}
-        for edit in outcome.edits:
-            if id(edit) in known:
-                tokens = known[id(edit)][1]
-            else:
-                tokens = weight * max(0.0, sum(map(estimate, edit.removed)) - estimate(edit.added))
-                self._edits[edit.strategy] += 1
-            watched.tokens[id(edit)] = edit, tokens
-            self._removed[edit.strategy] += round(tokens)
-            if edit.message < outcome.first_new:
-                before += tokens
-            else:
-                new += tokens
-        return Removed(before, new)
+    def _empty(self, watched: _Watched) -> None:
+        self._texts -= watched.texts
+        self._exchanges -= len(watched.exchanges)
+        watched.exchanges.clear()
+        watched.details.clear()
+        watched.texts = 0
 
     def end(self, found: Exchange, outcome: Outcome | None, status: int, usage: Usage | None) -> bool:
         """The answer is over. Returns whether what was changed before turned out badly, and should be the last."""
@@ -206,38 +224,62 @@ class Records:
         owner = outcome.conversation if outcome else None
         watched = self._conversations.get(owner.id) if owner else None
         if watched is not None:
-            watched.told.active = False
+            watched.active -= 1
+            watched.told.active = watched.active > 0
         if usage is None or outcome is None or watched is None:
-            if outcome is not None and outcome.conversation is not None and 200 <= status < 300:
-                self._totals["unpriced"] += 1
+            self._totals["unpriced"] += outcome is not None and 200 <= status < 300
             return False
         return self._billed(found, outcome, usage, watched)
 
     def _billed(self, found: Exchange, outcome: Outcome, usage: Usage, watched: _Watched) -> bool:
-        told = watched.told
-        removed = watched.removed
+        told, last = watched.told, watched.last
         price = self._prices.of(outcome.model, told.format)
-        found.paid = paid(usage, price)
-        other = (
-            rewritten(usage, removed)
-            if self._settings.observe
-            else untouched(usage, removed, watched.size, outcome.revision)
-        )
-        found.would_have_paid = paid(other, price)
-        for name, value in (("input", usage.input), ("read", usage.read), ("fresh", usage.fresh)):
-            setattr(found, name, value)
-        found.written, found.output = usage.written + usage.written_1h, usage.output
+        warm = last is not None and last.model == outcome.model and found.at - last.at <= price.caching.lifetime
+        hit = last is not None and usage.read >= COLLAPSED * min(last.sent, usage.input)
+        lost = warm and not hit and last is not None and last.revised and not outcome.revision
+        self._calibrate(outcome, usage, watched)
+        other = self._other(outcome, usage, watched, price, warm, lost)
+        found.paid, found.would_have_paid = paid(usage, price), paid(other, price)
+        found.input, found.read, found.fresh, found.output = usage.input, usage.read, usage.fresh, usage.output
+        found.written = usage.written + usage.written_1h
         self._add(told, found)
-        collapsed = self._collapsed(usage, watched, outcome)
-        hit = bool(watched.sent) and usage.read >= COLLAPSED * min(watched.sent, usage.input)
-        if watched.sent:
+        for strategy, tokens in watched.account.by_strategy.items():
+            self._removed[strategy] += round(watched.account.scale * tokens)
+        collapsed = lost and told.hits > 0 and not told.stopped and usage.input > 2 * price.caching.minimum
+        if last is not None:
             told.hits, told.misses = told.hits + hit, told.misses + (not hit)
             self._totals["hits" if hit else "misses"] += 1
-        watched.size, watched.sent, watched.watch = float(other.input), usage.input, bool(outcome.revision)
+        answered = found.at + (found.total_ms or 0.0) / 1e3
+        size = float(other.input)
+        watched.last = _Billed(size, usage.input, outcome.messages, outcome.model, answered, bool(outcome.revision))
         if collapsed:
             told.stopped = True
             self.event("collapse", found.at, "cache reads fell after a revision: revisions stop here", told.id)
         return collapsed
+
+    def _calibrate(self, outcome: Outcome, usage: Usage, watched: _Watched) -> None:
+        last, account = watched.last, watched.account
+        if last is None or outcome.revision or last.messages != outcome.first_new or last.model != outcome.model:
+            return
+        new = account.all - account.before(outcome.first_new)
+        account.grew(outcome.new - (0.0 if self._settings.observe else new), usage.input - last.sent)
+
+    def _other(self, outcome: Outcome, usage: Usage, watched: _Watched, price: Price, warm: bool, lost: bool) -> Usage:
+        """The usage of the same request the other way: as it came, or if nothing is rewritten as it would have been."""
+        last, account = watched.last, watched.account
+        known = last.messages if last is not None else outcome.first_new
+        expected = min(last.sent, usage.input) if last is not None else usage.input
+        if not known or usage.read < COLLAPSED * expected:  # the beginning only: where it ends, we can only guess
+            known = min(known or outcome.messages, round(outcome.messages * usage.read / max(1, usage.input)))
+        scale = account.scale
+        before = scale * account.before(known)
+        removed = Removed(before, scale * account.all - before)
+        revised = outcome.revision not in ("", "cold cache")
+        if self._settings.observe:
+            return rewritten(usage, removed, outcome.rewritten if revised else 0.0, price.caching.minimum)
+        if last is not None and warm and (revised or lost or last.sent < price.caching.minimum <= last.size):
+            return untouched(usage, removed, last.size)
+        return untouched(usage, removed)
 
     def _add(self, told: Told, found: Exchange) -> None:
         assert found.paid is not None
@@ -249,13 +291,6 @@ class Records:
         for name in ("input", "read", "written", "removed"):
             self._totals[name] += getattr(found, name)
             setattr(told, name, getattr(told, name) + getattr(found, name))
-
-    @staticmethod
-    def _collapsed(usage: Usage, watched: _Watched, outcome: Outcome) -> bool:
-        """After a change, and with no other since, the request that follows must find what the one before wrote."""
-        if not watched.watch or outcome.revision or not watched.sent or watched.told.stopped:
-            return False
-        return usage.read < COLLAPSED * min(watched.sent, usage.input)
 
     def event(self, kind: str, at: float, text: str, conversation: str = "") -> None:
         self.changes += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import os
 import threading
 import time
 import zlib
@@ -15,10 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..engine import Compacted
 from ..model import IbidemError, one_line
 from ..plan import Edit
-from .conversations import Conversation, Conversations, Found, Unreadable
-from .usage import decoder
+from ..store import StoreError
+from ..tokens import SAMPLED, SAMPLES, estimate
+from ..wire import Scanned
+from .conversations import Conversation, Conversations, Found, Single, Unreadable
+from .encodings import decoder
 
 log = logging.getLogger("ibidem")
 
@@ -49,9 +54,13 @@ class Outcome:
     messages: int = 0
     first_new: int = 0
     """Of these, those that were sent before."""
+    new: float = 0.0
+    """Tokens of the others as they came, by our count, about."""
     edits: tuple[Edit, ...] = ()
     revision: str = ""
     """Why something that was sent before was changed in this request."""
+    rewritten: float = 0.0
+    """Tokens that the provider has to write again because of that, at worst."""
     took: float = 0.0
     """Seconds."""
     model: str = ""
@@ -83,6 +92,10 @@ class Job:
             return first
 
 
+class Failed(IbidemError):
+    """A request that can be read and was not rewritten."""
+
+
 class Rewriter:
     def __init__(self, conversations: Conversations, observe: bool, max_body: int) -> None:
         self.conversations = conversations
@@ -94,15 +107,18 @@ class Rewriter:
         start = time.perf_counter()
         try:
             return self._rewrite(job, start)
+        except Single:
+            return Outcome(result="unchanged", took=time.perf_counter() - start)
         except Unreadable as error:
             told, theirs = str(error), True
-        except IbidemError as error:
-            told, theirs = str(error), False
+        except (StoreError, Failed) as error:
+            told, theirs = one_line(str(error))[:REASON], False
+        except IbidemError:  # it says where: each would be a reason of its own
+            told, theirs = "its messages cannot be read", True
         except Exception as error:
-            log.warning("request left as it came", exc_info=True)
-            told, theirs = f"{type(error).__name__}: {error}", False
-        reason = one_line(told)[:REASON]
-        return Outcome(result="failed open", reason=reason, theirs=theirs, took=time.perf_counter() - start)
+            log.debug("a request cannot be rewritten", exc_info=True)
+            told, theirs = _place(error), False
+        return Outcome(result="failed open", reason=told, theirs=theirs, took=time.perf_counter() - start)
 
     def _rewrite(self, job: Job, start: float) -> Outcome:
         body = _decoded(job.body, job.encoding, self._max_body)
@@ -116,7 +132,7 @@ class Rewriter:
                     break
                 if found.conversation.turns == found.turn:
                     return self._work(job, body, found, start)
-        raise IbidemError("busy: other requests of the same conversation were faster")
+        raise Failed("busy: other requests of the same conversation were faster")
 
     def _work(self, job: Job, body: bytes, found: Found, start: float) -> Outcome:
         """Under the conversation's lock."""
@@ -124,8 +140,7 @@ class Rewriter:
         compacted = self.conversations.rewrite(found, job.at)
         changed = compacted.request is not body
         try:
-            if compacted.reason:
-                raise IbidemError(compacted.reason)
+            _refuse(compacted)
             new = _encoded(compacted.request, job.encoding) if changed and not self._observe else None
             self._save(conversation)
         except Exception:
@@ -135,17 +150,19 @@ class Rewriter:
         if not job.end():  # the original is on its way already
             self._as_is(conversation, changed)
             self._save(conversation)
-        points = len(compacted.plan.points)
-        revision = compacted.plan.points[-1].reason if points > conversation.points else ""
-        conversation.points = points
+        points = compacted.plan.points
+        point = points[-1] if len(points) > conversation.points else None
+        conversation.points = len(points)
         return Outcome(
             result="observed" if self._observe else "rewritten" if changed else "unchanged",
             body=new,
             conversation=conversation,
             messages=conversation.messages,
             first_new=conversation.first_new,
+            new=_tokens(found.scanned, conversation.first_new),
             edits=compacted.plan.edits,
-            revision=revision,
+            revision=point.reason if point else "",
+            rewritten=point.rewritten if point else 0.0,
             took=time.perf_counter() - start,
             model=conversation.model,
         )
@@ -162,11 +179,37 @@ class Rewriter:
         """The size is asked of what would be sent, and nothing is: so nothing is remembered of it."""
         found = self.conversations.find(job.format, job.named, body)
         compacted = self.conversations.preview(job.format, found, body, job.at)
-        if compacted.reason:
-            raise IbidemError(compacted.reason)
+        _refuse(compacted)
         new = None if self._observe or not compacted.plan else _encoded(compacted.request, job.encoding)
         job.end()
         return Outcome(result="unchanged" if new is None else "rewritten", body=new, took=time.perf_counter() - start)
+
+
+def _refuse(compacted: Compacted) -> None:
+    """Raises if something stood against it. The particulars may quote what the client sent, and are not told."""
+    if compacted.reason:
+        raise Failed(compacted.reason.partition(":")[0])
+
+
+def _place(error: BaseException) -> str:
+    """What went wrong and where. Its message may quote what the client sent."""
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return f"{type(error).__name__} at {place}"
+
+
+def _tokens(scanned: Scanned, first: int) -> float:
+    """Of the messages from this one on, about: read as text, with the commonest escapes of JSON undone."""
+    known = scanned.known
+    if known is None or first >= len(known.spans):
+        return 0.0
+    data = scanned.given[known.spans[first][0] : known.spans[-1][1]]
+    step = max(1, len(data) // SAMPLES)
+    pieces = [data[at : at + SAMPLED] for at in range(0, len(data), step)] if len(data) > SAMPLES * SAMPLED else [data]
+    plain = b"".join(pieces).replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\t", b"\t")
+    return estimate(plain.decode("utf-8", "replace")) * len(data) / max(1, sum(map(len, pieces)))
 
 
 def _decoded(body: bytes, encoding: str, most: int) -> bytes:
@@ -175,15 +218,17 @@ def _decoded(body: bytes, encoding: str, most: int) -> bytes:
         return body
     found = decoder(encoding)
     if found is None:
-        raise Unreadable(f"its encoding {encoding!r} is not known here")
+        raise Unreadable("its encoding is not known here")
     whole = bytearray()
     for start in range(0, len(body), PIECE):
         try:
             whole += found.decompress(body[start : start + PIECE])
         except Exception as error:  # each package has its own
-            raise Unreadable(f"it is not in the encoding {encoding!r} that it says") from error
+            raise Unreadable("it is not in the encoding that it says") from error
         if len(whole) > most:
             raise Unreadable(f"it is larger than {most:,} bytes when it is unpacked")
+    if not found.done:
+        raise Unreadable("it is not in the encoding that it says")
     return bytes(whole)
 
 

@@ -1,4 +1,8 @@
-"""Listens, and runs the proxy until it is told to stop."""
+"""Listens, and runs the proxy until it is told to stop.
+
+Sockets are known to this file and those that it is made of (`service`, `carrier`, `answering`, `upstreams`, `tunnel`);
+what is said through them is decided elsewhere, by `exchange`.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +19,15 @@ from aiohttp import web
 from ..store import Store
 from .service import Proxy
 from .settings import Settings
-from .upstreams import CONNECT, HEAD, HEADERS, PIECE
-
-__all__ = ["AUTOMATIC", "CONNECT", "PIECE", "Address", "Running", "Summary", "run", "serve"]
+from .upstreams import HEAD, HEADERS, PIECE
 
 Result = TypeVar("Result")
 
 GRACE = 1.0
 """Seconds that answers which are under way have left when the proxy is stopped."""
 
-AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-"""Headers that aiohttp's client would add."""
-
 quiet = logging.getLogger("ibidem.http")
-quiet.propagate = False  # it would quote what it cannot parse, keys and all
-quiet.addHandler(logging.NullHandler())
+quiet.disabled = True  # the server would quote what it cannot parse, keys and all
 
 
 class Address(NamedTuple):
@@ -95,9 +93,12 @@ async def serve(
 class Running:
     """A proxy in a thread of this process, for tests and benchmarks: `with Running(settings) as proxy: proxy.url`."""
 
-    def __init__(self, settings: Settings, store: Store | None = None) -> None:
+    def __init__(
+        self, settings: Settings, store: Store | None = None, runner: Callable[[Any], Any] = asyncio.run
+    ) -> None:
         self._settings = settings
         self._store = store
+        self._runner = runner
         self._address: Future[Address] = Future()
         self._summary: Future[Summary] = Future()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -117,7 +118,7 @@ class Running:
 
     def _run(self) -> None:
         try:
-            self._summary.set_result(asyncio.run(self._serve()))
+            self._summary.set_result(self._runner(self._serve()))
         except BaseException as error:
             for future in (self._address, self._summary):
                 if not future.done():

@@ -43,6 +43,7 @@ TOLD, ALIVE = 0.5, 15.0
 class Proxy:
     def __init__(self, settings: Settings, store: Store | None = None) -> None:
         self.settings = settings
+        self._log = _opened_log(settings.json_log) if settings.json_log else None
         self.store = store or open_store(settings.store or store_target())
         most = settings.memory_mb * 2**20
         self.conversations = Conversations(settings.profile, self.store, settings.conversations, most)
@@ -55,12 +56,9 @@ class Proxy:
         self.stopping = asyncio.Event()
         self.harmed: set[str] = set()
         """What went wrong in our own bookkeeping, told once each."""
-        self._log: IO[str] | None = None
 
     async def __aenter__(self) -> Self:
         self.upstreams = Upstreams(self.settings.upstreams)
-        if self.settings.json_log:
-            self._log = _opened_log(self.settings.json_log)
         return self
 
     async def __aexit__(self, *exception: object) -> None:

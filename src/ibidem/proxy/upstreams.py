@@ -7,6 +7,7 @@ the session above them: that one would tidy what is sent. Here a request goes ou
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -14,9 +15,11 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.connector import Connection
+from multidict import CIMultiDict
 from yarl import URL
 
 from .headers import HeaderList
+from .settings import is_loopback
 
 CONNECT = 60.0
 """Seconds to reach an upstream."""
@@ -25,6 +28,8 @@ PIECE = 2**18
 HEAD = 2**20
 """Bytes that one header may have; more than any provider takes."""
 HEADERS = 10_000
+AUTOMATIC = ("Accept", "Accept-Encoding", "User-Agent")
+"""What aiohttp would tell a proxy about itself."""
 JOINED = 2**16
 """Bytes up to which head and body go out in one piece."""
 
@@ -54,13 +59,20 @@ class Upstreams:
 
 def _request(base: URL) -> aiohttp.ClientRequest:
     """Names the other end of a connection."""
-    return aiohttp.ClientRequest("GET", base, loop=asyncio.get_running_loop(), proxy=_proxy(base))
+    proxy, headers = _proxy(base), None
+    if proxy is not None and proxy.user is not None:
+        known = b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()
+        headers = CIMultiDict({"Proxy-Authorization": f"Basic {known}"})
+        proxy = proxy.with_user(None)  # an error would quote it
+    return aiohttp.ClientRequest(
+        "GET", base, loop=asyncio.get_running_loop(), proxy=proxy, proxy_headers=headers, skip_auto_headers=AUTOMATIC
+    )
 
 
 def _proxy(base: URL) -> URL | None:
     """The one that this machine sends everything through, if it does."""
     host = base.host or ""
-    if host in ("localhost", "127.0.0.1", "::1") or proxy_bypass(host):
+    if is_loopback(host) or proxy_bypass(host):
         return None
     found = getproxies().get(base.scheme)
     return URL(found) if found and found.startswith("http://") else None
@@ -72,7 +84,8 @@ class Link:
     def __init__(self, connection: Connection, asked: aiohttp.ClientRequest, base: URL) -> None:
         self._connection = connection
         self._base = base
-        self._through = None if asked.proxy is None or asked.is_ssl() else asked
+        through = asked.proxy is not None and not asked.is_ssl()
+        self._through: Mapping[str, str] | None = (asked.proxy_headers or {}) if through else None
         protocol = connection.protocol
         assert protocol is not None
         self.protocol = protocol
@@ -85,7 +98,7 @@ class Link:
         lines = [f"Host: {self._base.host_port_subcomponent}", *(f"{name}: {value}" for name, value in headers)]
         if self._through is not None:
             path = f"{self._base.origin()}{path}"
-            lines += [f"{name}: {value}" for name, value in self._through.headers.items() if name[:6] == "Proxy-"]
+            lines += [f"{name}: {value}" for name, value in self._through.items()]
         first = f"{method} {path} HTTP/1.1\r\n".encode("utf-8", "surrogateescape")
         self._waiting = first + "\r\n".join([*lines, "", ""]).encode("latin-1")
         self._chunked = chunked

@@ -24,15 +24,15 @@ HINDSIGHT = (
 
 def changes(total: Group, names: Names, looks: Mapping[str, str]) -> str:
     """A table of all such profiles in both worlds, and a word on each."""
-    found = {name: total.profiles[name] for name in looks if total.profiles[name].worlds}
+    found = {name: total.profiles[name] for name in looks if total.profiles[name].changing}
     if not found:
         return ""
-    hindsight = any(world.best is not None for profile in found.values() for world in profile.worlds.values())
+    hindsight = any(world.best is not None for profile in found.values() for world in profile.changing.values())
     rows = "".join(
         f'<tr><th scope="row">{text(name) if place == 0 else ""}</th><td class="text">{FINDS[world]}</td>'
         f"{_cells(each, total.baseline.cost, hindsight)}</tr>"
         for name, profile in found.items()
-        for place, (world, each) in enumerate(profile.worlds.items())
+        for place, (world, each) in enumerate(profile.changing.items())
     )
     more = "<th>in hindsight</th><th>reached</th>" if hindsight else ""
     head = (
@@ -64,8 +64,8 @@ def _said(name: str, profile: Profile, names: Names) -> Iterator[str]:
         reasons = ", ".join(f"{text(reason)} {number:,}" for reason, number in profile.points.most_common())
         count = plural(profile.points.total(), "time")
         yield f"<p><b>{text(name)}</b> changed what had been sent {count}: {reasons}.</p>"
-    dearest = {names.code(each.dearest): None for each in profile.worlds.values() if each.dearest}
-    worst = {names.code(each.worst_in): None for each in profile.worlds.values() if each.worst_in}
+    dearest = {names.code(each.dearest): None for each in profile.changing.values() if each.dearest}
+    worst = {names.code(each.worst_in): None for each in profile.changing.values() if each.worst_in}
     for what, found in (("dearest for", dearest), ("at its worst moment in", worst)):
         if found:
             yield f"<p><b>{text(name)}</b> was {what} {' and, on a miss, '.join(found)}.</p>"

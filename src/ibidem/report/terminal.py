@@ -159,11 +159,11 @@ def _bills(console: Console, report: Report) -> None:
 def _changes(console: Console, report: Report) -> None:
     """What it costs to change what had been sent: if a provider then finds what stands before, or nothing."""
     total = report.total
-    every = [world for profile in total.profiles.values() for world in profile.worlds.values()]
+    every = [world for profile in total.profiles.values() for world in profile.changing.values()]
     hindsight = any(world.best is not None for world in every)
     rows: list[Row] = []
     for name, profile in total.profiles.items():
-        for world, each in profile.worlds.items():
+        for world, each in profile.changing.items():
             saved = share(total.baseline.cost, each.cost)
             row: list[Cell] = [
                 name if world == "hit" else "  on a miss",
@@ -196,10 +196,10 @@ def _verdict(console: Console, name: str, profile: Profile) -> None:
     if profile.points:
         reasons = ", ".join(f"{reason} {number:,}" for reason, number in profile.points.most_common())
         _say(console, f"{name} changed what had been sent {profile.points.total():,} times: {reasons}.")
-    for label in {each.dearest.label: None for each in profile.worlds.values() if each.dearest}:
+    for label in {each.dearest.label: None for each in profile.changing.values() if each.dearest}:
         _say(console, f"{name}: dearest is {_ending(label, console.width - len(name) - 14)}.")
-    dearer = max([profile.dearer, *(each.dearer for each in profile.worlds.values())])
-    moments = [(each.worst, each.worst_in.label) for each in profile.worlds.values() if each.worst_in]
+    dearer = max([profile.dearer, *(each.dearer for each in profile.changing.values())])
+    moments = [(each.worst, each.worst_in.label) for each in profile.changing.values() if each.worst_in]
     worst, label = max(moments, default=(profile.worst, ""))
     if dearer or worst > 5e-4:
         _say(

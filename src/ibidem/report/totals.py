@@ -68,6 +68,12 @@ class Profile:
     worlds: dict[str, Worlds] = field(default_factory=dict)
     """Empty for a profile that never changes what had been sent."""
 
+    @property
+    def changing(self) -> dict[str, Worlds]:
+        """The same, but empty too if nothing was changed here and nobody asked what could have been."""
+        told = self.spent.breaks or any(world.best is not None for world in self.worlds.values())
+        return self.worlds if told else {}
+
 
 @dataclass(slots=True)
 class Group:

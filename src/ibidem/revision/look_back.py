@@ -19,7 +19,8 @@ from ..model import Conversation, Message
 from ..plan import Edit, Kind, Plan
 from ..removals import refs_in
 from ..timing import Bank, Economy, Moment, Point
-from .held import Going, Held, Holding
+from .held import Going, Held
+from .holding import Holding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +28,11 @@ class LookBack:
     """Say nothing twice, and let go of what is no longer needed, when that pays."""
 
     name: ClassVar[str] = "look-back"
-    labels: ClassVar[tuple[str, ...]] = (*SaidOnce.labels, "stale", "snippet", "mask", "thinking", "arguments")
-    touches: ClassVar[frozenset[Kind]] = frozenset({"result", "thinking", "arguments"})
+    labels: ClassVar[tuple[str, ...]] = (
+        *SaidOnce.labels,
+        *("stale", "snippet", "mask", "thinking", "arguments", "calls", "prose", "middle"),
+    )
+    touches: ClassVar[frozenset[Kind]] = frozenset({"result", "thinking", "arguments", "assistant text"})
 
     arrival: SaidOnce = field(default_factory=SaidOnce)
     economy: Economy | None = None
@@ -44,9 +48,16 @@ class LookBack:
     mask: int | None = None
     """Results before the last so many go."""
     thinking: bool = False
-    """Old thinking goes. It leaves no marker, so it does not come back: no profile has this on (law 6)."""
+    """Old thinking goes, never that of the running tool loop, and only together with something that has a marker: its
+    record in the store is named there."""
     arguments: int | None = None
     """Bytes from which a string in the arguments of an old call goes."""
+    calls: bool = False
+    """Strings in the arguments of an old call go if a call before it had the same arguments."""
+    prose: int | None = None
+    """Bytes from which an old text of the model keeps only its first and last paragraph and what is not plain prose."""
+    middle: int | None = None
+    """Results, long strings in arguments, and texts of the model before the last so many messages go."""
     store: Any = None
     """Where originals are kept. `compact` and `Session` put one here; without, nothing is kept: for measuring only."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ..prices import CACHING, Caching
+from ..sessions import Usage
 from ..tokens import counter
 from .answers import Part, Thought
 
@@ -36,23 +37,6 @@ class Unit(NamedTuple):
     """Seconds for which everything up to here is kept; None where no mark stands."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Input tokens, of which each is counted in one place, and output tokens."""
-
-    fresh: int = 0
-    read: int = 0
-    written: int = 0
-    written_1h: int = 0
-    output: int = 0
-    reasoning: int = 0
-    """Of the output."""
-
-    @property
-    def input(self) -> int:
-        return self.fresh + self.read + self.written + self.written_1h
-
-
 class Entry(NamedTuple):
     until: float
     lifetime: float
@@ -65,8 +49,10 @@ class PromptCache:
         self._kept: dict[bytes, Entry] = {}
         self._sizes: dict[bytes, int] = {}
 
-    def ask(self, provider: str, key: str, units: Sequence[Unit], now: float, *, keeps: bool = True) -> Usage:
-        """The usage of a request with these units; it is remembered, if it `keeps`."""
+    def ask(
+        self, provider: str, key: str, units: Sequence[Unit], now: float, *, keeps: bool = True, tells: bool = True
+    ) -> Usage:
+        """The usage of such a request. It is remembered if it `keeps`; unless it `tells`, what is written is fresh."""
         caching = CACHING[provider]
         names = [_name(json.dumps(unit.value, sort_keys=True)) for unit in units]
         prefixes = list(accumulate(names, lambda before, name: _name(before, name), initial=_name(provider, key)))[1:]
@@ -75,7 +61,7 @@ class PromptCache:
         found = self._found(prefixes, marks, ends, caching, now)
         if keeps:
             self._keep(prefixes, marks, ends, found, caching, now)
-        return _split(ends, found, marks, caching, marked=provider == "anthropic")
+        return _split(ends, found, marks if tells else {}, caching)
 
     def spoken(self, usage: Usage, parts: Sequence[Part]) -> Usage:
         """The same, with what the answer takes."""
@@ -133,13 +119,14 @@ def _marks(provider: str, units: Sequence[Unit], caching: Caching) -> dict[int, 
     return dict.fromkeys(range(len(units)), caching.lifetime)
 
 
-def _split(ends: list[int], found: int, marks: dict[int, float], caching: Caching, *, marked: bool) -> Usage:
+def _split(ends: list[int], found: int, marks: dict[int, float], caching: Caching) -> Usage:
+    """What is not read is written up to the last mark, each piece for as long as the mark after it says."""
     total = ends[-1] if ends else 0
     read = ends[found - 1] if found else 0
     read -= read % caching.step
     written = {True: 0, False: 0}
     done = read
-    for place, lifetime in sorted(marks.items()) if marked else ():
+    for place, lifetime in sorted(marks.items()):
         if ends[place] > done and ends[place] >= caching.minimum:
             written[lifetime > caching.lifetime] += ends[place] - done
             done = ends[place]

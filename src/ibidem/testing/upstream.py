@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import parse_qs
 
+from ..prices import Prices
 from . import wire
 from .answers import DEFAULT, Answer, Fails, Header
 from .dialects import Asked, Dialect, Reply, asked
@@ -190,7 +191,7 @@ class Upstream:
         answer = self._next(seen)
         if answer.status >= 400:
             return self._failure(dialect, answer)
-        usage = self._cache.ask(dialect.provider, f"{key}\0{model}", units, now)
+        usage = self._cache.ask(dialect.provider, f"{key}\0{model}", units, now, tells=_writes_cost(model, dialect))
         streams = found.kind == "stream" or body.get("stream") is True
         sse = dialect.format != "gemini" or query.get("alt") == ["sse"]
         reply = Reply(number, model, body, answer.parts, self._cache.spoken(usage, answer.parts), sse)
@@ -282,6 +283,12 @@ def _refused(body: Any, dialect: Dialect) -> str:
     from ..engine import validate
 
     return "; ".join(str(violation) for violation in validate(body, format=dialect.format))
+
+
+def _writes_cost(model: str, dialect: Dialect) -> bool:
+    """Whether the provider charges, and so tells, what is written to its cache."""
+    rates = Prices().of(model, dialect.format).tiers[0][1]
+    return rates.write > rates.fresh
 
 
 def _json(value: Any) -> bytes:

@@ -1,9 +1,9 @@
 """How a JSON string is spelled, and how a new one is spelled alike.
 
 Writers differ in what they escape. A string that takes another's place is written in the way of the one it replaces, so
-that putting the old one back gives the old bytes. Where the new string has nothing in it that would show the way, its
-first characters (after line breaks and the like, which everyone escapes) are escaped without need, which no reader
-notices: one for ASCII writers, two for HTML-safe ones.
+that putting the old one back gives the old bytes. Where the new string may have nothing in it that would show the way,
+the first two characters in a row that nobody escapes show it: one of them is escaped for ASCII writers, both for
+HTML-safe ones, which no reader notices.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-_START = re.compile(rb'"(?:\\["\\/bfnrt])*')
-_NEEDLESS = re.compile(rb"\\u00[2-7][0-9a-f]", re.IGNORECASE)
+_ANY = rb"\\u[0-9a-fA-F]{4}|\\[^u]|[^\\]"
+_PLAIN = [re.compile(rb'"(?:%b)*?([ !#-%%\'-;=?-\[\]-~]{%d})' % (_ANY, number)) for number in range(3)]
+"""So many characters in a row that nobody escapes."""
+_NEEDLESS = re.compile(rb'"(?:%b)*?((?:\\u00(?!3c|3e|26|7f)[2-7][0-9a-f]){1,2})' % _ANY, re.IGNORECASE)
 _HTML = re.compile("[<>&\u2028\u2029]")
 
 
@@ -52,28 +54,19 @@ def _written(way: Callable[[str], bytes], text: str) -> bytes:
 
 
 def _needless(token: bytes) -> int:
-    """Characters at the start of a token that are escaped without need."""
-    at, count = _start(token), 0
-    while (found := _NEEDLESS.match(token, at)) is not None:
-        at, count = found.end(), count + 1
-    return count
+    """Characters in a row, the first of all, that are escaped without need."""
+    found = _NEEDLESS.match(token)
+    return len(found[1]) // len(b"\\u0000") if found else 0
 
 
 def _shown(token: bytes, number: int) -> bytes:
-    """The token with so many escapes at its start."""
-    at = _start(token)
-    for _ in range(number):
-        if token[at : at + 1] in (b"\\", b'"') or token[at : at + 1] >= b"\x7f":
-            break
-        token = token[:at] + b"\\u%04x" % token[at] + token[at + 1 :]
-        at += 6
-    return token
-
-
-def _start(token: bytes) -> int:
-    """Where the first character stands that need not be escaped."""
-    found = _START.match(token)
-    return found.end() if found else 1
+    """The token with so many of these."""
+    found = _PLAIN[number].match(token)
+    if found is None:
+        return token
+    start = found.start(1)
+    escapes = b"".join(b"\\u%04x" % byte for byte in found[1][:number])
+    return token[:start] + escapes + token[start + number :]
 
 
 # ── what is new ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...prices import CACHING
+from ...sessions import Usage
 from ..answers import Called, Part, Said, Thought
-from ..prompt_cache import Unit, Usage
+from ..prompt_cache import Unit
 from .dialect import Dialect, Reply, dumps, event, listed, pieces
 
 ERRORS = {

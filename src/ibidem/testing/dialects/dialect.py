@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...sessions import Usage
 from ..answers import Header, Part
-from ..prompt_cache import Unit, Usage
+from ..prompt_cache import Unit
 
 CREATED = 1_700_000_000
 """The time that every answer states: the same script gives the same bytes."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...sessions import Usage
 from ..answers import Called, Part, Said, Thought
-from ..prompt_cache import Unit, Usage
+from ..prompt_cache import Unit
 from .dialect import Dialect, Reply, dumps, listed, named, pieces
 
 ERRORS = {

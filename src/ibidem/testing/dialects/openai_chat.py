@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...sessions import Usage
 from ..answers import Called, Said, Thought
-from ..prompt_cache import Unit, Usage
+from ..prompt_cache import Unit
 from .dialect import CREATED, Dialect, Reply, data, dumps, listed, named, pieces
 
 ERRORS = {
@@ -92,11 +93,12 @@ def _finish(reply: Reply) -> str:
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
+    written = {"cache_write_tokens": usage.written} if usage.written else {}
     return {
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
         "total_tokens": usage.input + usage.output,
-        "prompt_tokens_details": {"cached_tokens": usage.read, "audio_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": usage.read, "audio_tokens": 0, **written},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning, "audio_tokens": 0},
     }
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
+from ...sessions import Usage
 from ..answers import Called, Said, Thought
-from ..prompt_cache import Unit, Usage
+from ..prompt_cache import Unit
 from . import openai_chat
 from .dialect import CREATED, Dialect, Reply, dumps, event, listed, named, pieces
 
@@ -132,7 +133,7 @@ def _response(reply: Reply, status: str, output: list[dict[str, Any]]) -> dict[s
 def _usage(usage: Usage) -> dict[str, Any]:
     return {
         "input_tokens": usage.input,
-        "input_tokens_details": {"cached_tokens": usage.read, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": usage.read, "cache_write_tokens": usage.written},
         "output_tokens": usage.output,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning},
         "total_tokens": usage.input + usage.output,

@@ -1,0 +1,53 @@
+"""Which lines of a Markdown text are plain prose.
+
+Only a paragraph counts all of whose lines are certain to be nothing else: no code in any fence, indented or within the
+line, no list, heading, table, quote, link or HTML. The first and the last paragraph say what a text is about and what
+came of it, so they are not counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+WORTH = 160
+"""Characters from which a stretch is longer than the marker that would stand for it."""
+
+_FENCE = re.compile(r"[\s>]*(?P<fence>`{3,}|~{3,})(?P<info>.*)")
+_OTHER = re.compile(r"\s|[-*+]\s|\d+[.)]|#|>|<|[-=*_]{2,}\s*$|.*(?:[`|<>~$\\{}]|\[|://|www\.)")
+"""How a line begins, or what is in it, that may be more than prose."""
+
+Stretch = tuple[int, int]
+
+
+def plain(lines: Sequence[str]) -> list[Stretch]:
+    """Stretches of lines (first, and last not included) that are plain prose and worth a marker."""
+    found: list[Stretch] = []
+    paragraphs = list(_paragraphs(lines))
+    for first, last, prose in paragraphs[1:-1]:
+        if prose and found and not any(line.strip() for line in lines[found[-1][1] : first]):
+            found[-1] = (found[-1][0], last)
+        elif prose:
+            found.append((first, last))
+    return [(first, last) for first, last in found if sum(map(len, lines[first:last])) >= WORTH]
+
+
+def _paragraphs(lines: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
+    """Runs of lines without a blank one, and whether each is prose. A fence is one run, blank lines and all."""
+    first, fence, prose = -1, "", True
+    for place, line in enumerate([*lines, ""]):
+        if fence:
+            closes = _FENCE.fullmatch(line)
+            if closes and closes["fence"].startswith(fence) and not closes["info"].strip():
+                fence = ""
+            continue
+        if opens := _FENCE.fullmatch(line):
+            fence = opens["fence"]
+        if not line.strip():
+            if first >= 0:
+                yield first, place, prose
+            first, prose = -1, True
+            continue
+        first, prose = (place if first < 0 else first), prose and not _OTHER.match(line)
+    if first >= 0:  # a fence that is never closed reaches to the end
+        yield first, len(lines), False

@@ -1,0 +1,118 @@
+"""Where requests go, and which of them are rewritten."""
+
+from __future__ import annotations
+
+import pytest
+
+from ibidem.proxy.routes import Route, client_session, route
+
+A, OAI, G = "anthropic", "openai", "gemini"
+CHAT, RESPONSES = "openai-chat", "openai-responses"
+MODEL = "/v1beta/models/gemini-3-pro"
+
+CONVERSATIONS = [
+    ("/v1/messages", A, A),
+    ("/v1/messages?beta=true", A, A),
+    ("/v1/chat/completions", OAI, CHAT),
+    ("/chat/completions", OAI, CHAT),
+    ("/api/v1/chat/completions", OAI, CHAT),
+    ("/openai/deployments/gpt/chat/completions?api-version=1", OAI, CHAT),
+    ("/v1/responses", OAI, RESPONSES),
+    ("/responses", OAI, RESPONSES),
+    ("/backend-api/codex/responses", OAI, RESPONSES),
+    (f"{MODEL}:generateContent", G, G),
+    (f"{MODEL}:streamGenerateContent?alt=sse", G, G),
+    ("/v1/models/gemini-3-pro:generateContent?key=k", G, G),
+    ("/v1/projects/p/locations/l/publishers/google/models/gemini-3-pro:streamGenerateContent", G, G),
+    ("/v1beta/openai/chat/completions", G, CHAT),
+]
+
+
+@pytest.mark.parametrize(("target", "provider", "format"), CONVERSATIONS)
+def test_a_conversation_is_known_by_its_path(target: str, provider: str, format: str) -> None:
+    sent = target.removeprefix("/openai") if target.startswith("/openai/") else target
+    assert route("POST", target, ()) == Route(provider, sent, format)
+
+
+@pytest.mark.parametrize(
+    ("target", "provider", "format"),
+    [
+        ("/v1/messages/count_tokens", A, A),
+        ("/v1/messages/count_tokens?beta=true", A, A),
+        ("/v1/responses/input_tokens", OAI, RESPONSES),
+        (f"{MODEL}:countTokens", G, G),
+    ],
+)
+def test_who_only_asks_for_a_size_is_known(target: str, provider: str, format: str) -> None:
+    assert route("POST", target, ()) == Route(provider, target, format, counts=True)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "post"])
+@pytest.mark.parametrize("target", [target for target, _, _ in CONVERSATIONS])
+def test_only_what_is_posted_is_rewritten(method: str, target: str) -> None:
+    assert route(method, target, ()).format is None
+
+
+PASSING = [
+    ("POST", "/v1/messages/batches", (), A),
+    ("POST", "/v1/messages/batches", (("anthropic-version", "2023-06-01"),), A),
+    ("GET", "/v1/responses/resp_1", (), OAI),
+    ("DELETE", "/v1/responses/resp_1", (), OAI),
+    ("POST", "/v1/responses/compact", (), OAI),
+    ("POST", "/v1/responses/resp_1/cancel", (), OAI),
+    ("GET", "/v1/models", (), OAI),
+    ("GET", "/v1/models", (("Authorization", "Bearer x"),), OAI),
+    ("GET", "/v1/models", (("Anthropic-Version", "2023-06-01"), ("X-Api-Key", "x")), A),
+    ("GET", "/v1/models", (("x-api-key", "x"),), A),
+    ("GET", "/v1/models", (("X-Goog-Api-Key", "x"),), G),
+    ("GET", "/v1/models?pageSize=5&key=x", (), G),
+    ("GET", "/v1/models?monkey=x", (), OAI),
+    ("GET", "/v1beta/models", (), G),
+    ("POST", "/upload/v1beta/files?uploadType=resumable", (), G),
+    ("GET", "/api/hello", (), A),
+    ("POST", "/api/event_logging/batch", (), A),
+    ("GET", "/api/v1/models", (), OAI),
+    ("POST", "/v1/embeddings", (), OAI),
+    ("POST", "/v1/messages/", (), A),
+    ("POST", "/V1/messages", (), OAI),
+    ("POST", "/v1/%6Dessages", (), OAI),
+    ("GET", "/", (), OAI),
+    ("OPTIONS", "*", (), OAI),
+]
+
+
+@pytest.mark.parametrize(("method", "target", "headers", "provider"), PASSING)
+def test_everything_else_passes(method: str, target: str, headers: tuple[tuple[str, str], ...], provider: str) -> None:
+    assert route(method, target, headers) == Route(provider, target)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("/anthropic/v1/messages", Route(A, "/v1/messages", A)),
+        ("/anthropic/v1/chat/completions", Route(A, "/v1/chat/completions", CHAT)),
+        ("/openai/v1/responses?x=1", Route(OAI, "/v1/responses?x=1", RESPONSES)),
+        ("/openai/v1/messages", Route(OAI, "/v1/messages", A)),
+        (f"/gemini{MODEL}:generateContent", Route(G, f"{MODEL}:generateContent", G)),
+        ("/gemini/", Route(G, "/")),
+        ("/anthropic/x/../y?z=%20", Route(A, "/x/../y?z=%20")),
+        ("/anthropics/v1/files", Route(OAI, "/anthropics/v1/files")),
+    ],
+)
+def test_a_name_before_the_path_decides_and_is_taken_off(target: str, expected: Route) -> None:
+    headers = (("x-goog-api-key", "says otherwise"),) if expected.format else ()
+    assert route("POST", target, headers) == expected
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ((), ""),
+        ((("X-Claude-Code-Session-Id", "s1"),), "s1"),
+        ((("Session_Id", "s2"),), "s2"),
+        ((("session_id", ""), ("conversation_id", "s3")), "s3"),
+        ((("cookie", "s4"),), ""),
+    ],
+)
+def test_a_client_may_name_its_conversation(headers: tuple[tuple[str, str], ...], expected: str) -> None:
+    assert client_session(headers) == expected
