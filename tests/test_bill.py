@@ -4,12 +4,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from proxied import Clock, growing, requests, stale, talk
+from proxied import Clock, growing, requests, stale, talk, turns
 
 from ibidem.plan import Edit
 from ibidem.prices import Prices
-from ibidem.proxy.bill import Account, Removed, paid, rewritten, untouched
+from ibidem.proxy.bill import Account, Removed, freed, paid, rewritten, untouched
 from ibidem.sessions.recorded import Usage
+from ibidem.testing.answers import Answer, Fails, Says
+from ibidem.testing.seen import Seen
 
 MINUTE = 60.0
 
@@ -48,6 +50,58 @@ def test_each_way_foretells_the_bill_of_the_other(format: str, marks: bool, gaps
     assert ours["paid"] < 0.95 * theirs["paid"]
     assert ours["would_have_paid"] == pytest.approx(theirs["paid"], rel=0.02)
     assert theirs["would_have_paid"] == pytest.approx(ours["paid"], rel=0.04)
+
+
+def branches(format: str, marks: bool) -> list[Any]:
+    """A conversation that is taken back twice, and goes on in another way each time."""
+    trunk, found = turns(10), []
+    for seed in (2, 3, 4):
+        whole = [*trunk, *turns(5, seed=seed)[1:]]
+        bodies = list(requests(format, whole, {}, marks=marks))
+        found += bodies if seed == 2 else bodies[11:]
+    return found
+
+
+@pytest.mark.parametrize(("format", "marks"), [("anthropic", True), ("openai-chat", False)])
+def test_a_branch_is_billed_as_what_it_goes_on(format: str, marks: bool) -> None:
+    bodies = branches(format, marks)
+    ours, theirs = run(format, bodies, {}), run(format, bodies, {}, observe=True)
+    assert ours["would_have_paid"] == pytest.approx(theirs["paid"], rel=0.02)
+    assert theirs["would_have_paid"] == pytest.approx(ours["paid"], rel=0.04)
+
+
+@pytest.mark.parametrize(("format", "marks"), [("anthropic", True), ("openai-chat", False)])
+def test_a_conversation_that_was_let_go_is_billed_alike(format: str, marks: bool) -> None:
+    """Nothing is known of what was sent before: only what the provider read tells."""
+    pair = [list(growing(format, 14, marks=marks, seed=seed, first=f"job {seed}")) for seed in (1, 2)]
+    bodies = [body for both in zip(*pair, strict=True) for body in both]
+    ours = run(format, bodies, {}, conversations=1)
+    theirs = run(format, bodies, {}, observe=True)
+    assert ours["would_have_paid"] == pytest.approx(theirs["paid"], rel=0.08)
+
+
+def test_what_failed_costs_nothing_and_what_is_sent_again_costs_once() -> None:
+    def script(seen: Seen) -> Answer:
+        return Fails(429, retry_after=1) if seen.header("x-fails") else Says("ok")
+
+    bodies = list(growing("anthropic", 10, marks=True))
+    clock, totals = Clock(), []
+    for fails in (False, True):
+        with talk(script, clock=clock) as found:
+            for body in bodies:
+                if fails:
+                    assert found.send("anthropic", body, x_fails="yes")[0] == 429
+                assert found.send("anthropic", body)[0] == 200
+            state = found.settled(len(bodies) * (2 if fails else 1))
+            exchanges = found.page("conversation/c1")["exchanges"]
+            assert state["totals"]["paid"] == pytest.approx(sum(each["paid"] or 0 for each in exchanges))
+            assert state["totals"]["removed"] == sum(each["removed"] for each in exchanges if each["status"] == 200)
+            assert sum(each["tokens"] for each in state["strategies"]) == pytest.approx(
+                state["totals"]["removed"], 0.01
+            )
+            totals.append(state["totals"])
+    for name in ("paid", "would_have_paid", "removed", "read", "hits"):
+        assert totals[0][name] == pytest.approx(totals[1][name]), name
 
 
 @pytest.mark.parametrize(("format", "marks"), [("anthropic", True), ("openai-chat", False)])
@@ -118,16 +172,29 @@ def edit(message: int, size: int, strategy: str = "spans") -> Edit:
 
 def test_what_was_taken_out_is_counted_once_and_by_place() -> None:
     account = Account()
+
+    def take(*edits: Edit) -> list[Edit]:
+        return list(account.take(edits, freed(edits)))
+
     first, second, third = edit(2, 100), edit(4, 50, "dedup"), edit(6, 25)
-    assert list(account.take((first, second))) == [first, second]
-    assert list(account.take((first, second, third))) == [third]
-    assert list(account.take((first, second, third))) == []
+    assert take(first, second) == [first, second]
+    assert take(first, second, third) == [third]
+    assert take(first, second, third) == []
     assert [account.before(message) for message in (2, 3, 6, 7)] == pytest.approx([0, 100, 150, 175], abs=5)
     assert account.by_strategy == pytest.approx({"spans": 125, "dedup": 50}, abs=5)
     other = edit(2, 400, "stale")
-    assert list(account.take((other, third))) == [other]
+    assert take(other, third) == [other]
     assert account.all == pytest.approx(425, abs=5)
     assert account.before(6) == pytest.approx(400, abs=5)
+
+
+def test_texts_that_were_counted_are_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third = edit(2, 100), edit(4, 50), edit(6, 25)
+    counted = freed((first, second))
+    monkeypatch.setattr("ibidem.proxy.bill.estimate", lambda text: len(text))
+    assert freed((first, second), (first, second), counted) == counted
+    assert freed((first, second, third), (first, second), counted) == (*counted, 125)
+    assert freed((third, first), (first, second), counted) == (125, counted[0])
 
 
 def test_the_scale_of_a_conversation_is_learnt_from_its_growth() -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp.base_protocol import BaseProtocol
 
 from ibidem.proxy.server import Running
+from ibidem.proxy.upstreams import left
 from ibidem.store import MemoryStore
 from ibidem.testing import Fails, Gzips, Halves, Pings, Resets, Says, Slow, Upstream, conv
 from tests.raw import PATIENCE, Peer, Script, answering, asked, connect, proxied, to
@@ -255,16 +259,63 @@ def test_a_client_library_sees_that_an_answer_broke_off(answer: Any, stream: boo
 
 
 def test_what_came_before_it_broke_off_is_passed_on_to_a_slow_client() -> None:
-    half = os.urandom(2**20)
+    half = os.urandom(12 * 2**20 + 12345)
 
     def script(peer: Peer) -> None:
         peer.message()
-        peer.send(f"HTTP/1.1 200 OK\r\nContent-Length: {2**21}\r\n\r\n".encode() + half)
+        peer.send(f"HTTP/1.1 200 OK\r\nContent-Length: {2 * len(half)}\r\n\r\n".encode() + half)
 
-    with proxied(script) as (_, proxy), connect(proxy.url) as client:
+    with proxied(script) as (_, proxy), connect(proxy.url, narrow=True) as client:
         client.send(post("/v1/other"))
         client.until(b"\r\n\r\n")
         assert client.rest() == half
+
+
+def test_what_waits_to_be_passed_on_outlives_the_error_behind_it() -> None:
+    async def broken_off() -> list[bytes]:
+        loop = asyncio.get_running_loop()
+        content = aiohttp.StreamReader(BaseProtocol(loop), 2**16, loop=loop)
+        for piece in (b"some", b"more"):
+            content.feed_data(piece)
+        content.set_exception(aiohttp.ClientPayloadError())
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await content.readany()
+        return [left(content), left(content)]
+
+    assert asyncio.run(broken_off()) == [b"somemore", b""]
+
+
+def test_what_was_not_sent_yet_is_not_sent_after_the_client_went_away() -> None:
+    gone = threading.Event()
+    body = json.dumps(conv("u:" + "x" * 20 * 2**20)).encode()
+
+    def script(peer: Peer) -> int:
+        peer.until(b"\r\n\r\n")
+        assert gone.wait(PATIENCE)
+        with contextlib.suppress(ConnectionError):
+            return len(peer.rest())
+        return 0
+
+    with proxied(script) as (server, proxy):
+        with connect(proxy.url) as client:
+            client.send(post("/v1/messages", body))
+            wait_for(lambda: exchanges(proxy) and exchanges(proxy)[0]["status"] == 0)
+        wait_for(lambda: exchanges(proxy)[0]["reason"] == "the client went away")
+        gone.set()
+        assert server.next() < len(body)
+
+
+def exchanges(proxy: Running) -> list[Any]:
+    answer = asked(proxy, b"GET /ibidem/api/conversation/c1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    found: list[Any] = json.loads(answer[1])["exchanges"] if answer[0].startswith(b"HTTP/1.1 200 ") else []
+    return found
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
 
 
 # ── WebSockets ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -408,4 +459,4 @@ def test_stopping_ends_what_is_open_in_bounded_time() -> None:
         assert not stopping.is_alive()
         assert server.next() == "gone"
         assert b"0\r\n\r\n" not in client.rest()[-5:]
-        page.rest()
+        assert page.rest().endswith(b"\r\n0\r\n\r\n")  # the page is told that it is over

@@ -310,7 +310,10 @@ def test_what_is_not_http_is_refused_and_ends_the_connection(broken: bytes) -> N
         assert client.rest().startswith(b"HTTP/1.")
 
 
-@pytest.mark.parametrize("way", ["to the client", "to upstream"])
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+
+
+@pytest.mark.parametrize("way", ["to the client", "to upstream", "back through a tunnel", "through a tunnel"])
 def test_who_is_slow_is_waited_for_and_nothing_piles_up(way: str) -> None:
     """More than all buffers hold is sent to who does not read: it must come to a halt."""
     most, piece = 200 * 2**20, bytes(2**18)
@@ -326,18 +329,25 @@ def test_who_is_slow_is_waited_for_and_nothing_piles_up(way: str) -> None:
             pass
         return sent
 
+    there = way in ("to upstream", "through a tunnel")
+    tunnel = "tunnel" in way
+    sized = f"HTTP/1.1 200 OK\r\nContent-Length: {most}\r\n\r\n".encode()
+
     def script(peer: Peer) -> int:
         peer.until(b"\r\n\r\n")
-        if way == "to upstream":
-            done.wait(PATIENCE)
-            return 0
-        peer.send(f"HTTP/1.1 200 OK\r\nContent-Length: {most}\r\n\r\n".encode())
-        return pour(peer)
+        if tunnel or not there:
+            peer.send(SWITCH if tunnel else sized)
+        if not there:
+            return pour(peer)
+        done.wait(PATIENCE)
+        return 0
 
+    ask = "Upgrade: websocket\r\nConnection: Upgrade" if tunnel else f"Content-Length: {most if there else 0}"
     with proxied(script, max_body=most) as (server, proxy), connect(proxy.url) as client:
-        length = most if way == "to upstream" else 0
-        client.send(f"PUT /v1/files HTTP/1.1\r\nHost: here\r\nContent-Length: {length}\r\n\r\n".encode())
-        sent = pour(client) if way == "to upstream" else server.next()
+        client.send(f"{'GET' if tunnel else 'PUT'} /v1/files HTTP/1.1\r\nHost: here\r\n{ask}\r\n\r\n".encode())
+        if tunnel:
+            client.until(b"\r\n\r\n")
+        sent = pour(client) if there else server.next()
         done.set()
         assert sent < most / 4
 

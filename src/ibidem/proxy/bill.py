@@ -55,8 +55,8 @@ class Account:
         if ours >= NOISE and SCALES[0] <= theirs / ours <= SCALES[1]:
             self._ours, self._theirs = self._ours + ours, self._theirs + theirs
 
-    def take(self, edits: tuple[Edit, ...]) -> Sequence[Edit]:
-        """These are the edits of the request that is sent. Returns those that were in none before."""
+    def take(self, edits: tuple[Edit, ...], tokens: tuple[float, ...]) -> Sequence[Edit]:
+        """These are the edits of the request that is sent, each with what it frees. Returns those that are new."""
         known = len(self.edits)
         if edits[:known] == self.edits:  # the same objects, nearly always
             new = edits[known:]
@@ -64,19 +64,19 @@ class Account:
             before = {id(edit) for edit in self.edits}
             new = tuple(edit for edit in edits if id(edit) not in before)
         grown = known and len(new) == len(edits) - known and all(edit.message >= self._messages[-1] for edit in new)
-        self._count(new if grown else edits, afresh=not grown)
+        self._count(list(zip(edits, tokens, strict=True))[known if grown else 0 :], afresh=not grown)
         self.edits = edits
         return new
 
-    def _count(self, edits: Sequence[Edit], afresh: bool) -> None:
+    def _count(self, found: Sequence[tuple[Edit, float]], afresh: bool) -> None:
         if afresh:
             self._messages, self._sums = [], [0.0]
             self.by_strategy.clear()
-        counted = sorted(((edit.message, edit.strategy, freed(edit)) for edit in edits), key=lambda one: one[0])
-        self._messages += [message for message, _, _ in counted]
-        self._sums += list(accumulate((tokens for _, _, tokens in counted), initial=self._sums[-1]))[1:]
-        for _, strategy, tokens in counted:
-            self.by_strategy[strategy] += round(tokens)
+        found = sorted(found, key=lambda one: one[0].message)
+        self._messages += [edit.message for edit, _ in found]
+        self._sums += list(accumulate((tokens for _, tokens in found), initial=self._sums[-1]))[1:]
+        for edit, tokens in found:
+            self.by_strategy[edit.strategy] += round(tokens)
 
     def before(self, message: int) -> float:
         """Taken out of the messages before this one."""
@@ -87,8 +87,15 @@ class Account:
         return self._sums[-1]
 
 
-def freed(edit: Edit) -> float:
-    """Tokens that an edit takes out, by our count."""
+def freed(edits: tuple[Edit, ...], before: tuple[Edit, ...] = (), known: tuple[float, ...] = ()) -> tuple[float, ...]:
+    """Tokens that each edit takes out, by our count. `known` are those of edits that were there `before`."""
+    if edits[: len(before)] == before:
+        return known + tuple(map(_freed, edits[len(before) :]))
+    counted = {id(edit): tokens for edit, tokens in zip(before, known, strict=True)}
+    return tuple(counted[id(edit)] if id(edit) in counted else _freed(edit) for edit in edits)
+
+
+def _freed(edit: Edit) -> float:
     return max(0.0, sum(map(estimate, edit.removed)) - estimate(edit.added))
 
 

@@ -20,6 +20,7 @@ from .. import formats, profiles
 from ..engine import Compacted
 from ..keeping import conversation_key
 from ..model import IbidemError, Message, Text
+from ..plan import Edit
 from ..profiles import final
 from ..session import Session
 from ..store import Store
@@ -66,6 +67,9 @@ class Conversation:
     """Of these, those that were sent before it."""
     held: int = 0
     """Bytes that it takes in memory, about."""
+    edits: tuple[Edit, ...] = ()
+    freed: tuple[float, ...] = ()
+    """Of the last request, and the tokens that each takes out: so that no text is counted twice."""
     points: int = 0
     """How often what had been sent was changed."""
     turns: int = 0

@@ -6,6 +6,7 @@ what was made of them can be looked at.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -37,6 +38,10 @@ TEXTS = 0.25
 
 COLLAPSED = 0.5
 """A provider that reads less than this share of the last request, warm and unchanged, has lost it."""
+
+
+NEARLY = 0.02
+"""By what share of a request we may be wrong about where its messages end."""
 
 
 @dataclass(slots=True)
@@ -185,7 +190,7 @@ class Records:
         watched.active += 1
         self._exchanges += len(watched.exchanges) < EXCHANGES
         watched.exchanges.append(found)
-        for edit in watched.account.take(outcome.edits):
+        for edit in watched.account.take(outcome.edits, outcome.freed):
             self._edits[edit.strategy] += 1
         found.removed = round(watched.account.scale * watched.account.all)
         if outcome.revision:
@@ -202,18 +207,20 @@ class Records:
     def _let_go(self) -> None:
         """Of what is held to be shown, that of conversations that were quiet for longest."""
         while len(self._conversations) > max(CONVERSATIONS, self._settings.conversations):
-            self._empty(self._conversations.popitem(last=False)[1])
-        if self._texts <= TEXTS * self._settings.memory_mb * 2**20 and self._exchanges <= ALL_EXCHANGES:
-            return
-        for each in self._conversations.values():
-            self._empty(each)
-            if self._texts <= TEXTS * self._settings.memory_mb * 2**20 and self._exchanges <= ALL_EXCHANGES:
-                return
+            gone = self._conversations.popitem(last=False)[1]
+            self._forget_texts(gone)
+            self._exchanges -= len(gone.exchanges)
+        quiet = iter(self._conversations.values())
+        while self._texts > TEXTS * self._settings.memory_mb * 2**20 and (each := next(quiet, None)):
+            self._forget_texts(each)
+        quiet = iter(self._conversations.values())
+        while self._exchanges > ALL_EXCHANGES and (each := next(quiet, None)):
+            self._forget_texts(each)
+            self._exchanges -= len(each.exchanges)
+            each.exchanges.clear()
 
-    def _empty(self, watched: _Watched) -> None:
+    def _forget_texts(self, watched: _Watched) -> None:
         self._texts -= watched.texts
-        self._exchanges -= len(watched.exchanges)
-        watched.exchanges.clear()
         watched.details.clear()
         watched.texts = 0
 
@@ -267,10 +274,7 @@ class Records:
     def _other(self, outcome: Outcome, usage: Usage, watched: _Watched, price: Price, warm: bool, lost: bool) -> Usage:
         """The usage of the same request the other way: as it came, or if nothing is rewritten as it would have been."""
         last, account = watched.last, watched.account
-        known = last.messages if last is not None else outcome.first_new
-        expected = min(last.sent, usage.input) if last is not None else usage.input
-        if not known or usage.read < COLLAPSED * expected:  # the beginning only: where it ends, we can only guess
-            known = min(known or outcome.messages, round(outcome.messages * usage.read / max(1, usage.input)))
+        known = _read_messages(outcome, usage, last, price.caching.step)
         scale = account.scale
         before = scale * account.before(known)
         removed = Removed(before, scale * account.all - before)
@@ -352,6 +356,18 @@ class Records:
         if self._settings.observe:
             return f"{count}, paid ${theirs:.2f}; it would have been ${ours:.2f} ({less})"
         return f"{count}, paid ${ours:.2f} instead of ${theirs:.2f} ({less})"
+
+
+def _read_messages(outcome: Outcome, usage: Usage, last: _Billed | None, step: int) -> int:
+    """With how many of its messages the part of a request ends that the provider read, as far as can be told."""
+    share = usage.read / max(1, usage.input)
+    if last is not None:
+        if usage.read >= COLLAPSED * min(last.sent, usage.input):
+            return last.messages
+        return min(last.messages, round(outcome.messages * share))  # the beginning only
+    if outcome.first_new and share >= COLLAPSED:
+        return outcome.first_new
+    return bisect_right(outcome.ends, share + step / max(1, usage.input) + NEARLY) if usage.read else 0
 
 
 def _shown(edit: Edit, first_new: int) -> Mapping[str, Any]:

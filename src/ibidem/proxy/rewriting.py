@@ -14,6 +14,7 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Literal
 
 from ..engine import Compacted
@@ -22,6 +23,7 @@ from ..plan import Edit
 from ..store import StoreError
 from ..tokens import SAMPLED, SAMPLES, estimate
 from ..wire import Scanned
+from .bill import freed
 from .conversations import Conversation, Conversations, Found, Single, Unreadable
 from .encodings import decoder
 
@@ -56,7 +58,11 @@ class Outcome:
     """Of these, those that were sent before."""
     new: float = 0.0
     """Tokens of the others as they came, by our count, about."""
+    ends: tuple[float, ...] = ()
+    """Where each message ends, as a share of what is sent, about; only where none is known to have been sent before."""
     edits: tuple[Edit, ...] = ()
+    freed: tuple[float, ...] = ()
+    """Tokens that each of them takes out, by our count."""
     revision: str = ""
     """Why something that was sent before was changed in this request."""
     rewritten: float = 0.0
@@ -142,6 +148,8 @@ class Rewriter:
         try:
             _refuse(compacted)
             new = _encoded(compacted.request, job.encoding) if changed and not self._observe else None
+            result: Result = "observed" if self._observe else "rewritten" if changed else "unchanged"
+            outcome = _outcome(found, compacted, result, new, start)
             self._save(conversation)
         except Exception:
             job.end()
@@ -150,22 +158,7 @@ class Rewriter:
         if not job.end():  # the original is on its way already
             self._as_is(conversation, changed)
             self._save(conversation)
-        points = compacted.plan.points
-        point = points[-1] if len(points) > conversation.points else None
-        conversation.points = len(points)
-        return Outcome(
-            result="observed" if self._observe else "rewritten" if changed else "unchanged",
-            body=new,
-            conversation=conversation,
-            messages=conversation.messages,
-            first_new=conversation.first_new,
-            new=_tokens(found.scanned, conversation.first_new),
-            edits=compacted.plan.edits,
-            revision=point.reason if point else "",
-            rewritten=point.rewritten if point else 0.0,
-            took=time.perf_counter() - start,
-            model=conversation.model,
-        )
+        return outcome
 
     def _save(self, conversation: Conversation) -> None:
         if self.conversations.looks_back:
@@ -183,6 +176,30 @@ class Rewriter:
         new = None if self._observe or not compacted.plan else _encoded(compacted.request, job.encoding)
         job.end()
         return Outcome(result="unchanged" if new is None else "rewritten", body=new, took=time.perf_counter() - start)
+
+
+def _outcome(found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float) -> Outcome:
+    """With what the books need to know of it, counted here, where nobody else waits."""
+    conversation, plan = found.conversation, compacted.plan
+    point = plan.points[-1] if len(plan.points) > conversation.points else None
+    conversation.points = len(plan.points)
+    conversation.freed = freed(plan.edits, conversation.edits, conversation.freed)
+    conversation.edits = plan.edits
+    return Outcome(
+        result=result,
+        body=body,
+        conversation=conversation,
+        messages=conversation.messages,
+        first_new=conversation.first_new,
+        new=_tokens(found.scanned, conversation.first_new),
+        ends=() if conversation.first_new else _ends(found.scanned, plan.edits),
+        edits=plan.edits,
+        freed=conversation.freed,
+        revision=point.reason if point else "",
+        rewritten=point.rewritten if point else 0.0,
+        took=time.perf_counter() - start,
+        model=conversation.model,
+    )
 
 
 def _refuse(compacted: Compacted) -> None:
@@ -210,6 +227,19 @@ def _tokens(scanned: Scanned, first: int) -> float:
     pieces = [data[at : at + SAMPLED] for at in range(0, len(data), step)] if len(data) > SAMPLES * SAMPLED else [data]
     plain = b"".join(pieces).replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\t", b"\t")
     return estimate(plain.decode("utf-8", "replace")) * len(data) / max(1, sum(map(len, pieces)))
+
+
+def _ends(scanned: Scanned, edits: tuple[Edit, ...]) -> tuple[float, ...]:
+    """What stands beside the messages comes first: that is how providers see it."""
+    known = scanned.known
+    if known is None:
+        return ()
+    sizes = [end - start for start, end in known.spans]
+    head = len(scanned.given) - sum(sizes)
+    for edit in edits:
+        sizes[edit.message] -= edit.bytes_saved
+    sums = list(accumulate(sizes, initial=head))
+    return tuple(each / sums[-1] for each in sums[1:])
 
 
 def _decoded(body: bytes, encoding: str, most: int) -> bytes:

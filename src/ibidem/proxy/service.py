@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,7 +31,7 @@ from .records import Records
 from .rewriting import Job, Outcome, Rewriter
 from .settings import Settings
 from .upstreams import Upstreams
-from .warming import warm
+from .warming import load, rehearse
 
 log = logging.getLogger("ibidem")
 
@@ -53,6 +54,7 @@ class Proxy:
         self.pool = ThreadPoolExecutor(WORKERS, "ibidem")
         self.stuck = 0
         """Threads that work on what was given up."""
+        self._rehearsed = False
         self.stopping = asyncio.Event()
         self.harmed: set[str] = set()
         """What went wrong in our own bookkeeping, told once each."""
@@ -70,7 +72,7 @@ class Proxy:
 
     def warm(self) -> None:
         """What the first request would wait for, done while there is none."""
-        self.pool.submit(warm, self.settings.profile)
+        threading.Thread(target=load, daemon=True).start()
 
     # ── who is answered by whom ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -136,8 +138,12 @@ class Proxy:
         except Exception as error:
             self.harm(error, "rewrite")
             found = Outcome(result="failed open", reason=f"{type(error).__name__} in the proxy")
+        if not self._rehearsed:
+            self._rehearsed = True
+            threading.Thread(target=rehearse, args=(self.settings.profile,), daemon=True).start()
         if found.result == "failed open":
-            log.warning("request left as it came: %s", found.reason)
+            level = logging.INFO if found.theirs else logging.WARNING
+            log.log(level, "request left as it came: %s", found.reason)
         return found
 
     async def _rewrite(self, job: Job) -> Outcome:

@@ -1,4 +1,8 @@
-"""What is loaded when it is first needed, loaded before: prices, token counts, the strategies of the profile."""
+"""What is loaded when it is first needed, loaded before.
+
+Prices and token counts when the proxy starts. What the first rewriting builds, which takes more memory than a proxy
+should that nobody uses, after the first request: an agent's first has little to rewrite, and its next is seconds away.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,10 @@ import json
 import logging
 import time
 
+from ..prices import Prices
 from ..sessions.recorded import Usage
 from ..store import MemoryStore
+from ..tokens import estimate
 from .conversations import Conversations
 from .records import Records
 from .rewriting import Job, Rewriter
@@ -16,7 +22,15 @@ from .settings import Settings
 log = logging.getLogger("ibidem")
 
 
-def warm(profile: str) -> None:
+def load() -> None:
+    try:
+        estimate("a text")
+        Prices().of("claude-sonnet-4-5", "anthropic")
+    except Exception as error:
+        log.debug("nothing was loaded before it is needed: %s", type(error).__name__)
+
+
+def rehearse(profile: str) -> None:
     """Rewrites a little conversation and bills it, all of which is then forgotten."""
     try:
         text = "\n".join(f"{number:6}→  a line, number {number}, of a file" for number in range(60))
@@ -35,4 +49,4 @@ def warm(profile: str) -> None:
         records = Records(Settings(profile=profile), 0.0)
         records.end(records.begin("/", outcome, 0.0, "", "anthropic", len(body)), outcome, 200, Usage(fresh=1))
     except Exception as error:
-        log.debug("nothing was loaded before it is needed: %s", type(error).__name__)
+        log.debug("nothing was rehearsed: %s", type(error).__name__)
