@@ -121,6 +121,7 @@ def talk(
     """`down` is a provider that cannot be reached."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Seen, "json", property(_read))
+        patch.setattr("ibidem.proxy.service.warm", lambda _: None)  # a test that holds threads up would hold it up too
         if clock is not None:
             for module in ("carrier", "service"):
                 patch.setattr(f"ibidem.proxy.{module}.time", clock)

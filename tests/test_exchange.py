@@ -297,7 +297,9 @@ def test_an_upgrade_that_upstream_declines_is_answered_and_nothing_more_goes_thr
 
 def test_an_upgrade_is_refused_where_it_is_not_wanted() -> None:
     refusal = Refuse(426, NO_WEBSOCKETS, (("Upgrade", "HTTP/1.1"),), last=True)
-    played(Exchange(MOST, websockets=False), [(RequestStarted("GET", "/v1/realtime", UPGRADE), [refusal])])
+    played(Exchange(MOST, websockets=False), [(RequestStarted("GET", "/v1/responses", UPGRADE), [refusal])])
+    passed = Exchange(MOST, websockets=False).handle(RequestStarted("GET", "/v1/realtime", UPGRADE))
+    assert [type(command) for command in passed] == [Connect]  # no conversation goes there
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,21 @@ def test_branches_of_a_profile_that_looks_back_never_mix() -> None:
         assert proxy.state["totals"]["breaks"]
 
 
+def test_what_was_let_go_from_memory_comes_back_as_it_was() -> None:
+    """There is room for one conversation, and three take turns: each is sent as it is when it is alone."""
+    gaps = {12: COLD, 19: COLD}
+    many = [steps_of("anthropic", gaps, seed=seed) for seed in (31, 32, 33)]
+    alone = [straight(steps) for steps in many]
+    store, clock = Counted(MemoryStore()), Clock()
+    options: Any = {"store": store, "clock": clock, "conversations": 1}
+    with talk(profile="recoverable", **options) as proxy:
+        for number in range(len(many[0])):
+            clock.now += gaps.get(number, 10.0)
+            for steps, expected in zip(many, alone, strict=True):
+                assert sent([(0.0, steps[number][1])], [proxy], store, clock) == [expected[number]]
+    assert all(len(got[-1]) < 0.5 * len(steps[-1][1]) for got, steps in zip(alone, many, strict=True))
+
+
 def test_conversations_that_begin_alike_at_the_same_time() -> None:
     many = forked("anthropic", 8, at=2, count=10)
     with talk() as found:

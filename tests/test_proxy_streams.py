@@ -432,7 +432,7 @@ def test_after_a_declined_upgrade_nothing_goes_around_us() -> None:
 
 def test_upgrades_can_be_refused() -> None:
     with proxied(answering(b""), websockets=False) as (server, proxy):
-        head, body = asked(proxy, UPGRADE.encode())
+        head, body = asked(proxy, UPGRADE.replace("realtime", "responses").encode())
         assert head.startswith(b"HTTP/1.1 426 ")
         assert b"use HTTP" in body
         assert server.seen.empty()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ibidem.proxy.routes import Route, client_session, route
+from ibidem.proxy.routes import Route, carries_conversations, client_session, route
 
 A, OAI, G = "anthropic", "openai", "gemini"
 CHAT, RESPONSES = "openai-chat", "openai-responses"
@@ -97,6 +97,9 @@ def test_everything_else_passes(method: str, target: str, headers: tuple[tuple[s
         ("/gemini/", Route(G, "/")),
         ("/anthropic/x/../y?z=%20", Route(A, "/x/../y?z=%20")),
         ("/anthropics/v1/files", Route(OAI, "/anthropics/v1/files")),
+        ("/anthropic", Route(A, "/")),
+        ("/anthropic?x=1", Route(A, "/?x=1")),
+        ("/anthropic/messages?beta=true", Route(A, "/v1/messages?beta=true", A)),
     ],
 )
 def test_a_name_before_the_path_decides_and_is_taken_off(target: str, expected: Route) -> None:
@@ -116,3 +119,15 @@ def test_a_name_before_the_path_decides_and_is_taken_off(target: str, expected: 
 )
 def test_a_client_may_name_its_conversation(headers: tuple[tuple[str, str], ...], expected: str) -> None:
     assert client_session(headers) == expected
+
+
+@pytest.mark.parametrize("target", ["/v1/responses", "/responses"])
+def test_who_logged_in_with_chatgpt_has_an_upstream_of_their_own(target: str) -> None:
+    assert route("POST", target, (("ChatGPT-Account-Id", "x"),)) == Route("chatgpt", "/responses", RESPONSES)
+    assert route("GET", "/v1/models", (("chatgpt-account-id", "x"),)) == Route("chatgpt", "/models")
+    assert route("POST", "/v1/messages", (("chatgpt-account-id", "x"),)).provider == A
+
+
+@pytest.mark.parametrize(("target", "carries"), [("/v1/responses?x=1", True), ("/v1/realtime", False)])
+def test_what_carries_conversations_is_known_by_its_path(target: str, carries: bool) -> None:
+    assert carries_conversations(target) is carries

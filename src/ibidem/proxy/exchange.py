@@ -15,7 +15,7 @@ from typing import assert_never
 
 from ..sessions.recorded import Usage
 from .headers import HeaderList, first, for_client, for_upstream, wants_websocket
-from .routes import Route, route
+from .routes import Route, carries_conversations, route
 from .usage import Reader
 
 # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -267,7 +267,7 @@ class Exchange:
         if length.isdecimal() and int(length) > self.max_body:
             return self._too_large()
         self.upgrades = wants_websocket(event.method, event.headers)
-        if self.upgrades and not self.websockets:
+        if self.upgrades and not self.websockets and carries_conversations(event.target):
             return self._give_up(426, NO_WEBSOCKETS, (("Upgrade", "HTTP/1.1"),))
         return [] if self.rewrites else [self._connect()]
 

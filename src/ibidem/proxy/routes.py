@@ -28,8 +28,8 @@ class _Rule(NamedTuple):
 
 
 RULES = (
-    _Rule(re.compile(r"/v1/messages"), "anthropic", "anthropic"),
-    _Rule(re.compile(r"/v1/messages/count_tokens"), "anthropic", "anthropic", True),
+    _Rule(re.compile(r"(?:/v1)?/messages"), "anthropic", "anthropic"),
+    _Rule(re.compile(r"(?:/v1)?/messages/count_tokens"), "anthropic", "anthropic", True),
     _Rule(re.compile(r"/v1(?:beta|alpha)/.*/chat/completions|/v1beta/chat/completions"), "gemini", "openai-chat"),
     _Rule(re.compile(r"(?:/.*)?/chat/completions"), "openai", "openai-chat"),
     _Rule(re.compile(r"(?:/.*)?/responses"), "openai", "openai-responses"),
@@ -71,16 +71,34 @@ KEY = re.compile(r"[?&]key=")
 """Only Gemini's clients put their key there."""
 
 
+CHATGPT = "chatgpt-account-id"
+"""Codex sends it for those who log in with ChatGPT: they have an upstream of their own, with no version in its paths."""
+
+
 def route(method: str, target: str, headers: Headers) -> Route:
     """Every request has a route; one that is not known goes where its headers point, and to OpenAI's upstream last."""
-    named = next((prefix for prefix in PREFIXES if target.startswith(prefix)), "")
-    target = target[len(named) - 1 :] if named else target
-    path = target.partition("?")[0]
-    if method == "POST":
-        for rule in RULES:
-            if rule.path.fullmatch(path):
-                return Route(PREFIXES.get(named, rule.provider), target, rule.format, rule.counts)
-    return Route(PREFIXES.get(named) or _provider(target, headers), target)
+    path, mark, query = target.partition("?")
+    named = next((prefix for prefix in PREFIXES if f"{path}/".startswith(prefix)), "")
+    path = path[len(named) - 1 :] or "/" if named else path
+    found = _conversation(path, mark + query, PREFIXES.get(named)) if method == "POST" else None
+    if found is None:
+        found = Route(PREFIXES.get(named) or _provider(path + mark + query, headers), path + mark + query)
+    if found.provider == "openai" and any(name.lower() == CHATGPT for name, _ in headers):
+        return found._replace(provider="chatgpt", target=found.target.removeprefix("/v1"))
+    return found
+
+
+def _conversation(path: str, query: str, named: str | None) -> Route | None:
+    for rule in RULES:
+        if rule.path.fullmatch(path):
+            versioned = f"/v1{path}" if path.startswith("/messages") else path  # what some SDKs leave out
+            return Route(named or rule.provider, versioned + query, rule.format, rule.counts)
+    return None
+
+
+def carries_conversations(target: str) -> bool:
+    """Whether requests with this path do, however they are sent."""
+    return route("POST", target, ()).format is not None
 
 
 def _provider(target: str, headers: Headers) -> str:
