@@ -374,7 +374,8 @@ async def resident(server: Server, conversations: int, size: int, seed: int) -> 
 
 def row(label: str, plainly: float, mine: float, digits: int = 2, aim: float | None = None) -> None:
     wanted = "" if aim is None else f"{aim:6.1f}"
-    print(f"{label:34} {plainly:10.{digits}f} {mine:10.{digits}f} {mine / plainly:7.2f} {wanted:>6}", flush=True)
+    columns = f"{plainly:10.{digits}f} {mine:10.{digits}f} {mine - plainly:+10.{digits}f}"
+    print(f"{label:34} {columns} {mine / plainly:7.2f} {wanted:>6}", flush=True)
 
 
 def tail(times: list[float]) -> float:
@@ -395,7 +396,7 @@ QUICK = Amounts((("10 KB", 10_000, 5, 11), ("500 KB", 500_000, 3, 16), ("5 MB", 
 
 
 async def compare(both: Both, amounts: Amounts) -> None:
-    print(f"{'':34} {'plain':>10} {'ours':>10} {'ratio':>7} {'aim':>6}")
+    print(f"{'':34} {'plain':>10} {'ours':>10} {'added':>10} {'ratio':>7} {'aim':>6}")
     await latencies(both, 10_000, 2, 10, 1)  # what is loaded once
     for name, size, conversations, requests in amounts.latency:
         times = await latencies(both, size, conversations, requests, 100 * size)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from ibidem.proxy.server import Running
+from ibidem.proxy.service import Proxy
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore, Store
 from ibidem.testing.answers import Says
@@ -121,7 +122,7 @@ def talk(
     """`down` is a provider that cannot be reached."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Seen, "json", property(_read))
-        patch.setattr("ibidem.proxy.service.warm", lambda _: None)  # a test that holds threads up would hold it up too
+        patch.setattr(Proxy, "warm", lambda _: None)  # a test that holds threads up would hold that up too
         if clock is not None:
             for module in ("carrier", "service"):
                 patch.setattr(f"ibidem.proxy.{module}.time", clock)

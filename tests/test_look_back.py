@@ -125,6 +125,23 @@ def test_an_old_result_keeps_its_ends() -> None:
     assert " lines left out]" in text
 
 
+def test_what_lost_its_middle_loses_the_rest_later() -> None:
+    reads = [read("a.py", file_of(300)), *(read(f"{n}", "short") for n in range(20))]
+    store = MemoryStore()
+    looking = ibidem.LookBack(economy=FREE, mask=10)
+    growing = ibidem.Session(strategies=[looking], format="anthropic", store=store)
+    seen = []
+    for length in range(3, 2 * len(reads) + 2, 2):
+        request = {**session(*reads), "messages": session(*reads)["messages"][:length]}
+        found = growing.compact(request)
+        seen.append(len(texts(found.request)[0]))
+        assert ibidem.expand(found.request, store=store) == request
+    assert sorted(set(seen), reverse=True) == sorted({len(file_of(300)), seen[8], seen[-1]}, reverse=True)
+    assert 512 < seen[8] < 1200
+    assert texts(found.request)[0].endswith(": 300 lines left out, old]")
+    assert [point.first for point in found.plan.points] == [2, 2]
+
+
 def test_a_single_long_line_keeps_its_ends() -> None:
     line = "x".join(f"{n * 7919 % 10_000}" for n in range(3000))
     request = session(read("a.json", line), *(read(f"{n}", "short") for n in range(6)))

@@ -23,7 +23,7 @@ from .plan import Strategy
 from .revision.look_back import Folding, LookBack
 from .stats import Stats
 from .timing import Moment
-from .trail import Trail
+from .trail import Place, Trail
 from .wire import Scanned, open_document, scan
 from .wire.scan import rescan, scan_tolerantly
 
@@ -84,7 +84,8 @@ class Session:
     def shares(self, scanned: Scanned) -> tuple[int, int]:
         """With how many of the messages it has seen a request begins, and how many those are."""
         with self._lock:
-            return (self._seen.shared(scanned), len(self._seen)) if self._seen is not None else (0, 0)
+            seen = self._seen
+            return (seen.shared(self._checked(scanned)), len(seen)) if seen is not None else (0, 0)
 
     def compact(
         self, request: Any, *, idle: float | None = None, context: int | None = None, at: float | None = None
@@ -105,17 +106,23 @@ class Session:
                     return self._grow(scanned, Moment(idle, context), at)
             return self._afresh(request.given if isinstance(request, Scanned) else request)
 
-    def answered(self, *, at: float, context: int | None = None) -> None:
-        """The last request was answered at that time; the provider counted so many input tokens."""
+    @property
+    def place(self) -> Place | None:
+        """Of the last request, for those who will know later what became of it."""
         with self._lock:
-            if len(self._trail):
-                self._trail.note(at=at, context=context)
+            return self._trail.place
 
-    def stop_revising(self) -> None:
-        """What was sent stays as it is from now on: the provider did not take the last change well."""
+    def answered(self, *, at: float, context: int | None = None, place: Place | None = None) -> None:
+        """The last request, or the one at a place, was answered at that time; its provider counted so many tokens."""
         with self._lock:
-            if len(self._trail):
-                self._trail.note(stopped=True)
+            if place or len(self._trail):
+                self._trail.note(place, at=at, context=context)
+
+    def stop_revising(self, place: Place | None = None) -> None:
+        """What was sent stays as it is from there on: the provider did not take the last change well."""
+        with self._lock:
+            if place or len(self._trail):
+                self._trail.note(place, stopped=True)
 
     def sent_as_is(self) -> None:
         """The last request went out as it came after all.
@@ -132,11 +139,17 @@ class Session:
 
     def _scan(self, request: Any) -> Scanned | None:
         if isinstance(request, Scanned):
-            return request
+            return self._checked(request)
         found = scan(request, self._seen.known if self._seen is not None else None)
         if found is None and self.looks_back and isinstance(request, bytes):
             return scan_tolerantly(request)
         return found
+
+    def _checked(self, scanned: Scanned) -> Scanned:
+        """What was known of it when it was scanned may be known no more: another request came between."""
+        if scanned.unchanged and (self._seen is None or scanned.origin is not self._seen.known):
+            scanned.unchanged = 0
+        return scanned
 
     def _afresh(self, request: Any) -> Compacted:
         return engine.compact(

@@ -62,10 +62,14 @@ class Trail:
             self._chain.update(substance)
             self._places.append((len(self._places) + 1, self._chain.hexdigest()[:DIGITS]))
 
-    def note(self, **fields: Any) -> None:
-        """About the request that ends here."""
-        here = self._places[-1]
+    def note(self, place: Place | None = None, **fields: Any) -> None:
+        """About the request that ends here, or at a place."""
+        here = place or self._places[-1]
         self.notes[here] = self.notes.get(here, Note(Moment()))._replace(**fields)
+
+    @property
+    def place(self) -> Place | None:
+        return self._places[-1] if self._places else None
 
     @property
     def here(self) -> Note | None:

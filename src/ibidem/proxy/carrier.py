@@ -39,12 +39,14 @@ from .exchange import (
 )
 from .headers import first
 from .rewriting import Job, Outcome
-from .routes import client_session
+from .routes import carries_conversations, client_session
 from .tunnel import tunnel
 from .upstreams import Broken, Link, left
 
 if TYPE_CHECKING:
     from .service import Proxy
+
+UNSEEN = "a conversation goes through a WebSocket, where nothing can be rewritten: start with --no-websockets"
 
 
 class Carrier:
@@ -78,7 +80,7 @@ class Carrier:
                 raise
         finally:
             self._let_go()
-            await self._close()
+            self._close()
         return self.response or Taken()
 
     def _start(self) -> RequestStarted:
@@ -110,6 +112,8 @@ class Carrier:
                 self._begun.end()
             case Tunnel():
                 self._begun.flush()
+                if carries_conversations(self.target):
+                    self.proxy.records.event("websocket", time.time(), UNSEEN)
                 assert self._link is not None
                 await tunnel(self.request, self._link)
             case CancelUpstream():
@@ -272,7 +276,7 @@ class Carrier:
             return None
         return outcome
 
-    async def _close(self) -> None:
+    def _close(self) -> None:
         record, exchange, outcome = self.record, self.exchange, self._counted
         collapsed = False
         if record is not None:
@@ -285,7 +289,8 @@ class Carrier:
             with self.proxy.unharmed("log"):
                 self.proxy.write_log(record, outcome)
         if outcome is not None and exchange.usage is not None:
-            await asyncio.shield(self.proxy.remember(outcome, exchange.usage.input, collapsed))
+            spared = record.removed if record is not None and self.proxy.settings.observe else 0
+            self.proxy.remember(outcome, exchange.usage.input - spared, collapsed)
 
 
 def _why(error: BaseException) -> str:

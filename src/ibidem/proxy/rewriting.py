@@ -22,6 +22,7 @@ from ..model import IbidemError, one_line
 from ..plan import Edit
 from ..store import StoreError
 from ..tokens import SAMPLED, SAMPLES, estimate
+from ..trail import Place
 from ..wire import Scanned
 from .bill import freed
 from .conversations import Conversation, Conversations, Found, Single, Unreadable
@@ -70,6 +71,8 @@ class Outcome:
     took: float = 0.0
     """Seconds."""
     model: str = ""
+    place: Place | None = None
+    """By which the session knows this very request later."""
 
 
 @dataclass(eq=False)
@@ -199,6 +202,7 @@ def _outcome(found: Found, compacted: Compacted, result: Result, body: bytes | N
         rewritten=point.rewritten if point else 0.0,
         took=time.perf_counter() - start,
         model=conversation.model,
+        place=conversation.session.place,
     )
 
 

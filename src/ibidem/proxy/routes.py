@@ -72,7 +72,7 @@ KEY = re.compile(r"[?&]key=")
 
 
 CHATGPT = "chatgpt-account-id"
-"""Codex sends it for those who log in with ChatGPT: they have an upstream of their own, with no version in its paths."""
+"""Codex sends it for those who log in with ChatGPT: their upstream is another, with no version in its paths."""
 
 
 def route(method: str, target: str, headers: Headers) -> Route:

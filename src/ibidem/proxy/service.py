@@ -21,10 +21,11 @@ from multidict import CIMultiDict
 from ..machine import store_target
 from ..model import IbidemError
 from ..store import Store, open_store
+from ..trail import Place
 from . import records
 from .answering import head, pairs, told
 from .carrier import Carrier
-from .conversations import Conversations
+from .conversations import Conversation, Conversations
 from .pages import LIVE, Page, Pages, admitted, is_slow, ours, refused, without_token
 from .pages import text as plain
 from .records import Records
@@ -37,6 +38,8 @@ log = logging.getLogger("ibidem")
 
 WORKERS = 4
 """Threads that rewrite."""
+PATIENCE = 2.0
+"""Seconds that what is to be remembered may still take at the end."""
 TOLD, ALIVE = 0.5, 15.0
 """Seconds between two states that a page is told, and after which it is told that we are still there."""
 
@@ -56,6 +59,7 @@ class Proxy:
         """Threads that work on what was given up."""
         self._rehearsed = False
         self.stopping = asyncio.Event()
+        self._remembering: set[asyncio.Task[None]] = set()
         self.harmed: set[str] = set()
         """What went wrong in our own bookkeeping, told once each."""
 
@@ -65,6 +69,8 @@ class Proxy:
 
     async def __aexit__(self, *exception: object) -> None:
         await self.upstreams.close()
+        if self._remembering:
+            await asyncio.wait(self._remembering, timeout=PATIENCE)
         self.pool.shutdown(wait=False, cancel_futures=True)
         if self._log is not None and self._log is not sys.stdout:
             self._log.close()
@@ -171,18 +177,22 @@ class Proxy:
     def _unstuck(self, _: object) -> None:
         self.stuck -= 1
 
-    async def remember(self, outcome: Outcome, context: int | None, collapsed: bool) -> None:
-        """What the answer told about a conversation, for profiles that go by it."""
+    def remember(self, outcome: Outcome, context: int | None, collapsed: bool) -> None:
+        """What the answer told about a conversation, for profiles that go by it. Nobody waits for that."""
         found = outcome.conversation
-        if found is None or not self.conversations.looks_back:
-            return
+        if found is not None and self.conversations.looks_back:
+            task = asyncio.ensure_future(self._remember(found, outcome.place, context, collapsed))
+            self._remembering.add(task)
+            task.add_done_callback(self._remembering.discard)
+
+    async def _remember(self, found: Conversation, place: Place | None, context: int | None, collapsed: bool) -> None:
         at = time.time()
 
         def work() -> None:
             with found.lock:
-                found.session.answered(at=at, context=context)
+                found.session.answered(at=at, context=context, place=place)
                 if collapsed:
-                    found.session.stop_revising()
+                    found.session.stop_revising(place)
                 self.conversations.save(found)
 
         try:

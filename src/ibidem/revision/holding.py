@@ -225,7 +225,7 @@ class Holding:
     def _wish(self, held: Held, wish: Wish) -> None:
         """What takes more goes before what takes less."""
         short = held.sent < _least(held) and not held.pins
-        if held.gone or not held.free or short or (held.wish is not None and not held.wish.ends):
+        if not held.free or short or (held.wish is not None and not held.wish.ends) or (held.gone and wish.ends):
             return
         if wish.label == "stale" and not self.settings.stale:
             return
@@ -277,9 +277,9 @@ class Holding:
             for pin in other.pins
             if pin.marker.source == source
         ]
-        if any(not pin.last for pin in pins):
+        if any(not pin.last for pin in pins) or (held.gone and pins):
             return False
-        held.going = leaving(held, [(pin.first, pin.last) for pin in pins], self._tag)
+        held.going = leaving(held, [(pin.first, pin.last) for pin in pins], self._tag, self.settings.ends)
         if held.going is None or held.sent - held.going.left < (0.0 if self._frees(held, going) else _least(held)):
             return False
         return size(held.going.added) < size(held.text) and still_true(held.now, held.going.added, pins, self._tag)

@@ -13,17 +13,15 @@ from ..wire import Change, rebuild
 from .held import Going, Held, Pin, Wish
 from .prose import plain
 
-ENDS = 1024
-"""Characters that a snippet keeps at either end, rounded down to whole lines if there are any."""
-
 ROOM = 24.0
 """Tokens that a text must free to carry a record as well."""
 
 Stretches = list[tuple[int, int]]
 
 
-def leaving(held: Held, stay: Stretches, tag: str) -> Going | None:
-    """How a text goes of which these lines must stay; None if it cannot."""
+def leaving(held: Held, stay: Stretches, tag: str, ends: int) -> Going | None:
+    """How a text goes of which these lines must stay, and of a snippet so many characters at its ends; None if it
+    cannot."""
     wish = held.wish
     assert wish is not None
     if held.kind == "thinking":
@@ -34,10 +32,11 @@ def leaving(held: Held, stay: Stretches, tag: str) -> Going | None:
     elif held.kind == "assistant text":
         added = _shortened(held.text, wish, marker)
     else:
-        added = _thinned(held, stay, wish, marker)
+        added = _thinned(held, stay, ends if wish.ends else 0, marker)
     if added is None or marker.ref not in refs_in(added, tag):
         return None
-    return Going(wish.label, added, estimate(added), wish.reason or wish.why, {marker.ref: held.text})
+    going = Going(wish.label, added, estimate(added), wish.reason or wish.why, {marker.ref: held.text})
+    return _carrying(held, going, held.went.carries) if held.went and held.went.carries else going
 
 
 def still_true(before: str, after: str, pins: Iterable[Pin], tag: str) -> bool:
@@ -56,17 +55,14 @@ def carried(thoughts: Sequence[Held], going: Sequence[Held], gone: Sequence[Held
     best = [held for held in going if held.going and held.sent - held.going.left >= ROOM]
     behind = [held for held in gone if held.message >= first]
     for held in (*sorted(best, key=lambda held: held.sent)[-1:], *behind[:1], *gone[-1:]):
-        if (found := _carrying(held, thoughts)) is not None:
+        how = held.going if held in going else held.went
+        if how is not None and (found := _carrying(held, how, (*how.carries, *thoughts))) is not None:
             held.going = found
             return held
     return None
 
 
-def _carrying(held: Held, thoughts: Sequence[Held]) -> Going | None:
-    going = held.went or held.going
-    if going is None:
-        return None
-    every = (*going.carries, *thoughts)
+def _carrying(held: Held, going: Going, every: tuple[Held, ...]) -> Going | None:
     text = record(Dropped(each.message, each.path, beside(each.whole), _block(each)) for each in every if each.whole)
     ref = reference(held.text)
     added = carrying(going.added, ref, reference(text))
@@ -105,7 +101,7 @@ def _shortened(text: str, wish: Wish, marker: Gone) -> str | None:
     return thinned(lines, stay, marker, range(len(lines))) if len(edges) > 2 else None
 
 
-def _thinned(held: Held, stay: Stretches, wish: Wish, marker: Gone) -> str | None:
+def _thinned(held: Held, stay: Stretches, room: int, marker: Gone) -> str | None:
     shown = Shown.of(held.now, marker.tag)
     lines = held.now.split("\n")
     found = parsed(lines, marker.tag)
@@ -117,19 +113,19 @@ def _thinned(held: Held, stay: Stretches, wish: Wish, marker: Gone) -> str | Non
         lines = lines[: len(shown.layout.units)]
     else:
         lines, refers = held.text.split("\n"), []
-    if wish.ends:
-        ends = [] if refers else _ends(lines)
+    if room:
+        ends = [] if refers else _ends(lines, room)
         if not stay and not ends:
-            return _cut(held.text, marker)
+            return f"{held.text[:room]}\n{marker}\n{held.text[-room:]}"  # lines that are too long
         stay = [*stay, *ends]
     return thinned(lines, stay, marker, refers)
 
 
-def _ends(lines: Sequence[str]) -> Stretches:
+def _ends(lines: Sequence[str], most: int) -> Stretches:
     """Head and tail in whole lines; none if the lines are too long."""
     found = []
     for step, edge in ((1, 0), (-1, len(lines))):
-        room, count = ENDS, 0
+        room, count = most, 0
         for line in lines[::step]:
             room -= len(line) + 1
             if room < 0:
@@ -138,8 +134,3 @@ def _ends(lines: Sequence[str]) -> Stretches:
         if count:
             found.append((edge, edge + count) if step > 0 else (edge - count, edge))
     return found
-
-
-def _cut(text: str, marker: Gone) -> str:
-    """Of lines that are too long, the first and the last characters."""
-    return f"{text[:ENDS]}\n{marker}\n{text[-ENDS:]}"

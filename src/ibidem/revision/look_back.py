@@ -2,9 +2,10 @@
 
 A fold over the requests of a conversation. New text gets its arrival edits first (`SaidOnce`). Texts that are no longer
 needed wait together until a change is free or pays (`timing`); then all of them go at once, each with a marker that
-carries the reference under which the store keeps the original. A text that a later reference points at stays until
-every text that refers to it goes too (law 5), and what is gone is never referred to again. A history that carries such
-a marker already was looked at before, by someone who knows more of it: it stays as it is from there on (law 10).
+carries the reference under which the store keeps the original. What lost its middle may lose the rest later. A text
+that a later reference points at stays until every text that refers to it goes too (law 5), and what is gone is never
+referred to again. A history that carries such a marker already was looked at before, by someone who knows more of it:
+it stays as it is from there on (law 10).
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ class LookBack:
     """Requests that a text has been in before it may be snipped, or thinking and arguments go."""
     stale: bool = True
     """Reads of a file that was written later, or read again, go."""
-    snippet: int | None = 4096
+    snippet: int | None = 2048
     """Bytes from which an old result keeps only its head and its tail."""
+    ends: int = 512
+    """Characters of each, rounded down to whole lines if there are any."""
     mask: int | None = None
     """Results before the last so many go."""
     thinking: bool = False

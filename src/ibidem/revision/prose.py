@@ -1,8 +1,9 @@
 """Which lines of a Markdown text are plain prose.
 
 Only a paragraph counts all of whose lines are certain to be nothing else: no code in any fence, indented or within the
-line, no list, heading, table, quote, link or HTML. The first and the last paragraph say what a text is about and what
-came of it, so they are not counted.
+line, no list, heading, table, quote, link or HTML. Where a fence ends that stands in a list or a quote, or whether
+there is one at all after a tag, is unsure: what comes after is left alone. The first and the last paragraph say what a
+text is about and what came of it, so they are not counted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from collections.abc import Iterator, Sequence
 WORTH = 160
 """Characters from which a stretch is longer than the marker that would stand for it."""
 
-_FENCE = re.compile(r"[\s>]*(?P<fence>`{3,}|~{3,})(?P<info>.*)")
+_FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})(?P<info>.*)")
+_UNSURE = re.compile(r"<|.+?(?:```|~~~)")
+"""A tag, or a fence that does not begin its line."""
 _OTHER = re.compile(r"\s|[-*+]\s|\d+[.)]|#|>|<|[-=*_]{2,}\s*$|.*(?:[`|<>~$\\{}]|\[|://|www\.)")
 """How a line begins, or what is in it, that may be more than prose."""
 
@@ -37,12 +40,15 @@ def _paragraphs(lines: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
     first, fence, prose = -1, "", True
     for place, line in enumerate([*lines, ""]):
         if fence:
-            closes = _FENCE.fullmatch(line)
+            closes = _FENCE.fullmatch(line.removeprefix(" ").removeprefix(" ").removeprefix(" "))
             if closes and closes["fence"].startswith(fence) and not closes["info"].strip():
                 fence = ""
             continue
         if opens := _FENCE.fullmatch(line):
             fence = opens["fence"]
+        elif _UNSURE.match(line):
+            yield place if first < 0 else first, len(lines), False
+            return
         if not line.strip():
             if first >= 0:
                 yield first, place, prose

@@ -71,7 +71,10 @@ class Seen:
 def _zstd(data: bytes) -> bytes:
     import zstandard
 
-    return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    try:
+        return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from None
 
 
 _UNPACK: dict[str, Callable[[bytes], bytes]] = {

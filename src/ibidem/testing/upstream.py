@@ -177,7 +177,7 @@ class Upstream:
             body = seen.json
             if not isinstance(body, dict):
                 raise ValueError("the body is no object")
-        except (ValueError, OSError, zlib.error) as error:
+        except (ValueError, OSError, EOFError, RecursionError, zlib.error) as error:
             return self._failure(dialect, Fails(400, message=f"cannot read the request: {error}"))
         if self.strict and (refused := _refused(body, dialect)):
             return self._failure(dialect, Fails(400, message=refused))

@@ -31,6 +31,8 @@ class Scanned:
     """The field that holds the history; empty for a bare list."""
     unchanged: int = 0
     """Messages, from the first on, that are known to be the same to the byte as in the request before."""
+    origin: Known | None = None
+    """By which they were known."""
     known: Known | None = None
     """By which the beginning of the next request is known again, without looking into it."""
 
@@ -159,7 +161,7 @@ class _ScannedBytes(Scanned):
 
     @cached_property
     def known(self) -> Known:  # type: ignore[override]  # made when it is asked for
-        return Known(self._spans, [*self._hashes, *_hashes(self.given, self._spans, self.unchanged)])
+        return Known(self._spans, [*self._hashes, *_hashes(self.given, self._spans, len(self._hashes))])
 
     @property
     def sketch(self) -> Any:
@@ -250,7 +252,9 @@ def rescan(data: bytes, known: Known) -> Scanned | None:
         return None
     shift = rest - start
     new = ((first + shift, last + shift) for first, last in found._spans)
-    return _ScannedBytes(data, found.key, found.head, [*spans[:same], *new], known.hashes[:same])
+    again = _ScannedBytes(data, found.key, found.head, [*spans[:same], *new], known.hashes[:same])
+    again.origin = known
+    return again
 
 
 def _scan_bytes(data: bytes) -> Scanned | None:
