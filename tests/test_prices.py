@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ibidem.model import IbidemError
-from ibidem.prices import CACHING, DEFAULTS, Caching, Price, Prices, Rates, own_prices
+from ibidem.prices import CACHING, DEFAULTS, Caching, Price, Prices, Rates, economy_of, own_prices
 
 M = 1e-6
 """Dollars per million tokens → per token."""
@@ -300,3 +300,10 @@ def test_any_json_is_prices_or_a_clear_error(value: Any) -> None:
 def test_any_bytes_are_prices_or_a_clear_error(data: bytes) -> None:
     with pytest.raises(IbidemError, match=r"^p\.json: "):
         own_prices(data, "p.json")
+
+
+def test_how_long_a_cache_may_still_know_reaches_who_decides() -> None:
+    assert economy_of(Prices().of("gpt-5", "openai-chat")).forgotten == 3600
+    assert economy_of(Prices().of("claude-sonnet-4-5", "anthropic")).forgotten is None
+    own = own_prices('{"m": {"input": 1, "lifetime": 60}}', "prices.json")
+    assert economy_of(own["m"]).forgets(61.0)  # who says how long it is need not be doubted

@@ -165,3 +165,12 @@ def test_a_limit_counts_all_of_a_request() -> None:
     bank.reported(91_000, 1000)
     bank.reported(130_000, 40_000)
     assert bank.reason(40_000, 5000, Moment()) == "window"
+
+
+def test_a_cache_that_may_still_know_is_not_taken_for_a_cold_one() -> None:
+    """Where a provider promises no exact lifetime, a change is free only after all of it is gone for sure."""
+    exact, loose = Economy(lifetime=300), Economy(lifetime=600, forgotten=3600)
+    assert [exact.forgets(idle) for idle in (None, 299.0, 301.0)] == [False, False, True]
+    assert [loose.forgets(idle) for idle in (None, 601.0, 3599.0, 3601.0)] == [False, False, False, True]
+    assert Bank(loose, 0.5).reason(1000, 900, Moment(idle=601.0)) is None
+    assert Bank(loose, 0.5).reason(1000, 900, Moment(idle=3601.0)) == "cold cache"

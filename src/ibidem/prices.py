@@ -41,13 +41,15 @@ class Caching:
     """Seconds from the last use."""
     lifetime_1h: float = 3600
     """Where the longer one was paid for."""
+    forgotten: float | None = None
+    """Seconds after which nothing is left for sure, where that is later."""
 
 
 CACHING: dict[str, Caching] = {
     "anthropic": Caching(minimum=1024),
-    "openai": Caching(minimum=1024, step=128, lifetime=600),
-    "google": Caching(minimum=2048, lifetime=600),
-    "deepseek": Caching(minimum=64, step=64, lifetime=3600),
+    "openai": Caching(minimum=1024, step=128, lifetime=600, forgotten=3600),
+    "google": Caching(minimum=2048, lifetime=600, forgotten=3600),
+    "deepseek": Caching(minimum=64, step=64, lifetime=3600, forgotten=86400),
 }
 """By provider, as documented; lifetimes of automatic caches are their usual ones. Others are taken for OpenAI's."""
 
@@ -99,6 +101,7 @@ def economy_of(price: Price, long: bool = False) -> Economy:
         read=rates.read / fresh,
         write=(rates.write_1h if long else rates.write) / fresh,
         lifetime=price.caching.lifetime_1h if long else price.caching.lifetime,
+        forgotten=price.caching.forgotten,
         preserved_thinking=price.preserved_thinking,
         tiers=tuple(start for start, _ in price.tiers[1:]),
         window=price.window,
@@ -214,9 +217,10 @@ def _own(name: str, fields: Any, where: str) -> Price:
         own = {**base, **{key: _number(tier, key, where) for key in FIELDS if key in tier}}
         rows.append((int(_number(tier, "from", where)), _rates(*(own.get(key) for key in FIELDS))))
     known = CACHING["anthropic"] if "write" in fields else CACHING["openai"]
-    lifetime = _number(fields, "lifetime", where) if "lifetime" in fields else known.lifetime
+    if "lifetime" in fields:
+        known = replace(known, lifetime=_number(fields, "lifetime", where), forgotten=None)
     minimum = int(_number(fields, "minimum", where)) if "minimum" in fields else known.minimum
-    return Price(name, tuple(sorted(rows, key=lambda row: row[0])), replace(known, lifetime=lifetime, minimum=minimum))
+    return Price(name, tuple(sorted(rows, key=lambda row: row[0])), replace(known, minimum=minimum))
 
 
 def _number(fields: Mapping[str, Any], key: str, where: str) -> float:

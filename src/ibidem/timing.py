@@ -59,12 +59,18 @@ class Economy:
     write: float = 1.25
     lifetime: float = 300.0
     """Seconds that the cache keeps a prefix after its last use."""
+    forgotten: float | None = None
+    """Seconds after which nothing is left for sure; None where that is its lifetime."""
     preserved_thinking: bool = False
     """Thinking is signed against all that was sent before it: a change invalidates every block after it."""
     tiers: tuple[int, ...] = ()
     """Sizes of requests, in provider tokens, from which all of it costs more."""
     window: int | None = None
     """Provider tokens that fit."""
+
+    def forgets(self, idle: float | None) -> bool:
+        """Whether a change is free after so many seconds. Not knowing counts as no pause."""
+        return idle is not None and idle > max(self.lifetime, self.forgotten or 0.0)
 
     @property
     def horizon(self) -> float:
@@ -151,7 +157,7 @@ class Bank:
         economy = self.economy
         if freed <= 0:
             return None
-        if moment.idle is not None and moment.idle > economy.lifetime:
+        if economy.forgets(moment.idle):
             return "cold cache"
         rest = self._rest(standing, freed)
         price = (economy.write - economy.read) * rest

@@ -139,7 +139,7 @@ class Folding:
         economy = self.bank.economy
         self.bank.reported(moment.context, self._standing)
         self.holding.grow_older()
-        cold = not self._standing or (moment.idle is not None and moment.idle > economy.lifetime)
+        cold = not self._standing or economy.forgets(moment.idle)
         self.refused, self.sent = moment.refused, self.length
         if self.looks and not moment.refused and not (economy.preserved_thinking and self.holding.thinks):
             self._look(moment)
