@@ -271,11 +271,12 @@ def test_what_another_replica_did_is_learned() -> None:
 def test_an_answer_that_is_told_late_is_noted_for_its_own_request() -> None:
     request = reads(*(file_of(60, n) for n in range(6)))
     late, prompt = looking(MemoryStore()), looking(MemoryStore())
+    place = None
     for length in (1, 3, 5, 7):
         late.compact(begun(request, length), at=float(length))
         prompt.compact(begun(request, length), at=float(length))
         prompt.answered(at=float(length), context=700)
-        if length > 1:
+        if place is not None:
             late.answered(at=float(length) - 2, context=700, place=place)
         place = late.place
     late.answered(at=7.0, context=700, place=place)
@@ -333,3 +334,36 @@ def test_text_that_only_a_tolerant_parser_takes_is_looked_back_on_too(text: str)
         expected = plain.compact(body.encode(), idle=400)
         assert found.request.replace(f'"odd": {text}, '.encode(), b"") == expected.request
     assert found.plan.points
+
+
+# ── a way back ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["mcp__ibidem__recall", "ibidem_recall", "ibidem.recall"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_marker_names_the_tool_that_gives_a_text_back_where_the_request_has_it(name: str, nested: bool) -> None:
+    request = reads(*(file_of(60, n) for n in range(6)))
+    tool = {"type": "function", "function": {"name": name}} if nested else {"name": name}
+    store = MemoryStore()
+    session = looking(store)
+    for length in lengths(request):
+        body = {**begun(request, length), "tools": [{"name": "Read"}, tool] if length > 9 else [{"name": "Read"}]}
+        sent = session.compact(body, idle=400)
+        said = f", {name} gives it back]" in json.dumps(sent.request["messages"], ensure_ascii=False)
+        assert said is (length > 9)
+        assert ibidem.expand(sent.request, format="anthropic", store=store) == body
+        assert (
+            ibidem.compact(sent.request, strategies=[LOOKING], format="anthropic", store=store).request == sent.request
+        )
+
+
+@pytest.mark.parametrize(
+    "tools", [None, "all", [], [None], [{"name": "recall"}], [{"name": "my_ibidem_recaller"}], [{"function": 7}]]
+)
+def test_without_that_tool_no_way_is_offered(tools: Any) -> None:
+    request = {**reads(*(file_of(60, n) for n in range(6))), "tools": tools}
+    session = looking(MemoryStore())
+    for length in lengths(request):
+        sent = session.compact(begun(request, length), idle=400)
+    assert sent.plan.points
+    assert "gives it back" not in json.dumps(sent.request)

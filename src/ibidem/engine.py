@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,9 @@ from .wire import Document, open_document
 
 if TYPE_CHECKING:
     from .store import Store
+
+RECALL = re.compile(r"(?:[\w.-]*[_./-])?ibidem[_./-]+recall", re.ASCII)
+"""How clients name a tool `recall` of a server `ibidem`."""
 
 log = logging.getLogger("ibidem")
 log.addHandler(logging.NullHandler())  # a library speaks only where it is listened to
@@ -114,8 +118,19 @@ def settled(strategy: Strategy, conv: Conversation, model: str | None, store: St
     if settle is None:
         return strategy
     economy = economy_of(Prices().of(model or "", conv.dialect.name), _for_an_hour(conv))
-    found: Strategy = settle(economy, store or default_store())
+    found: Strategy = settle(economy, store or default_store(), way_back(conv.head))
     return found
+
+
+def way_back(head: Mapping[str, Any]) -> str:
+    """The tool of our recall server, by the name that the client gave it, if the request offers it."""
+    tools = head.get("tools")
+    for tool in tools if isinstance(tools, list) else ():
+        named = tool.get("function", tool) if isinstance(tool, dict) else None
+        name = named.get("name") if isinstance(named, dict) else None
+        if isinstance(name, str) and RECALL.fullmatch(name):
+            return name
+    return ""
 
 
 def _for_an_hour(conv: Conversation) -> bool:

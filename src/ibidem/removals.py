@@ -43,11 +43,14 @@ class Gone(NamedTuple):
     """Empty on all but the first marker of a text."""
     lines: int
     why: str = ""
+    way: str = ""
+    """The tool that brings it back, where the request offers one."""
 
     def __str__(self) -> str:
         ref = f" {self.ref}" if self.ref else ""
         text = f"[ibidem {self.tag}{ref}: {self.lines} line{'s' * (self.lines != 1)} left out"
-        return f"{text}, {self.why}]" if self.why else f"{text}]"
+        why, way = (f", {self.why}" if self.why else ""), (f", {self.way} gives it back" if self.way else "")
+        return f"{text}{why}{way}]"
 
 
 def reference(text: str) -> str:
@@ -105,7 +108,7 @@ def thinned(lines: Sequence[str], stay: Iterable[tuple[int, int]], marker: Gone,
         few = first - done < SHORT and first < len(lines) and not any(done <= each < first for each in go)
         if first > done and not few:
             kept.append(str(marker._replace(lines=first - done)))
-            marker = marker._replace(ref="", why="")
+            marker = marker._replace(ref="", why="", way="")
         else:
             kept.extend(lines[done:first])
         kept.extend(lines[first:last])

@@ -165,6 +165,8 @@ class Session:
         seen = self._seen
         if seen is not None and not (seen.goes_on(dialect, refers) and seen.shared(scanned) == len(seen)):
             seen = None
+        if isinstance(seen, Looking) and seen.folding.settings.way != engine.way_back(scanned.head):
+            seen = None  # markers are worded anew; with other tools, no cache knows the old ones
         self._seen = None  # until all went well
         try:
             new = [dialect.read(index, scanned.value(index)) for index in range(len(seen or ()), len(scanned))]

@@ -279,7 +279,8 @@ class Holding:
         ]
         if any(not pin.last for pin in pins) or (held.gone and pins):
             return False
-        held.going = leaving(held, [(pin.first, pin.last) for pin in pins], self._tag, self.settings.ends)
+        stay, settings = [(pin.first, pin.last) for pin in pins], self.settings
+        held.going = leaving(held, stay, self._tag, settings.ends, settings.way)
         if held.going is None or held.sent - held.going.left < (0.0 if self._frees(held, going) else _least(held)):
             return False
         return size(held.going.added) < size(held.text) and still_true(held.now, held.going.added, pins, self._tag)

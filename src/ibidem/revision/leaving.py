@@ -19,14 +19,14 @@ ROOM = 24.0
 Stretches = list[tuple[int, int]]
 
 
-def leaving(held: Held, stay: Stretches, tag: str, ends: int) -> Going | None:
+def leaving(held: Held, stay: Stretches, tag: str, ends: int, way: str = "") -> Going | None:
     """How a text goes of which these lines must stay, and of a snippet so many characters at its ends; None if it
     cannot."""
     wish = held.wish
     assert wish is not None
     if held.kind == "thinking":
         return Going(wish.label, "", 0.0, wish.reason, {})
-    marker = Gone(tag, reference(held.text), held.text.count("\n") + 1, wish.why)
+    marker = Gone(tag, reference(held.text), held.text.count("\n") + 1, wish.why, way)
     if held.kind == "arguments":
         added = str(marker) if not stay and _comes_back(held, str(marker)) else None
     elif held.kind == "assistant text":

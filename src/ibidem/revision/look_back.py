@@ -38,7 +38,7 @@ class LookBack:
     arrival: SaidOnce = field(default_factory=SaidOnce)
     economy: Economy | None = None
     """What the provider charges; `compact` and `Session` look it up by the model."""
-    phi: float = 0.5
+    phi: float = 0.6
     """The share of what was saved that a change may spend."""
     age: int = 4
     """Requests that a text has been in before it may be snipped, or thinking and arguments go."""
@@ -64,9 +64,12 @@ class LookBack:
     store: Any = None
     """Where originals are kept. `compact` and `Session` put one here; without, nothing is kept: for measuring only."""
 
-    def settled(self, economy: Economy, store: Any) -> LookBack:
-        """With what was left open: what the provider charges, and a store."""
-        return replace(self, economy=self.economy or economy, store=self.store or store)
+    way: str = ""
+    """The tool that gives a text back, named in its marker. `compact` and `Session` look for it in the request."""
+
+    def settled(self, economy: Economy, store: Any, way: str) -> LookBack:
+        """With what was left open: what the provider charges, a store, and the way back."""
+        return replace(self, economy=self.economy or economy, store=self.store or store, way=self.way or way)
 
     def plan(self, conv: Conversation) -> Plan:
         keep = None if self.store is None else keeper(self.store, conversation_key(conv.messages))
