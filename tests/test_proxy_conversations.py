@@ -22,7 +22,7 @@ from ibidem.store import MemoryStore, RedisStore, SqliteStore, Store
 from ibidem.testing.scripts import Turn, build
 
 FORMATS = list(PATHS)
-COLD = 20 * 60.0
+COLD = 4000.0
 """Seconds after which no provider here remembers."""
 
 

@@ -17,6 +17,7 @@ from ibidem.removals import Dropped, Gone, carrying, record, recorded, records_i
 from ibidem.revision.prose import plain
 from ibidem.store import MemoryStore
 from ibidem.testing import conv
+from ibidem.wire.spelling import WAYS, respell
 
 FREE = ibidem.Economy(read=1.0, write=1.0)
 """A provider without a cache: whatever may go, goes at once."""
@@ -138,6 +139,14 @@ def test_a_call_that_quotes_a_marker_is_left_alone_by_expand() -> None:
     found["messages"].append({"role": "assistant", "content": f"I see {marker}"})
     found["messages"].append({"role": "user", "content": "Yes"})
     assert ibidem.expand(found, store=store)["messages"][-2:] == found["messages"][-2:]
+
+
+@given(st.text('ab<>&"\\\n é🦀\u2028['), st.text('ab<>&"\\\n [x', max_size=4), st.sampled_from(WAYS))
+def test_a_string_is_spelled_again_as_it_was(old: str, before: str, way: Any) -> None:
+    """Whatever stands before the marker that took its place."""
+    token, sent = way(old), f"{before}[ibidem 123"
+    assert json.loads(respell(token, old, sent)) == sent
+    assert respell(respell(token, old, sent), sent, old) == token
 
 
 # ── thinking ────────────────────────────────────────────────────────────────────────────────────────────────────────
