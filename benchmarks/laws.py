@@ -72,21 +72,23 @@ def every_request(session: Recorded) -> tuple[int, list[Failure]]:
     return len(session.cuts), found
 
 
-EAGER = ibidem.LookBack(economy=ibidem.Economy(read=1.0, write=1.0), mask=10, arguments=1024)
-"""Without a cache everything goes as soon as it may; thinking stays, as it does not come back."""
+FREE = ibidem.Economy(read=1.0, write=1.0)
+"""Without a cache everything goes as soon as it may."""
+EAGER = ibidem.LookBack(economy=FREE, mask=10, arguments=512, thinking=True, calls=True, prose=600, middle=60)
+PAUSE = 4000.0
+"""Seconds after which every cache has forgotten."""
 
 
-def looking_back(session: Recorded, strategy: ibidem.LookBack | None) -> tuple[int, list[Failure]]:
-    """Laws 1, 3, 6 and 10 on the requests of a session, with a pause now and then; None is the profile as it is."""
+def looking_back(session: Recorded, strategies: tuple[ibidem.Strategy, ...]) -> tuple[int, list[Failure]]:
+    """Laws 1, 3, 6 and 10 on the requests of a session, with a pause now and then."""
     key, store = FORMATS[session.format].history_key, MemoryStore()
-    strategies = ibidem.PROFILES["recoverable"] if strategy is None else (strategy,)
     growing = ibidem.Session(strategies=strategies, format=session.format, store=store)
     found: list[Failure] = []
     sent: list[Any] = []
     points = 0
     for number, cut in enumerate(session.cuts):
         request = {key: session.history[:cut]}
-        result = growing.compact(request, idle=400 if number % 9 == 8 else 3)
+        result = growing.compact(request, idle=PAUSE if number % 9 == 8 else 3)
         where = f"{session.name} request {number}"
         found += [("12 fail open", f"{where}: {each}") for each in result.stats.failures]
         first = min([len(sent), *(point.first for point in result.plan.points[points:])])
@@ -134,9 +136,9 @@ def main() -> int:
     }
     if "lossless" in works:
         works = {"lossless, each request": every_request, **works}
-    if "recoverable" in works:
-        works = {"recoverable, each request": partial(looking_back, strategy=None), **works}
-        works = {"looking back at once, each request": partial(looking_back, strategy=EAGER), **works}
+    for name in {"recoverable", "aggressive"} & works.keys():
+        works = {f"{name}, each request": partial(looking_back, strategies=ibidem.PROFILES[name]), **works}
+        works = {"all at once, each request": partial(looking_back, strategies=(EAGER,)), **works}
     failed = False
     with ProcessPoolExecutor() as pool:
         for name, work in works.items():

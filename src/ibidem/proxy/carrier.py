@@ -287,7 +287,7 @@ class Carrier:
                     record.bytes_in, record.bytes_out = exchange.received, exchange.sent
                 collapsed = self.proxy.records.end(record, outcome, exchange.status, exchange.usage)
             with self.proxy.unharmed("log"):
-                self.proxy.write_log(record, outcome)
+                self.proxy.write_log(record)
         if outcome is not None and exchange.usage is not None:
             spared = record.removed if record is not None and self.proxy.settings.observe else 0
             self.proxy.remember(outcome, exchange.usage.input - spared, collapsed)

@@ -70,6 +70,7 @@ class Exchange:
     paid: float | None = None
     would_have_paid: float | None = None
     revision: str | None = None
+    conversation: str | None = None
 
 
 @dataclass(slots=True)
@@ -190,6 +191,7 @@ class Records:
         watched.active += 1
         self._exchanges += len(watched.exchanges) < EXCHANGES
         watched.exchanges.append(found)
+        found.conversation = owner.id
         for edit in watched.account.take(outcome.edits, outcome.freed):
             self._edits[edit.strategy] += 1
         found.removed = round(watched.account.scale * watched.account.all)

@@ -126,7 +126,7 @@ class Rewriter:
             told, theirs = "its messages cannot be read", True
         except Exception as error:
             log.debug("a request cannot be rewritten", exc_info=True)
-            told, theirs = _place(error), False
+            told, theirs = whereabouts(error), False
         return Outcome(result="failed open", reason=told, theirs=theirs, took=time.perf_counter() - start)
 
     def _rewrite(self, job: Job, start: float) -> Outcome:
@@ -212,7 +212,7 @@ def _refuse(compacted: Compacted) -> None:
         raise Failed(compacted.reason.partition(":")[0])
 
 
-def _place(error: BaseException) -> str:
+def whereabouts(error: BaseException) -> str:
     """What went wrong and where. Its message may quote what the client sent."""
     trace, place = error.__traceback__, ""
     while trace is not None:

@@ -29,7 +29,7 @@ from .conversations import Conversation, Conversations
 from .pages import LIVE, Page, Pages, admitted, is_slow, ours, refused, without_token
 from .pages import text as plain
 from .records import Records
-from .rewriting import Job, Outcome, Rewriter
+from .rewriting import Job, Outcome, Rewriter, whereabouts
 from .settings import Settings
 from .upstreams import Upstreams
 from .warming import load, rehearse
@@ -204,12 +204,11 @@ class Proxy:
 
     # ── what is written down ────────────────────────────────────────────────────────────────────────────────────────
 
-    def write_log(self, exchange: records.Exchange, outcome: Outcome | None) -> None:
+    def write_log(self, exchange: records.Exchange) -> None:
         if self._log is None:
             return
-        owner = outcome.conversation.id if outcome and outcome.conversation else None
         try:
-            self._log.write(json.dumps({**asdict(exchange), "conversation": owner}) + "\n")
+            self._log.write(json.dumps(asdict(exchange)) + "\n")
             self._log.flush()
         except (OSError, ValueError) as error:
             self._log = None
@@ -225,11 +224,7 @@ class Proxy:
 
     def harm(self, error: Exception, what: str) -> None:
         """Told once, and without its message: that may quote what a client sent."""
-        trace, place = error.__traceback__, ""
-        while trace is not None:
-            place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
-            trace = trace.tb_next
-        found = f"{what}: {type(error).__name__} at {place}"
+        found = f"{what}: {whereabouts(error)}"
         if found not in self.harmed:
             self.harmed.add(found)
             log.error("an error in the proxy itself, requests go on: %s", found)
