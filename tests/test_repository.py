@@ -189,3 +189,17 @@ def test_the_readme_shows_what_its_report_prints(tmp_path: Path) -> None:
         env={**os.environ, "COLUMNS": "100", "HOME": str(tmp_path), "USERPROFILE": str(tmp_path)},
     ).stdout
     assert printed.rstrip() in (ROOT / "README.md").read_text()
+
+
+SOCKETS = {"server.py", "service.py", "carrier.py", "answering.py", "upstreams.py", "tunnel.py"}
+"""The edge of the proxy. Everything else in it is values in, values out: no socket, no loop, no await."""
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "proxy").glob("*.py")), ids=lambda path: path.name)
+def test_only_the_edge_of_the_proxy_knows_sockets(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
+    knows = {name.partition(".")[0] for name in names} & {"aiohttp", "asyncio", "socket", "ssl", "selectors", "uvloop"}
+    waits = any(isinstance(node, ast.Await | ast.AsyncFunctionDef) for node in ast.walk(tree))
+    assert bool(knows or waits) is (path.name in SOCKETS)
