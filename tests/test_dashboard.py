@@ -1004,9 +1004,15 @@ def test_a_page_that_nobody_sees_asks_for_nothing(window: Opener, proxy: Proxy) 
         Object.defineProperty(document, "hidden", { value: true, configurable: true });
         document.dispatchEvent(new Event("visibilitychange"));
     }""")
+    ask = "fetch('/ibidem/api/state').then((answer) => answer.text())"
+    for _ in range(20):  # until whatever was on its way has come
+        proxy.asked.clear()
+        page.evaluate(ask)
+        if proxy.asked == ["/ibidem/api/state"]:
+            break
     proxy.asked.clear()
     proxy.publish(paid=2.0)
-    page.evaluate("fetch('/ibidem/api/state').then((answer) => answer.text())")  # whatever was on its way has come
+    page.evaluate(ask)
     assert proxy.asked == ["/ibidem/api/state"]
     expect(page.locator(".cost.saved b").first).to_have_text("$0.75")
     page.evaluate("""() => {
