@@ -1,7 +1,14 @@
 """On CI generated examples are the same every time, so that a landing does not hang on luck; elsewhere they vary."""
 
+import importlib.util
 import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 os.environ["IBIDEM_STORE"] = "memory:"  # what tests let go is kept nowhere else
@@ -9,3 +16,32 @@ os.environ["IBIDEM_STORE"] = "memory:"  # what tests let go is kept nowhere else
 settings.register_profile("ci", derandomize=True, deadline=None)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    server, package = shutil.which("redis-server"), importlib.util.find_spec("redis")
+    if server is None or package is None:
+        pytest.skip("needs: apt-get install redis-server, and pip install redis")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = str(tmp_path_factory.mktemp("redis"))
+    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]
+    with subprocess.Popen([server, *options], stdout=subprocess.DEVNULL) as process:
+        try:
+            _wait_for(port)
+            yield f"redis://127.0.0.1:{port}/0"
+        finally:
+            process.kill()
+
+
+def _wait_for(port: int) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, "the Redis server does not start"
+            time.sleep(0.02)

@@ -2,10 +2,7 @@
 
 import json
 import random
-import shutil
-import socket
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import chain, pairwise, zip_longest
@@ -90,33 +87,6 @@ def test_a_restart_goes_on_to_the_byte(format: str, tmp_path: Path) -> None:
         assert file.stats().originals > 3
         for (_, body), got in zip(steps, found, strict=True):
             assert ibidem.expand(got, store=file, format=format) == body
-
-
-@pytest.fixture(scope="module")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    pytest.importorskip("redis")
-    server = shutil.which("redis-server")
-    if server is None:
-        pytest.skip("needs: apt-get install redis-server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    folder = str(tmp_path_factory.mktemp("redis"))
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]
-    with subprocess.Popen([server, *options], stdout=subprocess.DEVNULL) as process:
-        try:
-            waited_for(lambda: _listens(port))
-            yield f"redis://127.0.0.1:{port}/0"
-        finally:
-            process.kill()
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 def test_replicas_on_one_redis_decide_alike(redis_url: str) -> None:
@@ -362,3 +332,22 @@ def _unmarked(body: bytes) -> Any:
         json.dumps(found["messages"]).replace(', "cache_control": {"type": "ephemeral"}', "")
     )
     return found
+
+
+# ── who only looks ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_who_only_observes_keeps_no_text() -> None:
+    """No marker is sent, so there is nothing that one could point at."""
+    steps = steps_of("anthropic", {13: COLD, 20: COLD})
+    kept = {}
+    for observe in (False, True):
+        store, clock = MemoryStore(), Clock()
+        with talk(profile="recoverable", store=store, clock=clock, observe=observe) as proxy:
+            for passed, body in steps:
+                clock.now += passed
+                assert proxy.send("anthropic", body)[0] == 200
+            assert proxy.settled(len(steps))["totals"]["breaks"]
+        kept[observe] = store.stats().originals
+    assert kept[False] > 3
+    assert kept[True] == 0

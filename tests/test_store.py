@@ -1,12 +1,9 @@
 """One contract for every store, and what is special about each of them."""
 
-import importlib.util
 import os
 import pickle
 import random
-import shutil
 import signal
-import socket
 import sqlite3
 import stat
 import subprocess
@@ -69,35 +66,6 @@ class Bench:
     spoil: Callable[[Store, str, bytes], None]
     """Write these bytes in place of what is kept under a reference."""
     clock: Clock = field(default_factory=Clock)
-
-
-@pytest.fixture(scope="session")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server, package = shutil.which("redis-server"), importlib.util.find_spec("redis")
-    if server is None or package is None:
-        pytest.skip("needs: apt-get install redis-server, and pip install redis")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    folder = str(tmp_path_factory.mktemp("redis"))
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]
-    with subprocess.Popen([server, *options], stdout=subprocess.DEVNULL) as process:
-        try:
-            _wait_for(port)
-            yield f"redis://127.0.0.1:{port}/0"
-        finally:
-            process.kill()
-
-
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline, "the Redis server does not start"
-            time.sleep(0.02)
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])

@@ -113,7 +113,8 @@ class Carrier:
             case Tunnel():
                 self._begun.flush()
                 if carries_conversations(self.target):
-                    self.proxy.records.event("websocket", time.time(), UNSEEN)
+                    with self.proxy.unharmed("event"):
+                        self.proxy.records.event("websocket", time.time(), UNSEEN)
                 assert self._link is not None
                 await tunnel(self.request, self._link)
             case CancelUpstream():

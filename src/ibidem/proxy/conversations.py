@@ -12,7 +12,7 @@ import hashlib
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from ..model import IbidemError, Message, Text
 from ..plan import Edit
 from ..profiles import final
 from ..session import Session
-from ..store import Store
+from ..store import MemoryStore, Store
 from ..wire import Scanned, scan
 from ..wire.scan import scan_tolerantly
 from ..wire.text import parse
@@ -89,12 +89,20 @@ class Found(NamedTuple):
     """Of the conversation, when it was found."""
 
 
+class _Nowhere(MemoryStore):
+    """For requests that go out as they came: no marker points at a text of theirs, so none is kept."""
+
+    def put(self, session: str, originals: Mapping[str, str]) -> None:
+        pass
+
+
 class Conversations:
     """Those that are in use. Safe to use from several threads."""
 
-    def __init__(self, profile: str, store: Store, most: int, most_bytes: int) -> None:
+    def __init__(self, profile: str, store: Store, most: int, most_bytes: int, observe: bool = False) -> None:
         self._profile = profile
         self._store = store
+        self._originals = _Nowhere() if observe else store
         self._most = most
         self._most_bytes = most_bytes
         self._all: OrderedDict[str, Conversation] = OrderedDict()
@@ -151,7 +159,7 @@ class Conversations:
         return hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
     def _session(self, format: str, state: bytes | None) -> Session:
-        session = Session(self._profile, format=format, store=self._store)
+        session = Session(self._profile, format=format, store=self._originals)
         _learn(session, state)
         return session
 

@@ -50,7 +50,7 @@ class Proxy:
         self._log = _opened_log(settings.json_log) if settings.json_log else None
         self.store = store or open_store(settings.store or store_target())
         most = settings.memory_mb * 2**20
-        self.conversations = Conversations(settings.profile, self.store, settings.conversations, most)
+        self.conversations = Conversations(settings.profile, self.store, settings.conversations, most, settings.observe)
         self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body)
         self.records = Records(settings, time.time())
         self.pages = Pages(settings, self.records, self.store, time.time)
