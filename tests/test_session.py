@@ -106,8 +106,7 @@ def test_any_other_request_is_not(change: Any) -> None:
     assert before is not None
     assert before.known is not None
     text = change(json.dumps(request).encode())
-    again = rescan(text, before.known)
-    assert again is None or scan(text) is not None
+    assert rescan(text, before.known) is None
 
 
 def test_a_mark_that_moves_costs_only_the_messages_around_it() -> None:
@@ -340,14 +339,21 @@ def test_text_that_only_a_tolerant_parser_takes_is_looked_back_on_too(text: str)
 
 
 @pytest.mark.parametrize("name", ["mcp__ibidem__recall", "ibidem_recall", "ibidem.recall"])
-@pytest.mark.parametrize("nested", [False, True])
-def test_a_marker_names_the_tool_that_gives_a_text_back_where_the_request_has_it(name: str, nested: bool) -> None:
+@pytest.mark.parametrize(
+    "tool",
+    [
+        lambda name: {"name": name},
+        lambda name: {"type": "function", "function": {"name": name}},
+        lambda name: {"functionDeclarations": [{"name": "Edit"}, {"name": name}]},
+    ],
+    ids=["plain", "nested", "declared"],
+)
+def test_a_marker_names_the_tool_that_gives_a_text_back_where_the_request_has_it(name: str, tool: Any) -> None:
     request = reads(*(file_of(60, n) for n in range(6)))
-    tool = {"type": "function", "function": {"name": name}} if nested else {"name": name}
     store = MemoryStore()
     session = looking(store)
     for length in lengths(request):
-        body = {**begun(request, length), "tools": [{"name": "Read"}, tool] if length > 9 else [{"name": "Read"}]}
+        body = {**begun(request, length), "tools": [{"name": "Read"}, tool(name)] if length > 9 else [{"name": "Read"}]}
         sent = session.compact(body, idle=400)
         said = f", {name} gives it back]" in json.dumps(sent.request["messages"], ensure_ascii=False)
         assert said is (length > 9)
@@ -358,7 +364,7 @@ def test_a_marker_names_the_tool_that_gives_a_text_back_where_the_request_has_it
 
 
 @pytest.mark.parametrize(
-    "tools", [None, "all", [], [None], [{"name": "recall"}], [{"name": "my_ibidem_recaller"}], [{"function": 7}]]
+    "tools", [None, "all", 7, [], [None], [{"name": "recall"}], [{"name": "my_ibidem_recaller"}], [{"function": 7}]]
 )
 def test_without_that_tool_no_way_is_offered(tools: Any) -> None:
     request = {**reads(*(file_of(60, n) for n in range(6))), "tools": tools}

@@ -122,15 +122,21 @@ def settled(strategy: Strategy, conv: Conversation, model: str | None, store: St
     return found
 
 
-def way_back(head: Mapping[str, Any]) -> str:
-    """The tool of our recall server, by the name that the client gave it, if the request offers it."""
+def tool_names(head: Mapping[str, Any]) -> list[str]:
+    """The tools that a request offers, in every format's way of naming them."""
+    found: list[str] = []
     tools = head.get("tools")
     for tool in tools if isinstance(tools, list) else ():
-        named = tool.get("function", tool) if isinstance(tool, dict) else None
-        name = named.get("name") if isinstance(named, dict) else None
-        if isinstance(name, str) and RECALL.fullmatch(name):
-            return name
-    return ""
+        inside = tool if isinstance(tool, dict) else {}
+        declared = inside.get("functionDeclarations") or inside.get("function_declarations")
+        named = (inside, inside.get("function"), *(declared if isinstance(declared, list) else ()))
+        found += [one["name"] for one in named if isinstance(one, dict) and isinstance(one.get("name"), str)]
+    return found
+
+
+def way_back(head: Mapping[str, Any]) -> str:
+    """The tool of our recall server, by the name that the client gave it, if the request offers it."""
+    return next((name for name in tool_names(head) if RECALL.fullmatch(name)), "")
 
 
 def _for_an_hour(conv: Conversation) -> bool:

@@ -222,7 +222,6 @@ class Session:
 
 
 def _asked(head: Mapping[str, Any]) -> str:
-    """A digest of what stands before a conversation in a provider's cache, and that it cannot do without."""
-    tools = head.get("tools")
-    named = [tool.get("name") or tool.get("function") if isinstance(tool, dict) else tool for tool in tools or ()]
-    return hashlib.sha256(to_json([head.get("model"), named]).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    """A digest of the model and its tools: they stand before a conversation in a provider's cache."""
+    asked = to_json([head.get("model"), engine.tool_names(head)])
+    return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:8]

@@ -70,7 +70,7 @@ def scan(request: Any, known: Known | None = None) -> Scanned | None:
     if isinstance(request, bytes):
         return (rescan(request, known) if known is not None else None) or _scan_bytes(request)
     key = _history_of(request)
-    return None if key is None else _ScannedValue(request, key, request[key] if key else request)
+    return None if key is None else _ScannedValue(request, key, request)
 
 
 def scan_tolerantly(data: bytes) -> Scanned | None:
@@ -92,43 +92,11 @@ def _history_of(value: Any) -> str | None:
 
 
 class _ScannedValue(Scanned):
-    def __init__(self, given: Any, key: str, history: list[Any]) -> None:
+    def __init__(self, given: Any, key: str, value: Any) -> None:
         self.given = given
         self.key = key
-        self._history = history
-
-    @property
-    def head(self) -> Mapping[str, Any]:
-        return {name: value for name, value in self.given.items() if name != self.key} if self.key else {}
-
-    @property
-    def sketch(self) -> Any:
-        return self.given
-
-    def __len__(self) -> int:
-        return len(self._history)
-
-    def value(self, index: int) -> Any:
-        return self._history[index]
-
-    def write(self, changes: Mapping[int, list[Change]], written: Written) -> Any:
-        every = self._every(changes)
-        return rebuild(self.given, every) if every else self.given
-
-    def _every(self, changes: Mapping[int, list[Change]]) -> list[Change]:
-        prefix: Path = (self.key,) if self.key else ()
-        return [
-            Change((*prefix, index, *one.path), one.op, one.value) for index, some in changes.items() for one in some
-        ]
-
-
-class _ScannedText(_ScannedValue):
-    """JSON text that only the tolerant parser takes."""
-
-    def __init__(self, given: bytes, key: str, value: Any) -> None:
-        super().__init__(value, key, value[key] if key else value)
-        self.given = given
         self._value = value
+        self._history = value[key] if key else value
 
     @property
     def head(self) -> Mapping[str, Any]:
@@ -138,9 +106,28 @@ class _ScannedText(_ScannedValue):
     def sketch(self) -> Any:
         return self._value
 
+    def __len__(self) -> int:
+        return len(self._history)
+
+    def value(self, index: int) -> Any:
+        return self._history[index]
+
     def write(self, changes: Mapping[int, list[Change]], written: Written) -> Any:
-        every = self._every(changes)
-        return splice(self.given, self._value, every) if every else self.given
+        prefix: Path = (self.key,) if self.key else ()
+        every = [
+            Change((*prefix, index, *one.path), one.op, one.value) for index, some in changes.items() for one in some
+        ]
+        return self._with(every) if every else self.given
+
+    def _with(self, changes: list[Change]) -> Any:
+        return rebuild(self._value, changes)
+
+
+class _ScannedText(_ScannedValue):
+    """JSON text that only the tolerant parser takes."""
+
+    def _with(self, changes: list[Change]) -> Any:
+        return splice(self.given, self._value, changes)
 
 
 class _ScannedBytes(Scanned):
