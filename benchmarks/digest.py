@@ -1,0 +1,70 @@
+"""What is sent for recorded sessions, as one digest per profile: `python -m benchmarks.digest CORPUS`.
+
+Every request of every session, turn by turn, once through `compact` and once through a `Session` that grows with it. A
+refactoring or a speed-up changes none of these lines; run it before and after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ibidem
+from ibidem.formats import FORMATS
+from ibidem.model import to_json
+from ibidem.store import MemoryStore
+
+from .corpus import Recorded, sessions
+
+PAUSE = 4000.0
+"""Seconds after which every cache has forgotten."""
+
+
+def sent(session: Recorded, profile: str, stride: int) -> Iterator[Any]:
+    """All that goes out, in order: of every so many-th request, and of the last, also what `compact` gives for it."""
+    key = FORMATS[session.format].history_key
+    growing = ibidem.Session(profile, format=session.format, store=MemoryStore())
+    for number, cut in enumerate(session.cuts):
+        request = {key: session.history[:cut]}
+        yield growing.compact(request, idle=PAUSE if number % 9 == 8 else 3).request
+        if number % stride == 0 or cut == session.cuts[-1]:
+            yield ibidem.compact(request, profile=profile, format=session.format, store=MemoryStore()).request
+
+
+def digest(session: Recorded, profile: str, stride: int) -> tuple[int, bytes]:
+    """How many requests were sent, and the digest of all of them."""
+    found, count = hashlib.sha256(), 0
+    for request in sent(session, profile, stride):
+        found.update(to_json(request).encode("utf-8", "surrogatepass"))
+        count += 1
+    return count, found.digest()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--profile", action="append", choices=ibidem.PROFILES)
+    parser.add_argument("--folder", action="append", help="only this folder of the corpus")
+    parser.add_argument("--stride", type=int, default=1, help="`compact` every so many-th request")
+    parser.add_argument("--each", action="store_true", help="a line for every session, to find what differs")
+    args = parser.parse_args()
+    recorded = list(sessions(args.corpus, args.folder))
+    with ProcessPoolExecutor() as pool:
+        for profile in args.profile or ibidem.PROFILES:
+            whole, count = hashlib.sha256(), 0
+            work = partial(digest, profile=profile, stride=args.stride)
+            for session, (number, part) in zip(recorded, pool.map(work, recorded, chunksize=2), strict=True):
+                whole.update(part)
+                count += number
+                if args.each:
+                    print(f"  {part.hex()[:16]}  {session.name}")
+            print(f"{profile}: {whole.hexdigest()}  {count} requests of {len(recorded)} histories", flush=True)
+
+
+if __name__ == "__main__":
+    main()
