@@ -396,10 +396,18 @@ def test_a_marker_of_another_conversation_is_text() -> None:
 
 def test_a_history_that_was_looked_at_before_gets_its_arrival_edits_only() -> None:
     """Law 10."""
+    request, store = session(*(read(f"{n % 3}.py", file_of(40, n)) for n in range(9))), MemoryStore()
+    once = run(request, store, mask=2).request
+    again = run(once, store, mask=1)
+    assert again.request == once
+
+
+def test_what_no_store_confirms_is_a_text_like_any_other() -> None:
     request = session(*(read(f"{n % 3}.py", file_of(40, n)) for n in range(9)))
     once = run(request, mask=2).request
-    again = run(once, mask=1)
-    assert again.request == once
+    again = run(once, MemoryStore(), mask=1).request
+    assert texts(again)[:7] == texts(once)[:7]
+    assert "left out, old]" in texts(again)[7]
 
 
 def test_a_conversation_reads_like_this() -> None:

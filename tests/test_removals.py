@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 import ibidem
-from ibidem.removals import Dropped, Gone, carrying, record, recorded, records_in, refs_in, stands_for
+from ibidem.removals import Dropped, Gone, carrying, record, recorded, refs_in, stands_for, stub
 from ibidem.revision.prose import plain
 from ibidem.store import MemoryStore
 from ibidem.testing import conv
@@ -244,8 +244,29 @@ def test_a_marker_can_carry_a_record() -> None:
     marker = str(Gone("123", "a" * 12, 5, "why"))
     text = carrying(f"before\n{marker}\nafter", "a" * 12, "b" * 12)
     assert refs_in(text, "123") == ["a" * 12, "b" * 12]
-    assert records_in(text, "123") == ["b" * 12]
-    assert records_in(marker, "123") == []
+    assert refs_in(marker, "123") == ["a" * 12]
+
+
+FIRST, NEXT = str(Gone("123", "a" * 12, 5)), str(Gone("123", "", 2))
+NO_STUBS = {
+    "no marker at all": "plain",
+    "behind other words": f"see {FIRST}",
+    "no reference": NEXT,
+    "a reference on the second": f"{NEXT}\n{FIRST}",
+    "two references": f"{FIRST}\n{FIRST}",
+    "a marker of another kind": f"{FIRST}\n[ibidem 123: unchanged, same as result 1]",
+    "half a marker": f"{FIRST}\n[ibidem 123",
+    "another conversation's": FIRST.replace("123", "124"),
+}
+
+
+@pytest.mark.parametrize("case", NO_STUBS)
+def test_what_we_cannot_have_left_is_no_stub(case: str) -> None:
+    assert stub(NO_STUBS[case], "123") is None
+
+
+def test_a_stub_says_what_it_stands_for() -> None:
+    assert stub(f"kept\n{FIRST}\nkept\n{NEXT}", "123") == ("a" * 12, "", ((1, 5), (3, 2)))
 
 
 @given(st.lists(st.sampled_from(["a", "b", "", "[ibidem 123: 2 lines left out]"]), max_size=8))

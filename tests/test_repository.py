@@ -35,6 +35,7 @@ LAYERS = (
     "lines",
     "shapes",
     "layout",
+    "restoring",
     "sources",
     "cache",
     "arrival",

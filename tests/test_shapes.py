@@ -146,7 +146,7 @@ FOLDED: dict[str, tuple[str, str, str]] = {
 def test_a_layout_is_folded(row: tuple[str, str, str]) -> None:
     text, folded, flags = row
     assert shapes.fold(text) == (folded, flags)
-    assert shapes.unfold(folded, flags) == text
+    assert shapes.unfold(folded, flags, len(text)) == text
 
 
 # ── what is left alone ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -219,7 +219,7 @@ def test_a_shape_that_loses_something_is_not_used(row: tuple[str, str]) -> None:
     letter, text = row
     folded = BY_LETTER[letter].fold(text)
     assert folded is not None, "the shape sees the trap itself: this row tests nothing"
-    assert BY_LETTER[letter].unfold(*folded) != text, "nothing is lost: this row tests nothing"
+    assert BY_LETTER[letter].unfold(*folded, 10**6) != text, "nothing is lost: this row tests nothing"
     assert letter not in shapes.fold(text)[1]
 
 
@@ -239,7 +239,7 @@ POISONED: dict[str, str] = {
 @each(POISONED)
 def test_a_text_that_cannot_be_unfolded_is_no_error(row: str) -> None:
     folded, flags = shapes.fold(row)
-    assert shapes.unfold(folded, flags) == row
+    assert shapes.unfold(folded, flags, len(row)) == row
 
 
 @pytest.mark.parametrize("indent", [1, None], ids=["indented", "on one line"])
@@ -259,7 +259,7 @@ def test_json_nested_as_deep_as_it_can_be_read_is_no_error(indent: int | None) -
         found = [shapes.fold(text) for text in texts]
     finally:
         sys.setrecursionlimit(usual)
-    assert [shapes.unfold(*each) for each in found] == texts
+    assert [shapes.unfold(*each, 10**6) for each in found] == texts
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.letter)
@@ -269,7 +269,7 @@ def test_a_shape_has_one_letter_of_its_own(shape: Any) -> None:
 
 
 def test_letters_that_are_no_shape_change_nothing() -> None:
-    assert shapes.unfold("a, b", "x") == shapes.unfold("a, b", "y3") == "a, b"
+    assert shapes.unfold("a, b", "x", 4) == shapes.unfold("a, b", "y3", 4) == "a, b"
 
 
 # ── every text comes back ───────────────────────────────────────────────────────────────────────────────────────────
@@ -385,7 +385,7 @@ def test_every_text_comes_back(kind: str) -> None:
     def comes_back(text: str) -> None:
         folded, flags = shapes.fold(text)
         reached.update(flags)
-        assert shapes.unfold(folded, flags) == text
+        assert shapes.unfold(folded, flags, len(text)) == text
         assert len(folded) < len(text) or (folded, flags) == (text, "")
         assert "\n" not in flags
         assert shapes.fold(text) == (folded, flags)
@@ -400,6 +400,6 @@ def test_colours_survive(kind: str) -> None:
     @settings(deadline=None, max_examples=40)
     def survive(text: str) -> None:
         coloured = "\n".join(f"\x1b[1;32m{line}\x1b[0m" for line in text.split("\n"))
-        assert shapes.unfold(*shapes.fold(coloured)) == coloured
+        assert shapes.unfold(*shapes.fold(coloured), len(coloured)) == coloured
 
     survive()

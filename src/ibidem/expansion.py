@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import formats
-from .layout import Shown, restore
-from .model import Message, Text, ToolCall
-from .plan import given_to
+from .layout import Shown
+from .model import Message, Path
+from .plan import own_texts
 from .references import Source
-from .removals import beside, recorded, records_in, refs_in, stands_for
+from .removals import beside, recorded, refs_in, stub
+from .restoring import Budget, left_of, restore
 from .sources import Sources
 from .wire import Change, open_document
 
@@ -32,7 +33,7 @@ def expand(request: Any, *, format: str | None = None, store: Store | None = Non
     dialect = formats.named(format) if format else formats.detect(document.value)
     prefix = (dialect.history_key,) if isinstance(document.value, dict) else ()
     messages = formats.parse(document.value, dialect).messages
-    known = Restored(messages, store)
+    known = Expansion(messages, store)
     restored = document.write([Change((*prefix, *path), "set", text) for path, text in known.texts])
     if not known.records:
         return restored
@@ -43,28 +44,22 @@ def expand(request: Any, *, format: str | None = None, store: Store | None = Non
     )
 
 
-Place = tuple[Any, ...]
-"""Steps from the history to a value."""
-
-
-class Restored:
+class Expansion:
     """The texts of a history that can be told as they were."""
 
-    def __init__(self, messages: Iterable[Message], store: Store | None) -> None:
-        self.texts: list[tuple[Place, str]] = []
+    def __init__(self, messages: Sequence[Message], store: Store | None) -> None:
+        self.texts: list[tuple[Path, str]] = []
         """Where an original stands, and the original."""
         self.records: list[str] = []
         """What else the store knows of this history."""
         self._sources = Sources()
         self._sent: dict[Source, str] = {}
         self._shown: dict[Source, Shown] = {}
-        self._gone: list[tuple[Place, str, str]] = []
-        """Where something stands for a text that was let go, what it is, and the reference."""
-        self._refs: list[str] = []
+        self._length = self._fetched = 0
+        """Characters of the texts so far, and those that were fetched to restore them."""
+        self._kept = {} if store is None else _kept(messages, store)
         for message in messages:
             self._read(message)
-        if store is not None and (self._gone or self._refs):
-            self._ask(store)
 
     def _source(self, source: Source) -> Shown | None:
         if source in self._sent and source not in self._shown:
@@ -74,48 +69,50 @@ class Restored:
     def _read(self, message: Message) -> None:
         for place in self._sources.read(message):
             self._sent[place.source] = place.text
-            if place.segment is None:
-                continue
-            path, tag = (message.index, *place.segment.path), self._sources.tag
-            if refs := refs_in(place.text, tag):
-                self._let_go(path, "", refs[0], place.text)
-            elif (original := restore(place.text, tag, self._source)) is not None:
-                self.texts.append((path, original))
-        for path, text in _own(message):
-            if refs := refs_in(text, self._sources.tag):
-                self._let_go((message.index, *path), text, refs[0], text)
+            original = None
+            if place.segment is not None:
+                original = self._evicted(place.text) or self._restored(place.text)
+            if original is not None and place.segment is not None:
+                self.texts.append(((message.index, *place.segment.path), original))
+            self._length += len(place.text if original is None else original)
+        for path, text in own_texts(message):
+            original = self._evicted(text)
+            if original is not None:
+                self.texts.append(((message.index, *path), original))
 
-    def _let_go(self, path: Place, text: str, ref: str, sent: str) -> None:
-        self._gone.append((path, text, ref))
-        self._refs.extend(records_in(sent, self._sources.tag))
+    def _restored(self, text: str) -> str | None:
+        budget = Budget(self._length, self._fetched)
+        found = restore(text, self._sources.tag, self._source, budget)
+        if found is None:
+            return None
+        self._fetched += budget.used
+        return found.original
 
-    def _ask(self, store: Store) -> None:
-        kept = store.get({*(ref for _, _, ref in self._gone), *self._refs})
-        tag = self._sources.tag
-        for path, text, ref in self._gone:
-            # The model may quote a marker: only what stands where lines of the original stood was put there by us.
-            if ref in kept and (not text or stands_for(text, kept[ref], tag)):
-                self.texts.append((path, kept[ref]))
-        self.records = [kept[ref] for ref in dict.fromkeys(self._refs) if ref in kept]
+    def _evicted(self, text: str) -> str | None:
+        """The original of a text, if it is what was left of one: a tool or the model may quote a marker."""
+        found = stub(text, self._sources.tag)
+        original = self._kept.get(found.ref) if found else None
+        if found is None or original is None or not left_of(text, original, self._sources.tag):
+            return None
+        if found.record in self._kept and self._kept[found.record] not in self.records:
+            self.records.append(self._kept[found.record])
+        return original
 
 
-def _own(message: Message) -> Iterator[tuple[Place, str]]:
-    """Texts of the model itself, and where they stand in their message."""
-    for part in message.parts:
-        if isinstance(part, Text) and message.role == "assistant":
-            yield part.path, part.text
-        elif isinstance(part, ToolCall):
-            given = given_to(part)
-            if given is None and isinstance(part.input, str):
-                yield part.input_path, part.input
-            for key, value in (given or {}).items():
-                if isinstance(value, str):
-                    yield (*part.input_path, key), value
+def _kept(messages: Iterable[Message], store: Store) -> dict[str, str]:
+    """All that the store has of what texts of a history refer to."""
+    refs: set[str] = set()
+    sources = Sources()
+    for message in messages:
+        texts = [place.text for place in sources.read(message) if place.segment is not None]
+        for text in (*texts, *(text for _, text in own_texts(message))):
+            refs.update(refs_in(text, sources.tag))
+    return store.get(refs) if refs else {}
 
 
 def _dropped(
     messages: Sequence[Message], records: Iterable[str], dialect: formats.Format
-) -> Iterator[tuple[Place, Any]]:
+) -> Iterator[tuple[Path, Any]]:
     """Blocks that are missing, each with the place of what now stands there: only beside what stood beside them."""
     found = {(each.message, each.path): each for text in records for each in recorded(text)}
     shift: Counter[int] = Counter()

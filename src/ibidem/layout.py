@@ -2,20 +2,24 @@
 
 Everything here is a function of the sent text alone, so whoever reads the request later, to expand it or to compact it
 further, counts the same.
+
+A text with markers may be anybody's: a tool can print what it likes. So it is taken apart only if every marker in it
+stands where one of ours would (`marked`), and a line that stands for many is one unit, however many it claims.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import lt
+from typing import NamedTuple
 
-from . import references, removals, shapes
-from .references import Marker, Source
+from . import references, removals
+from .references import Marker
 
 MARKS = {"n": "→", "t": "\t", "k": ":"}
 """What parts a line's number from its text; folded text has tabs."""
@@ -27,10 +31,7 @@ HOLE = "\x00"
 """Stands where a marker stands: equal to no line that could be meant."""
 
 GONE = "\x00\x00"
-"""Stands for each line that was let go: it keeps the others in their places, and counts for nothing else."""
-
-LEFT_OUT = " left out"
-"""What markers of lines that went say."""
+"""Stands for lines that were let go: equal to no line that could be meant."""
 
 LOOK = 60
 _NUMBERED = {letter: re.compile(rf" *(\d+){mark}") for letter, mark in MARKS.items()}
@@ -52,6 +53,8 @@ class Layout:
     holes: bool
     marked: bool = False
     """A marker, or what begins like one, stands in the text; without one, the units joined are the text itself."""
+    gaps: tuple[tuple[int, int], ...] = ()
+    """Units that stand for lines which were let go, and how many lines each: the others keep their places."""
 
     @property
     def joint(self) -> str:
@@ -60,6 +63,20 @@ class Layout:
     @property
     def word(self) -> str:
         return "item" if self.comma else "line"
+
+    def unit_at(self, place: int) -> int:
+        """Which unit stands at a place, counted with what was let go; -1 for what was."""
+        gap = bisect_right(self._gap_places, place) - 1
+        if gap < 0:
+            return place
+        unit, lines = self.gaps[gap]
+        after = place - self._gap_places[gap] - lines
+        return unit + 1 + after if after >= 0 else -1
+
+    @cached_property
+    def _gap_places(self) -> list[int]:
+        before = accumulate((lines - 1 for _, lines in self.gaps), initial=0)
+        return [unit + shift for (unit, _), shift in zip(self.gaps, before, strict=False)]
 
     @cached_property
     def edges(self) -> list[int]:
@@ -74,23 +91,27 @@ class Layout:
         ]
 
 
+OPAQUE = Layout((), (), None, "", "", True, True)
+"""Of a text whose markers are not ours: nothing in it can be pointed at."""
+
+
 def lay_out(text: str, tag: str) -> Layout:
     """The layout of a sent text; its own marker, if it has one, says how it was folded."""
-    lines = text.split("\n")
-    marked = holes = references.opening(tag) in text
-    flags = ""
-    if marked:
-        markers = parsed(lines, tag)
-        flags = next((marker.flags for marker in markers if marker is not None and marker.digest), "")
-        if (
-            len(lines) > 1 and markers[-1] is not None and markers[-1].source is None
-        ):  # it says how the text was folded, and hides nothing
-            del lines[-1], markers[-1]
-        holes = any(markers)
-        lines = thicken(lines) if SPARSE in flags else lines
-        lines = [line if marker is None else HOLE for line, marker in zip(lines, markers, strict=True)]
-        if LEFT_OUT in text:
-            lines, holes = [each for line in lines for each in _in_place(line, tag)], True
+    if references.opening(tag) not in text:
+        return _parted(text.split("\n"))
+    found = marked(text, tag)
+    if found is None:
+        return _with_gaps(text, tag)
+    lines, markers = found.lines, found.markers
+    if len(lines) > 1 and markers[-1] is not None and markers[-1].source is None:
+        del lines[-1], markers[-1]  # it says how the text was folded, and hides nothing
+    flags = found.head.flags
+    lines = thicken(lines) if SPARSE in flags else lines
+    lines = [line if marker is None else HOLE for line, marker in zip(lines, markers, strict=True)]
+    return _parted(lines, flags, any(markers), True)
+
+
+def _parted(lines: list[str], flags: str = "", holes: bool = False, marked: bool = False) -> Layout:
     comma = comma_of("\n".join(lines), flags) if flags or len(lines) == 1 else ""
     if comma:
         joint = COMMAS[comma]
@@ -99,9 +120,42 @@ def lay_out(text: str, tag: str) -> Layout:
     return number(lines, holes, marked)
 
 
-def _in_place(line: str, tag: str) -> list[str]:
-    count = removals.gone_lines(line, tag)
-    return [GONE] * count if count else [line]
+def _with_gaps(text: str, tag: str) -> Layout:
+    """Of a text of which lines were let go, one unit for each marker; OPAQUE if it is none."""
+    found = removals.stub(text, tag)
+    if found is None:
+        return OPAQUE
+    lines = text.split("\n")
+    for unit, _ in found.gaps:
+        lines[unit] = GONE
+    return replace(number(lines, True, True), gaps=found.gaps)
+
+
+class Marked(NamedTuple):
+    """A text in which every marker stands where one of ours would."""
+
+    lines: list[str]
+    markers: list[Marker | None]
+    """For each line the marker that it is."""
+    head: Marker
+    """The first: it has the digest, and says how the text was folded."""
+
+
+def marked(text: str, tag: str) -> Marked | None:
+    """A text that has the form of a part with references; None for any other, such as one that quotes a marker.
+
+    What is rewritten had no marker in it. So all that begins like one is one, on a line of its own, and only the first
+    has a digest.
+    """
+    lines = text.split("\n")
+    markers = parsed(lines, tag)
+    found = [marker for marker in markers if marker is not None]
+    if not found or len(found) != text.count(references.opening(tag)):
+        return None
+    letters = [letter for letter in found[0].flags if letter.isalpha()]
+    if len(set(letters)) != len(letters) or [bool(marker.digest) for marker in found].count(True) != 1:
+        return None
+    return Marked(lines, markers, found[0]) if found[0].digest else None
 
 
 SPARSE = "s"
@@ -252,70 +306,18 @@ class Shown:
             return self.sent
         return None if self.layout.holes else self.layout.joint.join(self.layout.units)
 
+    def unit_of(self, marker: Marker) -> int:
+        """The first unit that a marker points at; -1 if there is none."""
+        if self.numbering is None:
+            return self.layout.unit_at(marker.first - 1)
+        found = self.numbering.position(marker.unit, marker.first)
+        return self.layout.unit_at(found) if marker.unit == "row" else found
+
     def bodies(self, marker: Marker) -> Sequence[str] | None:
         """The units that a marker points at; None if they are not there in full."""
-        first = marker.first - 1 if self.numbering is None else self.numbering.position(marker.unit, marker.first)
+        first = self.unit_of(marker)
         last = first + marker.last - marker.first
-        if first < 0 or last >= len(self.layout.bodies):
+        if first < 0 or last < first or last >= len(self.layout.bodies):
             return None
         found = self.layout.bodies[first : last + 1]
         return None if self.layout.holes and (HOLE in found or GONE in found) else found
-
-
-def restore(sent: str, tag: str, shown: Callable[[Source], Shown | None]) -> str | None:
-    """The original of a part that carries a marker of this conversation; None if it is no such part."""
-    if references.opening(tag) not in sent:
-        return None
-    lines = sent.split("\n")
-    markers = parsed(lines, tag)
-    head = next((marker for marker in markers if marker is not None and marker.digest), None)
-    if head is None:
-        return None
-    lines = thicken(lines) if SPARSE in head.flags else lines
-    folded = _copied(head, lines, shown) if head.source and not head.unit else _spliced(head, lines, markers, shown)
-    if folded is None:
-        return None
-    try:
-        original = shapes.unfold(folded, head.flags)
-    except (ValueError, KeyError, RecursionError):
-        return None
-    return original if references.digest_of(original) == head.digest else None
-
-
-def _copied(head: Marker, lines: list[str], shown: Callable[[Source], Shown | None]) -> str | None:
-    """The whole of a source, but for the units given below the marker."""
-    found = shown(head.source) if head.source else None
-    if found is None or len(lines) == 1:
-        return None if found is None else found.whole()
-    if found.layout.holes:
-        return None
-    units = list(found.layout.units)
-    for line in lines[1:]:
-        place, _, unit = line.partition(": ")
-        if not place.isdecimal() or len(place) > 9 or not 0 < int(place) <= len(units):
-            return None
-        units[int(place) - 1] = unit
-    return found.layout.joint.join(units)
-
-
-def _spliced(
-    head: Marker, lines: list[str], markers: list[Marker | None], shown: Callable[[Source], Shown | None]
-) -> str | None:
-    """Lines as they stand, and what the markers between them point at."""
-    comma = next((letter for letter in COMMAS if letter in head.flags), "")
-    joint = COMMAS[comma] if comma else "\n"
-    mark = MARKS[COLON if COLON in head.flags else TAB]
-    pieces: list[str] = []
-    for line, marker in zip(lines, markers, strict=True):
-        if marker is None:
-            pieces.append(line)
-            continue
-        if marker.source is None:
-            continue
-        found = shown(marker.source)
-        bodies = found.bodies(marker) if found else None
-        if bodies is None:
-            return None
-        own = marker.own
-        pieces.append(joint.join(bodies if own is None else [f"{own + n}{mark}{b}" for n, b in enumerate(bodies)]))
-    return joint.join(pieces)

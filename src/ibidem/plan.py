@@ -196,6 +196,20 @@ def given_to(call: ToolCall) -> Mapping[Any, Any] | None:
     return given if isinstance(given, dict) else None
 
 
+def own_texts(message: Message) -> Iterator[tuple[Path, str]]:
+    """Texts of the model itself (what it says, and strings that it gives to tools), and where they stand."""
+    for part in message.parts:
+        if isinstance(part, Text) and message.role == "assistant":
+            yield part.path, part.text
+        elif isinstance(part, ToolCall):
+            given = given_to(part)
+            if given is None and isinstance(part.input, str):
+                yield part.input_path, part.input
+            for key, value in (given or {}).items():
+                if isinstance(value, str):
+                    yield (*part.input_path, key), value
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What an edit inside a message would touch."""

@@ -98,7 +98,7 @@ def parse(line: str, tag: str) -> Marker | None:
         bool(found["but"]),
         bool(found["explains"]),
     )
-    return marker if str(marker) == line else None
+    return marker if str(marker) == line and marker.last >= marker.first else None
 
 
 def opening(tag: str) -> str:

@@ -64,21 +64,39 @@ def gone_lines(line: str, tag: str) -> int:
     return int(found["lines"]) if found and found["tag"] == tag else 0
 
 
+class Stub(NamedTuple):
+    """A text that has the form of one of which lines were let go."""
+
+    ref: str
+    record: str
+    """Empty if it carries none."""
+    gaps: tuple[tuple[int, int], ...]
+    """Lines of it that stand for others, and for how many each."""
+
+
+def stub(text: str, tag: str) -> Stub | None:
+    """None for a text that we cannot have left, such as one that quotes a marker.
+
+    What is let go had no marker in it. So all that begins like one is one of this kind, on a line of its own, and the
+    first alone has a reference.
+    """
+    start = opening(tag)
+    if start not in text:
+        return None
+    lines = enumerate(text.split("\n"))
+    found = [(at, _GONE.fullmatch(line)) for at, line in lines if line.startswith(start)]
+    markers = [(at, each) for at, each in found if each is not None and each["tag"] == tag]
+    if len(markers) != text.count(start) or [bool(each["ref"]) for _, each in markers].count(True) != 1:
+        return None
+    first = markers[0][1]
+    gaps = tuple((at, int(each["lines"])) for at, each in markers)
+    return Stub(first["ref"], first["record"] or "", gaps) if first["ref"] else None
+
+
 def refs_in(text: str, tag: str) -> list[str]:
     """References of what was let go of a text, and of records that it carries."""
-    return [ref for pair in _refs(text, tag) for ref in pair if ref]
-
-
-def records_in(text: str, tag: str) -> list[str]:
-    """References of records alone."""
-    return [record for _, record in _refs(text, tag) if record]
-
-
-def _refs(text: str, tag: str) -> list[tuple[str, str]]:
-    if f"{opening(tag)} " not in text:
-        return []
-    found = (each for each in _GONE.finditer(text) if each["tag"] == tag and each["ref"])
-    return [(each["ref"], each["record"] or "") for each in found]
+    found = stub(text, tag)
+    return [] if found is None else [ref for ref in found[:2] if ref]
 
 
 def carrying(text: str, ref: str, record: str) -> str:

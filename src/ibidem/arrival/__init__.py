@@ -2,6 +2,7 @@
 
 from .dedup import Dedup
 from .devboy import Devboy
-from .said_once import HintStyle, SaidOnce
+from .hints import HintStyle
+from .said_once import SaidOnce
 
 __all__ = ["Dedup", "Devboy", "HintStyle", "SaidOnce"]

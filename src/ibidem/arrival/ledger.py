@@ -15,7 +15,6 @@ from typing import NamedTuple
 from .. import references
 from ..layout import Layout, Numbering, Shown, lay_out
 from ..references import Source
-from ..removals import refs_in
 from ..sources import Place
 
 STRIDE = 4
@@ -119,6 +118,14 @@ class Ledger:
             self.gone.add(slot)
             self._shown.pop(source, None)
 
+    def add_opaque(self, place: Place, before: int) -> None:
+        """Take in a text with markers that are not known to be ours: it is counted, and never referred to."""
+        self._by_source[place.source] = len(self.slots)
+        asked = place.asked
+        self.slots.append(
+            Slot(place.source, asked.label, place.call_id, place.text, "", None, "", 0, False, before, False)
+        )
+
     def add(self, place: Place, sent: str, before: int, layout: Layout | None = None, nearest: int = 0) -> None:
         """Take in a text as it was sent, after `before` characters; its layout may be known already.
 
@@ -150,8 +157,6 @@ class Ledger:
             known = self._whole.get(hash(folded), -1)
             if known < reach or known in self.gone:
                 self._whole[hash(folded)] = len(self.slots)
-        if layout.marked and refs_in(sent, self.tag):  # most of it was let go: what is left is not referred to
-            self.gone.add(len(self.slots))
         self._by_source[place.source] = len(self.slots)
         self.slots.append(slot)
 

@@ -8,33 +8,26 @@ compared with its original before the edit counts (law 6).
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
-from .. import markers, references, shapes
-from ..layout import COLON, COMMAS, MARKS, TAB, Layout, Shown, comma_of, number, parsed, restore, thin
+from .. import references, shapes
+from ..layout import COLON, COMMAS, MARKS, TAB, Layout, Shown, comma_of, number, thin
 from ..lines import lines_of
 from ..model import Conversation, Message, Text, size
 from ..plan import Edit, Kind
 from ..references import Marker, Source
-from ..removals import refs_in
+from ..restoring import Budget, restore
 from ..sources import Place, Sources, clears
 from ..tokens import TokenCounter, counter
+from .hints import HintStyle, hint
 from .ledger import Ledger, Match, Slot
+from .sent import Said, Sent
 
 SHORTEST = 64
 """Characters below which nothing can be gained."""
 MOST_FIELDS = 12
-
-
-class HintStyle(enum.Enum):
-    """How a whole result that was said before is referred to."""
-
-    IBIDEM = "ibidem"
-    CODETETHER = "codetether"
-    DEVBOY = "devboy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,21 +64,14 @@ class SaidOnce:
             yield from fold.feed(message)
 
 
-class Said(NamedTuple):
-    """A text that was taken in, and how it is sent."""
-
-    place: Place
-    sent: str
-    targets: tuple[Source, ...] = ()
-    """What it refers to."""
-
-
 class Fold:
     """The state after some messages."""
 
-    def __init__(self, settings: SaidOnce, refers: bool) -> None:
+    def __init__(self, settings: SaidOnce, refers: bool, evicted: Callable[[str], bool] | None = None) -> None:
+        """`evicted` says of a text with markers whether it is what is left of one that was let go before."""
         self.settings = settings
         self.refers = refers
+        self.evicted = evicted or (lambda text: False)
         self.count: TokenCounter = counter()
         self.sources = Sources()
         self.sent = self.results = 0
@@ -95,6 +81,8 @@ class Fold:
         self._known: Ledger | None = None
         self.rewritten = False
         """Something was let go of what came before: the history is one that was sent, and stays as it is from there."""
+        self.fetched = self.tried = 0
+        """Characters that our markers stand for, and those that were fetched for texts which came with markers."""
         self.as_is = 0
         """Messages at the beginning that were sent as they came, and stay so."""
         self.said: list[Said] = []
@@ -119,29 +107,24 @@ class Fold:
                 self._known.forget()
         self.said = []
         for place in self.sources.read(message):
-            sent, layout, nearest = place.text, None, self.nearest
-            targets: tuple[Source, ...] = ()
+            sent = Sent(place.text)
             if place.segment is not None:
                 self.results = place.source.number
-                sent, layout, full, targets = yield from self._result(message.index, place.segment, place)
-                nearest = self.sent + 1 if full else nearest
-            tool = place.asked.tool if place.segment is not None else ""
-            self.known.add(place, sent, self.sent, layout, nearest)
-            self.sent += len(sent)
-            self.said.append(Said(place, sent, targets))
-            if tool:
-                self.last_of[tool] = len(self.known.slots) - 1
+                sent = yield from self._result(message.index, place.segment, place)
+            if not sent.ours and references.opening(self.known.tag) in sent.text:
+                self.known.add_opaque(place, self.sent)
+            else:
+                nearest = self.sent + 1 if sent.in_full else self.nearest
+                self.known.add(place, sent.text, self.sent, sent.layout, nearest)
+                if place.segment is not None and place.asked.tool:
+                    self.last_of[place.asked.tool] = len(self.known.slots) - 1
+            self.sent += len(sent.text)
+            self.said.append(Said(place, sent.text, sent.targets))
 
-    def _result(
-        self, index: int, segment: Text, place: Place
-    ) -> Generator[Edit, None, tuple[str, Layout | None, bool, tuple[Source, ...]]]:
-        """Yields the edit of a result, if there is one.
-
-        Returns what is sent, its layout if that is known, whether it is in full because it was asked for again, and
-        what it refers to.
-        """
+    def _result(self, index: int, segment: Text, place: Place) -> Generator[Edit, None, Sent]:
+        """Yields the edit of a result, if there is one; returns how it is sent."""
         if segment.bound or place.failed:
-            return segment.text, None, False, ()
+            return Sent(segment.text)
         call = (place.asked.tool, place.asked.arguments, place.source.part)
         # The same call again, and the same answer, soon after that was a reference: it wants the text itself.
         last = self.referred.pop(call, None)
@@ -162,7 +145,7 @@ class Fold:
         if part.refers:
             self.referred[call] = (self.results, part.essence)
         targets = tuple(part.seen) if part.refers else ()
-        return sent, part.layout if sent is part.folded else None, part.in_full, targets
+        return Sent(sent, part.layout if sent is part.folded else None, part.in_full, targets, part.ours)
 
     def forget(self, source: Source) -> None:
         """A text was let go: nothing may refer to it any more."""
@@ -187,6 +170,7 @@ class Part:
         self.seen: dict[Source, Shown | None] = {}
         self.marked = False
         self.foreign = False
+        self.ours = False
         self.folded = ""
         self.layout: Layout | None = None
         self.strategy = ""
@@ -197,7 +181,6 @@ class Part:
         """What is sent for it: the text itself wherever nothing is gained, or gaining it would be unsafe."""
         if references.opening(self.known.tag) in self.text:
             self._recognise()
-            self.fold.rewritten = self.fold.rewritten or bool(refs_in(self.text, self.known.tag))
             return self.text
         if self.fold.rewritten or self.message < self.fold.as_is or len(self.text) < SHORTEST:
             return self.text
@@ -211,10 +194,11 @@ class Part:
                     break
                 if self.foreign:
                     return sent
-                if restore(sent, self.known.tag, self._shown) != self.text:
+                sent = self._thinned(sent) if self.settings.numbers == "sparse" else sent
+                if not self._restores(sent):
                     break
-                self.fold.explained = self.fold.explained or references.EXPLANATION in sent
-                return self._thinned(sent) if self.settings.numbers == "sparse" else sent
+                self.fold.explained = True
+                return sent
         self.refers = False
         return self.text
 
@@ -223,10 +207,21 @@ class Part:
             return self.text, ""
         return shapes.fold(self.text)
 
+    def _restores(self, sent: str) -> bool:
+        """Whether this is the text again for whoever reads it, in full and to the letter (law 6)."""
+        fold = self.fold
+        budget = Budget(fold.sent, fold.fetched)
+        found = restore(sent, self.known.tag, self._shown, budget)
+        self.ours = found is not None and found.original == self.text
+        fold.fetched += budget.used if self.ours else 0
+        return self.ours
+
     def _thinned(self, sent: str) -> str:
-        tag = self.known.tag
-        other = thin(sent, tag)
-        return other if other and len(other) < len(sent) and restore(other, tag, self._shown) == self.text else sent
+        other = thin(sent, self.known.tag)
+        if other is None or len(other) >= len(sent):
+            return sent
+        found = restore(other, self.known.tag, self._shown, Budget(self.fold.sent, self.fold.fetched))
+        return other if found is not None and found.original == self.text else sent
 
     @property
     def essence(self) -> str:
@@ -235,14 +230,21 @@ class Part:
         return references.digest_of(self.folded[start:])
 
     def _recognise(self) -> None:
-        """A part that was rewritten before counts for what it was, so that a second pass decides as the first did."""
-        original = restore(self.text, self.known.tag, self._shown)
-        if original is not None:
-            self.fold.explained = self.fold.explained or references.EXPLANATION in self.text
-            self.folded, self.flags = shapes.fold(original) if self.settings.shapes else (original, "")
-            self.refers = any(
-                marker is not None and marker.source for marker in parsed(self.text.split("\n"), self.known.tag)
-            )
+        """A part that was rewritten before counts for what it was, so that a second pass decides as the first did.
+
+        What cannot be shown to be such a part is opaque: it stays as it is and says nothing about anything else. Work
+        on such texts is bounded over the whole conversation, since there may be very many.
+        """
+        fold = self.fold
+        fold.rewritten = fold.rewritten or fold.evicted(self.text)
+        if fold.rewritten:
+            return
+        budget = Budget(fold.sent, fold.tried, 2)  # half of it is for what was rewritten before
+        found = restore(self.text, self.known.tag, self._shown, budget)
+        fold.tried += budget.used
+        if found is not None:
+            self.ours, self.refers, self.folded, self.flags = True, found.refers, found.folded, found.flags
+            fold.explained = True
             self.in_full = not self.refers and bool(self.again) and self.essence == self.again
 
     def _shown(self, source: Source) -> Shown | None:
@@ -282,8 +284,7 @@ class Part:
         """The same in another system's words, which know results by their call's id."""
         if slot.sent != self.text or not slot.call_id:
             return None
-        style = {HintStyle.CODETETHER: _codetether, HintStyle.DEVBOY: _devboy}[self.settings.hints]
-        sent = style(slot.call_id, self.text)
+        sent = hint(self.settings.hints, slot.call_id, self.text)
         if not self._gains(self.text, sent):
             return None
         self.strategy, self.reason, self.refers, self.foreign = "dedup", f"same as {slot.source}", True, True
@@ -408,13 +409,3 @@ class Part:
             return True
         count = self.fold.count
         return count(before) - count(after) >= self.settings.min_gain
-
-
-def _codetether(call_id: str, text: str) -> str:
-    return markers.same_result(call_id, size(text))
-
-
-def _devboy(call_id: str, text: str) -> str:
-    from ..cache import render_reference_hint  # not needed to import ibidem
-
-    return render_reference_hint(call_id)

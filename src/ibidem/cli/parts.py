@@ -121,8 +121,9 @@ class View:
         shown = self.shown(place.source)
         if shown.layout.comma:  # items of one long line: there is nothing smaller to show than all of it
             return Target(place.source, lines)
-        named = shown.numbering
-        first = marker.first - 1 if named is None else named.position(marker.unit, marker.first)
+        first = shown.unit_of(marker)
+        if first < 0:
+            return Target(place.source, lines)
         return Target(place.source, lines[first : first + marker.last - marker.first + 1], first)
 
     def shown(self, source: Source) -> Shown:

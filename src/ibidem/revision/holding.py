@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..arrival.said_once import Said
+from ..arrival.sent import Said
 from ..layout import Shown, parsed
 from ..model import Message, Path, Text, Thinking, ToolCall, ToolResult, size, to_json
 from ..plan import Edit, given_to
@@ -181,8 +181,7 @@ class Holding:
             target = shown.get(marker.source)
             first, last = 0, 0
             if marker.unit and not marker.but and target is not None and not target.layout.comma:
-                numbering = target.numbering
-                first = marker.first - 1 if numbering is None else numbering.position(marker.unit, marker.first)
+                first = target.unit_of(marker)
                 last = first + marker.last - marker.first + 1
             pins.append(Pin(marker, max(first, 0), last if first >= 0 else 0))
             self._referrers.setdefault(marker.source, []).append(held)

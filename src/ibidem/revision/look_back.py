@@ -5,7 +5,7 @@ needed wait together until a change is free or pays (`timing`); then all of them
 carries the reference under which the store keeps the original. What lost its middle may lose the rest later. A text
 that a later reference points at stays until every text that refers to it goes too (law 5), and what is gone is never
 referred to again. A history that carries such a marker already was looked at before, by someone who knows more of it:
-it stays as it is from there on (law 10).
+it stays as it is from there on (law 10). A tool may print what looks like one, so the store has to confirm it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from typing import Any, ClassVar
 
 from ..arrival.said_once import Fold, SaidOnce
 from ..keeping import Keep, conversation_key, keeper
-from ..model import Conversation, Message
-from ..plan import Edit, Kind, Plan
-from ..removals import refs_in
+from ..model import Conversation, IbidemError, Message
+from ..plan import Edit, Kind, Plan, own_texts
+from ..removals import stub
+from ..restoring import left_of
 from ..timing import Bank, Economy, Moment, Point
 from .held import Going, Held
 from .holding import Holding
+
+DOUBTED = 64
+"""Texts that merely look as if lines of them had been let go, after which no store is asked any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +85,11 @@ class Folding:
 
     def __init__(self, settings: LookBack, refers: bool = True, keep: Keep | None = None) -> None:
         self.settings = settings
-        self.fold = Fold(settings.arrival, refers)
+        self.fold = Fold(settings.arrival, refers, self._evicted)
+        self._went: set[str] = set()
+        """References of what this fold let go itself."""
+        self._doubted = 0
+        """Texts that the store did not confirm."""
         self.bank = Bank(settings.economy or Economy(), settings.phi)
         self.points: list[Point] = []
         self.length = 0
@@ -132,8 +140,9 @@ class Folding:
                 self.holding.refer(held, shown)
             self._new += held.sent
             self._spared += held.tokens - held.sent
-            if refs_in(held.text, tag):
-                self.looks, self.fold.rewritten = False, True
+        if any(self._evicted(text) for _, text in own_texts(message)):
+            self.fold.rewritten = True
+        self.looks = self.looks and not self.fold.rewritten
         self.length += 1
         self._last = message.role
 
@@ -169,12 +178,27 @@ class Folding:
         for held in going:
             self._let_go(held)
 
+    def _evicted(self, text: str) -> bool:
+        """Whether a text is what is left of one that the store keeps, and not just a text that says so."""
+        found = stub(text, self.fold.sources.tag)
+        if found is None or self.settings.store is None or found.ref in self._went or self._doubted >= DOUBTED:
+            return False
+        try:
+            kept = self.settings.store.get([found.ref])
+        except IbidemError:
+            kept = {}
+        if found.ref in kept and left_of(text, kept[found.ref], self.fold.sources.tag):
+            return True
+        self._doubted += 1
+        return False
+
     def _kept(self, going: Sequence[Held]) -> bool:
         originals = {ref: text for held in going if held.going for ref, text in held.going.originals.items()}
         return self._keep is None or not originals or self._keep(originals)
 
     def _let_go(self, held: Held) -> None:
         assert held.going is not None
+        self._went.update(held.going.originals)
         held.edit = _edit(held, held.going)
         freed = self.holding.let_go(held)
         self._standing -= freed

@@ -2,6 +2,9 @@
 
 A shape folds a text into one that says the same in fewer tokens, and unfolds it again. It is used only where that gives
 back this very text, so a shape may be as simple as its common case. Adding one: a small file, a line in `SHAPES`.
+
+A few characters of a folded text can stand for very many (a path that is put before every line below it), and the text
+may be anybody's. So whoever unfolds says how large the outcome may be.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ class Shape(Protocol):
     def fold(self, text: str) -> tuple[str, str] | None:
         """The text in its shorter form, and the digits that unfolding needs; None where the shape does not fit."""
 
-    def unfold(self, text: str, digits: str) -> str: ...
+    def unfold(self, text: str, digits: str, limit: int) -> str:
+        """The text as it was; ValueError if that is no such text, or would have more than `limit` characters."""
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -73,13 +77,14 @@ def fold(text: str) -> tuple[str, str]:
 
 def _gives_back(shape: Shape, folded: tuple[str, str], text: str) -> bool:
     try:
-        return shape.unfold(*folded) == text
+        return shape.unfold(*folded, len(text)) == text
     except (ValueError, LookupError, RecursionError):
         return False
 
 
-def unfold(text: str, flags: str) -> str:
+def unfold(text: str, flags: str, limit: int) -> str:
+    """The text with everything unfolded that the flags name; ValueError where it has more than `limit` characters."""
     for letter, digits in reversed(_FLAG.findall(flags)):
         if letter in BY_LETTER:  # other flags say how units are parted
-            text = BY_LETTER[letter].unfold(text, digits)
+            text = BY_LETTER[letter].unfold(text, digits, limit)
     return text

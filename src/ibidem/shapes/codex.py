@@ -29,7 +29,7 @@ class CodexHeader:
         header = f"{end} {found['code']} {found['chunk']} {found['time']} {found['count']}\n"
         return header + text[found.end() :], ""
 
-    def unfold(self, text: str, digits: str) -> str:
+    def unfold(self, text: str, digits: str, limit: int) -> str:
         found = _SHORT.match(text)
         if found is None:
             return text

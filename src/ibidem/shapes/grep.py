@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from ..lines import lines_of
+from ..lines import joined, lines_of
 
 _NUMBER = re.compile(r":\d+:")
 _NAME = re.compile(r"[A-Za-z_./\\]")
@@ -41,20 +42,21 @@ class Grep:
             folded.append(line[len(path) + 1 :])
         return "\n".join(folded), ""
 
-    def unfold(self, text: str, digits: str) -> str:
-        lines = text.split("\n")
-        unfolded: list[str] = []
-        path = ""
-        for line, after in zip(lines, [*lines[1:], ""], strict=True):
-            headed = _HEADED.match(line)
-            if path and headed:
-                unfolded.append(path + headed[0][-1] + line)
-            elif not headed and _HEADED.match(after) and line != "--":
-                path = line
-            else:
-                unfolded.append(line)
-                path = path if line == "--" else ""
-        return "\n".join(unfolded)
+    def unfold(self, text: str, digits: str, limit: int) -> str:
+        return joined(_unfolded(text.split("\n")), limit)
+
+
+def _unfolded(lines: list[str]) -> Iterator[str]:
+    path = ""
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        headed = _HEADED.match(line)
+        if path and headed:
+            yield path + headed[0][-1] + line
+        elif not headed and _HEADED.match(after) and line != "--":
+            path = line
+        else:
+            yield line
+            path = path if line == "--" else ""
 
 
 def _hit(line: str) -> str:

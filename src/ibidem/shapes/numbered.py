@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ..lines import joined
+
 USUAL = 6
 """Width to which numbers are padded by nearly everyone."""
 LOOK = 60
@@ -34,12 +36,11 @@ class Numbered:
         ]
         return "\n".join(folded), "" if width == USUAL else str(width)
 
-    def unfold(self, text: str, digits: str) -> str:
+    def unfold(self, text: str, digits: str, limit: int) -> str:
         width, mark = int(digits or USUAL), self._mark
-        return "\n".join(
-            [
-                number.rjust(width) + mark + rest if tab and number.isdecimal() else line
-                for line in text.split("\n")
-                for number, tab, rest in (line.partition("\t"),)
-            ]
+        unfolded = (
+            number.rjust(width) + mark + rest if tab and number.isdecimal() else line
+            for line in text.split("\n")
+            for number, tab, rest in (line.partition("\t"),)
         )
+        return joined(unfolded, limit) if len(text) + width * text.count("\n") > limit else "\n".join(unfolded)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from operator import eq
 
-from ..lines import lines_of
+from ..lines import joined, lines_of
 
 SHORTEST = 10
 """Characters of a beginning that is worth a line of its own."""
@@ -48,19 +48,20 @@ class Prefixed:
                 done = end
         return ("\n".join([*folded, *lines[done:]]), "") if done else None
 
-    def unfold(self, text: str, digits: str) -> str:
-        unfolded: list[str] = []
-        beginning = ""
-        lines = text.split("\n")
-        for line, after in zip(lines, [*lines[1:], ""], strict=True):
-            if line[-1:] == "*" and after[:1] == " " and (line[0] != " " or not beginning):
-                beginning = line[:-1]
-            elif beginning and line[:1] == " ":
-                unfolded.append(beginning + line[1:])
-            else:
-                beginning = ""
-                unfolded.append(line)
-        return "\n".join(unfolded)
+    def unfold(self, text: str, digits: str, limit: int) -> str:
+        return joined(_unfolded(text.split("\n")), limit)
+
+
+def _unfolded(lines: list[str]) -> Iterator[str]:
+    beginning = ""
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        if line[-1:] == "*" and after[:1] == " " and (line[0] != " " or not beginning):
+            beginning = line[:-1]
+        elif beginning and line[:1] == " ":
+            yield beginning + line[1:]
+        else:
+            beginning = ""
+            yield line
 
 
 def _alike(lines: tuple[str, ...]) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 _INDENT = re.compile(r"[\[{]\n( +)\S")
 USUAL = 2
@@ -22,15 +21,18 @@ class PrettyJson:
         if found is None or len(text) > LARGEST:
             return None
         try:
-            compact = _dump(json.loads(text))
+            compact = json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)
         except (ValueError, RecursionError):
             return None
         return compact, "" if len(found[1]) == USUAL else str(len(found[1]))
 
-    def unfold(self, text: str, digits: str) -> str:
-        return _dump(json.loads(text), int(digits or USUAL))
-
-
-def _dump(value: Any, indent: int | None = None) -> str:
-    separators = (",", ":") if indent is None else (",", ": ")
-    return json.dumps(value, indent=indent, separators=separators, ensure_ascii=False)
+    def unfold(self, text: str, digits: str, limit: int) -> str:
+        value = json.loads(text)
+        indented = json.JSONEncoder(indent=int(digits or USUAL), separators=(",", ": "), ensure_ascii=False)
+        pieces: list[str] = []
+        for piece in indented.iterencode(value):  # every line is indented by its depth: few characters may become many
+            limit -= len(piece)
+            if limit < 0:
+                raise ValueError("too large")
+            pieces.append(piece)
+        return "".join(pieces)

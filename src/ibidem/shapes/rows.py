@@ -32,8 +32,12 @@ class Rows:
             return None
         return folded, digits
 
-    def unfold(self, text: str, digits: str) -> str:
-        return _dump(_unfold(json.loads(text)), *SEPARATORS[digits])
+    def unfold(self, text: str, digits: str, limit: int) -> str:
+        value = Unfolding(limit).whole(json.loads(text))
+        unfolded = _dump(value, *SEPARATORS[digits])
+        if len(unfolded) > limit:
+            raise ValueError("too large")
+        return unfolded
 
 
 def _dump(value: Any, comma: str, colon: str) -> str:
@@ -63,20 +67,28 @@ def _fold(value: Any) -> Any:
     return [_fold(each) for each in value]
 
 
-def _unfold(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _unfold(below) for key, below in value.items()}
-    if not isinstance(value, list):
-        return value
-    if len(value) > 1 and isinstance(value[0], dict) and all(isinstance(each, list) for each in value[1:]):
-        first = _unfold(value[0])
-        return [first, *(_keyed(first, each) for each in value[1:])]
-    return [_unfold(each) for each in value]
+class Unfolding:
+    """Gives the rows of a list their keys back, as long as these have room."""
 
+    def __init__(self, limit: int) -> None:
+        self._room = limit
 
-def _keyed(model: Any, values: Any) -> Any:
-    if isinstance(model, dict):
+    def whole(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self.whole(below) for key, below in value.items()}
+        if not isinstance(value, list):
+            return value
+        if len(value) > 1 and isinstance(value[0], dict) and all(isinstance(each, list) for each in value[1:]):
+            first = self.whole(value[0])
+            return [first, *(self._keyed(first, each) for each in value[1:])]
+        return [self.whole(each) for each in value]
+
+    def _keyed(self, model: Any, values: Any) -> Any:
+        if not isinstance(model, dict):
+            return self.whole(values)
         if not isinstance(values, list) or len(values) != len(model):
             raise ValueError("not a row of that model")
-        return {key: _keyed(below, value) for (key, below), value in zip(model.items(), values, strict=True)}
-    return _unfold(values)
+        self._room -= sum(map(len, model))
+        if self._room < 0:
+            raise ValueError("too large")
+        return {key: self._keyed(below, value) for (key, below), value in zip(model.items(), values, strict=True)}
