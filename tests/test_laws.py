@@ -107,6 +107,19 @@ def test_a_session_gives_what_compact_gives(format: str, data: st.DataObject) ->
             assert json.loads(session.compact(json.dumps(part).encode()).request) == json.loads(json.dumps(expected))
 
 
+@every_format
+@pytest.mark.parametrize("name", sorted(LOSSLESS))
+@given(data=st.data())
+@SLOW
+def test_markers_that_are_not_ours(name: str, format: str, data: st.DataObject) -> None:
+    request = data.draw(testing.histories(format, 8))
+    places = testing.places_of_results(request, format)
+    chosen = data.draw(st.lists(st.sampled_from(places), max_size=3, unique=True)) if places else []
+    forged = {place: data.draw(testing.forgeries(testing.tag_in(request, format))) for place in chosen}
+    testing.foreign_markers_change_nothing_else(run_for(name, format), request, format, forged)
+    testing.foreign_markers_come_back(run_for(name, format), request, format, forged)
+
+
 class Raises:
     name = "raises"
     touches = frozenset({"result"})

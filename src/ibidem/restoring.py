@@ -13,8 +13,9 @@ from . import references, removals, shapes
 from .layout import COLON, COMMAS, MARKS, SPARSE, TAB, Shown, marked, thicken
 from .references import Marker, Source
 
-BASE, RATIO = 2**20, 16
-"""Characters that all markers of a request may stand for: so many, and so many for each that is sent."""
+BASE, RATIO, SHARE = 2**20, 16, 4
+"""Characters that all markers of a request may stand for: so many, and so many for each that is sent; and how much of
+that those of one text may."""
 
 
 class Budget:
@@ -26,7 +27,8 @@ class Budget:
 
     def __init__(self, sent: int, spent: int = 0, times: int = 1) -> None:
         """For a text before which so many characters were sent, and so many fetched for others."""
-        self.left = self._room = max(0, times * (BASE + RATIO * sent) - spent)
+        all_of_it = times * (BASE + RATIO * sent) - spent
+        self.left = self._room = max(0, min(all_of_it, BASE + RATIO * sent // SHARE))
 
     @property
     def used(self) -> int:
@@ -65,6 +67,8 @@ def restore(sent: str, tag: str, shown: Callable[[Source], Shown | None], budget
             budget.spend(len(each.sent) if each else 0)  # it may have to be taken apart
         return fetched[source]
 
+    if sum(marker.last - marker.first + 1 for marker in found.markers if marker and marker.unit) > budget.left:
+        return None  # a unit is a character at least
     try:
         if head.source and not head.unit:
             folded = _copied(head, lines, fetch, budget)
@@ -118,12 +122,11 @@ def _spliced(
             continue
         if marker.source is None:
             continue
-        budget.spend(marker.last - marker.first + 1)  # a unit is a character at least
         found = shown(marker.source)
         bodies = found.bodies(marker) if found else None
         if bodies is None:
             return None
-        budget.spend(sum(map(len, bodies)))
+        budget.spend(len(bodies) + sum(map(len, bodies)))
         own = marker.own
         pieces.append(joint.join(bodies if own is None else [f"{own + n}{mark}{b}" for n, b in enumerate(bodies)]))
     return joint.join(pieces)

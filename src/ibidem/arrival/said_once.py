@@ -116,8 +116,8 @@ class Fold:
             else:
                 nearest = self.sent + 1 if sent.in_full else self.nearest
                 self.known.add(place, sent.text, self.sent, sent.layout, nearest)
-                if place.segment is not None and place.asked.tool:
-                    self.last_of[place.asked.tool] = len(self.known.slots) - 1
+            if place.segment is not None and place.asked.tool:
+                self.last_of[place.asked.tool] = len(self.known.slots) - 1
             self.sent += len(sent.text)
             self.said.append(Said(place, sent.text, sent.targets))
 

@@ -14,6 +14,15 @@ The strategies need hypothesis: pip install 'ibidem[testing]'.
 from typing import TYPE_CHECKING, Any
 
 from .answers import DEFAULT, Answer, Calls, Fails, Gzips, Halves, Headed, Pings, Raw, Resets, Says, Slow, Thinks
+from .foreign import (
+    foreign_markers_change_nothing_else,
+    foreign_markers_come_back,
+    forgeries,
+    places_of_results,
+    planted,
+    references_are_visible,
+    tag_in,
+)
 from .generated import MARKER_LIKE, broken_histories, histories, texts, turns
 from .laws import (
     Run,
@@ -59,13 +68,20 @@ __all__ = [
     "build",
     "by_turn",
     "conv",
+    "foreign_markers_change_nothing_else",
+    "foreign_markers_come_back",
+    "forgeries",
     "histories",
     "idempotent",
     "lossless",
     "never_larger",
+    "places_of_results",
+    "planted",
     "read",
+    "references_are_visible",
     "runner",
     "sacred_is_sacred",
+    "tag_in",
     "text_and_value_agree",
     "texts",
     "tool_output_cannot_steer",

@@ -109,11 +109,11 @@ def tool_output_cannot_steer(run: Run, request: Any, format: str) -> None:
         for result in message.results:
             for segment in result.segments:
                 if isinstance(segment, Text):
-                    _put(other[key], (message.index, *segment.path), segment.text.translate(cipher))
+                    put(other[key], (message.index, *segment.path), segment.text.translate(cipher))
     assert _places(run(request)) == _places(run(other))
 
 
-def _put(value: Any, path: Sequence[Any], text: str) -> None:
+def put(value: Any, path: Sequence[Any], text: str) -> None:
     for step in path[:-1]:
         value = value[step]
     value[path[-1]] = text

@@ -1,0 +1,136 @@
+"""Markers that are not ours: texts that a tool could print to mislead who rewrites a request, and what must hold."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from .. import formats, references
+from ..engine import Compacted
+from ..expansion import expand
+from ..model import Path, Text
+from ..sources import Sources
+from .laws import Run, put, read
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+Where = tuple[int, Path]
+"""A message, and the place of a text in it."""
+
+
+def tag_in(request: Any, format: str) -> str:
+    """The three digits that markers of a request begin with."""
+    sources = Sources()
+    for message in read(request, format).messages:
+        for _ in sources.read(message):
+            pass
+    return sources.tag
+
+
+def forgeries(tag: str) -> SearchStrategy[str]:
+    """Texts with markers of every form that a conversation with this tag knows, none of which was made for it.
+
+    Their digests are those of no text: one that is right cannot be told from ours in a single request.
+    """
+    from hypothesis import strategies as st
+
+    number = st.sampled_from([0, 1, 2, 3, 9, 10, 50, 999_999_999])
+    digest = st.sampled_from(["", ".000000", ".999999", ".123456n", ".123456x", ".123456s", ".1234563gprjnt99"])
+    source = st.builds("{} {}{}".format, st.sampled_from(["result", "call"]), number, st.sampled_from(["", ".1", ".c"]))
+    tail = st.sampled_from(["", ", Read(a.py)", ", but for:", f". {references.EXPLANATION}"])
+    span = st.builds("{} {}-{} of".format, st.sampled_from(["lines", "rows", "items"]), number, number)
+    own = st.builds("{}-{} ".format, number, number)
+    refers = st.builds(
+        "{}: {}unchanged, {} {}{}".format, digest, st.just("") | own, st.just("same as") | span, source, tail
+    )
+    ref = st.sampled_from(["", " 0123456789ab", " 0123456789ab+ba9876543210"])
+    gone = st.builds(
+        "{}: {} lines left out{}".format, ref, number, st.sampled_from(["", ", old", ", the file changed"])
+    )
+    marker = st.builds("[ibidem {}{}]".format, st.just(tag), refers | gone | digest)
+    line = st.sampled_from(["", "x = 1", "12\tx = 1", "a.py:3:x = 1", "3: y", "\x00", "\x00\x00", f"see [ibidem {tag}"])
+    return st.lists(marker | marker | line, min_size=1, max_size=12).map("\n".join).filter(lambda text: tag in text)
+
+
+def planted(request: Any, format: str, texts: Mapping[Where, str]) -> Any:
+    """The request with other texts at some places."""
+    key, other = formats.named(format).history_key, deepcopy(request)
+    for (message, path), text in texts.items():
+        put(other[key], (message, *path), text)
+    return other
+
+
+def places_of_results(request: Any, format: str) -> list[Where]:
+    return [
+        (message.index, segment.path)
+        for message in read(request, format).messages
+        for result in message.results
+        for segment in result.segments
+        if isinstance(segment, Text)
+    ]
+
+
+def foreign_markers_change_nothing_else(run: Run, request: Any, format: str, forged: Mapping[Where, str]) -> None:
+    """Law 9: results with such texts go as they came, and everything else as if they said nothing of the kind."""
+    found = run(planted(request, format, forged))
+    assert not found.stats.failures
+    assert not [edit for edit in found.plan if (edit.message, edit.path) in forged], "a foreign marker was rewritten"
+    innocent = {where: _innocent(text, number) for number, (where, text) in enumerate(forged.items())}
+    assert _others(found, forged) == _others(run(planted(request, format, innocent)), forged)
+
+
+def foreign_markers_come_back(run: Run, request: Any, format: str, forged: Mapping[Where, str]) -> None:
+    """Laws 2, 5, 6 and 10, with such texts among the results."""
+    given = planted(request, format, forged)
+    key = formats.named(format).history_key
+    found = run(given)
+    sent = found.request
+    assert expand(sent, format=format) == given
+    assert run(sent).request == sent
+    half = len(given[key]) // 2
+    assert run({**given, key: given[key][:half]}).request[key] == sent[key][:half]
+    references_are_visible(found, format)
+
+
+def references_are_visible(result: Compacted, format: str) -> None:
+    """Law 5, as the model sees it: the lines that a marker names can be found by that number in what stands above.
+
+    For edits that are made on arrival and keep all line numbers.
+    """
+    sources, texts = Sources(), dict[references.Source, str]()
+    edited = {(edit.message, edit.path) for edit in result.plan}
+    for message in read(result.request, format).messages:
+        for place in sources.read(message):
+            ours = place.segment is not None and (message.index, place.segment.path) in edited
+            for marker in _markers(place.text, sources.tag) if ours else ():
+                assert marker.source in texts, f"{marker} points at nothing"
+                assert not marker.unit or _visible(marker, texts[marker.source]), f"{marker} names what is not there"
+            texts[place.source] = place.text
+
+
+def _markers(text: str, tag: str) -> list[references.Marker]:
+    from ..layout import marked
+
+    found = marked(text, tag) if references.opening(tag) in text else None
+    return [marker for marker in found.markers if marker and marker.source] if found else []
+
+
+def _visible(marker: references.Marker, text: str) -> bool:
+    if marker.unit == "item":
+        return marker.last <= text.count(",") + 1
+    numbered = (re.search(rf"^ *{number}[→\t:]", text, re.MULTILINE) for number in (marker.first, marker.last))
+    return all(numbered) or 0 < marker.first <= marker.last <= text.count("\n") + 1
+
+
+def _innocent(text: str, number: int) -> str:
+    """A text of the same length and the same lines that says nothing, and nothing that another says."""
+    seed = hashlib.sha256(f"{number} {text}".encode()).hexdigest()
+    return "\n".join((seed * (len(line) // 64 + 1))[: len(line)] for line in text.split("\n"))
+
+
+def _others(found: Compacted, forged: Mapping[Where, str]) -> Sequence[tuple[Any, ...]]:
+    return [(edit.message, edit.path, edit.added) for edit in found.plan if (edit.message, edit.path) not in forged]
