@@ -180,9 +180,8 @@ class Holding:
                 continue
             target = shown.get(marker.source)
             first, last = 0, 0
-            if marker.unit and not marker.but and target is not None and not target.layout.comma:
-                numbering = target.numbering
-                first = marker.first - 1 if numbering is None else numbering.position(marker.unit, marker.first)
+            if marker.unit and not marker.but and target is not None and not target.comma:
+                first = target.position(marker)
                 last = first + marker.last - marker.first + 1
             pins.append(Pin(marker, max(first, 0), last if first >= 0 else 0))
             self._referrers.setdefault(marker.source, []).append(held)
