@@ -152,10 +152,11 @@ class Folding:
         self._new = self._spared = 0.0
 
     def _look(self, moment: Moment) -> None:
-        most = self.holding.pending_tokens  # more than can go: this is a quick no
-        if self.bank.reason(self._standing, most, moment) is None:
-            return
-        going = self.holding.free_to_go()
+        waiting = self.holding.waiting
+        for closely in (False, True):  # more than can go: this is a quick no
+            if self.bank.reason(self._standing, waiting.most(closely), moment) is None:
+                return
+        going = waiting.free_to_go()
         freed = sum(held.sent - held.going.left for held in going if held.going)
         reason = self.bank.reason(self._standing, freed, moment)
         if reason is None:
@@ -176,7 +177,7 @@ class Folding:
     def _let_go(self, held: Held) -> None:
         assert held.going is not None
         held.edit = _edit(held, held.going)
-        freed = self.holding.let_go(held)
+        freed = self.holding.waiting.let_go(held)
         self._standing -= freed
         self._removed += freed
         for source in held.sources:
