@@ -153,9 +153,10 @@ class Folding:
 
     def _look(self, moment: Moment) -> None:
         waiting = self.holding.waiting
-        for closely in (False, True):  # more than can go: this is a quick no
-            if self.bank.reason(self._standing, waiting.most(closely), moment) is None:
-                return
+        if self.bank.reason(self._standing, waiting.tokens, moment) is None:  # more than can go: this is a quick no
+            return
+        if self.bank.reason(self._standing, waiting.most(), moment) is None:  # and this a slower one
+            return
         going = waiting.free_to_go()
         freed = sum(held.sent - held.going.left for held in going if held.going)
         reason = self.bank.reason(self._standing, freed, moment)

@@ -3,8 +3,8 @@
 A text that something refers to as a whole stays until what refers to it goes as well, and of others the lines stay that
 something refers to. So which texts may go depends on which others do, and that is worked out for all of them together.
 Most requests change nothing: for these it is enough to know that all that waits could not free what a change must free.
-That bound is kept up to date by what is new. Each text adds to it what it would free if everything else that waits went
-too; once all were worked out together, what was found there, until something that it depends on begins to wait.
+That bound is kept up to date by what is new. Each text adds to it what it would free if everything else went that waits
+and could go; once all were worked out together, what was found there, until something it depends on begins to wait.
 
 Working it out may cost a fixed multiple of the conversation's text over its lifetime, and not more (law 11). A history
 that is made to cost more is looked at less often.
@@ -29,9 +29,9 @@ LEAST = 40.0
 """Tokens that must be freed, or a text had better stay."""
 THOUGHT = 8.0
 """The same of thinking, which leaves no marker."""
-LOOKS = 16
+LOOKS = 4
 """Characters that may be looked at again for each that was taken in."""
-START = 1 << 22
+START = 1 << 18
 """The same at the beginning, for short conversations."""
 STEP = 64
 """What an answer that is known already costs, in characters."""
@@ -64,12 +64,14 @@ class Waiting:
         self._referrers: dict[Source, dict[int, tuple[Held, tuple[Pin, ...]]]] = {}
         """What refers to a text and is not gone."""
         self._lasting: dict[Source, dict[int, tuple[Pin, ...]]] = {}
-        """Those of them that do not wait."""
+        """Those of them that do not wait, or could not go if everything else went."""
+        self.tokens = 0.0
+        """Of everything that waits."""
         self._bounds: dict[int, float] = {}
         """Tokens that each could free, at most; none for those that could not go."""
         self._sum = 0.0
-        self._rough: dict[int, Held] = {}
-        """Those whose bound is their size."""
+        self._unsure: dict[int, Held] = {}
+        """Those whose bound has to be found out."""
         self._settled: set[int] = set()
         """Those whose bound is what was worked out with all others."""
         self._thoughts: deque[Held] = deque()
@@ -96,66 +98,84 @@ class Waiting:
 
     def add(self, held: Held) -> None:
         """A text waits, or waits to go in another way."""
-        known, self.texts[id(held)] = id(held) in self.texts, held
-        held.answers.clear()
-        if held.kind == "thinking":
-            if not known:
+        if id(held) not in self.texts:
+            self.tokens += held.sent
+            if held.kind == "thinking":
                 self._thoughts.append(held)
-            return
-        self._loosen(held)
-        for pin in held.pins:
-            if pin.marker.source is not None and self._lasting[pin.marker.source].pop(id(held), ()):
-                self._loosen(self._by_source.get(pin.marker.source))
+        self.texts[id(held)] = held
+        held.answers.clear()
+        if held.kind != "thinking":
+            self._doubt(held)
 
     # ── at most ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def most(self, closely: bool = False) -> float:
+    def most(self) -> float:
         """Tokens that a change could free now, and maybe more."""
-        if self._credit < 0:
-            return 0.0
         while self._thoughts and self._thoughts[0].message < self.loop:
             self._free_thoughts += self._thoughts.popleft().sent
-        while closely and self._rough and self._credit >= 0:
-            self._tighten(self._rough.popitem()[1])
+        while self._unsure and self._credit >= 0:
+            self._tighten(self._unsure.popitem()[1])
+        if self._credit < 0:
+            return 0.0
         texts = self._sum * (1 + 1e-9) + 1e-6 if self._bounds else 0.0  # sums are not exact
         return texts + self._free_thoughts
+
+    def _doubt(self, held: Held) -> None:
+        """What a text could free has to be found out again."""
+        self._settled.discard(id(held))
+        self._unsure.pop(id(held), None)
+        self._unsure[id(held)] = held
 
     def _bound(self, held: Held, tokens: float) -> None:
         self._sum += tokens - self._bounds.pop(id(held), 0.0)
         if tokens > 0:
             self._bounds[id(held)] = tokens
 
-    def _loosen(self, held: Held | None) -> None:
-        """What a text could free has to be found out again."""
-        if held is not None and id(held) in self.texts:
-            self._settled.discard(id(held))
-            self._rough[id(held)] = held
-            self._bound(held, held.sent)
-
     def _tighten(self, held: Held) -> None:
         tokens = self._at_most(held)
-        self._bound(held, tokens)
-        if tokens > 0:  # it may go: then what depends on it may, too
+        self._bound(held, tokens or 0.0)
+        for target in self._lasts(held, tokens is None):
+            self._doubt(target)
+        if tokens is not None:  # it may go: then what depends on it may, too
             for other in self._beside(held):
                 if id(other) in self._settled:
-                    self._loosen(other)
+                    self._doubt(other)
 
-    def _at_most(self, held: Held) -> float:
-        """Tokens that a text frees if everything else that waits goes: the more stays of it, the fewer."""
+    def _lasts(self, held: Held, lasts: bool) -> list[Held]:
+        """Note whether a text stays in any case; returns those that wait for it, if that is new."""
+        changed: dict[Source, Held] = {}
+        for pin in held.pins:
+            source = pin.marker.source
+            if source is None or source in changed or (id(held) in self._lasting[source]) is lasts:
+                continue
+            if lasts:
+                self._lasting[source][id(held)] = self._referrers[source][id(held)][1]
+            else:
+                del self._lasting[source][id(held)]
+            target = self._by_source.get(source)
+            if target is not None and id(target) in self.texts:
+                changed[source] = target
+        return list(changed.values())
+
+    def _at_most(self, held: Held) -> float | None:
+        """Tokens that a text frees if everything else that may go does; None if it stays even then.
+
+        The more of it stays, the fewer.
+        """
         pins = [pin for source in held.sources for each in self._lasting.get(source, {}).values() for pin in each]
         self._credit -= STEP + len(pins)
         if _stuck(held, pins):
-            return 0.0
+            return None
         if _odd(held):
             return held.sent
         answer = self._answer(held, pins)
         if answer.going is None or not answer.smaller:
-            return 0.0
+            return None
         if not answer.true:
             return held.sent
         freed = held.sent - answer.going.left
         freed = min(held.sent, NOISE * freed + THOUGHT) if pins else freed
-        return freed if freed >= (0.0 if held.pins else least(held)) else 0.0
+        return freed if freed >= (0.0 if held.pins else least(held)) else None
 
     def _beside(self, held: Held) -> Iterator[Held]:
         """The texts that wait which this one refers to, or which refer to it."""
@@ -210,7 +230,7 @@ class Waiting:
         key = frozenset((pin.first, pin.last, pin.marker.unit) for pin in pins)
         found = held.answers.get(key)
         if found is None:
-            self._credit -= len(held.text) + len(held.now)
+            self._credit -= len(held.text) + len(held.now) if held.answers else 0  # once for each text is unavoidable
             stay, settings = [(first, last) for first, last, _ in key], self.settings
             going = leaving(held, stay, self.tag, settings.ends, settings.way)
             smaller = going is not None and size(going.added) < size(held.text)
@@ -233,7 +253,7 @@ class Waiting:
                 how = held.going if key in going else None
                 self._bound(held, held.sent - how.left if how is not None else 0.0)
                 self._settled.add(key)
-        self._rough.clear()
+        self._unsure.clear()
 
     def _recorded(self, going: list[Held]) -> list[Held]:
         """Thinking goes only where a marker can name its record, and only behind the first marker of the conversation:
@@ -253,14 +273,16 @@ class Waiting:
         assert held.going is not None
         freed = held.sent - held.going.left
         if self.texts.pop(id(held), None) is not None:
+            self.tokens -= held.sent
             self._free_thoughts -= held.sent if held.kind == "thinking" else 0.0
             self._bound(held, 0.0)
             self._settled.discard(id(held))
-            self._rough.pop(id(held), None)
+            self._unsure.pop(id(held), None)
             held.answers.clear()
         for pin in held.pins:
             if pin.marker.source is not None:
                 self._referrers[pin.marker.source].pop(id(held), None)
+                self._lasting[pin.marker.source].pop(id(held), None)
         if held.kind != "thinking" and not held.gone:
             insort(self.gone, held, key=lambda held: held.message)
         held.went, held.pins, held.sent = held.going, (), held.going.left
