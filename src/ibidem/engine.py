@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import formats, profiles, rules
 from .keeping import default_store
 from .model import INSERTED, Conversation, Message, size, to_json
-from .plan import Edit, Plan, Strategy, apply, target
+from .plan import Edit, Plan, Strategy, Targets, apply
 from .prices import Prices, economy_of
 from .rules.rule import Violation
 from .stats import Stats
@@ -156,6 +156,7 @@ def _admitted(
     """The edits a strategy may make: of what it is named for (law 8), and never for more than there was (law 4)."""
     now = {message.index: message for message in sent.messages}
     closed = {INSERTED, *(edit.message for edit in plan if edit.path and edit.op in ("before", "after"))}
+    near: Targets | None = None
     for edit in proposed:
         if not INSERTED <= edit.message <= len(conv.messages):
             raise IndexError(f"{strategy.name} edits message {edit.message}, which is not there")
@@ -164,7 +165,9 @@ def _admitted(
                 yield edit
             continue
         message = None if edit.message in closed else now.get(edit.message)
-        found = target(message, edit) if message is not None else None
+        if message is not None and (near is None or near.message is not message):
+            near = Targets(message)
+        found = near.of(edit) if near is not None and message is not None else None
         if found is None or found.kind not in strategy.touches:
             continue
         if found.text is None:
@@ -175,8 +178,9 @@ def _admitted(
 
 def admitted(message: Message, edits: Iterable[Edit], strategy: Strategy) -> Iterator[Edit]:
     """The same for one message, and a strategy that puts one text in another's place."""
+    near = Targets(message)
     for edit in edits:
-        found = target(message, edit)
+        found = near.of(edit)
         free = found is not None and found.kind in strategy.touches
         if found is not None and free and found.text is not None and _smaller(edit, found.text, None):
             yield edit

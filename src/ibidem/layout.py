@@ -281,6 +281,11 @@ class Numbering:
         return start + first - shown if first - shown < length else -1
 
 
+def placed(numbering: Numbering | None, marker: Marker) -> int:
+    """Where the first unit that a marker points at stands in a text that is numbered like that; -1 if nowhere."""
+    return marker.first - 1 if numbering is None else numbering.position(marker.unit, marker.first)
+
+
 @dataclass(frozen=True)
 class Shown:
     """A text the model can see, ready to be pointed at; taken apart when a part of it is."""
@@ -306,16 +311,20 @@ class Shown:
             return self.sent
         return None if self.layout.holes else self.layout.joint.join(self.layout.units)
 
-    def unit_of(self, marker: Marker) -> int:
+    @property
+    def comma(self) -> str:
+        """Letter of what parts its units; empty for lines."""
+        return self.layout.comma
+
+    def position(self, marker: Marker) -> int:
         """The first unit that a marker points at; -1 if there is none."""
-        if self.numbering is None:
-            return self.layout.unit_at(marker.first - 1)
-        found = self.numbering.position(marker.unit, marker.first)
-        return self.layout.unit_at(found) if marker.unit == "row" else found
+        found = placed(self.numbering, marker)
+        shown = self.numbering is not None and marker.unit != "row"
+        return found if shown else self.layout.unit_at(found)
 
     def bodies(self, marker: Marker) -> Sequence[str] | None:
         """The units that a marker points at; None if they are not there in full."""
-        first = self.unit_of(marker)
+        first = self.position(marker)
         last = first + marker.last - marker.first
         if first < 0 or last < first or last >= len(self.layout.bodies):
             return None

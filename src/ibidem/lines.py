@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import accumulate
+
+CHUNK = 4096
+"""Characters between two places of a text whose line is known."""
 
 
 @lru_cache(maxsize=1)
@@ -22,3 +27,34 @@ def joined(lines: Iterable[str], limit: int) -> str:
             raise ValueError(f"more than {limit:,} characters")
         kept.append(line)
     return "\n".join(kept)
+
+
+class Lines:
+    """Where the lines of a text stand, without taking it apart: looking one up costs the same in a text of any size."""
+
+    __slots__ = ("_before", "_text")
+
+    def __init__(self, text: str) -> None:
+        counts = (text.count("\n", at, at + CHUNK) for at in range(0, len(text), CHUNK))
+        self._text = text
+        self._before = [*accumulate(counts, initial=0)]
+        """Line breaks before each chunk, and in all of it."""
+
+    def at(self, offset: int) -> int:
+        """The line, counted from 0, of the character there."""
+        chunk = offset // CHUNK
+        return self._before[chunk] + self._text.count("\n", chunk * CHUNK, offset)
+
+    def between(self, first: int, last: int) -> list[str]:
+        """Lines from the first up to, not including, the last; the text has them."""
+        end = len(self._text) if last > self._before[-1] else self._start(last) - 1
+        return self._text[self._start(first) : end].split("\n")
+
+    def _start(self, line: int) -> int:
+        """Where a line begins."""
+        if not line:
+            return 0
+        chunk = bisect_left(self._before, line) - 1  # its break before it is the last of these
+        start = chunk * CHUNK
+        rest = self._text[start : start + CHUNK].split("\n", line - self._before[chunk])[-1]
+        return min(start + CHUNK, len(self._text)) - len(rest)

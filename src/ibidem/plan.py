@@ -154,7 +154,10 @@ def _edited(conv: Conversation, message: Message, edits: list[Edit]) -> Message:
         wire = rebuild([message.wire], changes)[0]
         return conv.dialect.read(message.index, wire)
     by_path = {edit.path: edit for edit in edits}
-    parts = [new for part in message.parts if (new := _part(part, by_path)) is not None]
+    inside: dict[Path, list[Change]] = {}
+    for path, edit in by_path.items():
+        inside.setdefault(path[:-1], []).append(Change(path[-1:], "set", edit.added))
+    parts = [new for part in message.parts if (new := _part(part, by_path, inside)) is not None]
     return Message(message.index, message.role, tuple(parts), message.wire)
 
 
@@ -163,7 +166,7 @@ def _reshapes(edit: Edit) -> bool:
     return isinstance(edit.value, list)
 
 
-def _part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
+def _part(part: Part, edits: Mapping[Path, Edit], inside: Mapping[Path, list[Change]]) -> Part | None:
     edit = edits.get(part.path)
     if edit is not None and edit.op == "drop":
         return None
@@ -172,8 +175,8 @@ def _part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
     if isinstance(part, ToolCall):
         if (new := edits.get(part.input_path)) is not None:
             return replace(part, input=new.written)
-        inside = [Change(path[-1:], "set", new.added) for path, new in edits.items() if path[:-1] == part.input_path]
-        return replace(part, input=rebuild(part.input, inside)) if inside else part
+        changes = inside.get(part.input_path)
+        return replace(part, input=rebuild(part.input, changes)) if changes else part
     if isinstance(part, ToolResult) and any(segment.path in edits for segment in part.segments):
         segments = tuple(
             Text(edits[segment.path].added, segment.path)
@@ -219,37 +222,53 @@ class Target:
     """What stands there, if the edit puts something in its place."""
 
 
-def target(message: Message, edit: Edit) -> Target | None:
-    """None when it is nothing that may be touched, or not in that way."""
-    if edit.op in ("before", "after") or _reshapes(edit):
-        return Target("messages")
-    for part in message.parts:
-        if part.path == edit.path and edit.op == "drop":
+class Targets:
+    """What edits of one message would touch: each is found at once, however many parts the message has."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self._parts: dict[Path, Part] = {}
+        self._texts: dict[Path, Target] = {}
+        self._calls: dict[Path, ToolCall] = {}
+        self._given: dict[Path, Mapping[Any, Any]] = {}
+        for part in message.parts:
+            self._parts.setdefault(part.path, part)
+            if isinstance(part, ToolResult):
+                for segment in part.segments:
+                    if isinstance(segment, Text) and not segment.bound:
+                        self._texts.setdefault(segment.path, Target("result", segment.text))
+            elif isinstance(part, Text):
+                if message.role == "assistant" and not part.bound:
+                    self._texts.setdefault(part.path, Target("assistant text", part.text))
+            elif isinstance(part, ToolCall) and not part.bound:
+                self._calls.setdefault(part.input_path, part)
+
+    def of(self, edit: Edit) -> Target | None:
+        """None when it is nothing that may be touched, or not in that way."""
+        if edit.op in ("before", "after") or _reshapes(edit):
+            return Target("messages")
+        if edit.op == "drop":
+            part = self._parts.get(edit.path)
             if isinstance(part, ToolResult):
                 return Target("messages")
             return Target("thinking") if isinstance(part, Thinking) and part.removable else None
-        if edit.op == "drop":
-            continue
-        found = _slot(message, part, edit.path)
-        if found is not None:
-            written = edit.value is None or isinstance(edit.value, str)
-            return found if written or found.kind == "arguments" else None
-    return None
+        found = self._texts.get(edit.path) or self._argument(edit.path)
+        written = edit.value is None or isinstance(edit.value, str)
+        return found if found is not None and (written or found.kind == "arguments") else None
+
+    def _argument(self, path: Path) -> Target | None:
+        """The arguments of a call, or a text that is one of them."""
+        if path in self._calls:
+            return Target("arguments", self._calls[path].arguments)
+        call = path[:-1]
+        if not path or call not in self._calls:
+            return None
+        if call not in self._given:
+            self._given[call] = given_to(self._calls[call]) or {}
+        value = self._given[call].get(path[-1])
+        return Target("arguments", value) if isinstance(value, str) else None
 
 
-def _slot(message: Message, part: Part, path: Path) -> Target | None:
-    """The text at a path, if that is in this part and free to be edited."""
-    if isinstance(part, ToolResult):
-        for segment in part.segments:
-            if segment.path == path and isinstance(segment, Text) and not segment.bound:
-                return Target("result", segment.text)
-    elif isinstance(part, Text):
-        if part.path == path and message.role == "assistant" and not part.bound:
-            return Target("assistant text", part.text)
-    elif isinstance(part, ToolCall) and not part.bound:
-        if part.input_path == path:
-            return Target("arguments", part.arguments)
-        if path and part.input_path == path[:-1]:
-            value = (given_to(part) or {}).get(path[-1])
-            return Target("arguments", value) if isinstance(value, str) else None
-    return None
+def target(message: Message, edit: Edit) -> Target | None:
+    """What a single edit would touch."""
+    return Targets(message).of(edit)

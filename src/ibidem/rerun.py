@@ -113,13 +113,14 @@ class Watch:
                 self._referrers.setdefault(pin.marker.source, []).append(slot)
             if held.gone and held.edit is not None:
                 slot.stages.append(Stage(number, number, held.edit))
-        for key in holding.pending:
+        waiting = holding.waiting.texts
+        for key in waiting:
             self._since.setdefault(key, number)
         if len(self._folding.points) > self._made:
             self._made = len(self._folding.points)
             self.points.append(number)
             self._changed(number)
-            self._since = {key: max(since, number + 1) for key, since in self._since.items() if key in holding.pending}
+            self._since = {key: max(since, number + 1) for key, since in self._since.items() if key in waiting}
 
     def _changed(self, number: int) -> None:
         for slot in reversed(self.slots):  # what refers stands below

@@ -8,13 +8,15 @@ found, at a quarter of the memory. A hit is compared in full and extended both w
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, compress
 from typing import NamedTuple
 
 from .. import references
-from ..layout import Layout, Numbering, Shown, lay_out
-from ..references import Source
+from ..layout import HOLE, Layout, Numbering, Shown, lay_out, placed
+from ..lines import Lines
+from ..references import Marker, Source
 from ..sources import Place
 
 STRIDE = 4
@@ -94,6 +96,29 @@ class _Bodies:
         return self.joined
 
 
+@dataclass(frozen=True)
+class Standing(Shown):
+    """The text of a slot: the lines that a marker points at are found without taking all of it apart."""
+
+    slot: Slot
+    lines: Lines
+
+    @property
+    def comma(self) -> str:
+        return self.slot.comma
+
+    def position(self, marker: Marker) -> int:
+        return placed(self.slot.numbering, marker)
+
+    def bodies(self, marker: Marker) -> Sequence[str] | None:
+        first = self.position(marker)
+        last = first + marker.last - marker.first
+        if first < 0 or last >= self.slot.units:
+            return None
+        found = self.lines.between(first, last + 1)
+        return None if not self.slot.whole and HOLE in found else found
+
+
 class Ledger:
     def __init__(self, tag: str) -> None:
         self.tag = tag
@@ -102,6 +127,8 @@ class Ledger:
         self._whole: dict[int, int] = {}
         self._by_source: dict[Source, int] = {}
         self._shown: dict[Source, Shown] = {}
+        self._lines: dict[int, Lines] = {}
+        """Of the slots that something referred to."""
         self.gone: set[int] = set()
         """Slots whose text was let go since."""
         self._measured: _Bodies | None = None
@@ -117,6 +144,7 @@ class Ledger:
         if slot is not None:
             self.gone.add(slot)
             self._shown.pop(source, None)
+            self._lines.pop(slot, None)
 
     def add_opaque(self, place: Place, before: int) -> None:
         """Take in a text with markers that are not known to be ours: it is counted, and never referred to."""
@@ -215,8 +243,22 @@ class Ledger:
         if source not in self._shown:
             if len(self._shown) >= KEPT:
                 del self._shown[next(iter(self._shown))]
-            self._shown[source] = Shown.of(self.slots[self._by_source[source]].sent, self.tag)
+            number = self._by_source[source]
+            slot = self.slots[number]
+            if not slot.units:  # it is opaque: what stands in it is found only by whoever takes it apart
+                self._shown[source] = Shown.of(slot.sent, self.tag)
+            else:
+                self._shown[source] = Standing(slot.sent, self.tag, slot, self._lines_of(number))
         return self._shown[source]
+
+    def line_at(self, number: int, offset: int) -> int:
+        """The line, counted from 0, of a place in a slot's text."""
+        return self._lines_of(number).at(offset)
+
+    def _lines_of(self, number: int) -> Lines:
+        if number not in self._lines:
+            self._lines[number] = Lines(self.slots[number].text)
+        return self._lines[number]
 
     def matches(self, layout: Layout, nearest: int = 0) -> Iterator[Match]:
         """Runs of units that stand in slots from `nearest` characters on, each as long as it goes, left to right."""

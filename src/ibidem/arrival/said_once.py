@@ -150,8 +150,6 @@ class Fold:
     def forget(self, source: Source) -> None:
         """A text was let go: nothing may refer to it any more."""
         self.known.drop(source)
-        gone = self.known.gone
-        self.last_of = {tool: slot for tool, slot in self.last_of.items() if slot not in gone}
 
 
 class Part:
@@ -349,7 +347,7 @@ class Part:
 
     def _pointer(self, layout: Layout, match: Match, labelled: set[Source]) -> Marker:
         slot = self.known.slots[match.slot]
-        position = slot.text.count("\n", 0, match.offset)
+        position = self.known.line_at(match.slot, match.offset)
         length = match.last - match.first
         unit, first = "item" if slot.comma else "line", position + 1
         if slot.numbering is not None:
@@ -366,7 +364,7 @@ class Part:
     def _but(self, layout: Layout) -> str | None:
         """As an earlier result of the same tool, but for a few units."""
         number = self.fold.last_of.get(self.asked.tool)
-        if number is None or layout.numbers is not None:
+        if number is None or number in self.known.gone or layout.numbers is not None:
             return None
         slot = self.known.slots[number]
         units = layout.units

@@ -121,7 +121,7 @@ class View:
         shown = self.shown(place.source)
         if shown.layout.comma:  # items of one long line: there is nothing smaller to show than all of it
             return Target(place.source, lines)
-        first = shown.unit_of(marker)
+        first = shown.position(marker)
         if first < 0:
             return Target(place.source, lines)
         return Target(place.source, lines[first : first + marker.last - marker.first + 1], first)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from ..model import Message, Path
 from ..plan import Edit, Kind
@@ -79,6 +79,8 @@ class Held:
     """Of an argument: the JSON text it is a value in, where arguments are a string."""
     whole: Message | None = None
     """Of thinking: the message it is in."""
+    answers: dict[Any, Any] = field(default_factory=dict)
+    """While it waits: how it would go, by the lines that must stay; see `waiting`."""
 
     @property
     def gone(self) -> bool:

@@ -14,19 +14,17 @@ from ..references import Source, opening
 from ..tokens import estimate
 from .files import Touch, touches
 from .held import Held, Pin, Wish
-from .leaving import carried, leaving, still_true
+from .waiting import Waiting, least
 
 if TYPE_CHECKING:
     from .look_back import LookBack
 
-LEAST = 40.0
-"""Tokens that must be freed, or a text had better stay."""
-THOUGHT = 8.0
-"""The same of thinking, which leaves no marker."""
 REPEATED = 256
 """Bytes from which a string in the arguments of a repeated call is worth a marker."""
 LONG = 1024
 """Bytes from which a string in arguments goes with the middle of a conversation."""
+READS = 128
+"""Reads of a file that are compared with the next, the last ones: a file may be read in any number of pieces."""
 BEGINNING = 2
 """Messages that are not the middle of a conversation."""
 
@@ -39,11 +37,8 @@ class Holding:
         self.turn = 0
         """The request that will be sent next."""
         self.all: list[Held] = []
-        self.pending: dict[int, Held] = {}
-        self.pending_tokens = 0.0
-        """About what they would free, at most."""
-        self._by_source: dict[Source, Held] = {}
-        self._referrers: dict[Source, list[Held]] = {}
+        self.waiting = Waiting(settings)
+        """Those that may go when a change pays."""
         self._ageing: deque[Held] = deque()
         self._results: deque[Held] = deque()
         """Those that are not masked yet, oldest first."""
@@ -54,10 +49,6 @@ class Holding:
         self._made: set[tuple[str, str]] = set()
         """Tools and arguments of the calls so far."""
         self._calls = self._messages = 0
-        self._loop = 0
-        """The message from which on the running tool loop reaches."""
-        self._gone: list[Held] = []
-        """Those that left a marker, in the order of the conversation."""
         self._tag = ""
         self.thinks = False
         """There is thinking in the conversation."""
@@ -65,18 +56,19 @@ class Holding:
     def take(self, message: Message, said: Iterable[Said], edits: Mapping[Path, Edit], tag: str) -> list[Held]:
         """The texts of a message, with their arrival edits."""
         begun, self._tag = bool(self._tag), tag
+        self.waiting.tag = tag
         places = {each.place.segment.path: each for each in said if each.place.segment is not None}
         found = list(self._texts(message, places, begun))
         for held in found:
             held.tokens = held.sent = estimate(held.text)
             if (edit := edits.get(held.path)) is not None and held.kind == "result":
                 held.edit, held.sent = edit, estimate(edit.added)
-            self._by_source.update(dict.fromkeys(held.sources, held))
+            self.waiting.taken(held)
             if held.free:
                 self._ageing.append(held)
                 self._middle.append(held)
         if message.role == "user" and not message.results:
-            self._loop = message.index + 1
+            self.waiting.loop = message.index + 1
         self._messages += 1
         self.all.extend(found)
         return found
@@ -160,15 +152,19 @@ class Holding:
     def _outdated(self, later: Touch, by: Held) -> None:
         """Reads of a file that was written, or of what has now been read again: lines that are the same are referred
         to and so stay; a note that nothing changed is no reading."""
-        kept = []
-        for held, touch in self._reads.get(later.path, ()):
-            if later.kind == "write":
+        reads = self._reads.get(later.path, [])
+        if later.kind == "write":
+            for held, _ in reads:
                 self._wish(held, Wish("stale", "the file was changed later"))
-            elif later.covers(touch) and 2 * len(by.text) >= len(held.text):
+            reads.clear()
+            return
+        recent = reads[-READS:]
+        del reads[-READS:]
+        for held, touch in recent:
+            if later.covers(touch) and 2 * len(by.text) >= len(held.text):
                 self._wish(held, Wish("stale", "the file was read again later"))
             else:
-                kept.append((held, touch))
-        self._reads[later.path] = kept
+                reads.append((held, touch))
 
     def refer(self, held: Held, shown: Mapping[Source, Shown]) -> None:
         """Note what a text refers to, given the texts that it does."""
@@ -180,12 +176,11 @@ class Holding:
                 continue
             target = shown.get(marker.source)
             first, last = 0, 0
-            if marker.unit and not marker.but and target is not None and not target.layout.comma:
-                first = target.unit_of(marker)
+            if marker.unit and not marker.but and target is not None and not target.comma:
+                first = target.position(marker)
                 last = first + marker.last - marker.first + 1
             pins.append(Pin(marker, max(first, 0), last if first >= 0 else 0))
-            self._referrers.setdefault(marker.source, []).append(held)
-        held.pins = tuple(pins)
+        self.waiting.refer(held, pins)
 
     # ── what could go ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -223,84 +218,10 @@ class Holding:
 
     def _wish(self, held: Held, wish: Wish) -> None:
         """What takes more goes before what takes less."""
-        short = held.sent < _least(held) and not held.pins
+        short = held.sent < least(held) and not held.pins
         if not held.free or short or (held.wish is not None and not held.wish.ends) or (held.gone and wish.ends):
             return
         if wish.label == "stale" and not self.settings.stale:
             return
-        if id(held) not in self.pending:
-            self.pending_tokens += held.sent
         held.wish = wish
-        self.pending[id(held)] = held
-
-    # ── what goes ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def free_to_go(self) -> list[Held]:
-        """What waits and may go now, each with how it goes.
-
-        What goes refers to nothing any more. So first all of it goes but what something refers to as a whole that
-        stays; then, of each, the lines stay that something refers to.
-        """
-        going = {key: held for key, held in self.pending.items() if not self._needed(held)}
-        while True:
-            stays = [key for key, held in going.items() if not self._goes(held, going)]
-            if not stays:
-                break
-            for key in stays:
-                del going[key]
-        return sorted(self._recorded(list(going.values())), key=lambda held: held.message)
-
-    def _needed(self, held: Held) -> bool:
-        """Thinking of the running tool loop is demanded by providers."""
-        return held.kind == "thinking" and held.message >= self._loop
-
-    def _recorded(self, going: list[Held]) -> list[Held]:
-        """Thinking goes only where a marker can name its record, and only behind the first marker of the conversation:
-        whoever reads the request again sees that it was looked at before (law 10)."""
-        others = [held for held in going if held.kind != "thinking"]
-        first = min((held.message for held in (*others, *self._gone)), default=None)
-        thoughts = [held for held in going if held.kind == "thinking" and first is not None and held.message >= first]
-        if sum(held.sent for held in thoughts) < LEAST:
-            return others
-        carrier = carried(thoughts, others, self._gone)
-        if carrier is None:
-            return others
-        return [*others, *thoughts] if carrier in others else [*others, *thoughts, carrier]
-
-    def _goes(self, held: Held, going: Mapping[int, Held]) -> bool:
-        pins = [
-            pin
-            for source in held.sources
-            for other in self._referrers.get(source, ())
-            if not other.gone and id(other) not in going
-            for pin in other.pins
-            if pin.marker.source == source
-        ]
-        if any(not pin.last for pin in pins) or (held.gone and pins):
-            return False
-        stay, settings = [(pin.first, pin.last) for pin in pins], self.settings
-        held.going = leaving(held, stay, self._tag, settings.ends, settings.way)
-        if held.going is None or held.sent - held.going.left < (0.0 if self._frees(held, going) else _least(held)):
-            return False
-        return size(held.going.added) < size(held.text) and still_true(held.now, held.going.added, pins, self._tag)
-
-    def _frees(self, held: Held, going: Mapping[int, Held]) -> bool:
-        """Whether something can go only because this goes too: then it may go however short it is."""
-        targets = (self._by_source.get(pin.marker.source) for pin in held.pins if pin.marker.source)
-        return any(target is not None and id(target) in going for target in targets)
-
-    def let_go(self, held: Held) -> float:
-        """Returns the tokens freed."""
-        assert held.going is not None
-        freed = held.sent - held.going.left
-        if self.pending.pop(id(held), None) is not None:
-            self.pending_tokens -= held.sent
-        if held.kind != "thinking" and not held.gone:
-            self._gone.append(held)
-            self._gone.sort(key=lambda held: held.message)
-        held.went, held.pins, held.sent = held.going, (), held.going.left
-        return freed
-
-
-def _least(held: Held) -> float:
-    return THOUGHT if held.kind == "thinking" else LEAST
+        self.waiting.add(held)

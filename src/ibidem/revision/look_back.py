@@ -161,10 +161,12 @@ class Folding:
         self._new = self._spared = 0.0
 
     def _look(self, moment: Moment) -> None:
-        most = self.holding.pending_tokens  # more than can go: this is a quick no
-        if self.bank.reason(self._standing, most, moment) is None:
+        waiting = self.holding.waiting
+        if self.bank.reason(self._standing, waiting.tokens, moment) is None:  # more than can go: this is a quick no
             return
-        going = self.holding.free_to_go()
+        if self.bank.reason(self._standing, waiting.most(), moment) is None:  # and this a slower one
+            return
+        going = waiting.free_to_go()
         freed = sum(held.sent - held.going.left for held in going if held.going)
         reason = self.bank.reason(self._standing, freed, moment)
         if reason is None:
@@ -200,7 +202,7 @@ class Folding:
         assert held.going is not None
         self._went.update(held.going.originals)
         held.edit = _edit(held, held.going)
-        freed = self.holding.let_go(held)
+        freed = self.holding.waiting.let_go(held)
         self._standing -= freed
         self._removed += freed
         for source in held.sources:
