@@ -1,7 +1,7 @@
 """Listens, and runs the proxy until it is told to stop.
 
-Sockets are known to this file and those that it is made of (`service`, `carrier`, `answering`, `upstreams`, `tunnel`);
-what is said through them is decided elsewhere, by `exchange`.
+Sockets are known to this file and those that it is made of (`service`, `carrier`, `answering`, `incoming`, `tunnel`,
+`upstreams`, `connections`); what is said through them is decided elsewhere, by `exchange`.
 """
 
 from __future__ import annotations
