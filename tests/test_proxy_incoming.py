@@ -121,12 +121,16 @@ def test_a_head_that_does_not_come_to_its_end_ends_the_connection(before: bytes)
         assert client.rest().startswith(b"HTTP/1.1 408 ")
 
 
+def trickle(client: Peer, data: bytes) -> None:
+    for byte in data:
+        client.send(bytes([byte]))
+        time.sleep(0.01)
+
+
 def test_a_head_that_comes_byte_by_byte_gets_no_more_time() -> None:
     with short(HEAD_TIME=SHORT), proxied(answering(OK)) as (server, proxy), connect(proxy.url) as client:
         with pytest.raises(ConnectionError):
-            for byte in b"GET /v1/models HTTP/1.1\r\n" + b"A: b\r\n" * 1000:
-                client.send(bytes([byte]))
-                time.sleep(0.01)
+            trickle(client, b"GET /v1/models HTTP/1.1\r\n" + b"A: b\r\n" * 1000)
         assert server.seen.empty()
 
 

@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 import select
-from collections.abc import Callable
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
+from .egress import Hop, Trusted, unreadable
+
 UNASKED = frozenset({400, 408, 421, 425, 431})
 """What, beside 500 and more, is said to a connection rather than to a request. It may not be the answer to the one that
 was just written: should that follow, it must find nobody else waiting. So the connection is not used again."""
 ANSWERS = (b"HTTP/1.1 2", b"HTTP/1.1 3", b"HTTP/1.0 2", b"HTTP/1.0 3")
+HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
+"""How OpenSSL wants certificates to be named in a folder."""
 
 
 def _nobody() -> None:
@@ -133,6 +142,70 @@ class Wire(ResponseHandler):
 class Connector(aiohttp.TCPConnector):
     """Opens connections of this kind, and keeps them."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, hops: Mapping[tuple[str, int], Hop], **settings: Any) -> None:
+        """`hops` are the SOCKS proxies, by the host and port that are reached through them."""
         super().__init__(**settings)
         self._factory = functools.partial(Wire, loop=self._loop)  # type: ignore[assignment]
+        self._hops = hops
+
+    async def _create_connection(self, req: aiohttp.ClientRequest, traces: Any, timeout: Any) -> ResponseHandler:
+        host, port = req.url.raw_host or "", req.url.port or 0
+        hop = self._hops.get((host, port))
+        if hop is None:
+            return await super()._create_connection(req, traces, timeout)
+        context = self._get_ssl_context(req)
+        _, wire = await self._wrap_existing_connection(
+            self._factory,
+            timeout=timeout,
+            ssl=context,
+            sock=await _through_socks(hop, host, port, timeout.sock_connect),
+            server_hostname=host.rstrip(".") if context else None,
+            req=req,
+        )
+        return wire
+
+
+async def _through_socks(hop: Hop, host: str, port: int, seconds: float) -> socket.socket:
+    """The proxy looks the name up: what it can reach, this machine may not know."""
+    from python_socks import ProxyError, ProxyType
+    from python_socks.async_.asyncio import Proxy
+
+    proxy = Proxy(ProxyType.SOCKS5, hop.host, hop.port, hop.user, hop.password, rdns=True)
+    try:
+        return await proxy.connect(host, port, timeout=seconds)
+    except ProxyError as error:
+        raise aiohttp.ClientConnectionError(f"{hop.url}: {error}") from None
+
+
+def context(sources: Iterable[Trusted]) -> ssl.SSLContext:
+    """The system's certificates and these. Raises IbidemError where they cannot be read."""
+    found = ssl.create_default_context()
+    found.set_alpn_protocols(["http/1.1"])
+    found.verify_flags &= (
+        ~ssl.VERIFY_X509_STRICT
+    )  # which companies' own certificates often fail, and no client asks for
+    usual = ssl.get_default_verify_paths()
+    for place in ({"cafile": usual.openssl_cafile}, {"capath": usual.openssl_capath}):
+        with suppress(OSError):  # a variable would take their place
+            found.load_verify_locations(**place)
+    for source in sources:
+        try:
+            _believe(found, source.path)
+        except ssl.SSLError:
+            raise unreadable(source, "no certificates are in it") from None
+        except OSError as error:
+            raise unreadable(source, error.strerror or "it cannot be read") from None
+    return found
+
+
+def _believe(found: ssl.SSLContext, path: Path) -> None:
+    if not path.is_dir():
+        found.load_verify_locations(cafile=path)
+        return
+    files = sorted(path.iterdir())
+    found.load_verify_locations(capath=path)
+    if not any(HASHED.fullmatch(each.name) for each in files):  # only such names are looked up there
+        for each in files:
+            if each.suffix in (".pem", ".crt", ".cer"):
+                with suppress(OSError):
+                    found.load_verify_locations(cafile=each)

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
 
-from .connections import Connector, Wire
+from .. import machine
+from ..model import IbidemError
+from .connections import Connector, Wire, context
+from .egress import Hop, hop, trusted
 from .headers import HeaderList
-from .settings import is_loopback
 
 CONNECT = 60.0
 """Seconds to reach an upstream."""
@@ -46,13 +51,37 @@ Broken = (aiohttp.ClientError, OSError, TimeoutError, aiohttp.http.HttpProcessin
 log = logging.getLogger("ibidem")
 
 
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How the upstreams are reached from this machine."""
+
+    hops: Mapping[str, Hop | None]
+    """By provider: the proxy on the way."""
+    context: ssl.SSLContext | None
+    """None: nobody on the way speaks TLS."""
+
+
+def ways(bases: Mapping[str, str]) -> Ways:
+    """As the environment says. Raises IbidemError where that cannot be followed."""
+    environment = machine.environment()
+    hops = {provider: hop(base, environment, machine.system_proxies) for provider, base in bases.items()}
+    socks = next((each for each in hops.values() if each is not None and each.socks), None)
+    if socks is not None and find_spec("python_socks") is None:
+        raise IbidemError(f"{socks.variable}: a SOCKS proxy needs: pip install 'ibidem[socks]'")
+    safe = any(urlsplit(base).scheme == "https" for base in bases.values())
+    safe = safe or any(each is not None and each.scheme == "https" for each in hops.values())
+    return Ways(hops, context(trusted(environment)) if safe else None)
+
+
 class Upstreams:
     """By provider. To be made where a loop is running."""
 
-    def __init__(self, bases: Mapping[str, str]) -> None:
+    def __init__(self, bases: Mapping[str, str], ways: Ways) -> None:
         self._bases = {provider: URL(base, encoded=True) for provider, base in bases.items()}
-        self._connector = Connector(limit=0, ttl_dns_cache=300)
-        self._asked = {provider: _request(base) for provider, base in self._bases.items()}
+        named = {provider: each for provider, each in ways.hops.items() if each is not None}
+        socks = {_place(self._bases[provider]): each for provider, each in named.items() if each.socks}
+        self._connector = Connector(socks, limit=0, ttl_dns_cache=300, ssl=ways.context or True)
+        self._asked = {provider: _request(base, named.get(provider)) for provider, base in self._bases.items()}
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT)
         self._confused: set[str] = set()
         """Who gave an answer that nobody had asked for: there a connection is used once."""
@@ -88,25 +117,21 @@ class Upstreams:
         await self._connector.close()
 
 
-def _request(base: URL) -> aiohttp.ClientRequest:
+def _place(base: URL) -> tuple[str, int]:
+    return base.raw_host or "", base.port or 0
+
+
+def _request(base: URL, hop: Hop | None) -> aiohttp.ClientRequest:
     """Names the other end of a connection."""
-    proxy, headers = _proxy(base), None
-    if proxy is not None and proxy.user is not None:
-        known = b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()
-        headers = CIMultiDict({"Proxy-Authorization": f"Basic {known}"})
-        proxy = proxy.with_user(None)  # an error would quote it
+    proxy, headers = None, None
+    if hop is not None and not hop.socks:
+        proxy = URL(hop.url)
+        if hop.user is not None:
+            known = b64encode(f"{hop.user}:{hop.password}".encode()).decode()
+            headers = CIMultiDict({"Proxy-Authorization": f"Basic {known}", "Host": base.host_port_subcomponent or ""})
     return aiohttp.ClientRequest(
         "GET", base, loop=asyncio.get_running_loop(), proxy=proxy, proxy_headers=headers, skip_auto_headers=AUTOMATIC
     )
-
-
-def _proxy(base: URL) -> URL | None:
-    """The one that this machine sends everything through, if it does."""
-    host = base.host or ""
-    if is_loopback(host) or proxy_bypass(host):
-        return None
-    found = getproxies().get(base.scheme)
-    return URL(found) if found and found.startswith("http://") else None
 
 
 class Link:
@@ -203,6 +228,7 @@ class Link:
                 raise
         else:
             if found[0].code != TIMED_OUT or not self._may_ask_again:
+                self._said = None
                 return found
         await self._ask_again()
         return await self._heard()
