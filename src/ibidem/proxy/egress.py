@@ -50,7 +50,7 @@ class Hop:
 def hop(base: str, environment: Mapping[str, str], system: Callable[[str], Mapping[str, str]]) -> Hop | None:
     """The proxy on the way to this URL, if there is one. `system` is asked for a host where no variable is set."""
     parts = urlsplit(base)
-    host, port = (parts.hostname or "").rstrip("."), parts.port or PORTS[parts.scheme]
+    host, port = (parts.hostname or "").rstrip("."), parts.port or PORTS.get(parts.scheme, 0)
     if is_loopback(host) or _excluded(host, port, _named(environment, "no_proxy")[1]):
         return None
     names = (f"{parts.scheme}_proxy", "all_proxy")

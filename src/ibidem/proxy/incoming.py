@@ -84,7 +84,7 @@ class Incoming(RequestHandler):
             return False
         self._ended = self._loop.time()
         self._next = self._ended + ASK
-        self._close = not self._messages
+        self._close = self._close or not self._messages
         self._stop()
         self._clock = self._loop.call_later(LOOK, self._look)
         return True

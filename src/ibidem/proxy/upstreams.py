@@ -107,6 +107,8 @@ class Upstreams:
             connection = await self._connector.connect(asked, [], self._timeout)
             wire = connection.protocol
             assert isinstance(wire, Wire)
+            if not wire.used and not wire.is_connected():
+                return connection  # which says why, when it is asked
             if wire.clean() and not (fresh and wire.used):
                 return connection
             connection.close()
