@@ -135,6 +135,7 @@ def test_claude_code_is_told_that_the_address_is_anthropics_only_where_it_is(tmp
         ({}, None),
         ({"HTTPS_PROXY": "http://proxy"}, None),
         ({"HTTP_PROXY": "http://proxy"}, "127.0.0.1,localhost"),
+        ({"Http_Proxy": "http://proxy"}, "127.0.0.1,localhost"),
         ({"all_proxy": "socks5://proxy", "NO_PROXY": "corp.example, 127.0.0.1"}, "corp.example,127.0.0.1,localhost"),
     ],
 )

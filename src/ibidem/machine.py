@@ -36,6 +36,15 @@ def environment() -> dict[str, str]:
     return dict(os.environ)
 
 
+def system_proxies(host: str) -> dict[str, str]:
+    """By scheme: the proxies that settings of the system name for a host, on systems that have such settings."""
+    if sys.platform not in ("darwin", "win32"):
+        return {}
+    from urllib.request import getproxies, proxy_bypass
+
+    return {} if proxy_bypass(host) else getproxies()
+
+
 def store_target() -> str:
     """The store of originals, where no option names one."""
     return os.environ.get("IBIDEM_STORE") or str(data_folder() / "store.sqlite3")

@@ -16,6 +16,8 @@ from .headers import HeaderList
 
 LINGER = "hh" if sys.platform == "win32" else "ii"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+BEGUN = web.RequestKey("begun", float)
+"""When the answer to a request was last written to."""
 
 
 class Gone(Exception):
@@ -31,6 +33,8 @@ class Answer(web.StreamResponse):
         if transport is None:
             raise Gone
         self._to: asyncio.Transport = transport
+        self._request = request
+        self._time = asyncio.get_running_loop().time
         self._drain = request.writer.drain
         self._chunks = command.chunked
         self._sized = command.chunked or any(name.lower() == "content-length" for name, _ in command.headers)
@@ -64,6 +68,7 @@ class Answer(web.StreamResponse):
             raise Gone
         if self._waiting:
             data, self._waiting = self._waiting + data, b""
+        self._request[BEGUN] = self._time()
         self._to.write(data)
 
     async def drain(self) -> None:

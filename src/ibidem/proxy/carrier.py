@@ -152,6 +152,8 @@ class Carrier:
     def _pass_on(self) -> None:
         """A body that is sent on as it comes. Upstream may answer before it is complete."""
         if self.request.body_exists:
+            assert self._link is not None
+            self._link.flush()
             self._passing = asyncio.ensure_future(self._pass())
         else:
             for command in self.exchange.handle(RequestEnded()):

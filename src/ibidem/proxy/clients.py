@@ -235,8 +235,7 @@ def _mentioned(word: str, files: Iterable[Path]) -> bool:
 
 def _past_other_proxies(environment: Mapping[str, str]) -> dict[str, str]:
     """Where a proxy of another kind is set, this one must be reached without it."""
-    names = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
-    if not any(environment.get(name) for name in names):
+    if not any(text and name.lower() in ("http_proxy", "all_proxy") for name, text in environment.items()):
         return {}
     before = [each.strip() for each in (environment.get("no_proxy") or environment.get("NO_PROXY") or "").split(",")]
     value = ",".join(dict.fromkeys(each for each in (*before, "127.0.0.1", "localhost") if each))

@@ -1,7 +1,7 @@
 """Listens, and runs the proxy until it is told to stop.
 
-Sockets are known to this file and those that it is made of (`service`, `carrier`, `answering`, `upstreams`, `tunnel`);
-what is said through them is decided elsewhere, by `exchange`.
+Sockets are known to this file and those that it is made of (`service`, `carrier`, `answering`, `incoming`, `tunnel`,
+`upstreams`, `connections`); what is said through them is decided elsewhere, by `exchange`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from aiohttp import web
 
 from ..store import Store
+from .incoming import Server
 from .service import Proxy
 from .settings import Settings
 from .upstreams import HEAD, HEADERS, PIECE
@@ -62,7 +63,7 @@ async def serve(
 ) -> Summary:
     """Listen until `stop` is set. Raises OSError if the address cannot be listened on."""
     async with Proxy(settings, store) as proxy:
-        server = web.Server(
+        server = Server(
             proxy.handle,
             handler_cancellation=True,
             auto_decompress=False,

@@ -31,7 +31,7 @@ from .pages import text as plain
 from .records import Records
 from .rewriting import Job, Outcome, Rewriter, whereabouts
 from .settings import Settings
-from .upstreams import Upstreams
+from .upstreams import Upstreams, ways
 from .warming import load, rehearse
 
 log = logging.getLogger("ibidem")
@@ -47,6 +47,7 @@ TOLD, ALIVE = 0.5, 15.0
 class Proxy:
     def __init__(self, settings: Settings, store: Store | None = None) -> None:
         self.settings = settings
+        self._ways = ways(settings.upstreams)  # before anything is opened: it may be that there is none
         self._log = _opened_log(settings.json_log) if settings.json_log else None
         self.store = store or open_store(settings.store or store_target())
         most = settings.memory_mb * 2**20
@@ -64,7 +65,7 @@ class Proxy:
         """What went wrong in our own bookkeeping, told once each."""
 
     async def __aenter__(self) -> Self:
-        self.upstreams = Upstreams(self.settings.upstreams)
+        self.upstreams = Upstreams(self.settings.upstreams, self._ways)
         return self
 
     async def __aexit__(self, *exception: object) -> None:

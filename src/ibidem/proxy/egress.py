@@ -1,0 +1,142 @@
+"""How the machine's own settings say that requests leave it: through which proxy, and which certificates are believed.
+
+A client that talks to its provider directly follows these variables. Where it talks to us, we do: a request never goes
+around a proxy that is set, and what cannot be followed is an error that names the variable.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from ..model import IbidemError, one_line
+from .settings import is_loopback
+
+PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
+"""What a proxy may speak, and where it listens if nothing else is said."""
+
+CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A proxy on the way to an upstream."""
+
+    variable: str
+    """Who named it."""
+    scheme: str
+    host: str
+    port: int
+    user: str | None = field(default=None, repr=False)
+    password: str = field(default="", repr=False)
+
+    @property
+    def socks(self) -> bool:
+        return self.scheme.startswith("socks")
+
+    @property
+    def url(self) -> str:
+        """Without what is secret."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+def hop(base: str, environment: Mapping[str, str], system: Callable[[str], Mapping[str, str]]) -> Hop | None:
+    """The proxy on the way to this URL, if there is one. `system` is asked for a host where no variable is set."""
+    parts = urlsplit(base)
+    host, port = (parts.hostname or "").rstrip("."), parts.port or PORTS.get(parts.scheme, 0)
+    if is_loopback(host) or _excluded(host, port, _named(environment, "no_proxy")[1]):
+        return None
+    names = (f"{parts.scheme}_proxy", "all_proxy")
+    found = next((each for name in names if (each := _named(environment, name))[1]), None)
+    if found is None and not any(_named(environment, f"{scheme}_proxy")[1] for scheme in ("http", "https", "all")):
+        found = ("the system's proxy", system(host).get(parts.scheme, ""))
+    return _read(*found) if found and found[1] else None
+
+
+def _named(environment: Mapping[str, str], name: str) -> tuple[str, str]:
+    """A variable in any letter case, and its value; small letters are the strongest. An empty one is not set."""
+    spellings = (name, name.upper(), *sorted(each for each in environment if each.lower() == name))
+    return next(((each, text) for each in spellings if (text := environment.get(each, "").strip())), (name, ""))
+
+
+def _read(variable: str, text: str) -> Hop:
+    """What is wrong is told without the text itself: it may hold a password."""
+    scheme, given, rest = text.partition("://")
+    if not given:
+        scheme, rest = "http", text
+    scheme = scheme.lower()
+    if scheme not in PORTS:
+        shown = f"unknown scheme {scheme!r}" if scheme.isalnum() else "this is no address of a proxy"
+        raise IbidemError(f"{variable}: {shown}: use one like http://proxy.example:3128 ({', '.join(PORTS)})")
+    try:
+        parts = urlsplit(f"//{rest}")
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", None
+    if not host or port == 0 or not rest.isprintable() or re.search(r"[\s\\%]", host):
+        raise IbidemError(f"{variable}: this is no address of a proxy: use one like http://proxy.example:3128")
+    user = unquote(parts.username) if parts.username is not None else None
+    return Hop(variable, scheme, host, port or PORTS[scheme], user, unquote(parts.password or ""))
+
+
+# ── what goes without ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _excluded(host: str, port: int, listed: str) -> bool:
+    return any(_matches(host.lower(), port, each) for each in re.split(r"[\s,;]+", listed.lower()) if each)
+
+
+def _matches(host: str, port: int, pattern: str) -> bool:
+    """A name stands for itself and for what is below it; `.name` and `*.name` do too, as most programs read them."""
+    if pattern == "*":
+        return True
+    if _network(pattern) is None:
+        pattern, _, last = pattern.rpartition(":") if re.search(r":\d+$", pattern) else (pattern, "", "")
+        if last and int(last) != port:
+            return False
+    network, address = _network(pattern.strip("[]")), _network(host.strip("[]"))
+    if network is not None or address is not None:
+        return network is not None and address is not None and address[0] in network
+    name = pattern.removeprefix("*").strip(".")
+    return bool(name) and (host == name or host.endswith(f".{name}"))
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
+# ── who is believed ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Trusted(NamedTuple):
+    """A file or folder with certificates, and the variable that named it."""
+
+    variable: str
+    path: Path
+
+
+def trusted(environment: Mapping[str, str]) -> list[Trusted]:
+    """In the order of the variables. A list of folders counts as far as they are there."""
+    found: list[Trusted] = []
+    for variable in CERTIFICATES:
+        text = environment.get(variable, "").strip()
+        paths = [Path(each) for each in text.split(os.pathsep) if each] if variable == "SSL_CERT_DIR" else [Path(text)]
+        there = [each for each in paths if os.path.isdir(each)] if len(paths) > 1 else paths
+        if text:
+            found += [Trusted(variable, each) for each in there or paths[:1]]
+    return found
+
+
+def unreadable(source: Trusted, why: str) -> IbidemError:
+    where = f"{source.variable}: {one_line(str(source.path))}"
+    return IbidemError(f"{where}: {why}: name a file with certificates, or unset {source.variable}")
