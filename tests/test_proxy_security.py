@@ -142,7 +142,7 @@ def test_the_token_opens_the_door_and_stays_outside(target: str, sent: str) -> N
     with proxied(answering(OK), token=TOKEN) as (server, proxy):
         latin = TOKEN.encode().decode("latin-1")
         headers = () if QUOTED in target else (f"X-IBIDEM-Token: {latin}",)
-        request = "\r\n".join([f"GET {target} HTTP/1.1", "Host: here", *headers, "A: b", "", ""]).encode("latin-1")
+        request = "\r\n".join([f"GET {target} HTTP/1.1", "Host: localhost", *headers, "A: b", "", ""]).encode("latin-1")
         assert asked(proxy, request)[1] == b"ok"
         seen = server.next()[0][0]
         assert seen == f"GET {sent} HTTP/1.1\r\nHost: ".encode() + server.host + b"\r\nA: b\r\n\r\n"
@@ -186,10 +186,10 @@ def test_credentials_are_seen_by_upstream_and_by_nobody_else(
         with Running(to(upstream.url, json_log=str(journal)), MemoryStore()) as proxy:
             for body in (json.dumps(conv("u:hello", "a:hi", "u:more")).encode(), b"no json", b'{"messages": 5}'):
                 for path in ("/v1/messages", "/v1/files", "/v1/messages/count_tokens", "/v1/responses?key=SECRET7"):
-                    head = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n"
+                    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
                     asked(proxy, (head + "\r\n".join([*lines, "", ""])).encode() + body)
             with connect(proxy.url) as client:  # what cannot be parsed is not quoted either
-                client.send(b"GET / HTTP/1.1\r\nHost: here\r\nAuthorization : Bearer SECRET8\r\n\r\n")
+                client.send(b"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization : Bearer SECRET8\r\n\r\n")
                 client.rest()
             for page in (*PAGES, *(f"/ibidem/api/exchange/e{number}" for number in range(1, 13))):
                 if "live" not in page:
