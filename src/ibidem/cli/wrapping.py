@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -153,6 +154,12 @@ def _log_aside() -> None:
         handler = logging.NullHandler()  # there is no place for it, and that is no reason to do without a proxy
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(handler)
+    sys.unraisablehook = _aside
+
+
+def _aside(found: sys.UnraisableHookArgs) -> None:
+    """What Python itself would print of it."""
+    logging.getLogger("ibidem").warning("ignored: %s in %r", found.exc_type.__name__, found.object)
 
 
 class _Log(RotatingFileHandler):
@@ -189,7 +196,10 @@ class Background:
         with suppress(RuntimeError):  # it ended before us
             self._loop.call_soon_threadsafe(self._stop.set)
         try:
-            return self._end.result(DOWN).line()
+            return _summed(self._end.result(DOWN))
+        except TimeoutError as error:
+            logging.getLogger("ibidem").warning("the proxy did not end", exc_info=error)
+            return f"the proxy did not end within {DOWN:.0f} s, and its figures are not known: the store may be locked"
         except Exception as error:
             logging.getLogger("ibidem").warning("the proxy did not end well", exc_info=error)
             return our_fault(error)
@@ -210,6 +220,15 @@ class Background:
             self._up.set_result(address.url)
 
         return await served(self._settings, ready, self._stop)
+
+
+def _summed(summary: Summary) -> str:
+    """What it did, and where it could not do it, the commonest reason: a store that cannot be opened, for one."""
+    failures = summary.state["failures"]
+    if not failures:
+        return summary.line()
+    reason, count = failures[0]["reason"], sum(each["count"] for each in failures)
+    return f"{summary.line()}; {count:,} of them as they came: {reason}"
 
 
 def _started(settings: Settings) -> tuple[Background, str]:
