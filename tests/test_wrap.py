@@ -28,6 +28,7 @@ import pytest
 from ibidem import IbidemError
 from ibidem.proxy.clients import CLIENTS, FIRST_PARTY, OPENCODE, VARIABLES, Wiring, inherit, leads_to, prepared
 from ibidem.proxy.settings import PROVIDERS
+from tests.modes import mortal
 
 URL = "http://127.0.0.1:4711"
 DEADLINE = 60.0
@@ -540,15 +541,6 @@ def test_without_its_packages_the_command_runs_too(home: Path) -> None:
 
 ALONE = "there is no proxy, the command runs without it: "
 LED = "import os, sys; print('ANTHROPIC_BASE_URL' in os.environ); sys.exit(7)"
-
-
-def mortal() -> None:
-    """Modes of files bind us, also if we are root."""
-    if os.geteuid() == 0:
-        import ctypes
-
-        for capability in (1, 2):  # to read and search what one may not
-            ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
 
 
 def alone(done: subprocess.CompletedProcess[bytes], *words: str) -> None:

@@ -127,7 +127,7 @@ def _cannot_listen(error: OSError) -> str:
 
 
 _TEXTS = {
-    "token": "Texts are shown to those who also send x-ibidem-page-token, a browser &page_token=.",
+    "token": "Texts are shown to those who also send x-ibidem-page-token, a browser page_token=.",
     "none": "Texts are shown to nobody.",
 }
 

@@ -102,7 +102,7 @@ function made(name, look, ...children) {
 let state = null;
 // Why texts and titles are not there, if they are not.
 const WITHHELD = {
-  token: "is shown only with the page token: open this page with &page_token= at the end of its address",
+  token: `is shown only with the page token: open /ibidem?${token && "token=…&"}page_token=… instead`,
   none: "is shown to nobody: this proxy was started without a page token, or with --no-texts",
 };
 const withheld = () => WITHHELD[state?.texts] ?? "";

@@ -184,7 +184,7 @@ class Pages:
     def _withheld(self) -> Page:
         if self._settings.text_access == "token":
             return text(
-                401, "texts need the page token: send it as x-ibidem-page-token, or as &page_token= in a browser\n"
+                401, "texts need the page token: send it as x-ibidem-page-token, or as page_token= in a browser\n"
             )
         return text(403, "texts are shown to nobody here: start the proxy with --page-token to see them\n")
 
