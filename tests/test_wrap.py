@@ -481,7 +481,9 @@ def test_what_would_be_a_warning_goes_to_a_file(home: Path, upstream: tuple[str,
     done = run(home, *PYTHON, ASK, options=("--profile", "recoverable"), env=env)
     assert (done.returncode, done.stdout) == (0, b"1000\n")
     assert said(done).startswith("1 request,")
-    assert "store.sqlite3: Not a directory" in (home / ".cache" / "ibidem" / "wrap.log").read_text()
+    log = home / ".cache" / "ibidem" / "wrap.log"
+    assert "store.sqlite3: Not a directory" in log.read_text()
+    assert log.stat().st_mode & 0o077 == 0
 
 
 def test_a_wrapped_command_may_wrap_another(home: Path, upstream: tuple[str, list[str]]) -> None:

@@ -165,7 +165,8 @@ def _aside(found: sys.UnraisableHookArgs) -> None:
 class _Log(RotatingFileHandler):
     def _open(self) -> IO[str]:  # type: ignore[override]
         Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True)
-        return super()._open()
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)  # nobody waits for a pipe
+        return os.fdopen(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8", errors="backslashreplace")
 
 
 # --- the proxy ----------------------------------------------------------------------------------
