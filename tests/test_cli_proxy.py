@@ -101,10 +101,49 @@ def test_it_says_where_it_listens_and_runs_until_it_is_stopped(start: Any, numbe
 
 
 def test_settings_come_from_everywhere(start: Any, tmp_path: Path) -> None:
-    (tmp_path / "ibidem.toml").write_text('[proxy]\nport = 0\nprofile = "aggressive"\nobserve = true\n')
-    lines = start("--profile", "recoverable", "--no-observe").announced()
-    assert lines[0].startswith("Rewriting with profile recoverable, on ")
-    assert start(IBIDEM_PROFILE="recoverable").announced()[0].startswith("Observing, on ")
+    (tmp_path / "ibidem").mkdir()
+    mine = tmp_path / "ibidem" / "ibidem.toml"
+    mine.write_text('[proxy]\nport = 0\nprofile = "aggressive"\nobserve = true\n')
+    config = {"XDG_CONFIG_HOME": str(tmp_path)}
+    proxy = start("--profile", "recoverable", "--no-observe", **config)
+    assert proxy.announced()[0].startswith("Rewriting with profile recoverable, on ")
+    assert proxy.end()[2] == f"ibidem: settings: port from {mine}\n"
+    assert start(IBIDEM_PROFILE="recoverable", **config).announced()[0].startswith("Observing, on ")
+
+
+FOLDERS = {
+    "what may not come from there": (
+        "[proxy]\nport = 1\nprofile = 'recoverable'\nobserve = true\n",
+        "port, observe in ",
+    ),
+    "broken": ("[proxy", "{} ignored: not valid TOML"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), FOLDERS.values(), ids=FOLDERS)
+def test_a_file_in_the_current_folder_is_told_and_decides_nothing(
+    start: Any, tmp_path: Path, text: str, words: str
+) -> None:
+    path = tmp_path / "ibidem.toml"
+    path.write_text(text)
+    proxy = start("--port", "0")
+    profile = "lossless" if text == "[proxy" else "recoverable"
+    assert proxy.announced()[0].startswith(f"Rewriting with profile {profile}, on ")
+    code, _, err = proxy.end()
+    assert (code, err.count("\n")) == (0, 1)
+    assert err.startswith("ibidem: settings: ")
+    assert words.format(path) in err
+    assert ("profile from" in err) == (profile == "recoverable")
+
+
+def test_it_says_who_sees_texts(start: Any) -> None:
+    shared = {"IBIDEM_HOST": "0.0.0.0", "IBIDEM_TOKEN": "a-secret"}
+    assert "Texts are shown to nobody." in start("--port", "0", **shared).announced()
+    assert "Texts are shown to nobody." in start("--port", "0", "--no-texts").announced()
+    proxy = start("--port", "0", IBIDEM_PAGE_TOKEN="b-secret", **shared)
+    lines = proxy.announced()
+    assert "Texts are shown to those who also send x-ibidem-page-token, a browser page_token=." in lines
+    assert "-secret" not in "\n".join([*lines, *proxy.end()[1:]])
 
 
 def test_a_log_on_standard_output_stands_alone(start: Any) -> None:
@@ -148,6 +187,11 @@ def test_a_port_that_is_taken_is_one_line(start: Any) -> None:
             ["--host", "192.0.2.1", "--token", "t"], "192.0.2.1 port 8123: this machine has no", id="no address"
         ),
         pytest.param(["--store", "x://y"], "x: no such kind of store", id="a store of no kind"),
+        pytest.param(
+            ["--store", "redis://:hidden@localhost"],
+            "--store: others can see a password on a command line: put the address in IBIDEM_STORE",
+            id="a password that others can see",
+        ),
         pytest.param(["--json-log", "/no/such/folder/log"], "/no/such/folder/log", id="a log that cannot be written"),
     ],
 )
@@ -157,6 +201,22 @@ def test_what_is_wrong_is_one_line(start: Any, options: list[str], words: str) -
     assert (proxy.process.returncode, out) == (2, "")
     assert err.startswith(f"ibidem: {words}")
     assert err.count("\n") == 1
+    assert "hidden" not in err
+
+
+def test_a_settings_file_that_cannot_be_read_is_named(start: Any, tmp_path: Path) -> None:
+    path = tmp_path / "ibidem" / "ibidem.toml"
+    path.parent.mkdir()
+    for make, words in (
+        (lambda: path.mkdir(), "this is no ordinary file"),
+        (lambda: (path.rmdir(), path.symlink_to(path)), "Too many levels of symbolic links"),
+        (lambda: (path.unlink(), os.mkfifo(path)), "this is no ordinary file"),
+    ):
+        make()
+        proxy = start("--port", "0", XDG_CONFIG_HOME=str(tmp_path))
+        out, err = proxy.process.communicate(timeout=DEADLINE)
+        assert (proxy.process.returncode, out) == (2, "")
+        assert err == f"ibidem: {path}: {words}: name another with --config\n"
 
 
 def test_without_its_packages_it_says_what_to_install() -> None:

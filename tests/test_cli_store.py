@@ -1,6 +1,9 @@
 """`ibidem store` and `ibidem recall`: what they print and how they end."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -9,9 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ibidem import machine
+from ibidem.cli import main as whole
 from ibidem.cli.recall import recall
 from ibidem.cli.store import store
 from ibidem.store import SqliteStore, reference
+from tests.modes import mortal
 
 DAY = 86_400
 TEXT = "Größe\r\nno newline at the end, a lone \ud800 surrogate, \x1b[0m"
@@ -138,6 +143,99 @@ def test_a_file_that_is_no_store(path: Path, tmp_path: Path, command: list[str])
     other.write_text("notes " * 1_000)
     assert the_error(run(*command, "--store", other)).startswith(f"{other}: this is damaged or no database")
     assert other.read_text() == "notes " * 1_000
+
+
+COMMANDS = [["store", "stats"], ["store", "forget", "--all"], ["recall", "0123456789ab"]]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ["recall-server"], ["proxy"], ["wrap", "--", "true"]])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "redis://:hidden@localhost",
+        "rediss://me:hidden@localhost:1/0",
+        "redis://localhost?password=hidden",
+        "unix://:hidden@/run/redis.sock",
+        "redis://:hid@hidden@localhost",
+        "redis://:1/hidden@localhost",
+        "REDIS://:hidden@localhost",
+    ],
+)
+def test_a_password_is_refused_on_a_command_line(command: list[str], target: str) -> None:
+    place = command.index("--") if "--" in command else len(command)
+    result = CliRunner().invoke(whole, [*command[:place], "--store", target, *command[place:]])
+    assert result.exit_code == 2
+    words = "--store: others can see a password on a command line: put the address in IBIDEM_STORE"
+    assert result.output == f"ibidem: {words}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_password_in_the_variable_is_used_and_not_shown(
+    redis_url: str, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for user in ("", "nobody"):  # whom the server does not know
+        monkeypatch.setenv("IBIDEM_STORE", redis_url.replace("://", f"://{user}:hidden@"))
+        result = run(*command)
+        assert (result.exit_code == 2) >= bool(user)
+        assert "127.0.0.1" in result.output or command[1] == "forget"
+        assert "hidden" not in result.output
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["redis://:hidden/2@localhost", "redis://:12#hidden@localhost", "redis:/:hidden@localhost", "redis::hidden@x"],
+)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_password_in_an_address_that_is_none_is_not_shown(
+    target: str, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IBIDEM_STORE", target)
+    said = the_error(run(*command))
+    assert "hidden" not in said
+    assert "12" not in said
+    assert said.startswith("redis: ")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", ["loop", "x" * 300])
+def test_a_path_that_cannot_be_read_is_named(tmp_path: Path, command: list[str], name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    path = tmp_path / name / "store.db"
+    result = CliRunner().invoke(whole, [*command, "--store", str(path)])
+    assert (result.exit_code, result.output.count("\n")) == (2, 1)
+    assert result.output.startswith(f"ibidem: {path}: ")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="root cannot be bound by modes here")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_home_that_cannot_be_searched_is_named(tmp_path: Path, command: list[str]) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0)
+    env = {name: text for name, text in os.environ.items() if not name.startswith(("IBIDEM_", "XDG_"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "ibidem.cli", *command],
+        env={**env, "HOME": str(home)},
+        preexec_fn=mortal,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    home.chmod(0o700)
+    path = home / ".local" / "share" / "ibidem" / "store.sqlite3"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"ibidem: {path}: Permission denied: check the path, and that it can be read\n"
+
+
+def test_what_standard_output_does_not_take_is_said_of_standard_output(path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "ibidem.cli", "store", "stats"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.stderr == "ibidem: standard output: the disk is full: make room and run again\n"
 
 
 def test_the_environment_names_the_store(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1022,7 +1022,7 @@ def test_a_page_that_nobody_sees_asks_for_nothing(window: Opener, proxy: Proxy) 
     expect(page.locator(".cost.saved b").first).to_have_text("$1.00")
 
 
-def ask(url: str, turns: int) -> None:
+def ask(url: str, turns: int, more: dict[str, str] | None = None) -> None:
     """A conversation of so many turns, all of which read the same file."""
     messages: list[Any] = [{"role": "user", "content": "Fix the failing test"}]
     for turn in range(turns):
@@ -1030,7 +1030,7 @@ def ask(url: str, turns: int) -> None:
         result = {"type": "tool_result", "tool_use_id": f"t{turn}", "content": f"{code(1, 200)}\n# read {turn}"}
         messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
     body = {"model": "claude-sonnet-4-5", "max_tokens": 9, "cache_control": {"type": "ephemeral"}, "messages": messages}
-    headers = {"content-type": "application/json", "x-api-key": "any", "user-agent": "claude-cli/2.1"}
+    headers = {"content-type": "application/json", "x-api-key": "any", "user-agent": "claude-cli/2.1", **(more or {})}
     with urlopen(Request(f"{url}/v1/messages", json.dumps(body).encode(), headers)) as answer:
         answer.read()
 
@@ -1059,6 +1059,40 @@ def test_what_the_proxy_itself_did_is_shown(chromium: Browser) -> None:
             with urlopen(f"{running.url}/ibidem/metrics") as answer:
                 families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
             assert sum(sample.value for sample in families["ibidem_requests"].samples) == 5
+            assert complaints == []
+
+
+@pytest.mark.parametrize("how", ["with both tokens", "with the first token", "where texts are off"])
+def test_texts_are_shown_with_the_page_token_and_figures_without(chromium: Browser, how: str) -> None:
+    with Upstream(lambda seen: Says("done")) as provider:
+        upstreams = dict.fromkeys(("anthropic", "openai", "gemini"), provider.url)
+        page_token = None if how == "where texts are off" else "t&o"
+        settings = Settings(
+            port=0, store="memory:", host="0.0.0.0", token="o n<e", page_token=page_token, upstreams=upstreams
+        )
+        with Running(settings) as running, closing(chromium.new_context()) as context:
+            url = running.url.replace("0.0.0.0", "127.0.0.1")
+            for turns in range(1, 4):
+                ask(url, turns, {"x-ibidem-token": "o n<e"})
+            page = context.new_page()
+            complaints: list[str] = []
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.goto(f"{url}/ibidem?token=o+n%3Ce{'&page_token=t%26o' if how == 'with both tokens' else ''}")
+            expect(page.locator("#link")).to_have_text("live")
+            expect(page.locator("#tiles div").first).to_contain_text("3")
+            if how == "with both tokens":
+                expect(page.locator("#hidden-texts")).to_be_hidden()
+                page.get_by_role("link", name="Fix the failing test").click()
+                page.get_by_role("link", name="Request 3").click()
+                expect(page.locator(".edit .is .line").first).to_contain_text("[ibidem ")
+            else:
+                why = "to nobody" if how == "where texts are off" else "only with the page token"
+                expect(page.locator("#hidden-texts")).to_contain_text(f"What clients sent is shown {why}")
+                page.get_by_role("link", name="Conversation ").click()
+                expect(page.locator("#conversation .tiles")).to_contain_text("Requests")
+                page.get_by_role("link", name="Request 3").click()
+                expect(page.locator("#exchange .missing")).to_contain_text(f"What clients sent is shown {why}")
+                assert "Fix the failing test" not in page.content()
             assert complaints == []
 
 

@@ -349,8 +349,8 @@ REQUEST_HEADERS: dict[str, tuple[Pairs, int | None, Pairs, bool]] = {
         [("X-Odd-CASE", "1"), ("accept", "*/*"), ("x-odd-case", "2"), ("Accept", "b")],
         False,
     ),
-    "Host and the token are not copied": (
-        [("HOST", "here"), ("a", "b"), ("X-IBIDEM-token", "secret")],
+    "Host and the tokens are not copied": (
+        [("HOST", "here"), ("a", "b"), ("X-IBIDEM-token", "secret"), ("x-ibidem-PAGE-token", "secret")],
         None,
         [("a", "b")],
         False,

@@ -42,7 +42,7 @@ def twice(format: str = "anthropic") -> bytes:
 
 
 def post(path: str, body: bytes, *headers: str) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "Host: here", *headers, f"Content-Length: {len(body)}", "", ""]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", *headers, f"Content-Length: {len(body)}", "", ""]
     return "\r\n".join(lines).encode() + body
 
 
@@ -83,7 +83,9 @@ def test_who_asks_for_a_size_is_told_that_of_what_would_be_sent() -> None:
 def test_a_conversation_in_chunks_gets_a_length() -> None:
     body = twice()
     with Upstream() as upstream, Running(to(upstream.url), MemoryStore()) as proxy, connect(proxy.url) as client:
-        client.send(b"POST /v1/messages HTTP/1.1\r\nHost: here\r\na: 1\r\nTransfer-Encoding: chunked\r\nb: 2\r\n\r\n")
+        client.send(
+            b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\na: 1\r\nTransfer-Encoding: chunked\r\nb: 2\r\n\r\n"
+        )
         for start in range(0, len(body), 1000):
             piece = body[start : start + 1000]
             client.send(b"%x\r\n%b\r\n" % (len(piece), piece))
@@ -187,7 +189,7 @@ def test_a_request_that_turns_out_too_large_is_refused(path: str) -> None:
         return "gone"
 
     with proxied(script, max_body=LIMIT) as (server, proxy), connect(proxy.url) as client:
-        client.send(f"POST {path} HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        client.send(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         for _ in range(11):
             client.send(b"3e8\r\n" + b"x" * 1000 + b"\r\n")
         client.send(b"0\r\n\r\n")
@@ -203,7 +205,7 @@ def test_a_request_that_turns_out_too_large_is_refused(path: str) -> None:
 def test_who_asks_first_is_refused_before_it_sends() -> None:
     with proxied(answering(OK), max_body=LIMIT) as (_, proxy), connect(proxy.url) as client:
         client.send(
-            b"POST /v1/messages HTTP/1.1\r\nHost: here\r\nExpect: 100-continue\r\nContent-Length: 99999\r\n\r\n"
+            b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 99999\r\n\r\n"
         )
         assert client.until(b"\r\n").startswith(b"HTTP/1.1 413 ")
 
@@ -313,7 +315,7 @@ def test_a_fault_in_our_own_books_breaks_no_exchange(
             head, body = asked(proxy, post("/v1/messages", twice()), "POST")
             assert head.startswith(b"HTTP/1.1 200 ")
             assert b'"usage"' in body
-            assert asked(proxy, b"GET /v1/other HTTP/1.1\r\nHost: here\r\n\r\n")[0].startswith(b"HTTP/1.1 200 ")
+            assert asked(proxy, b"GET /v1/other HTTP/1.1\r\nHost: localhost\r\n\r\n")[0].startswith(b"HTTP/1.1 200 ")
             page(proxy, "api/state")
         assert len(upstream.seen) == 6
         monkeypatch.undo()

@@ -167,7 +167,7 @@ class Client:
         target = f"{PREFIX.get(sent.format, '')}{PATHS[sent.format]}"
         if sent.kind == "outage":
             target = f"/gemini{PATHS[sent.format]}"
-        head = [("Host", "proxy"), *sent.headers, ("Content-Length", str(len(sent.data)))]
+        head = [("Host", "localhost"), *sent.headers, ("Content-Length", str(len(sent.data)))]
         lines = "".join(f"{name}: {value}\r\n" for name, value in head)
         data = f"POST {target} HTTP/1.1\r\n{lines}\r\n".encode("latin-1") + sent.data
         self._writer.write(data[: len(data) - len(sent.data) // 2 - 1] if leave == "in the middle" else data)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ibidem.proxy.pages import without_token
+from ibidem.proxy.pages import misled, without_token
 from ibidem.proxy.server import Running
 from ibidem.proxy.settings import Settings
-from ibidem.store import MemoryStore
+from ibidem.store import MemoryStore, reference
 from ibidem.testing import Says, Upstream, conv
+from tests.proxied import waited_for
 from tests.raw import answering, asked, connect, proxied, to
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -100,6 +104,57 @@ def test_an_address_is_our_own_name_where_we_listen_everywhere() -> None:
                 assert status(client.message("GET")) == expected
 
 
+# ── names that lead here (DNS rebinding), on the paths that are passed on ───────────────────────────────────────────
+
+MISLED = {name: host for name, (host, headers) in FOREIGN.items() if not headers}
+
+
+@pytest.mark.parametrize("host", MISLED.values(), ids=MISLED)
+def test_nothing_is_passed_on_for_a_name_that_is_not_ours(host: str) -> None:
+    upgrade = ("Connection: upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: eA==")
+    with proxied(answering(OK)) as (server, proxy):
+        for request in (
+            get("/v1/models", host=host),
+            get("/v1/messages", "Content-Length: 2", method="POST", host=host) + b"{}",
+            get("/v1/files", "Transfer-Encoding: chunked", method="PUT", host=host),
+            get("/openai/v1/responses", *upgrade, host=host),
+            get("/v1/models?token=x", "x-ibidem-token: x", "Origin: http://" + host, host=host),
+        ):
+            with connect(proxy.url) as client:
+                client.send(request)
+                head, body = client.message("POST")
+                assert head.startswith(b"HTTP/1.1 403 ")
+                assert b"this name is not the proxy's own: use the address that it printed, or set a token" in body
+                assert client.rest() == b""
+        assert server.seen.empty()
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8123", "[::1]:8123", "[::1]"])
+def test_our_own_names_are_passed_on(host: str) -> None:
+    with proxied(answering(OK)) as (_, proxy):
+        assert asked(proxy, get("/v1/models", host=host))[1] == b"ok"
+
+
+def test_who_says_no_name_is_no_browser() -> None:
+    with proxied(answering(OK)) as (_, proxy):
+        assert asked(proxy, b"GET /v1/models HTTP/1.0\r\n\r\n")[1] == b"ok"
+
+
+def test_with_a_token_any_name_will_do() -> None:
+    with proxied(answering(OK), token="s3cret") as (_, proxy):
+        assert asked(proxy, get("/v1/models", "x-ibidem-token: s3cret", host="evil.example"))[1] == b"ok"
+
+
+def test_a_name_that_the_user_chose_is_ours() -> None:
+    for host, target, expected in (
+        ("box:8123", "/v1/models", False),
+        ("BOX", "/v1/models", False),
+        ("other", "/v1/models", True),
+        ("other", "http://other/v1/models", False),  # told elsewhere that this is no such proxy
+    ):
+        assert misled(Settings(host="box"), target, {"host": host}) is expected
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
 @pytest.mark.parametrize("page", PAGES)
 def test_pages_are_only_read(method: str, page: str) -> None:
@@ -142,7 +197,7 @@ def test_the_token_opens_the_door_and_stays_outside(target: str, sent: str) -> N
     with proxied(answering(OK), token=TOKEN) as (server, proxy):
         latin = TOKEN.encode().decode("latin-1")
         headers = () if QUOTED in target else (f"X-IBIDEM-Token: {latin}",)
-        request = "\r\n".join([f"GET {target} HTTP/1.1", "Host: here", *headers, "A: b", "", ""]).encode("latin-1")
+        request = "\r\n".join([f"GET {target} HTTP/1.1", "Host: localhost", *headers, "A: b", "", ""]).encode("latin-1")
         assert asked(proxy, request)[1] == b"ok"
         seen = server.next()[0][0]
         assert seen == f"GET {sent} HTTP/1.1\r\nHost: ".encode() + server.host + b"\r\nA: b\r\n\r\n"
@@ -159,6 +214,107 @@ def test_no_target_is_changed_where_there_is_no_token() -> None:
     target = "/v1/x?token=theirs&&%zz"
     assert without_token(Settings(), target) == target
     assert without_token(Settings(token="ours"), target) == target
+
+
+# ── texts on a shared proxy ─────────────────────────────────────────────────────────────────────────────────────────
+
+TEXT = "what-only-the-client-should-see"
+BOTH = ("x-ibidem-token: s3cret", "x-ibidem-page-token: s3cond")
+ONE = BOTH[:1]
+
+
+@contextmanager
+def shared(**more: Any) -> Iterator[tuple[Running, list[str]]]:
+    """A proxy that rewrote a request whose every text says `TEXT`, and the pages that show texts of it."""
+    store = MemoryStore()
+    store.put("any", {reference(TEXT): TEXT})
+    body = conv(f"u:{TEXT}", "a>1", f"r1:{f'{TEXT} and more' * 40}", "a>2", f"r2:{f'{TEXT} and more' * 40}")
+    data = json.dumps({"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": body["messages"]}).encode()
+    settings = {"host": "0.0.0.0", "token": "s3cret", **more}
+    with Upstream(lambda _: Says("ok")) as upstream, Running(to(upstream.url, **settings), store) as proxy:
+        answer = asked(proxy, get("/v1/messages", *ONE, f"Content-Length: {len(data)}", method="POST") + data)
+        assert status(answer) == 200
+        waited_for(lambda: b'"active": false' in asked(proxy, get("/ibidem/api/state", *BOTH))[1])
+        yield proxy, ["/ibidem/api/exchange/e1", f"/ibidem/recall/{reference(TEXT)}"]
+
+
+def live(proxy: Running, *headers: str, query: str = "") -> bytes:
+    """The first state that it tells."""
+    with connect(proxy.url) as client:
+        client.send(get(f"/ibidem/api/live{query}", *headers))
+        return client.until(b"\r\n\r\n") + client.until(b"\n\n")
+
+
+def conversation_page(proxy: Running) -> str:
+    (found,) = json.loads(asked(proxy, get("/ibidem/api/state", *BOTH))[1])["conversations"]
+    return f"/ibidem/api/conversation/{found['id']}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        pytest.param({"page_token": "s3cond"}, 401, id="a page token"),
+        pytest.param({"page_token": "s3cond", "host": "127.0.0.1"}, 401, id="a page token on loopback"),
+        pytest.param({"page_token": "s3cond", "host": "127.0.0.1", "token": None}, 401, id="only a page token"),
+        pytest.param({}, 403, id="none, where others can connect"),
+        pytest.param({"texts": False}, 403, id="texts are off"),
+        pytest.param({"texts": False, "page_token": "s3cond"}, 403, id="off, whatever token there is"),
+        pytest.param({"texts": False, "host": "127.0.0.1"}, 403, id="off on loopback"),
+    ],
+)
+def test_the_token_gives_figures_and_no_texts(settings: dict[str, Any], code: int) -> None:
+    with shared(**settings) as (proxy, texts):
+        figures = [*(page for page in PAGES if "live" not in page), conversation_page(proxy)]
+        for sent in (ONE, (*ONE, "x-ibidem-page-token: wrong"), (*ONE, "x-ibidem-page-token: s3cret")):
+            for page in texts:
+                assert status(answer := asked(proxy, get(page, *sent))) == code
+                assert TEXT.encode() not in answer[1]
+                for query in ("?page_token=", "?page_token=wrong", "?page_token=s3cret", "?token=s3cond"):
+                    assert status(asked(proxy, get(page + query, *sent))) == code
+            shown = b"".join(asked(proxy, get(page, *sent))[1] for page in figures) + live(proxy, *sent)
+            assert TEXT.encode() not in shown
+            assert b"s3cond" not in shown
+            state = json.loads(asked(proxy, get("/ibidem/api/state", *sent))[1])
+            assert (state["totals"]["requests"], state["conversations"][0]["title"]) == (1, "")
+            assert state["texts"] == ("token" if code == 401 else "none")
+
+
+@pytest.mark.parametrize("by", ["header", "query"])
+def test_with_the_page_token_texts_are_shown(by: str) -> None:
+    with shared(page_token="s3cond") as (proxy, texts):
+        sent = BOTH if by == "header" else ()
+        query = "" if by == "header" else "?token=s3cret&page_token=s3cond"
+        for page in (*texts, "/ibidem/api/state", conversation_page(proxy)):
+            answer = asked(proxy, get(page + query, *sent))
+            assert status(answer) == 200
+            assert TEXT.encode() in answer[1]
+        assert TEXT.encode() in live(proxy, *sent, query=query)
+        assert b'name="ibidem-page-token" content="s3cond"' in asked(proxy, get(f"/ibidem{query}", *sent))[1]
+
+
+def test_the_page_token_alone_opens_nothing() -> None:
+    with shared(page_token="s3cond") as (proxy, texts):
+        for page in (*texts, "/ibidem", "/ibidem/api/state", "/ibidem/metrics", "/v1/models"):
+            for request in (get(page, BOTH[1]), get(f"{page}?page_token=s3cond"), get(f"{page}?token=s3cond")):
+                assert status(asked(proxy, request)) == 401
+
+
+def test_on_loopback_all_who_may_use_the_proxy_see_texts() -> None:
+    for token in (None, "s3cret"):
+        with shared(host="127.0.0.1", token=token) as (proxy, texts):
+            for page in texts:
+                answer = asked(proxy, get(page, *ONE))
+                assert (status(answer), TEXT.encode() in answer[1]) == (200, True)
+
+
+@pytest.mark.parametrize("token", [None, "s3cret"])
+def test_the_page_token_stays_outside(token: str | None) -> None:
+    with proxied(answering(OK), token=token, page_token="s3cond") as (server, proxy):
+        target = "/v1/models?a=1&page_token=s3cond&b=2&page_token=theirs"
+        assert asked(proxy, get(target, *BOTH))[1] == b"ok"
+        seen = server.next()[0][0]
+        assert seen.startswith(b"GET /v1/models?a=1&b=2&page_token=theirs HTTP/1.1\r\n")
+        assert b"s3c" not in seen
 
 
 # ── credentials ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -186,10 +342,10 @@ def test_credentials_are_seen_by_upstream_and_by_nobody_else(
         with Running(to(upstream.url, json_log=str(journal)), MemoryStore()) as proxy:
             for body in (json.dumps(conv("u:hello", "a:hi", "u:more")).encode(), b"no json", b'{"messages": 5}'):
                 for path in ("/v1/messages", "/v1/files", "/v1/messages/count_tokens", "/v1/responses?key=SECRET7"):
-                    head = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n"
+                    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
                     asked(proxy, (head + "\r\n".join([*lines, "", ""])).encode() + body)
             with connect(proxy.url) as client:  # what cannot be parsed is not quoted either
-                client.send(b"GET / HTTP/1.1\r\nHost: here\r\nAuthorization : Bearer SECRET8\r\n\r\n")
+                client.send(b"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization : Bearer SECRET8\r\n\r\n")
                 client.rest()
             for page in (*PAGES, *(f"/ibidem/api/exchange/e{number}" for number in range(1, 13))):
                 if "live" not in page:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ibidem import IbidemError, machine
-from ibidem.proxy.settings import FIELDS, PROVIDERS, Settings, base_url, is_loopback, load
+from ibidem.proxy.settings import FIELDS, PROVIDERS, Loaded, Settings, base_url, is_loopback, load, read
 
 HERE = Path("here")
 OWN = Path("own")
@@ -19,6 +19,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "host": ("127.0.0.2", "::1", "localhost"),
     "port": (1, 0, 65535),
     "token": ("a", "b", "c"),
+    "page_token": ("d", "e", "f"),
+    "texts": (False, True, False),
     "profile": ("recoverable", "codetether", "aggressive"),
     "store": ("a.sqlite3", "redis://localhost", "memory:"),
     "observe": (True, False, True),
@@ -116,14 +118,6 @@ def test_switches_in_the_environment(text: str, value: bool) -> None:
 # --- which file ---------------------------------------------------------------------------------
 
 
-def test_the_file_of_the_folder_goes_before_the_users_own() -> None:
-    saved("[proxy]\nport = 1\nconversations = 1\n", OWN)
-    assert load({}, {}, HERE, OWN).port == 1
-    saved("[proxy]\nport = 2\n", HERE)
-    found = load({}, {}, HERE, OWN)
-    assert (found.port, found.conversations) == (2, 1000)
-
-
 def test_a_named_file_goes_before_both() -> None:
     saved("[proxy]\nport = 1\n", OWN)
     saved("[proxy]\nport = 2\n", HERE)
@@ -142,28 +136,163 @@ def test_a_file_may_be_empty() -> None:
     assert load({}, {}, None, OWN) == Settings()
 
 
-PRIVATE = {
-    "host": '[proxy]\nhost = "127.0.0.1"\n',
-    "token": '[proxy]\ntoken = "a"\n',
-    "store": '[proxy]\nstore = "redis://elsewhere"\n',
-    "json_log": '[proxy]\njson_log = "/etc/x"\n',
-    "upstreams": '[proxy.upstreams]\nanthropic = "https://elsewhere"\n',
+# --- a file that a folder brought along ---------------------------------------------------------
+
+LIMITS = {"budget_ms": 2000.0, "max_body": 100 * 2**20, "conversations": 1000, "memory_mb": 256}
+
+
+def brought(text: str, mine: str = "", flags: Any = None, environment: Any = None) -> Loaded:
+    """With this in the current folder, and that in the user's own."""
+    saved(mine, OWN)
+    saved(text, HERE)
+    return read(flags or {}, environment or {}, HERE, OWN)
+
+
+@pytest.mark.parametrize("name", [name for name in VALUES if name not in (*LIMITS, "profile")])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_folder_decides_nothing(name: str, place: int) -> None:
+    """Where requests go, who may ask, what is written where, what is rewritten: nothing of that."""
+    value = VALUES[name][place]
+    found = brought(f"[proxy]\n{name} = {toml(value)}\n")
+    assert found.settings == Settings()
+    ignored = value != getattr(Settings(), name)
+    assert found.line() == (
+        f"settings: {name} in here/ibidem.toml ignored: a folder's file may only ask for less" if ignored else ""
+    )
+
+
+def test_a_folder_does_not_say_where_credentials_go() -> None:
+    found = brought('[proxy.upstreams]\nanthropic = "https://elsewhere"\n')
+    assert found.settings == Settings()
+    assert "upstreams in here/ibidem.toml ignored" in found.line()
+
+
+@pytest.mark.parametrize(
+    ("text", "mine", "profile"),
+    [
+        pytest.param("recoverable", "", "recoverable", id="one that loses nothing is taken"),
+        pytest.param("recoverable", "lossless", "lossless", id="the user's is stronger"),
+        pytest.param("lossless", "recoverable", "recoverable", id="also where the folder's does less"),
+        pytest.param("lossless", "", "lossless", id="what holds anyway"),
+        pytest.param("aggressive", "", "lossless", id="one that loses something"),
+        pytest.param("codetether", "", "lossless", id="one that breaks caches"),
+        pytest.param("x", "", "lossless", id="one that is none"),
+    ],
+)
+def test_which_profile_a_folder_may_name(text: str, mine: str, profile: str) -> None:
+    own = f"[proxy]\nprofile = '{mine}'\n" if mine else ""
+    found = brought(f"[proxy]\nprofile = '{text}'\n", own)
+    assert found.settings.profile == profile
+    taken = "profile from here/ibidem.toml" in found.line()
+    assert taken is (profile == text != "lossless")
+    assert ("ignored" in found.line()) is (profile != text)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_folder_may_ask_for_less_and_not_for_more(name: str) -> None:
+    for value, mine, holds in ((7, None, 7), (7, 9, 7), (9, 7, 7), (10**8 * 2, None, LIMITS[name]), (7, 7, 7)):
+        found = brought(f"[proxy]\n{name} = {value}\n", f"[proxy]\n{name} = {mine}\n" if mine else "")
+        assert getattr(found.settings, name) == holds
+        assert (f"{name} from here/ibidem.toml" in found.line()) is (holds == value != mine)
+        assert (f"{name} in here/ibidem.toml ignored" in found.line()) is (holds != value)
+
+
+@pytest.mark.parametrize("name", [*LIMITS, "profile"])
+def test_what_is_said_at_a_prompt_or_in_a_variable_is_stronger_than_a_folder(name: str) -> None:
+    said, in_file = ("lossless", "'recoverable'") if name == "profile" else (7, "1")
+    for given in ({"flags": {name: said}}, {"environment": {f"IBIDEM_{name.upper()}": str(said)}}):
+        assert getattr(brought(f"[proxy]\n{name} = {in_file}\n", **given).settings, name) == said
+
+
+def test_which_settings_are_limits() -> None:
+    assert set(LIMITS) == {name for name, field in FIELDS.items() if field.limit}
+    assert all(getattr(Settings(), name) == value for name, value in LIMITS.items())
+
+
+def test_the_users_own_file_is_always_read_and_the_line_says_what_came_from_where() -> None:
+    mine = (
+        '[proxy]\nport = 1\nobserve = true\ntoken = "t"\n[proxy.upstreams]\ngemini = "http://x"\nopenai = "http://x"\n'
+    )
+    text = "[proxy]\nport = 2\nmemory_mb = 9\nconversations = 2000\nwebsockets = false\n"
+    found = brought(text, mine, {"observe": False}, {"IBIDEM_UPSTREAM_OPENAI": "http://y"})
+    assert (found.settings.port, found.settings.memory_mb, found.settings.websockets) == (1, 9, True)
+    assert found.line() == (
+        "settings: port, token, upstreams.gemini from own/ibidem.toml; memory_mb from here/ibidem.toml; "
+        "port, conversations, websockets in here/ibidem.toml ignored: a folder's file may only ask for less"
+    )
+    assert found.line({"port", "token"}).startswith("settings: upstreams.gemini from own/ibidem.toml; memory_mb from")
+
+
+WRONG: dict[str, tuple[bytes, str]] = {
+    "no TOML": (b"[proxy\n", "here/ibidem.toml ignored: not valid TOML"),
+    "no text": (b"\xff\xfe", "here/ibidem.toml ignored: not valid UTF-8"),
+    "nested": (b"a=" + b"[" * 5000, "here/ibidem.toml ignored: nested too deeply"),
+    "a number beyond reading": (b"a=" + b"9" * 5000, "here/ibidem.toml ignored: not valid TOML"),
+    "large": (b"a." * 20_000 + b"a = 1\n", "here/ibidem.toml ignored: longer than 8,192 bytes"),
+    "a long name twice": ((b"x" * 3000 + b" = 1\n") * 2, "here/ibidem.toml ignored: not valid TOML"),
+    "another table": (b"[prox]\n", "prox in here/ibidem.toml ignored"),
+    "no table": (b"proxy = 1\n", "proxy in here/ibidem.toml ignored"),
+    "an unknown key": (b"[proxy]\nprot = 1\n", "prot in here/ibidem.toml ignored"),
+    "a text for a number": (b'[proxy]\nmemory_mb = "1"\n', "memory_mb in here/ibidem.toml ignored"),
+    "a switch for a number": (b"[proxy]\nmemory_mb = true\n", "memory_mb in here/ibidem.toml ignored"),
+    "nothing": (b"[proxy]\nmemory_mb = 0\n", "memory_mb in here/ibidem.toml ignored"),
+    "no number": (b"[proxy]\nbudget_ms = nan\n", "budget_ms in here/ibidem.toml ignored"),
+    "a list for a text": (b"[proxy]\nprofile = ['recoverable']\n", "profile in here/ibidem.toml ignored"),
+    "an escape sequence": (b'[proxy]\n"\\u001b[0m" = 1\n', r"; \x1b[0m in here/ibidem.toml ignored"),
+    "a long name": (b"[proxy]\n" + b"x" * 5000 + b" = 1\n", f"; {'x' * 40} in here"),
+    "many names": (b"[proxy]\n" + b"".join(b"x%d = 1\n" % i for i in range(99)), "x0, x1, x2, x3, x4 and 94 more in"),
 }
 
 
-@pytest.mark.parametrize("name", PRIVATE)
-def test_a_file_that_a_folder_brought_along_cannot_say_where_credentials_and_texts_go(name: str) -> None:
-    path = saved(PRIVATE[name], HERE)
-    said = error(folder=HERE, own=OWN)
-    assert said.startswith(f"{path}: proxy.{name}: not from a file in the current folder")
-    assert "--config ibidem.toml" in said
-    load({"config": str(path)})
-    saved(PRIVATE[name], OWN)
-    load({}, {}, OWN, OWN)  # my own folder, and I am in it
+@pytest.mark.parametrize(("data", "words"), WRONG.values(), ids=WRONG)
+def test_a_broken_file_in_a_folder_is_told_and_ignored(data: bytes, words: str) -> None:
+    (HERE / "ibidem.toml").write_bytes(data)
+    saved("[proxy]\nport = 1\n", OWN)
+    found = read({}, {}, HERE, OWN)
+    assert found.settings == Settings(port=1)
+    assert words in found.line()
+    assert len(found.line()) < 400
+    assert found.line().isprintable()
 
 
-def test_what_is_private_is_what_is_tested() -> None:
-    assert set(PRIVATE) - {"upstreams"} == {name for name, field in FIELDS.items() if field.private}
+UNREAD = {
+    "a folder": Path.mkdir,
+    "a pipe": lambda path: os.mkfifo(path),
+    "a link to a device": lambda path: path.symlink_to("/dev/zero"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a link to a file without end": lambda path: path.symlink_to("/proc/self/pagemap"),
+}
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/pagemap"), reason="no such files here")
+@pytest.mark.parametrize("name", UNREAD)
+@pytest.mark.parametrize("place", [HERE, OWN], ids=["of a folder", "the user's own"])
+def test_what_is_no_file_is_not_waited_for(name: str, place: Path) -> None:
+    UNREAD[name](place / "ibidem.toml")
+    if place == OWN:
+        assert error(folder=HERE, own=OWN).startswith("own/ibidem.toml: ")
+        assert error(flags={"config": str(place / "ibidem.toml")}).startswith("own/ibidem.toml: ")
+    else:
+        found = read({}, {}, HERE, OWN)
+        assert found.settings == Settings()
+        assert found.line().startswith("settings: here/ibidem.toml ignored: ")
+
+
+def test_a_link_that_leads_nowhere_is_no_file() -> None:
+    (HERE / "ibidem.toml").symlink_to("nowhere")
+    assert read({}, {}, HERE, OWN) == (Settings(), ())
+
+
+def test_a_folder_that_is_the_users_own_is_trusted() -> None:
+    saved("[proxy]\nport = 1\n", OWN)
+    assert read({}, {}, OWN, OWN).line() == "settings: port from own/ibidem.toml"
+    (HERE / "ibidem.toml").symlink_to("../own/ibidem.toml")
+    assert read({}, {}, HERE, OWN).line() == "settings: port from own/ibidem.toml"
+
+
+def test_a_file_of_a_folder_is_trusted_where_it_is_named() -> None:
+    path = saved('[proxy.upstreams]\nanthropic = "https://gateway.example"\n', HERE)
+    assert load({"config": str(path)}, {}, HERE, OWN).upstreams["anthropic"] == "https://gateway.example"
 
 
 # --- what is wrong is said in one line ----------------------------------------------------------
@@ -316,8 +445,33 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_repeated(token: str
 
 
 def test_secrets_are_not_shown() -> None:
-    shown = repr(load({"token": "hidden-token", "store": "redis://:hidden@x"}))
+    shown = repr(load({"token": "hidden-token", "page_token": "hidden-too", "store": "redis://:hidden@x"}))
     assert "hidden" not in shown
+
+
+@pytest.mark.parametrize(
+    ("said", "access"),
+    [
+        ({}, "all"),
+        ({"token": "t"}, "all"),
+        ({"page_token": "p"}, "token"),
+        ({"texts": False}, "none"),
+        ({"texts": False, "page_token": "p"}, "none"),
+        ({"host": "0.0.0.0", "token": "t"}, "none"),
+        ({"host": "0.0.0.0", "token": "t", "texts": True}, "none"),
+        ({"host": "0.0.0.0", "token": "t", "page_token": "p"}, "token"),
+        ({"host": "::1", "token": "t"}, "all"),
+        ({"host": "example.com", "token": "t"}, "none"),
+    ],
+)
+def test_who_sees_texts(said: dict[str, Any], access: str) -> None:
+    assert load(said).text_access == access
+
+
+def test_two_doors_have_two_keys() -> None:
+    assert error(flags={"token": "same"}, environment={"IBIDEM_PAGE_TOKEN": "same"}).startswith(
+        "page_token: this is the token: set another one (--page-token"
+    )
 
 
 # --- this machine -------------------------------------------------------------------------------

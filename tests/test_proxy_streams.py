@@ -29,7 +29,7 @@ POSTS = ["/v1/messages", "/v1/other"]
 
 
 def post(path: str, body: bytes = BODY, headers: str = "") -> bytes:
-    return f"POST {path} HTTP/1.1\r\nHost: here\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def chunk(data: bytes) -> bytes:
@@ -137,7 +137,7 @@ def test_a_client_that_goes_away_while_it_sends_cancels_upstream() -> None:
 
     arrived = threading.Event()
     with proxied(script) as (server, proxy), connect(proxy.url) as client:
-        client.send(b"PUT /v1/files HTTP/1.1\r\nHost: here\r\nContent-Length: 1000\r\n\r\nhalf")
+        client.send(b"PUT /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nhalf")
         assert arrived.wait(PATIENCE)
         client.close()
         assert server.next() == "gone"
@@ -146,7 +146,7 @@ def test_a_client_that_goes_away_while_it_sends_cancels_upstream() -> None:
 def test_half_a_conversation_reaches_nobody(caplog: pytest.LogCaptureFixture) -> None:
     with proxied(answering(b"")) as (server, proxy):
         with connect(proxy.url) as client:
-            client.send(b"POST /v1/messages HTTP/1.1\r\nHost: here\r\nContent-Length: 1000\r\n\r\nhalf")
+            client.send(b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nhalf")
         with connect(proxy.url) as client:  # who comes later is served, so the first was dealt with
             client.send(b"GET /ibidem/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert client.message("GET")[0].startswith(b"HTTP/1.1 200 ")
@@ -350,7 +350,7 @@ def test_a_websocket_goes_through() -> None:
 
 KEY = base64.b64encode(b"0123456789abcdef").decode()
 UPGRADE = (
-    f"GET /v1/realtime HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-Key: {KEY}\r\n\r\n"
+    f"GET /v1/realtime HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-Key: {KEY}\r\n\r\n"
 )
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-Odd: 1\r\n\r\n"
 
@@ -364,7 +364,7 @@ def test_bytes_right_behind_both_handshakes_are_not_lost() -> None:
     with proxied(script) as (server, proxy), connect(proxy.url) as client:
         client.send(UPGRADE.encode() + b"too early")
         assert client.rest() == SWITCH + b"and early back"
-        host = UPGRADE.encode().replace(b"Host: here", b"Host: " + server.host)
+        host = UPGRADE.encode().replace(b"Host: localhost", b"Host: " + server.host)
         assert server.next() == host + b"too early"
 
 

@@ -37,7 +37,7 @@ METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PURGE", 
 def test_a_request_without_a_body_is_the_same_on_the_other_side(method: str) -> None:
     with proxied(answering(OK)) as (server, proxy):
         line = f"{method} /v1/things HTTP/1.1\r\n".encode()
-        head, body = asked(proxy, line + b"Host: here\r\n" + ODD_HEADERS + b"\r\n", method)
+        head, body = asked(proxy, line + b"Host: localhost\r\n" + ODD_HEADERS + b"\r\n", method)
         assert server.next() == [(line + b"Host: " + server.host + b"\r\n" + SENT_HEADERS + b"\r\n", b"")]
         assert head == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
         assert body == (b"" if method == "HEAD" else b"ok")
@@ -49,7 +49,7 @@ def test_a_request_with_a_body_is_the_same_on_the_other_side(method: str, body: 
     with proxied(answering(OK)) as (server, proxy):
         line = f"{method} /v1/files HTTP/1.1\r\n".encode()
         length = f"a: 1\r\ncontent-LENGTH: {len(body)}\r\nb: 2\r\n\r\n".encode()
-        asked(proxy, line + b"Host: here\r\n" + length + body)
+        asked(proxy, line + b"Host: localhost\r\n" + length + body)
         assert server.next() == [(line + b"Host: " + server.host + b"\r\n" + length, body)]
 
 
@@ -57,7 +57,7 @@ def test_a_body_in_chunks_goes_on_in_chunks() -> None:
     with proxied(answering(OK)) as (server, proxy):
         headers = b"a: 1\r\ntransfer-encoding: chunked\r\nb: 2\r\n\r\n"
         with connect(proxy.url) as client:
-            client.send(b"PUT /v1/files HTTP/1.1\r\nHost: here\r\n" + headers + b"5;x=y\r\nhello\r\n")
+            client.send(b"PUT /v1/files HTTP/1.1\r\nHost: localhost\r\n" + headers + b"5;x=y\r\nhello\r\n")
             client.send(b"6\r\n world\r\n0\r\nTrailer: dropped\r\n\r\n")
             assert client.message("PUT")[1] == b"ok"
         head, body = server.next()[0]
@@ -83,13 +83,13 @@ TARGETS = [
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target[:30])
 def test_a_target_stays_as_it_is(target: str) -> None:
     with proxied(answering(OK)) as (server, proxy):
-        asked(proxy, f"GET {target} HTTP/1.1\r\nHost: here\r\n\r\n".encode())
+        asked(proxy, f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert server.next()[0][0].split(b"\r\n")[0] == f"GET {target} HTTP/1.1".encode()
 
 
 def test_the_path_of_a_base_url_is_put_before_the_target() -> None:
     with proxied(answering(OK), "/prefix/v2/") as (server, proxy):
-        asked(proxy, b"GET /v1/models?x=1 HTTP/1.1\r\nHost: here\r\n\r\n")
+        asked(proxy, b"GET /v1/models?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert server.next()[0][0].startswith(b"GET /prefix/v2/v1/models?x=1 HTTP/1.1\r\n")
 
 
@@ -122,7 +122,7 @@ STATUSES = [
 def test_an_answer_is_the_same_on_this_side(status: bytes, headers: bytes, body: bytes) -> None:
     answer = b"HTTP/1.1 " + status + b"\r\n" + headers + b"\r\n" + body
     with proxied(answering(answer)) as (_, proxy), connect(proxy.url) as client:
-        client.send(b"GET /v1/models HTTP/1.1\r\nHost: here\r\n\r\n")
+        client.send(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert client.exactly(len(answer)) == answer
 
 
@@ -139,7 +139,7 @@ def test_an_answer_is_the_same_on_this_side(status: bytes, headers: bytes, body:
 def test_answers_without_a_body_end_with_their_head(method: str, answer: bytes) -> None:
     with proxied(answering(answer, OK)) as (_, proxy), connect(proxy.url) as client:
         for expected in (answer, OK if method != "HEAD" else OK[:-2]):
-            client.send(f"{method} /v1/models HTTP/1.1\r\nHost: here\r\n\r\n".encode())
+            client.send(f"{method} /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             assert client.exactly(len(expected)) == expected
 
 
@@ -149,7 +149,7 @@ def test_an_answer_that_ends_with_the_connection_ends_here_too() -> None:
         peer.send(b"HTTP/1.1 200 OK\r\nA: 1\r\n\r\nall of it")
 
     with proxied(script) as (_, proxy):
-        head, body = asked(proxy, b"GET /v1/models HTTP/1.1\r\nHost: here\r\n\r\n")
+        head, body = asked(proxy, b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert head == b"HTTP/1.1 200 OK\r\nA: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
         assert body == b"all of it"
 
@@ -157,7 +157,7 @@ def test_an_answer_that_ends_with_the_connection_ends_here_too() -> None:
 def test_signs_of_life_before_an_answer_are_not_the_answer() -> None:
     early = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
     with proxied(answering(early + OK)) as (_, proxy):
-        assert asked(proxy, b"GET /v1/models HTTP/1.1\r\nHost: here\r\n\r\n")[1] == b"ok"
+        assert asked(proxy, b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")[1] == b"ok"
 
 
 def test_an_old_client_gets_an_old_answer() -> None:
@@ -177,14 +177,16 @@ def test_an_old_client_may_stay() -> None:
 
 def test_a_client_that_wants_to_end_is_let_go() -> None:
     with proxied(answering(OK)) as (_, proxy), connect(proxy.url) as client:
-        client.send(b"GET /v1/models HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+        client.send(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert client.rest() == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 
 
 def test_connections_are_used_again_on_both_sides() -> None:
     with proxied(answering(OK, OK, OK)) as (server, proxy), connect(proxy.url) as client:
         for number in range(3):
-            client.send(f"PUT /v1/files/{number} HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\n{number}".encode())
+            client.send(
+                f"PUT /v1/files/{number} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n{number}".encode()
+            )
             assert client.message("PUT")[1] == b"ok"
         assert [body for _, body in server.next()] == [b"0", b"1", b"2"]
 
@@ -193,7 +195,7 @@ def test_a_connection_that_upstream_has_closed_is_not_used_again() -> None:
     closing = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
     with proxied(answering(closing)) as (server, proxy), connect(proxy.url) as client:
         for _ in range(3):
-            client.send(b"PUT /v1/files HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\nx")
+            client.send(b"PUT /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx")
             assert client.message("PUT") == (OK[:-2], b"ok")
             assert len(server.next()) == 1
 
@@ -201,7 +203,7 @@ def test_a_connection_that_upstream_has_closed_is_not_used_again() -> None:
 @pytest.mark.parametrize("path", ["/v1/files", "/v1/messages"])
 def test_who_asks_whether_to_send_its_body_is_told(path: str) -> None:
     with proxied(answering(OK)) as (server, proxy), connect(proxy.url) as client:
-        head = f"POST {path} HTTP/1.1\r\nHost: here\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
         client.send(head.encode())
         assert client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         client.send(b"body")
@@ -232,7 +234,7 @@ def test_large_bodies_pass_both_ways_without_being_held() -> None:
 
     expected = hashlib.sha256(piece * (LARGE // len(piece))).hexdigest()
     with proxied(script) as (server, proxy), connect(proxy.url) as client:
-        client.send(f"PUT /v1/files HTTP/1.1\r\nHost: here\r\nContent-Length: {LARGE}\r\n\r\n".encode())
+        client.send(f"PUT /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LARGE}\r\n\r\n".encode())
         for _ in range(LARGE // len(piece)):
             client.send(piece)
         client.until(b"\r\n\r\n")
@@ -255,7 +257,7 @@ def test_a_body_passes_before_it_is_complete() -> None:
         return body
 
     with proxied(script) as (server, proxy), connect(proxy.url) as client:
-        client.send(b"PUT /v1/files HTTP/1.1\r\nHost: here\r\nContent-Length: 11\r\n\r\nfirst")
+        client.send(b"PUT /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\nfirst")
         assert arrived.wait(PATIENCE)
         client.send(b"second")
         assert client.message("PUT")[1] == b"ok"
@@ -269,13 +271,13 @@ def test_upstream_may_answer_before_the_body_is_complete() -> None:
         peer.wait_until_gone()
 
     with proxied(script) as (_, proxy), connect(proxy.url) as client:
-        client.send(b"PUT /v1/files HTTP/1.1\r\nHost: here\r\nContent-Length: 1000000\r\n\r\nfirst")
+        client.send(b"PUT /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nfirst")
         assert client.message("PUT") == (b"HTTP/1.1 401 No\r\nContent-Length: 2\r\n\r\n", b"no")
 
 
 def test_requests_that_are_sent_at_once_are_answered_one_by_one() -> None:
     with proxied(answering(OK, OK)) as (server, proxy), connect(proxy.url) as client:
-        client.send(b"GET /v1/a HTTP/1.1\r\nHost: here\r\n\r\nGET /v1/b HTTP/1.1\r\nHost: here\r\n\r\n")
+        client.send(b"GET /v1/a HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/b HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert client.exactly(2 * len(OK)) == 2 * OK
         assert [head.split(b" ")[1] for head, _ in server.next()] == [b"/v1/a", b"/v1/b"]
 
@@ -294,7 +296,7 @@ def test_it_is_no_forward_proxy(request_line: bytes) -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        b"GET / HTTP/1.1\r\nHost: here\r\nAuthorization : secret\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization : secret\r\n\r\n",
         b"NONSENSE\r\n\r\n",
         b"POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnot a chunk",
@@ -344,7 +346,7 @@ def test_who_is_slow_is_waited_for_and_nothing_piles_up(way: str) -> None:
 
     ask = "Upgrade: websocket\r\nConnection: Upgrade" if tunnel else f"Content-Length: {most if there else 0}"
     with proxied(script, max_body=most) as (server, proxy), connect(proxy.url) as client:
-        client.send(f"{'GET' if tunnel else 'PUT'} /v1/files HTTP/1.1\r\nHost: here\r\n{ask}\r\n\r\n".encode())
+        client.send(f"{'GET' if tunnel else 'PUT'} /v1/files HTTP/1.1\r\nHost: localhost\r\n{ask}\r\n\r\n".encode())
         if tunnel:
             client.until(b"\r\n\r\n")
         sent = pour(client) if there else server.next()
@@ -363,7 +365,7 @@ def test_the_proxy_of_this_machine_is_used(monkeypatch: pytest.MonkeyPatch) -> N
     with Server(answering(OK)) as server:
         env_proxy(monkeypatch, server)
         with Running(to("http://upstream.example/base"), MemoryStore()) as proxy:
-            assert asked(proxy, b"GET /v1/models?x HTTP/1.1\r\nHost: here\r\nA: b\r\n\r\n")[1] == b"ok"
+            assert asked(proxy, b"GET /v1/models?x HTTP/1.1\r\nHost: localhost\r\nA: b\r\n\r\n")[1] == b"ok"
         head = server.next()[0][0]
         assert head.startswith(b"GET http://upstream.example/base/v1/models?x HTTP/1.1\r\nHost: upstream.example\r\n")
         assert b"\r\nProxy-Authorization: Basic dXNlcjpzM2NyZXQ=\r\n" in head
@@ -373,7 +375,7 @@ def test_the_proxy_of_this_machine_is_asked_for_a_tunnel(monkeypatch: pytest.Mon
     with Server(answering(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")) as server:
         env_proxy(monkeypatch, server)
         with Running(to("https://upstream.example"), MemoryStore()) as proxy:
-            head, body = asked(proxy, b"GET /v1/models HTTP/1.1\r\nHost: here\r\nA: b\r\n\r\n")
+            head, body = asked(proxy, b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nA: b\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 502 ")
         assert b"s3cret" not in body
         head = server.next()[0][0]
@@ -386,4 +388,4 @@ def test_the_proxy_of_this_machine_is_not_used_for_what_it_excludes(monkeypatch:
     with Server(lambda peer: pytest.fail("nobody should come")) as server:
         env_proxy(monkeypatch, server)
         with proxied(answering(OK)) as (_, proxy):
-            assert asked(proxy, b"GET /v1/models HTTP/1.1\r\nHost: here\r\n\r\n")[1] == b"ok"
+            assert asked(proxy, b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")[1] == b"ok"

@@ -25,8 +25,10 @@ from typing import Any
 
 import pytest
 
+from ibidem import IbidemError
 from ibidem.proxy.clients import CLIENTS, FIRST_PARTY, OPENCODE, VARIABLES, Wiring, inherit, leads_to, prepared
 from ibidem.proxy.settings import PROVIDERS
+from tests.modes import mortal
 
 URL = "http://127.0.0.1:4711"
 DEADLINE = 60.0
@@ -174,7 +176,8 @@ def test_codex_keeps_the_upstream_of_its_own_settings_and_ignores_variables_as_i
     config.write_text('openai_base_url = "nonsense"\n')
     assert arguments("codex", {}, tmp_path) == ["codex"]
     config.write_text("not TOML")
-    assert len(arguments("codex", {}, tmp_path)) == 3
+    with pytest.raises(IbidemError, match=r"config\.toml: not valid TOML"):
+        wired("codex", {}, tmp_path)  # to us: Codex may read an address in it
 
 
 def addresses(environment: dict[str, str], folder: Path) -> dict[str, str]:
@@ -387,16 +390,18 @@ def test_wrap_without_a_command_says_so(home: Path) -> None:
     assert said(done) == "Say what to run: ibidem wrap -- COMMAND (see ibidem wrap --help)"
 
 
-def test_settings_that_are_wrong_stop_it_before_the_command(home: Path, tmp_path: Path) -> None:
+def test_a_mistake_on_the_command_line_stops_it_before_the_command(home: Path, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
-    for options in (("--upstream", "openai=x"), ("--port", "99999"), ("--json-log", "-"), ("--config", "missing")):
+    for options in (
+        ("--upstream", "openai=x"),
+        ("--port", "99999"),
+        ("--json-log", "-"),
+        ("--store", "redis://:hidden@localhost"),
+    ):
         done = run(home, "touch", str(ran), options=options)
         assert done.returncode == 2
-        assert options[0].removeprefix("--config") in said(done)
-    (tmp_path / "ibidem.toml").write_text('[proxy.upstreams]\nanthropic = "https://elsewhere.example"\n')
-    done = run(home, "touch", str(ran), cwd=tmp_path)
-    assert done.returncode == 2
-    assert "not from a file in the current folder" in said(done)
+        assert options[0] in said(done)
+        assert "hidden" not in said(done)
     assert not ran.exists()
 
 
@@ -477,7 +482,9 @@ def test_what_would_be_a_warning_goes_to_a_file(home: Path, upstream: tuple[str,
     done = run(home, *PYTHON, ASK, options=("--profile", "recoverable"), env=env)
     assert (done.returncode, done.stdout) == (0, b"1000\n")
     assert said(done).startswith("1 request,")
-    assert "store.sqlite3: Not a directory" in (home / ".cache" / "ibidem" / "wrap.log").read_text()
+    log = home / ".cache" / "ibidem" / "wrap.log"
+    assert "store.sqlite3: Not a directory" in log.read_text()
+    assert log.stat().st_mode & 0o077 == 0
 
 
 def test_a_wrapped_command_may_wrap_another(home: Path, upstream: tuple[str, list[str]]) -> None:
@@ -531,6 +538,232 @@ def test_without_its_packages_the_command_runs_too(home: Path) -> None:
     done = subprocess.run(command, env=variables(home), capture_output=True, timeout=DEADLINE, check=False)
     assert done.returncode == -signal.SIGTERM
     assert said(done).endswith("needs: pip install 'ibidem[proxy]'")
+
+
+# --- whatever is in the way, the command runs -----------------------------------------------------
+
+ALONE = "there is no proxy, the command runs without it: "
+LED = "import os, sys; print('ANTHROPIC_BASE_URL' in os.environ); sys.exit(7)"
+
+
+def alone(done: subprocess.CompletedProcess[bytes], *words: str) -> None:
+    """It ran without us, ended as it wanted to, and one line says why."""
+    assert (done.returncode, done.stdout) == (7, b"False\n"), done.stderr
+    assert said(done).startswith(ALONE)
+    assert all(word in said(done) for word in words), said(done)
+
+
+def with_us(done: subprocess.CompletedProcess[bytes]) -> None:
+    assert (done.returncode, done.stdout) == (7, b"True\n"), done.stderr
+    assert SUMMARY.fullmatch(done.stderr.decode())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="root cannot be bound by modes here")
+@pytest.mark.parametrize("place", ["", ".config", ".config/ibidem"])
+def test_a_home_that_cannot_be_searched(home: Path, place: str) -> None:
+    (home / ".config" / "ibidem").mkdir(parents=True)
+    (home / place).chmod(0)
+    try:
+        done = run(home, *PYTHON, LED, preexec_fn=mortal)
+    finally:
+        (home / place).chmod(0o700)
+    alone(done, f"{home}/.config/ibidem/ibidem.toml: Permission denied: ")
+
+
+def test_a_home_that_leads_to_itself(home: Path) -> None:
+    (home / "loop").symlink_to("loop")
+    alone(run(home / "loop", *PYTHON, LED), "loop/.config/ibidem/ibidem.toml: Too many levels of symbolic links")
+
+
+def test_a_home_with_too_long_a_name(home: Path) -> None:
+    alone(run(home / ("x" * 300), *PYTHON, LED), "File name too long")
+
+
+def test_a_home_that_is_no_path_from_the_root_on(home: Path) -> None:
+    """It would be in the current folder, which may be somebody else's code."""
+    (home / "rel" / ".config" / "ibidem").mkdir(parents=True)
+    (home / "rel" / ".config" / "ibidem" / "ibidem.toml").write_text("[proxy]\nobserve = true\n")
+    alone(run(Path("rel"), *PYTHON, LED, cwd=home), "rel/.config/ibidem: HOME or XDG_CONFIG_HOME is no absolute path")
+
+
+@pytest.mark.parametrize("name", ["missing", "file", "file/below"])
+def test_a_home_where_nothing_can_be_is_one_without_settings(home: Path, name: str) -> None:
+    (home / "file").write_text("")
+    with_us(run(home / name, *PYTHON, LED))
+
+
+def test_no_home_at_all(home: Path) -> None:
+    env = {name: value for name, value in variables(home).items() if name != "HOME"}
+    code = "import pwd\ndef unknown(_): raise KeyError\npwd.getpwuid = unknown\nfrom ibidem.cli import main; main()"
+    command = [*PYTHON, code, "wrap", "--", *PYTHON, LED]
+    with_us(subprocess.run(command, env=env, capture_output=True, timeout=DEADLINE, check=False))
+    del env["IBIDEM_STORE"]
+    alone(
+        subprocess.run(command, env=env, capture_output=True, timeout=DEADLINE, check=False),
+        "HOME: not set, and this user has no home folder",
+    )
+
+
+def test_a_current_folder_that_was_deleted(home: Path) -> None:
+    shell = ["sh", "-c", 'mkdir "$HOME/gone"; cd "$HOME/gone"; rmdir "$HOME/gone"; exec "$@"', "-", *wrap(*PYTHON, LED)]
+    with_us(subprocess.run(shell, env=variables(home), capture_output=True, timeout=DEADLINE, check=False))
+
+
+BROKEN: dict[str, tuple[Any, str]] = {
+    "no TOML": (lambda path: path.write_text("[proxy\n"), "not valid TOML"),
+    "a wrong value": (lambda path: path.write_text("[proxy]\nport = 'x'\n"), "proxy.port: 'x' is not a whole number"),
+    "an unknown key": (lambda path: path.write_text("[proxy]\nprot = 1\n"), "proxy: unknown key 'prot'"),
+    "no text": (lambda path: path.write_bytes(bytes(range(256))), "not valid UTF-8"),
+    "a folder": (lambda path: path.mkdir(), "this is no ordinary file"),
+    "a pipe": (os.mkfifo, "this is no ordinary file"),
+    "without end": (lambda path: path.symlink_to("/dev/zero"), "this is no ordinary file"),
+    "large": (lambda path: path.write_bytes(b"#" * 2**21), "longer than 65,536 bytes"),
+    "nested": (lambda path: path.write_bytes(b"a=" + b"[" * 9999), "nested too deeply"),
+}
+
+
+@pytest.mark.parametrize(("make", "words"), BROKEN.values(), ids=BROKEN)
+def test_a_settings_file_that_is_broken(home: Path, make: Any, words: str) -> None:
+    path = home / ".config" / "ibidem" / "ibidem.toml"
+    path.parent.mkdir(parents=True)
+    make(path)
+    alone(run(home, *PYTHON, LED), f"{path}: {words}")
+    alone(run(home / "other", *PYTHON, LED, options=("--config", str(path))), f"{path}: {words}")
+
+
+def test_a_settings_file_that_is_not_there(home: Path) -> None:
+    alone(run(home, *PYTHON, LED, env={"IBIDEM_CONFIG": "missing"}), "missing: No such file or directory")
+    alone(run(home, *PYTHON, LED, options=("--config", "missing")), "missing: No such file or directory")
+
+
+def test_a_variable_that_is_wrong(home: Path) -> None:
+    alone(run(home, *PYTHON, LED, env={"IBIDEM_MEMORY_MB": "much"}), "IBIDEM_MEMORY_MB: 'much' is not a whole number")
+    alone(run(home, *PYTHON, LED, env={"IBIDEM_STORE": "x://y"}), "x: no such kind of store")
+
+
+OF_CLIENTS = {
+    "codex": ".codex/config.toml",
+    "opencode": ".config/opencode/opencode.json",
+    "gemini": ".gemini/settings.json",
+}
+
+
+@pytest.mark.parametrize("client", OF_CLIENTS)
+@pytest.mark.parametrize("kind", ["a folder", "a pipe", "without end", "large"])
+def test_settings_of_a_client_that_cannot_be_read(home: Path, client: str, kind: str) -> None:
+    """Nobody knows then where it would have sent its requests, and with them its credentials."""
+    path = home / OF_CLIENTS[client]
+    path.parent.mkdir(parents=True)
+    BROKEN[kind][0](path)
+    program = home / client
+    program.write_text(f"#!{sys.executable}\n{LED}")
+    program.chmod(0o755)
+    alone(run(home, str(program), cwd=home), f"{path}: ", "correct it, or start the client without ibidem")
+
+
+@pytest.mark.parametrize("content", [b"not TOML", b"\xff", b"a=" + b"[" * 9999])
+def test_settings_of_codex_that_we_do_not_understand(home: Path, content: bytes) -> None:
+    program = home / "codex"
+    program.write_text(f"#!{sys.executable}\n{LED}")
+    program.chmod(0o755)
+    (home / ".codex").mkdir()
+    (home / ".codex" / "config.toml").write_bytes(content)
+    alone(run(home, str(program)), f"{home}/.codex/config.toml: not valid TOML")
+
+
+@pytest.mark.parametrize("name", ["aiohttp", "multidict"])
+def test_a_package_that_is_there_and_broken(home: Path, name: str) -> None:
+    (home / "broken").mkdir()
+    (home / "broken" / f"{name}.py").write_text(f"raise ImportError('no such symbol', name={name!r})\n")
+    done = run(home, *PYTHON, LED, env={"PYTHONPATH": str(home / "broken")})
+    alone(done, f"{name}: cannot be loaded (no such symbol): pip install --force-reinstall 'ibidem[proxy]'")
+
+
+@pytest.mark.parametrize("where", ["_settings", "_log_aside", "_started", "prepared"])
+@pytest.mark.parametrize(
+    "error", ["KeyError('x')", "MemoryError()", "RecursionError('deep')", "OSError(24, 'Too many')"]
+)
+def test_whatever_goes_wrong_in_our_own_start(home: Path, where: str, error: str) -> None:
+    code = (
+        f"def broken(*_): raise {error}\nimport ibidem.cli.wrapping as it; it.{where} = broken\n"
+        "from ibidem.cli import main; main()"
+    )
+    command = [*PYTHON, code, "wrap", "--", *PYTHON, LED]
+    done = subprocess.run(command, env=variables(home), capture_output=True, timeout=DEADLINE, check=False)
+    alone(done, "too many files are open" if "OSError" in error else error.partition("(")[0])
+
+
+def test_no_files_left_to_open(home: Path) -> None:
+    for limit in (6, 7, 8):
+        shell = ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "-", *wrap("sh", "-c", "echo ran; exit 7")]
+        done = subprocess.run(shell, env=variables(home), capture_output=True, timeout=DEADLINE, check=False)
+        assert (done.returncode, done.stdout) == (7, b"ran\n"), done.stderr
+        assert said(done)
+
+
+@pytest.mark.parametrize("name", ["XDG_CACHE_HOME", "XDG_DATA_HOME"])
+def test_folders_that_cannot_be_written_to_are_no_reason_to_do_without(home: Path, name: str) -> None:
+    (home / "file").write_text("")
+    with_us(run(home, *PYTHON, LED, env={name: str(home / "file"), "IBIDEM_STORE": ""}))
+
+
+STORES = {
+    "a folder": (lambda path: path.mkdir(), "cannot be opened: check the path"),
+    "no database": (lambda path: path.write_bytes(b"no database" * 1000), "this is damaged or no database"),
+}
+
+
+@pytest.mark.parametrize(("make", "words"), STORES.values(), ids=STORES)
+def test_a_store_that_cannot_be_opened(home: Path, upstream: tuple[str, list[str]], make: Any, words: str) -> None:
+    path = home / "store.sqlite3"
+    make(path)
+    env = {"ANTHROPIC_BASE_URL": upstream[0], "IBIDEM_STORE": str(path)}
+    done = run(home, *PYTHON, ASK, options=("--profile", "recoverable"), env=env)
+    assert (done.returncode, done.stdout) == (0, b"1000\n")
+    assert f"1 of them as they came: {path}: {words}" in said(done)
+
+
+def test_standard_error_that_is_full(home: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            wrap(*PYTHON, LED, options=("--config", "missing")),
+            env=variables(home),
+            stdout=subprocess.PIPE,
+            stderr=full,
+            timeout=DEADLINE,
+            check=False,
+        )
+    assert (done.returncode, done.stdout) == (7, b"False\n")
+
+
+# --- settings from files --------------------------------------------------------------------------
+
+
+def test_which_settings_came_from_which_file(home: Path, tmp_path: Path) -> None:
+    mine = home / ".config" / "ibidem" / "ibidem.toml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text('[proxy]\nport = 1\nobserve = true\nhost = "0.0.0.0"\ntoken = "t"\n')
+    (tmp_path / "ibidem.toml").write_text(
+        '[proxy]\nmemory_mb = 9\n[proxy.upstreams]\nanthropic = "https://elsewhere.example"\n'
+    )
+    for options in ((), ("--list",)):
+        done = run(home, *PYTHON, LED, cwd=tmp_path, options=options)
+        first = done.stderr.decode().splitlines()[0]
+        assert first == (
+            f"ibidem: settings: observe from {mine}; memory_mb from {tmp_path}/ibidem.toml; "
+            f"upstreams in {tmp_path}/ibidem.toml ignored: a folder's file may only ask for less"
+        )
+        assert b"elsewhere" not in done.stdout
+        assert done.returncode == (0 if options else 7)
+
+
+def test_a_broken_file_in_the_folder_is_told_and_ignored(home: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "ibidem.toml")
+    done = run(home, *PYTHON, LED, cwd=tmp_path)
+    first, second = done.stderr.decode().splitlines()
+    assert first.startswith(f"ibidem: settings: {tmp_path}/ibidem.toml ignored: this is no ordinary file")
+    assert (done.returncode, done.stdout) == (7, b"True\n")
+    assert SUMMARY.fullmatch(second + "\n")
 
 
 # --- under a terminal ---------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from .model import IbidemError
+
 NAME = "ibidem"
 
 
@@ -13,7 +15,7 @@ def logs() -> list[Path]:
     """The logs of the agents that are used here."""
     from .sessions.places import discover  # and with it a database
 
-    return discover(os.environ, Path.home(), sys.platform)
+    return discover(os.environ, _home(), sys.platform)
 
 
 def cache_folder() -> Path:
@@ -50,9 +52,25 @@ def store_target() -> str:
     return os.environ.get("IBIDEM_STORE") or str(data_folder() / "store.sqlite3")
 
 
+def has_password(target: str) -> bool:
+    """Whether a store's address holds a password, which would then stand in the list of processes. A path has none."""
+    _, mark, rest = target.partition("://")
+    if not mark:
+        return False
+    known = rest.rpartition("@")[0].partition(":")[2]  # before the last sign: one in a password may be unescaped
+    return bool(known) or "password=" in rest.partition("?")[2].lower()
+
+
 def _folder(variable: str, unix: str, mac: str, windows: str) -> Path:
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / NAME / windows
+        return Path(os.environ.get("LOCALAPPDATA") or _home() / "AppData" / "Local") / NAME / windows
     if found := os.environ.get(variable):
         return Path(found) / NAME
-    return Path.home() / (mac if sys.platform == "darwin" else unix) / NAME
+    return _home() / (mac if sys.platform == "darwin" else unix) / NAME
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise IbidemError("HOME: not set, and this user has no home folder: set it to a folder of yours") from None

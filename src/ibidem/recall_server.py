@@ -6,7 +6,6 @@ It only reads, and it opens the store anew for every call, so that a store which
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .model import IbidemError
@@ -37,9 +36,9 @@ def original(ref: str, target: str) -> str:
 
 
 def _stored(ref: str, target: str) -> str | None:
-    from .store import open_store  # SQLite takes longer to import than the rest of us
+    from .store import is_missing, open_store  # SQLite takes longer to import than the rest of us
 
-    if "://" not in target and not Path(target).exists():
+    if is_missing(target):
         return None  # a store is not made by looking
     with open_store(target) as store:
         return store.get([ref]).get(ref)

@@ -13,8 +13,9 @@ from typing import IO, Any, NoReturn
 import click
 
 from .. import __version__
+from ..model import IbidemError
 from .compact import compact
-from .errors import our_fault, reason, say
+from .errors import our_fault, place, reason, say
 from .expand import expand
 from .proxy import proxy
 from .recall import recall
@@ -48,9 +49,12 @@ class _OneLineErrors(click.Group):
             code = error.exit_code
         except (click.Abort, KeyboardInterrupt):
             code = INTERRUPTED
+        except IbidemError as error:
+            say(str(error))
+            code = click.UsageError.exit_code
         except OSError as error:
             _forget(sys.stdout)
-            say(f"standard output: {reason(error)}")
+            say(f"{place(error)}: {reason(error)}")
             code = click.UsageError.exit_code
         except Exception as error:
             say(our_fault(error))

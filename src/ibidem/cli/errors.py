@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 
 import click
@@ -15,7 +16,14 @@ REASONS = {
     errno.ENOTDIR: "a folder on the way there is a file: check the path",
     errno.EACCES: "no permission: change the file's mode or run as its owner",
     errno.ENOSPC: "the disk is full: make room and run again",
+    errno.ELOOP: "links on the way there lead to each other: check the path",
+    errno.ENAMETOOLONG: "too long for a name: check the path",
+    errno.EMFILE: "too many files are open: close some, or raise the limit (ulimit -n)",
+    errno.ENFILE: "too many files are open on this machine: close some",
 }
+
+OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EPERM, errno.ENOENT, errno.EACCES, errno.ENOTDIR}
+"""What cannot happen to a stream that is open."""
 
 WORDING: tuple[tuple[str, str], ...] = (
     (r"format='([\w-]+)'", r"--format \1"),
@@ -42,6 +50,13 @@ def say(message: str) -> None:
 def reason(error: OSError) -> str:
     """What the operating system has against it, and what to do."""
     return REASONS.get(error.errno or 0) or f"{error.strerror or error}: try another file"
+
+
+def place(error: OSError) -> str:
+    """Where it happened: the file that the system names. Only what is written to standard output has no name."""
+    if error.filename is not None:
+        return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
+    return "this process" if error.errno in OURS else "standard output"
 
 
 def our_fault(error: Exception) -> str:

@@ -8,11 +8,21 @@ from typing import Any
 import click
 
 from ..formats import FORMATS
+from ..machine import has_password
+from .errors import InputError
 
 format_option = click.option(
     "--format", type=click.Choice(list(FORMATS)), help="The wire format, where the request does not show it."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
+def without_password(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Every user of a machine can see its command lines."""
+    typed = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
+    if typed and has_password(value or ""):
+        raise InputError("--store", "others can see a password on a command line: put the address in IBIDEM_STORE")
+    return value
 
 
 def echo_json(value: Any, err: bool = False) -> None:

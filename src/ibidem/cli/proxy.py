@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ..profiles import PROFILES
+from .options import without_password
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -16,6 +17,15 @@ _OPTIONS: dict[str, Decorator] = {
     "port": click.option("--port", type=int, help="8123 if not given; 0 is a free one."),
     "free port": click.option("--port", type=int, help="A free one if not given."),
     "token": click.option("--token", help="What clients must send as x-ibidem-token; better set IBIDEM_TOKEN."),
+    "page token": click.option(
+        "--page-token",
+        help="What must come besides, as x-ibidem-page-token, to see texts; better set IBIDEM_PAGE_TOKEN.",
+    ),
+    "texts": click.option(
+        "--texts/--no-texts",
+        default=None,
+        help="Whether texts may be seen at all; off where others can connect and no page token is set.",
+    ),
     "profile": click.option(
         "--profile", type=click.Choice(list(PROFILES)), help="Which strategies run, lossless if not given."
     ),
@@ -25,7 +35,12 @@ _OPTIONS: dict[str, Decorator] = {
         multiple=True,
         help="Where requests in FORMAT go (anthropic, openai, gemini); may be given several times.",
     ),
-    "store": click.option("--store", metavar="STORE", help="Where originals are kept: a file or a redis:// URL."),
+    "store": click.option(
+        "--store",
+        metavar="STORE",
+        callback=without_password,
+        help="Where originals are kept: a file or a redis:// URL; with a password, in IBIDEM_STORE.",
+    ),
     "observe": click.option(
         "--observe/--no-observe", default=None, help="Rewrite nothing, only measure what it would have saved."
     ),
@@ -42,7 +57,7 @@ _OPTIONS: dict[str, Decorator] = {
     "websockets": click.option(
         "--websockets/--no-websockets", default=None, help="Whether requests may come through WebSockets, as they are."
     ),
-    "config": click.option("--config", metavar="FILE", help="Settings, instead of those in ibidem.toml."),
+    "config": click.option("--config", metavar="FILE", help="Settings, instead of those in your ibidem.toml."),
 }
 
 
@@ -58,13 +73,13 @@ def settings_options(*names: str) -> Decorator:
 
 
 @click.command(short_help="Rewrite requests on their way, until stopped.")
-@settings_options("host", "port", "token", "profile", "upstream", "store", "observe", "json log")
+@settings_options("host", "port", "token", "page token", "texts", "profile", "upstream", "store", "observe", "json log")
 @settings_options("budget", "body", "conversations", "memory", "websockets", "config")
 def proxy(**flags: Any) -> int:
     """Rewrite requests on their way to the provider, until stopped.
 
     Listens on this machine; point a client at it with its base URL. What is no conversation goes through as it came.
-    A setting may also be given as a variable (IBIDEM_PORT) or in ibidem.toml; an option is the strongest.
+    A setting may also be given as a variable (IBIDEM_PORT) or in your ibidem.toml; an option is the strongest.
     """
     from .proxying import run  # and with it asyncio
 

@@ -16,15 +16,18 @@ import click
 from .. import machine
 from ..model import IbidemError, one_line
 from ..proxy.clients import lines
-from ..proxy.settings import Settings, load
-from .errors import InputError
+from ..proxy.settings import Loaded, Settings, read
+from .errors import InputError, place, reason, say
 
 if TYPE_CHECKING:
     from ..proxy.server import Address, Summary
 
 
 def run(flags: Mapping[str, Any]) -> int:
-    settings = loaded(flags, machine.environment())
+    found = loaded(flags, machine.environment())
+    settings = found.settings
+    if line := found.line():
+        say(line)
     aside = settings.json_log == "-"  # standard output has its readers
 
     def announce(address: Address) -> None:
@@ -44,11 +47,30 @@ def _loop() -> Callable[[Coroutine[Any, Any, Summary]], Summary]:
     return run_loop
 
 
-def loaded(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Settings:
+def loaded(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Loaded:
     try:
-        return load(flags, environment, Path.cwd(), machine.config_folder())
+        return read(flags, environment, current_folder(), _own_folder())
     except IbidemError as error:
         raise as_input_error(error) from None
+
+
+def current_folder() -> Path | None:
+    """None where it was deleted, or may not be looked at."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
+
+
+def _own_folder() -> Path | None:
+    """None for who has no home. A relative one would be in whatever folder we happen to be, which is nobody's own."""
+    try:
+        found = machine.config_folder()
+    except IbidemError:
+        return None
+    if not found.is_absolute():
+        raise IbidemError(f"{one_line(str(found))}: HOME or XDG_CONFIG_HOME is no absolute path: write it from / on")
+    return found
 
 
 def as_input_error(error: IbidemError) -> InputError:
@@ -64,9 +86,14 @@ async def served(settings: Settings, ready: Callable[[Address], None], stop: asy
         if (error.name or "").startswith("ibidem"):
             raise
         raise InputError(error.name or "aiohttp", "needs: pip install 'ibidem[proxy]'") from None
+    except ImportError as error:  # it is there, and broken
+        way_out = "pip install --force-reinstall 'ibidem[proxy]'"
+        raise InputError(error.name or "aiohttp", f"cannot be loaded ({one_line(str(error))}): {way_out}") from None
     try:
         return await serve(settings, ready=ready, stop=stop)
     except OSError as error:
+        if error.filename is not None:
+            raise InputError(one_line(place(error)), reason(error)) from None
         raise InputError(f"{one_line(settings.host)} port {settings.port}", _cannot_listen(error)) from None
     except IbidemError as error:
         raise as_input_error(error) from None
@@ -99,6 +126,12 @@ def _cannot_listen(error: OSError) -> str:
     return _LISTENING.get(error.errno or 0) or f"{one_line(error.strerror or str(error))}: use another with --port"
 
 
+_TEXTS = {
+    "token": "Texts are shown to those who also send x-ibidem-page-token, a browser page_token=.",
+    "none": "Texts are shown to nobody.",
+}
+
+
 def _announced(url: str, settings: Settings) -> list[str]:
     does = "Observing" if settings.observe else f"Rewriting with profile {settings.profile}"
     return [
@@ -108,5 +141,6 @@ def _announced(url: str, settings: Settings) -> list[str]:
         *(f"  {line}" for line in lines(url)),
         "",
         *(["Clients must send the header x-ibidem-token."] if settings.token else []),
+        *([_TEXTS[settings.text_access]] if settings.text_access in _TEXTS else []),
         "Stop with Ctrl-C.",
     ]

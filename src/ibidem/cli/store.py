@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +13,7 @@ import click
 from .. import machine
 from ..model import one_line
 from .errors import InputError
-from .options import echo_json, json_option
+from .options import echo_json, json_option, without_password
 
 if TYPE_CHECKING:
     from ..store import Store, StoreStats
@@ -26,18 +25,23 @@ store_option = click.option(
     "target",
     metavar="STORE",
     default=machine.store_target,
-    help="A file or a redis:// URL; IBIDEM_STORE does the same. Otherwise the store in your data folder.",
+    callback=without_password,
+    help="A file or a redis:// URL; with a password, in IBIDEM_STORE. Otherwise the store in your data folder.",
 )
 
 
 @contextmanager
 def opened(target: str) -> Iterator[Store]:
     """The store, for a look at what is there. One that is not there is empty, and is not made by looking."""
-    from ..store import MemoryStore, StoreError, open_store  # SQLite takes longer to import than the rest of us
+    from ..store import (
+        MemoryStore,
+        StoreError,
+        is_missing,
+        open_store,
+    )  # SQLite takes longer to import than the rest of us
 
     try:
-        missing = "://" not in target and not Path(target).exists()
-        with MemoryStore(where=target) if missing else open_store(target) as found:
+        with MemoryStore(where=target) if is_missing(target) else open_store(target) as found:
             yield found
     except StoreError as error:
         raise InputError(error.where, error.what) from None

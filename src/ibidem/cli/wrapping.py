@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -30,9 +31,9 @@ import click
 from .. import machine
 from ..model import IbidemError, one_line
 from ..proxy.clients import VARIABLES, Wiring, inherit, leads_to, prepared, table
-from ..proxy.settings import Settings, inherited, told
-from .errors import InputError, our_fault, say
-from .proxying import as_input_error, loaded, served
+from ..proxy.settings import Settings, check, inherited, told
+from .errors import InputError, our_fault, place, reason, say
+from .proxying import as_input_error, current_folder, loaded, served
 
 if TYPE_CHECKING:
     from ..proxy.server import Address, Summary
@@ -47,29 +48,36 @@ DOWN = 10.0
 """Seconds that the proxy may take to start and to stop."""
 
 
+UNUSED = {"host", "port", "token", "websockets"}
+"""Settings that are for `ibidem proxy`: this one is for one command, and listens where that finds it."""
+
+
 def show(command: Sequence[str], flags: Mapping[str, Any]) -> int:
-    settings, wiring = _settings(command, flags, machine.environment())
+    _refuse(flags)
+    settings, wiring, line = _settings(command, flags, machine.environment())
     click.echo("\n".join(table(wiring, settings.upstreams)))
+    if line:
+        _say(line)
     return 0
 
 
 def run(command: Sequence[str], flags: Mapping[str, Any]) -> int:
-    environment = machine.environment()
-    settings, wiring = _settings(command, flags, environment)
+    _refuse(flags)
     try:
         program = _found(command[0])
     except OSError as error:
-        say(f"{one_line(command[0])}: {_cannot_run(error)}")
+        _say(f"{one_line(command[0])}: {_cannot_run(error)}")
         return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
-    _log_aside()
     watched = _take_signals()
+    environment = machine.environment()
     try:
-        proxy, url = _started(settings)
-    except InputError as error:
-        _say(f"there is no proxy, the command runs without it: {error.format_message()}")
+        proxy, ready, variables, line = _led(command, flags, environment)
+    except Exception as error:  # whatever it is, the command is what was asked for
+        _say(f"there is no proxy, the command runs without it: {_why(error)}")
         return _ended(_run(program, command, environment, watched))
-    ready, variables = prepared(command, environment, wiring, url, settings.upstreams)
     try:
+        if line:
+            _say(line)
         code = _run(program, ready, variables, watched)
     finally:
         line = proxy.stop()
@@ -77,26 +85,56 @@ def run(command: Sequence[str], flags: Mapping[str, Any]) -> int:
     return _ended(code)
 
 
+def _refuse(flags: Mapping[str, Any]) -> None:
+    """A mistake on the command line is told at once, as that of any command is: nothing runs before it is corrected."""
+    if flags.get("json_log") == "-":
+        raise click.UsageError("--json-log - would write between the lines of the command: name a file")
+    try:
+        check(flags)
+    except IbidemError as error:
+        raise as_input_error(error) from None
+
+
+def _led(
+    command: Sequence[str], flags: Mapping[str, Any], environment: Mapping[str, str]
+) -> tuple[Background, list[str], dict[str, str], str]:
+    """A proxy that runs; the command and its variables, that lead to it; and which settings came from a file."""
+    settings, wiring, line = _settings(command, flags, environment)
+    _log_aside()
+    proxy, url = _started(settings)
+    try:
+        return proxy, *prepared(command, environment, wiring, url, settings.upstreams), line
+    except BaseException:
+        proxy.stop()
+        raise
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, OSError):
+        return f"{place(error) if error.filename is not None else 'proxy'}: {reason(error)}"
+    return str(error) if isinstance(error, IbidemError) else our_fault(error)
+
+
 def _say(line: str) -> None:
-    with suppress(OSError):  # nobody may be left to hear it
+    with suppress(OSError, ValueError):  # nobody may be left to hear it
         say(line)
 
 
 def _settings(
     command: Sequence[str], flags: Mapping[str, Any], environment: Mapping[str, str]
-) -> tuple[Settings, Wiring]:
-    if flags.get("json_log") == "-":
-        raise click.UsageError("--json-log - would write between the lines of the command: name a file")
+) -> tuple[Settings, Wiring, str]:
     port = flags.get("port") or 0
     known = {each.name for each in VARIABLES}
     before = {name: text for name, text in environment.items() if name not in known or not _leads_to(text, port)}
     try:
-        wiring = inherit(command, before, Path.cwd(), told(flags, environment))
+        wiring = inherit(command, before, current_folder() or Path(os.sep), told(flags, environment))
     except IbidemError as error:
         raise as_input_error(error) from None
-    flags = {**flags, "port": port, "websockets": bool(flags.get("websockets"))}
-    settings = loaded(flags, inherited(before, wiring.upstreams))
-    return replace(settings, host="127.0.0.1", token=None), wiring
+    flags = {**flags, "host": "127.0.0.1", "port": port, "websockets": bool(flags.get("websockets"))}
+    found = loaded(flags, inherited(before, wiring.upstreams))
+    return replace(found.settings, token=None), wiring, found.line(UNUSED)
 
 
 def _leads_to(text: str, port: int) -> bool:
@@ -110,15 +148,25 @@ def _log_aside() -> None:
     """Standard error is the command's. What we would warn of goes to a file, which is made when there is something."""
     logging.raiseExceptions = False
     logging.captureWarnings(True)
-    handler = _Log(machine.cache_folder() / "wrap.log", maxBytes=2**20, backupCount=1, delay=True)
+    try:
+        handler: logging.Handler = _Log(machine.cache_folder() / "wrap.log", maxBytes=2**20, backupCount=1, delay=True)
+    except (IbidemError, OSError):
+        handler = logging.NullHandler()  # there is no place for it, and that is no reason to do without a proxy
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(handler)
+    sys.unraisablehook = _aside
+
+
+def _aside(found: sys.UnraisableHookArgs) -> None:
+    """What Python itself would print of it."""
+    logging.getLogger("ibidem").warning("ignored: %s in %r", found.exc_type.__name__, found.object)
 
 
 class _Log(RotatingFileHandler):
     def _open(self) -> IO[str]:  # type: ignore[override]
         Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True)
-        return super()._open()
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)  # nobody waits for a pipe
+        return os.fdopen(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8", errors="backslashreplace")
 
 
 # --- the proxy ----------------------------------------------------------------------------------
@@ -134,7 +182,7 @@ class Background:
         self._thread = threading.Thread(target=self._run, name="ibidem proxy", daemon=True)
 
     def start(self) -> str:
-        """Its address. Raises InputError if there will be none."""
+        """Its address. Raises what is in the way if there will be none."""
         self._thread.start()
         try:
             return self._up.result(UP)
@@ -142,14 +190,17 @@ class Background:
             raise
         except Exception as error:
             logging.getLogger("ibidem").warning("the proxy did not start", exc_info=error)
-            raise InputError("proxy", our_fault(error)) from None
+            raise
 
     def stop(self) -> str:
         """What it did, in a line."""
         with suppress(RuntimeError):  # it ended before us
             self._loop.call_soon_threadsafe(self._stop.set)
         try:
-            return self._end.result(DOWN).line()
+            return _summed(self._end.result(DOWN))
+        except TimeoutError as error:
+            logging.getLogger("ibidem").warning("the proxy did not end", exc_info=error)
+            return f"the proxy did not end within {DOWN:.0f} s, and its figures are not known: the store may be locked"
         except Exception as error:
             logging.getLogger("ibidem").warning("the proxy did not end well", exc_info=error)
             return our_fault(error)
@@ -170,6 +221,15 @@ class Background:
             self._up.set_result(address.url)
 
         return await served(self._settings, ready, self._stop)
+
+
+def _summed(summary: Summary) -> str:
+    """What it did, and where it could not do it, the commonest reason: a store that cannot be opened, for one."""
+    failures = summary.state["failures"]
+    if not failures:
+        return summary.line()
+    reason, count = failures[0]["reason"], sum(each["count"] for each in failures)
+    return f"{summary.line()}; {count:,} of them as they came: {reason}"
 
 
 def _started(settings: Settings) -> tuple[Background, str]:
@@ -232,7 +292,7 @@ def _run(program: str, command: Sequence[str], environment: Mapping[str, str], w
     try:
         child = _spawned(program, command, environment, watched)
     except OSError as error:
-        say(f"{one_line(command[0])}: {_cannot_run(error)}")
+        _say(f"{one_line(command[0])}: {_cannot_run(error)}")
         return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
     while True:
         number, to_us_alone = _next_signal(watched)

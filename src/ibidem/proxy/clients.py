@@ -3,7 +3,8 @@
 Most read a variable that holds the address of their provider. What such a variable held before becomes the upstream, so
 that whoever was to get the requests, and the credentials in them, still does. A variable that leads somewhere else than
 its provider's upstream is left as it is: its client then goes there directly, as before. So nothing is sent to an
-address that the client would not have used without us, unless the user names it to us.
+address that the client would not have used without us, unless the user names it to us. Where a client's own settings
+cannot be read, nobody knows where it would go: IbidemError says so, and it is to run without us.
 
 A variable is only half of an address: some clients put the version into it (`/v1`), some append it themselves.
 """
@@ -13,13 +14,18 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from ..model import IbidemError, one_line
+from .files import content
 from .settings import PROVIDERS, base_url, is_loopback
+
+MOST = 2**20
+"""Bytes that a settings file of a client may have."""
+LEFT = "correct it, or start the client without ibidem"
 
 
 class Variable(NamedTuple):
@@ -179,10 +185,7 @@ def _parted(text: str, path: str) -> tuple[str, str] | None:
 def _with_codex(wiring: Wiring, environment: Mapping[str, str], said: bool) -> Wiring:
     """Codex reads no variable, so none is inherited for it or changed: only its own setting counts."""
     home = environment.get("CODEX_HOME") or _home(environment) / ".codex"
-    try:
-        value = tomllib.loads((Path(home) / "config.toml").read_text(encoding="utf-8")).get("openai_base_url")
-    except (OSError, ValueError):
-        value = None
+    value = _codex_address(Path(home) / "config.toml")
     if said or value is None:
         return replace(wiring, codex="/v1")
     found = _parted(value, "/v1") if isinstance(value, str) else None
@@ -190,6 +193,14 @@ def _with_codex(wiring: Wiring, environment: Mapping[str, str], said: bool) -> W
         return wiring
     upstream, path = found  # it counts for both ways to log in, and the path is not sent on for ChatGPT
     return replace(wiring, upstreams={**wiring.upstreams, "openai": upstream, "chatgpt": upstream + path}, codex=path)
+
+
+def _codex_address(path: Path) -> Any:
+    """What is no TOML to us may be some to Codex, which then has an address that we do not know of."""
+    try:
+        return tomllib.loads((content(path, MOST, LEFT) or b"").decode()).get("openai_base_url")
+    except (ValueError, RecursionError):
+        raise IbidemError(f"{one_line(str(path))}: not valid TOML: {LEFT}") from None
 
 
 def _home(environment: Mapping[str, str]) -> Path:
@@ -223,11 +234,7 @@ _OWN_SETTINGS: dict[str, Callable[[Mapping[str, str], Path], bool]] = {
 
 def _mentioned(word: str, files: Iterable[Path]) -> bool:
     """These files may have comments, so they are not parsed."""
-    for path in files:
-        with suppress(OSError):
-            if word in path.read_text(encoding="utf-8", errors="replace"):
-                return True
-    return False
+    return any(word.encode() in (content(path, MOST, LEFT) or b"") for path in files)
 
 
 # --- what is changed ----------------------------------------------------------------------------

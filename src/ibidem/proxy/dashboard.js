@@ -6,8 +6,11 @@ const SVG = "http://www.w3.org/2000/svg";
 
 const byId = (id) => document.getElementById(id);
 const inside = (id) => (query) => byId(id).querySelector(query);
-const token = document.querySelector("meta[name=ibidem-token]").content;
-const address = (path) => `/ibidem/api/${path}` + (token && `?token=${encodeURIComponent(token)}`);
+const [token, pageToken] = ["token", "page-token"].map((name) =>
+  document.querySelector(`meta[name=ibidem-${name}]`).content);
+const query = [["token", token], ["page_token", pageToken]].filter(([, value]) => value)
+  .map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join("&");
+const address = (path) => `/ibidem/api/${path}` + (query && `?${query}`);
 
 const toConversation = (id) => `#/c/${encodeURIComponent(id)}`;
 const toRequest = (id) => `#/e/${encodeURIComponent(id)}`;
@@ -97,6 +100,13 @@ function made(name, look, ...children) {
 // --- what it says of money -----------------------------------------------------------------------------------------
 
 let state = null;
+// Why texts and titles are not there, if they are not.
+const WITHHELD = {
+  token: `is shown only with the page token: open /ibidem?${token && "token=…&"}page_token=… instead`,
+  none: "is shown to nobody: this proxy was started without a page token, or with --no-texts",
+};
+const withheld = () => WITHHELD[state?.texts] ?? "";
+const titled = (each) => line(each.title) || (withheld() ? `Conversation ${line(each.id)}` : "(no title)");
 const observing = () => Boolean(state?.observe);
 // `paid` is what was paid. `would_have_paid` is the other way: without ibidem; when observing, with it.
 const WORDS = {

@@ -56,9 +56,9 @@ HEADERS: Mapping[str, str] = {
 }
 
 
-def page(token: str | None = None) -> str:
-    """With a token, the page sends it along with whatever it asks for."""
-    values = {**_parts(), "TOKEN": escape(token or "")}
+def page(token: str | None = None, page_token: str | None = None) -> str:
+    """With tokens, the page sends them along with whatever it asks for."""
+    values = {**_parts(), "TOKEN": escape(token or ""), "PAGETOKEN": escape(page_token or "")}
     return re.sub("@([A-Z]+)@", lambda found: values[found[1]], _file("ibidem.proxy", "dashboard.html"))
 
 

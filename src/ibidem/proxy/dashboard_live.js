@@ -96,6 +96,7 @@ async function neighbours(exchange) {
 }
 function trouble(error, what) {
   if (error.status === 404) return `This ${what} is no longer in memory.`;
+  if (withheld() && (error.status === 401 || error.status === 403)) return `What clients sent ${withheld()}.`;
   if (error.status) return `The proxy did not give this ${what}: ${error.message}.`;
   return `This ${what} could not be loaded yet: the connection is lost.`;
 }
@@ -122,6 +123,8 @@ function header() {
   put(byId("facts"), [`profile ${line(state.profile)}`, observing() ? "observing" : "rewriting",
     `since ${clock(state.started)} (${duration(up)})`].join(" · "));
   byId("observing").hidden = !observing();
+  put(byId("hidden-texts"), withheld() && `What clients sent ${withheld()}.`);
+  byId("hidden-texts").hidden = !withheld();
   put(byId("profile"), line(state.profile));
   put(document.querySelector("footer"), `ibidem ${line(state.version)} · dollars for input, at list prices · `
     + "this page talks to this proxy, and to nothing else");

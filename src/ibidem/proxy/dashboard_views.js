@@ -6,7 +6,7 @@ const conversationsTable = grid(byId("conversations"), {
   name: (each) => line(each.title),
   link(cell, each) {
     const notes = [each.active && "active", each.stopped && "revisions stopped", line(each.client), line(each.model)];
-    named(cell, toConversation(each.id), line(each.title) || "(no title)", notes.filter(Boolean).join(" · "),
+    named(cell, toConversation(each.id), titled(each), notes.filter(Boolean).join(" · "),
       (each.active ? "active" : "") + (each.stopped ? " stopped" : ""));
   },
   columns: [
@@ -115,7 +115,7 @@ const requestsTable = grid(inside("conversation")(".list"), {
 function conversationView(found) {
   const { conversation, exchanges } = found, at = inside("conversation");
   remember(found);
-  put(at(".title"), line(conversation.title) || "(no title)");
+  put(at(".title"), titled(conversation));
   const facts = [line(conversation.client), line(conversation.model), line(conversation.format),
     `${clock(conversation.first)} to ${clock(conversation.last)}`, conversation.active && "active",
     conversation.stopped && "revisions stopped"];

@@ -16,8 +16,8 @@ HOP_BY_HOP = frozenset(
 )
 """What is said between two neighbours and not passed on."""
 
-NOT_PASSED = frozenset({"host", "x-ibidem-token"})
-"""The upstream has a name of its own; the token is for this proxy alone."""
+NOT_PASSED = frozenset({"host", "x-ibidem-token", "x-ibidem-page-token"})
+"""The upstream has a name of its own; tokens are for this proxy alone."""
 
 BODILESS = frozenset({204, 304})
 """Answers that have no body, whatever their headers say."""

@@ -1,7 +1,8 @@
 """What the proxy itself answers, under /ibidem: the page, its API, metrics, health, and texts that were let go.
 
 Only for those who may see it: a browser that was led here by another site sends that site's `Host` or `Origin`, and is
-refused.
+refused. Figures are for all who may use the proxy. Texts that a client sent (what was rewritten, what was let go, and
+the titles of conversations, which are their first words) may need a token of their own, or are shown to nobody.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ ROOT = "/ibidem"
 LIVE = f"{ROOT}/api/live"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]"})
+TEXTS = ("api/exchange", "recall")
+"""What is below these is texts."""
+TOKENS = {"token": "x-ibidem-token", "page_token": "x-ibidem-page-token"}
+"""What opens a door, by its name in a query: as a header."""
 PLAIN = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -53,29 +58,50 @@ def is_slow(target: str) -> bool:
 
 def admitted(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
     """Whether a client may use the proxy at all. Names of headers are in lower case."""
-    if settings.token is None:
-        return True
-    header = headers.get("x-ibidem-token", "").encode("latin-1", "replace")
-    return _same(header or _given(target), settings.token)
+    return settings.token is None or _sent("token", settings.token, target, headers)
+
+
+def sees_texts(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
+    """Whether who may use the proxy may also see what its clients sent."""
+    if settings.text_access == "token" and settings.page_token is not None:
+        return _sent("page_token", settings.page_token, target, headers)
+    return settings.text_access == "all"
+
+
+def _sent(name: str, wanted: str, target: str, headers: Mapping[str, str]) -> bool:
+    header = headers.get(TOKENS[name], "").encode("latin-1", "replace")
+    return _same(header or _given(name, target), wanted)
 
 
 def without_token(settings: Settings, target: str) -> str:
     """What is for the proxy alone goes nowhere else. Nothing else of the target is changed."""
     path, mark, query = target.partition("?")
-    if settings.token is None or "token" not in query:
+    if (settings.token or settings.page_token) is None or "token" not in query:
         return target
-    kept = [part for part in query.split("&") if not _is_token(part, settings.token)]
+    kept = [part for part in query.split("&") if not _is_token(part, settings)]
     return f"{path}{mark if kept else ''}{'&'.join(kept)}" if len(kept) < query.count("&") + 1 else target
 
 
-def _is_token(part: str, token: str) -> bool:
+def _is_token(part: str, settings: Settings) -> bool:
     name, _, value = part.partition("=")
-    return unquote_plus(name) == "token" and _same(unquote_plus(value).encode("utf-8", "replace"), token)
+    token = {"token": settings.token, "page_token": settings.page_token}.get(unquote_plus(name))
+    return token is not None and _same(unquote_plus(value).encode("utf-8", "replace"), token)
 
 
-def _given(target: str) -> bytes:
-    found = (value for name, value in parse_qsl(target.partition("?")[2]) if name == "token")
+def _given(wanted: str, target: str) -> bytes:
+    found = (value for name, value in parse_qsl(target.partition("?")[2]) if name == wanted)
     return next(found, "").encode("utf-8", "replace")
+
+
+def misled(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
+    """Whether a browser may have been led here by a name that another site owns, where no token would stop it.
+
+    Who sends no name at all is no browser. Who takes us for a proxy of another kind is told so elsewhere.
+    """
+    host = headers.get("host")
+    if settings.token is not None or host is None or not target.startswith("/"):
+        return False
+    return not _is_own(settings, _host(host))
 
 
 def refused(settings: Settings, target: str, headers: Mapping[str, str]) -> Page | None:
@@ -124,6 +150,10 @@ def _same(given: bytes, wanted: str) -> bool:
     return compare_digest(given, wanted.encode("utf-8", "surrogateescape"))
 
 
+def _untitled(conversation: Mapping[str, Any]) -> dict[str, Any]:
+    return {**conversation, "title": ""}
+
+
 class Pages:
     def __init__(self, settings: Settings, records: Records, store: Store, clock: Callable[[], float]) -> None:
         self._settings = settings
@@ -131,28 +161,44 @@ class Pages:
         self._store = store
         self._clock = clock
 
-    def state(self) -> dict[str, Any]:
-        return self._records.snapshot(self._clock())
+    def state(self, texts: bool = True) -> dict[str, Any]:
+        found = self._records.snapshot(self._clock())
+        if not texts:
+            found["conversations"] = [_untitled(each) for each in found["conversations"]]
+        return {**found, "texts": "all" if texts else self._settings.text_access}
 
-    def answer(self, method: str, target: str) -> Page:
+    def answer(self, method: str, target: str, texts: bool = True) -> Page:
+        """`texts`: who asks may see them."""
         path = target.partition("?")[0].rstrip("/")
         if method not in ("GET", "HEAD"):
             return Page(405, {**text(405, "").headers, "Allow": "GET, HEAD"}, b"use GET\n")
         if path == ROOT:
-            return Page(200, HEADERS, page(self._settings.token).encode())
+            tokens = self._settings.token, self._settings.page_token if texts else None
+            return Page(200, HEADERS, page(*tokens).encode())
         kind, _, name = path.removeprefix(f"{ROOT}/").rpartition("/")
-        found = self._named(kind, name)
+        if kind in TEXTS and not texts:
+            return self._withheld()
+        found = self._named(kind, name, texts)
         return found if found is not None else text(404, f"there is nothing here: see {ROOT}\n")
 
-    def _named(self, kind: str, name: str) -> Page | None:
+    def _withheld(self) -> Page:
+        if self._settings.text_access == "token":
+            return text(
+                401, "texts need the page token: send it as x-ibidem-page-token, or as page_token= in a browser\n"
+            )
+        return text(403, "texts are shown to nobody here: start the proxy with --page-token to see them\n")
+
+    def _named(self, kind: str, name: str, texts: bool) -> Page | None:
         if (kind, name) == ("api", "state"):
-            return document(self.state())
+            return document(self.state(texts))
         if (kind, name) == ("", "metrics"):
             return text(200, metrics(self.state()), METRICS_TYPE)
         if (kind, name) == ("", "health"):
             return document({"status": "ok", "version": self.state()["version"]})
         if kind == "api/conversation":
             found = self._records.conversation(name)
+            if found is not None and not texts:
+                found["conversation"] = _untitled(found["conversation"])
             return None if found is None else document(found)
         if kind == "api/exchange":
             found = self._records.exchange(name)

@@ -26,7 +26,7 @@ from . import records
 from .answering import head, pairs, told
 from .carrier import Carrier
 from .conversations import Conversation, Conversations
-from .pages import LIVE, Page, Pages, admitted, is_slow, ours, refused, without_token
+from .pages import LIVE, Page, Pages, admitted, is_slow, misled, ours, refused, sees_texts, without_token
 from .pages import text as plain
 from .records import Records
 from .rewriting import Job, Outcome, Rewriter, whereabouts
@@ -94,6 +94,10 @@ class Proxy:
         headers, target = head(pairs(request.raw_headers)), request.raw_path
         if ours(target):
             return await self._page(request, target, headers)
+        if misled(self.settings, target, headers):
+            refusal = told(403, "this name is not the proxy's own: use the address that it printed, or set a token")
+            refusal.force_close()
+            return refusal
         if not admitted(self.settings, target, headers):
             refusal = told(401, "this proxy needs its token: send it as the header x-ibidem-token")
             refusal.force_close()  # the body is not read
@@ -102,32 +106,33 @@ class Proxy:
 
     async def _page(self, request: web.BaseRequest, target: str, headers: Mapping[str, str]) -> web.StreamResponse:
         found = refused(self.settings, target, headers)
+        texts = sees_texts(self.settings, target, headers)
         if found is None and request.method == "GET" and target.partition("?")[0] == LIVE:
-            return await self._live(request)
+            return await self._live(request, texts)
         if found is None:
-            found = await self._found(request.method, target)
+            found = await self._found(request.method, target, texts)
         answer = web.Response(status=found.status, headers=CIMultiDict(found.headers), body=found.body)
         if request.body_exists:
             answer.force_close()
         return answer
 
-    async def _found(self, method: str, target: str) -> Page:
+    async def _found(self, method: str, target: str, texts: bool) -> Page:
         try:
             if is_slow(target):
-                return await asyncio.get_running_loop().run_in_executor(None, self.pages.answer, method, target)
-            return self.pages.answer(method, target)
+                return await asyncio.get_running_loop().run_in_executor(None, self.pages.answer, method, target, texts)
+            return self.pages.answer(method, target, texts)
         except Exception as error:
             self.harm(error, "page")
             return plain(500, "an error in the proxy itself: it is in its log\n")
 
-    async def _live(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _live(self, request: web.BaseRequest, texts: bool) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         seen, quiet = -1, 0.0
         while not self.stopping.is_set():
             if self.records.changes != seen:
                 seen, quiet = self.records.changes, 0.0
-                await response.write(f"event: state\ndata: {json.dumps(self.pages.state())}\n\n".encode())
+                await response.write(f"event: state\ndata: {json.dumps(self.pages.state(texts))}\n\n".encode())
             elif quiet >= ALIVE:
                 quiet = 0.0
                 await response.write(b": still here\n\n")

@@ -1,43 +1,40 @@
-"""What the proxy is told: flags before the environment before `ibidem.toml` before what is said here.
+"""What the proxy is told: flags before the environment before the user's own `ibidem.toml` before what is said here.
 
-One table says what each setting may be, wherever it comes from, and `load` is the only place where they meet. What is
+One table says what each setting may be, wherever it comes from, and `read` is the only place where they meet. What is
 wrong is one line that names where it was said.
 
-A file that is found in the current folder may have come with somebody else's code. Such a file may say how requests are
-rewritten, but never where they go, who may ask, or what is written where: those keys are refused there, because the
-upstream is what a client's credentials are sent to.
+A file that is found in the current folder may have come with somebody else's code, so it decides nothing: it may name
+one of the profiles that lose nothing, where the user names none, and ask for less than the user allows. Whatever else
+it says is ignored, and so is the whole file where it is broken; both are told, and neither stops anything.
 """
 
 from __future__ import annotations
 
-import ipaddress
+import os
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from ..model import IbidemError, one_line
 from ..profiles import PROFILES
+from .files import content
+from .providers import PROVIDERS as PROVIDERS
+from .providers import base_url as base_url
+from .providers import is_loopback as is_loopback
+from .providers import upstreams as _upstreams
 
 FILE = "ibidem.toml"
 TABLE = "proxy"
 PREFIX = "IBIDEM_"
-
-PROVIDERS: Mapping[str, str] = MappingProxyType(
-    {
-        "anthropic": "https://api.anthropic.com",
-        "openai": "https://api.openai.com",
-        "gemini": "https://generativelanguage.googleapis.com",
-        "chatgpt": "https://chatgpt.com/backend-api/codex",  # Codex, for those who log in with ChatGPT
-    }
-)
-"""Who answers, by the name that upstreams are set by."""
-
-ALIASES = {"openai-chat": "openai", "openai-responses": "openai"}
-"""Wire formats that share an upstream."""
+OWN_BYTES = 2**16
+FOLDER_BYTES = 2**13
+"""Most that a settings file has. Python's reader of TOML takes time that grows with the square of what it is given."""
+HARMLESS = ("lossless", "recoverable")
+"""Profiles that a file in the current folder may name."""
+NAMES, NAME, REASON = 5, 40, 100
+"""Of keys that are ignored, so many are named; characters of each, and of what the reader of TOML says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +45,10 @@ class Settings:
     """0: a free one."""
     token: str | None = field(default=None, repr=False)
     """What a client must send as `x-ibidem-token`, and a browser as `?token=`. It is never forwarded."""
+    page_token: str | None = field(default=None, repr=False)
+    """What must come besides, as `x-ibidem-page-token` or `?page_token=`, before texts of clients are shown."""
+    texts: bool = True
+    """False: no text of a client is shown to anybody."""
     profile: str = "lossless"
     upstreams: Mapping[str, str] = field(default_factory=lambda: dict(PROVIDERS))
     """Base URL by provider, without a slash at its end. Its path, if any, is put before the path of the request."""
@@ -68,6 +69,43 @@ class Settings:
     websockets: bool = True
     """False: who would send requests through a WebSocket, where nothing can be rewritten, is asked for HTTP (426)."""
 
+    @property
+    def text_access(self) -> str:
+        """Who is shown texts of clients: `all` who may use the proxy, those with the page `token`, or `none`."""
+        if not self.texts:
+            return "none"
+        if self.page_token is not None:
+            return "token"
+        return "all" if is_loopback(self.host) else "none"
+
+
+class File(NamedTuple):
+    """What a settings file came to."""
+
+    path: str
+    taken: tuple[str, ...]
+    """Names of settings that hold because it says so."""
+    ignored: tuple[str, ...] = ()
+    broken: str = ""
+    """What is wrong with it, if that is why it is ignored."""
+
+
+class Loaded(NamedTuple):
+    settings: Settings
+    files: tuple[File, ...]
+
+    def line(self, unused: Container[str] = ()) -> str:
+        """Which settings came from which file; empty where none did. `unused` are those that do not matter here."""
+        parts: list[str] = []
+        for path, taken, ignored, broken in self.files:
+            if names := [name for name in taken if name not in unused]:
+                parts.append(f"{', '.join(names)} from {path}")
+            if ignored:
+                parts.append(f"{_named(ignored)} in {path} ignored: a folder's file may only ask for less")
+            if broken:
+                parts.append(f"{path} ignored: {broken}")
+        return f"settings: {'; '.join(parts)}" if parts else ""
+
 
 def load(
     flags: Mapping[str, Any] | None = None,
@@ -75,28 +113,54 @@ def load(
     folder: Path | None = None,
     own: Path | None = None,
 ) -> Settings:
+    """As `read`, for who does not ask where they came from."""
+    return read(flags, environment, folder, own).settings
+
+
+def read(
+    flags: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    own: Path | None = None,
+) -> Loaded:
     """Flags are by field; None is one that was not given. `upstream` holds texts like `openai=https://…`.
 
-    `config` (or IBIDEM_CONFIG) names a file, which must be there. Otherwise `ibidem.toml` in `folder`, and if there is
-    none the one in `own`, which is a folder that only this user writes to.
+    `config` (or IBIDEM_CONFIG) names a file, which must be there, and is then the only one. Otherwise `ibidem.toml` in
+    `own`, which is a folder that only this user writes to, and then the one in `folder`, for what it may say.
     """
     flags, environment = flags or {}, environment or {}
-    sources = (
-        _read_file(flags.get("config") or environment.get(f"{PREFIX}CONFIG"), folder, own),
-        _read_environment(environment),
-        _read_flags(flags),
-    )
+    named = flags.get("config") or environment.get(f"{PREFIX}CONFIG")
+    mine = Path(named) if named else own / FILE if own else None
+    source = _parsed(mine, missing=not named) if mine else None
+    louder = (_read_environment(environment), _read_flags(flags))
     values: dict[str, Any] = {}
     upstreams = dict(PROVIDERS)
-    for source in sources:  # the strongest comes last
-        values.update(source.values)
-        upstreams.update(source.upstreams)
+    for each in (source or Source({}, {}), *louder):  # the strongest comes last
+        values.update(each.values)
+        upstreams.update(each.upstreams)
+    files = [File(one_line(str(mine)), _left(source, louder))] if source else []
+    brought = folder / FILE if folder and not named else None
+    if brought and not (mine and _same(mine, brought)):
+        less, found = _from_folder(brought, Settings(**values), set(values) & {"profile"} | _said(louder))
+        values.update(less)
+        files += [found] if found else []
     settings = Settings(**values, upstreams=upstreams)
+    _refuse_open_doors(settings)
+    return Loaded(settings, tuple(files))
+
+
+def _refuse_open_doors(settings: Settings) -> None:
     if not is_loopback(settings.host) and settings.token is None:
         raise IbidemError(
             f"host {one_line(settings.host)}: others can reach this address: set a token (--token, {PREFIX}TOKEN)"
         )
-    return settings
+    if settings.page_token is not None and settings.page_token == settings.token:
+        raise IbidemError(f"page_token: this is the token: set another one (--page-token, {PREFIX}PAGE_TOKEN)")
+
+
+def check(flags: Mapping[str, Any]) -> None:
+    """Raises IbidemError for a flag that cannot be used, whatever else is said."""
+    _read_flags(flags)
 
 
 def told(flags: Mapping[str, Any], environment: Mapping[str, str]) -> set[str]:
@@ -107,30 +171,6 @@ def told(flags: Mapping[str, Any], environment: Mapping[str, str]) -> set[str]:
 def inherited(environment: Mapping[str, str], upstreams: Mapping[str, str]) -> dict[str, str]:
     """The environment, with upstreams that it names in another way. What it says in our own way is stronger."""
     return {**{f"{PREFIX}UPSTREAM_{name.upper()}": url for name, url in upstreams.items()}, **environment}
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def base_url(text: str) -> str:
-    """An upstream's URL as it is kept. Raises ValueError with what is wrong; the text itself is not in it."""
-    try:
-        parts = urlsplit(text)
-        wrong = parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
-    except ValueError:
-        wrong = True
-    if wrong or not text.isprintable() or " " in text or "\\" in text:
-        raise ValueError("this is no URL: use one like https://api.example.com")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("a URL with a user or password: leave these out, the client sends its own credentials")
-    if "?" in text or "#" in text:
-        raise ValueError("a URL with a query or fragment: leave that out")
-    return text.rstrip("/")
 
 
 # --- what each setting may be -------------------------------------------------------------------
@@ -156,14 +196,18 @@ class Field(NamedTuple):
     check: Callable[[Any], bool]
     what: str
     """What to use, where the check fails."""
-    private: bool = False
-    """Says where requests go, who may ask, or what is written where: not for a file that a folder brings along."""
     secret: bool = False
     """Never repeated in a message."""
+    limit: bool = False
+    """A smaller one may come from a file in the current folder."""
 
 
 def _visible(text: str) -> bool:
     return text.isascii() and text.isprintable() and " " not in text
+
+
+def _sendable(token: str) -> bool:
+    return bool(token) and _visible(token)
 
 
 def _at_least_one(number: int) -> bool:
@@ -171,17 +215,21 @@ def _at_least_one(number: int) -> bool:
 
 
 FIELDS: dict[str, Field] = {
-    "host": Field(TEXT, lambda host: bool(host) and _visible(host), "use a name or address like 127.0.0.1", True),
+    "host": Field(TEXT, lambda host: bool(host) and _visible(host), "use a name or address like 127.0.0.1"),
     "port": Field(WHOLE, lambda port: 0 <= port <= 65535, "use 1 to 65535, or 0 for a free one"),
-    "token": Field(TEXT, lambda it: bool(it) and _visible(it), "use letters, digits and signs, no spaces", True, True),
+    "token": Field(TEXT, _sendable, "use letters, digits and signs, no spaces", secret=True),
+    "page_token": Field(TEXT, _sendable, "use letters, digits and signs, no spaces", secret=True),
+    "texts": Field(SWITCH, lambda _: True, ""),
     "profile": Field(TEXT, lambda name: name in PROFILES, f"use one of {', '.join(PROFILES)}"),
-    "store": Field(TEXT, bool, "use a file, a redis:// URL or memory:", True, True),
+    "store": Field(TEXT, bool, "use a file, a redis:// URL or memory:", secret=True),
     "observe": Field(SWITCH, lambda _: True, ""),
-    "json_log": Field(TEXT, bool, "use a file, or - for standard output", True),
-    "budget_ms": Field(NUMBER, lambda ms: 0 < ms < 1e9, "use milliseconds above 0; --observe rewrites nothing"),
-    "max_body": Field(WHOLE, _at_least_one, "use a number of bytes above 0"),
-    "conversations": Field(WHOLE, _at_least_one, "use 1 or more"),
-    "memory_mb": Field(WHOLE, _at_least_one, "use 1 or more"),
+    "json_log": Field(TEXT, bool, "use a file, or - for standard output"),
+    "budget_ms": Field(
+        NUMBER, lambda ms: 0 < ms < 1e9, "use milliseconds above 0; --observe rewrites nothing", limit=True
+    ),
+    "max_body": Field(WHOLE, _at_least_one, "use a number of bytes above 0", limit=True),
+    "conversations": Field(WHOLE, _at_least_one, "use 1 or more", limit=True),
+    "memory_mb": Field(WHOLE, _at_least_one, "use 1 or more", limit=True),
     "websockets": Field(SWITCH, lambda _: True, ""),
 }
 
@@ -205,26 +253,6 @@ def _read(name: str, text: str, where: str) -> Any:
     except (ValueError, KeyError):
         value = text  # of the wrong type, then
     return _checked(name, value, where)
-
-
-def _upstream(name: str, url: Any, where: str) -> tuple[str, str]:
-    provider = ALIASES.get(name, name)
-    if provider not in PROVIDERS:
-        raise IbidemError(f"{where}: unknown format {one_line(name)!r}: use one of {', '.join((*PROVIDERS, *ALIASES))}")
-    try:
-        return provider, base_url(url if isinstance(url, str) else "")
-    except ValueError as error:
-        raise IbidemError(f"{where}: {error}") from None
-
-
-def _upstreams(given: Iterable[tuple[str, Any, str]]) -> dict[str, str]:
-    """From (format, URL, where it was said)."""
-    found: dict[str, str] = {}
-    for name, url, where in given:
-        provider, base = _upstream(name, url, where)
-        if found.setdefault(provider, base) != base:
-            raise IbidemError(f"{where}: {provider} has another upstream already: all its formats share one")
-    return found
 
 
 # --- the sources --------------------------------------------------------------------------------
@@ -264,35 +292,37 @@ def _read_environment(environment: Mapping[str, str]) -> Source:
     return Source(values, _upstreams((it, environment[name], name) for it, name in named if environment[name]))
 
 
-def _read_file(named: str | None, folder: Path | None, own: Path | None) -> Source:
-    if named:
-        return _parsed(Path(named), trusted=True)
-    mine = own / FILE if own else None
-    brought = folder / FILE if folder else None
-    if brought and brought.is_file():
-        return _parsed(brought, trusted=mine is not None and mine.is_file() and mine.samefile(brought))
-    return _parsed(mine, trusted=True) if mine and mine.is_file() else Source({}, {})
-
-
-def _parsed(path: Path, *, trusted: bool) -> Source:
+def _parsed(path: Path, *, missing: bool) -> Source | None:
+    """What the user's own file says; None where there is none, if it may be missing."""
     where = one_line(str(path))
-    try:
-        tables = tomllib.loads(path.read_bytes().decode())
-    except OSError as error:
-        raise IbidemError(f"{where}: {error.strerror}: name another with --config") from None
-    except UnicodeDecodeError:
-        raise IbidemError(f"{where}: not valid UTF-8: save it as UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise IbidemError(f"{where}: not valid TOML ({one_line(str(error))}): correct it there") from None
+    tables = _toml(path, OWN_BYTES)
+    if tables is None and not missing:
+        raise IbidemError(f"{where}: No such file or directory: name another with --config")
+    if tables is None:
+        return None
     table = _table(tables, TABLE, (TABLE,), where)
     upstreams = _table(table, "upstreams", ("upstreams", *FIELDS), f"{where}: {TABLE}")
-    values = {name: value for name, value in table.items() if name != "upstreams"}
-    if not trusted:
-        _refuse_private([*values, *(["upstreams"] if upstreams else [])], path, where)
     return Source(
-        {name: _checked(name, value, f"{where}: {TABLE}.{name}") for name, value in values.items()},
+        {
+            name: _checked(name, value, f"{where}: {TABLE}.{name}")
+            for name, value in table.items()
+            if name != "upstreams"
+        },
         _upstreams((name, url, f"{where}: {TABLE}.upstreams.{one_line(name)}") for name, url in upstreams.items()),
     )
+
+
+def _toml(path: Path, most: int) -> dict[str, Any] | None:
+    data = content(path, most, "name another with --config")
+    where = one_line(str(path))
+    try:
+        return None if data is None else tomllib.loads(data.decode())
+    except UnicodeDecodeError:
+        raise IbidemError(f"{where}: not valid UTF-8: save it as UTF-8") from None
+    except RecursionError:
+        raise IbidemError(f"{where}: nested too deeply: correct it there") from None
+    except ValueError as error:  # a number too long to be read is one that the reader of TOML does not know of
+        raise IbidemError(f"{where}: not valid TOML ({one_line(str(error)[:REASON])}): correct it there") from None
 
 
 def _table(parent: Mapping[str, Any], name: str, known: tuple[str, ...], where: str) -> dict[str, Any]:
@@ -306,10 +336,62 @@ def _table(parent: Mapping[str, Any], name: str, known: tuple[str, ...], where: 
     return table
 
 
-def _refuse_private(names: Iterable[str], path: Path, where: str) -> None:
-    for name in names:
-        if name == "upstreams" or FIELDS[name].private:
-            raise IbidemError(
-                f"{where}: {TABLE}.{name}: not from a file in the current folder, which may be somebody else's: "
-                f"put it in your own {FILE}, or name this one with --config {one_line(path.name)}"
-            )
+# --- a file that a folder brought along ---------------------------------------------------------
+
+
+def _from_folder(path: Path, before: Settings, said: Container[str]) -> tuple[dict[str, Any], File | None]:
+    """What it may say, and what is told of it. `said` are settings that the user spoke of in a stronger way."""
+    where = one_line(str(path))
+    try:
+        tables = _toml(path, FOLDER_BYTES)
+    except IbidemError as error:
+        return {}, File(where, (), broken=str(error).removeprefix(f"{where}: "))
+    if tables is None:
+        return {}, None
+    table = tables.get(TABLE)
+    values = table if isinstance(table, dict) else {}
+    ignored = [name for name in tables if name != TABLE or values is not table]
+    taken: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in said and _asks_for_less(name, value, before):
+            taken[name] = _checked(name, value, where)
+        elif name in ("upstreams", *FIELDS) and value == getattr(before, name):
+            continue  # as it is without
+        else:
+            ignored.append(name)
+    return taken, File(where, tuple(taken), tuple(ignored)) if taken or ignored else None
+
+
+def _asks_for_less(name: str, value: Any, before: Settings) -> bool:
+    if name == "profile":
+        return value in HARMLESS and value != before.profile
+    rule = FIELDS.get(name)
+    if rule is None or not rule.limit:
+        return False
+    try:
+        return bool(_checked(name, value, "") < getattr(before, name))
+    except IbidemError:
+        return False
+
+
+def _said(sources: Iterable[Source]) -> set[str]:
+    return {name for each in sources for name in each.values}
+
+
+def _left(source: Source, louder: Iterable[Source]) -> tuple[str, ...]:
+    """Names of what it says and nothing stronger does."""
+    urls = {name for each in louder for name in each.upstreams}
+    values = [name for name in source.values if name not in _said(louder)]
+    return (*values, *(f"upstreams.{name}" for name in source.upstreams if name not in urls))
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = [one_line(name[:NAME]) for name in names[:NAMES]]
+    return ", ".join(shown) + (f" and {len(names) - NAMES:,} more" if len(names) > NAMES else "")

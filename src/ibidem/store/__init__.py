@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ __all__ = [
     "Store",
     "StoreError",
     "StoreStats",
+    "is_missing",
     "open_store",
     "reference",
 ]
@@ -37,6 +39,25 @@ def open_store(
         return MemoryStore(max_bytes=max_bytes, max_age=max_age, clock=clock)
     if isinstance(target, str) and target.startswith(SERVERS):
         return RedisStore(target, max_bytes=max_bytes, max_age=max_age, clock=clock)
-    if isinstance(target, str) and "://" in target:
-        raise StoreError(target.partition("://")[0], f"no such kind of store: a path, {HERE}, or {', '.join(SERVERS)}")
+    if isinstance(target, str) and not _is_path(target):
+        scheme = target.partition(":")[0]  # what follows may be a password
+        raise StoreError(scheme, f"no such kind of store: a path, {HERE}, or {', '.join(SERVERS)}")
     return SqliteStore(Path(target), max_bytes=max_bytes, max_age=max_age, clock=clock)
+
+
+def is_missing(target: str) -> bool:
+    """Whether it is a file that is not there: who only looks makes none. StoreError if that cannot be found out."""
+    if target == HERE or not _is_path(target):
+        return False
+    try:
+        os.stat(target)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError as error:
+        raise StoreError(target, f"{error.strerror or error}: check the path, and that it can be read") from None
+    return False
+
+
+def _is_path(target: str) -> bool:
+    """One that begins like the address of a server is a mistake, not a file."""
+    return "://" not in target and f"{target.partition(':')[0]}://" not in SERVERS

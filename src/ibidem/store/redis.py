@@ -177,16 +177,23 @@ def _connected(url: str, where: str) -> redis.Redis:
     import redis
 
     try:
+        if "://" not in where:
+            raise ValueError
         # Connections are made when needed, and by each process for itself: redis sees to that.
         return redis.Redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
     except ValueError:
-        raise StoreError(where, "this is no address of a Redis server: try redis://localhost:6379/0") from None
+        signs = "in a password write / ? # @ as %2F %3F %23 %40"
+        raise StoreError(
+            where, f"this is no address of a Redis server: try redis://localhost:6379/0; {signs}"
+        ) from None
 
 
 def _without_secrets(url: str) -> str:
     """For messages: no user, no password, no options."""
     try:
         parts = urlsplit(url)
+        if parts.netloc and "@" in url and "@" not in parts.netloc:  # a password with a sign that ends it in a URL
+            return parts.scheme
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
         return "redis"
