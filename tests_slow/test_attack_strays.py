@@ -43,5 +43,5 @@ def test_no_answer_crosses(kind: Callable[[random.Random], tuple[bytes, float]],
     assert counts["crossed"] == 0
     assert counts["own"] + counts["error"] == CLIENTS * REQUESTS
     assert counts["own"] > 0.9 * CLIENTS * REQUESTS
-    if kind is not doubled:
+    if kind is load_balancer:  # the others give what looks like answers, and are asked once on each connection then
         assert len(sent) < CLIENTS * REQUESTS / 2, "connections are still used again"

@@ -52,6 +52,8 @@ class Wire(ResponseHandler):
         self._resting = False
         self._doubtful = False
         """Its answer may not be one to its request, which may follow."""
+        self._switched = False
+        """It speaks something else than HTTP now."""
         self._content: Any = None
         """The body of the answer, once there is one."""
 
@@ -73,10 +75,12 @@ class Wire(ResponseHandler):
         self._parser = None
 
     def data_received(self, data: bytes) -> None:
-        if self._resting or self.over:
+        if self._switched:
+            super().data_received(data)
+        elif self._resting or self.over:
             if data:
                 self._spoil(data.startswith(ANSWERS))
-        elif self._parser is None or self._upgraded or self._payload_parser is not None:
+        elif self._parser is None:
             super().data_received(data)
         else:
             self._hear(data)
@@ -84,13 +88,14 @@ class Wire(ResponseHandler):
     def _hear(self, data: bytes) -> None:
         """The head by lines: then it has been read when bytes behind the end of the answer are an error."""
         self.heard = True
-        while self._content is None and (end := data.find(b"\n") + 1):
-            line, data = data[:end], data[end:]
-            super().data_received(line)
+        start = 0
+        while self._content is None and (end := data.find(b"\n", start) + 1):
+            super().data_received(data[start:end])
+            start = end
             if self._exception is not None:
                 return
-        super().data_received(data)
-        if self._content is None or self._upgraded:
+        super().data_received(data[start:])
+        if self._content is None or self._switched:
             return
         if self._content.is_eof():
             self._end()
@@ -107,7 +112,8 @@ class Wire(ResponseHandler):
             self._content = content
             early = not self.complete or (self.transport is not None and self.transport.get_write_buffer_size() > 0)
             self._doubtful = early or message.code in UNASKED or message.code >= 500
-            if self._doubtful or message.code == 101:
+            self._switched = message.code == 101
+            if self._doubtful or self._switched:
                 self.force_close()
         super().feed_data(data, size)
 
