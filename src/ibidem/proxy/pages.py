@@ -186,7 +186,10 @@ class Pages:
             return text(
                 401, "texts need the page token: send it as x-ibidem-page-token, or as page_token= in a browser\n"
             )
-        return text(403, "texts are shown to nobody here: start the proxy with --page-token to see them\n")
+        return text(
+            403,
+            "texts are shown to nobody here: to see them, start the proxy with --page-token and without --no-texts\n",
+        )
 
     def _named(self, kind: str, name: str, texts: bool) -> Page | None:
         if (kind, name) == ("api", "state"):
