@@ -21,6 +21,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "token": ("a", "b", "c"),
     "profile": ("recoverable", "codetether", "aggressive"),
     "store": ("a.sqlite3", "redis://localhost", "memory:"),
+    "store_days": (7.0, 1.0, 0.0),
+    "store_bytes": (1, 0, 10**12),
     "observe": (True, False, True),
     "json_log": ("a.jsonl", "b.jsonl", "-"),
     "budget_ms": (1.5, 2.5, 10.0),
@@ -146,6 +148,8 @@ PRIVATE = {
     "host": '[proxy]\nhost = "127.0.0.1"\n',
     "token": '[proxy]\ntoken = "a"\n',
     "store": '[proxy]\nstore = "redis://elsewhere"\n',
+    "store_days": "[proxy]\nstore_days = 1\n",
+    "store_bytes": "[proxy]\nstore_bytes = 1\n",
     "json_log": '[proxy]\njson_log = "/etc/x"\n',
     "upstreams": '[proxy.upstreams]\nanthropic = "https://elsewhere"\n',
 }

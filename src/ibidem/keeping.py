@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
@@ -18,12 +20,15 @@ log = logging.getLogger("ibidem")
 
 Keep = Callable[[Mapping[str, str]], bool]
 
+NOTED = 300.0
+"""Seconds within which the use of a conversation is noted once."""
+
 
 @cache
 def _opened(target: str) -> Store:
-    from .store import open_store  # SQLite takes longer to import than the rest of us
+    from .store import Limits, open_store  # SQLite takes longer to import than the rest of us
 
-    return open_store(target)
+    return open_store(target, limits=Limits.usual())
 
 
 def default_store() -> Store:
@@ -43,13 +48,25 @@ def conversation_key(messages: Iterable[Message]) -> str:
 
 
 def keeper(store: Store, session: str) -> Keep:
-    """Puts originals into a store; says whether that went well. What cannot be kept stays in the conversation."""
+    """Puts originals into a store; says whether that went well. What cannot be kept stays in the conversation.
+
+    Given none, it notes that the conversation is still in use: a store forgets those that are not.
+    """
+    noted = -math.inf
 
     def keep(originals: Mapping[str, str]) -> bool:
+        nonlocal noted
+        now = time.monotonic()
+        if not originals and now - noted < NOTED:
+            return True
+        noted = now
         try:
-            store.put(session, originals)
+            if originals:
+                store.put(session, originals)
+            else:
+                store.load(session)
         except IbidemError as error:
-            log.warning("nothing was let go: %s", error)
+            log.warning("nothing was let go: %s" if originals else "a use was not noted: %s", error)
             return False
         return True
 

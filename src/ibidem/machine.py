@@ -41,6 +41,14 @@ def store_target() -> str:
     return os.environ.get("IBIDEM_STORE") or str(data_folder() / "store.sqlite3")
 
 
+STORE_DAYS, STORE_BYTES = "IBIDEM_STORE_DAYS", "IBIDEM_STORE_BYTES"
+
+
+def store_limits() -> tuple[str, str]:
+    """For how many days it remembers, and how many bytes, as texts; empty where nothing is said."""
+    return os.environ.get(STORE_DAYS, ""), os.environ.get(STORE_BYTES, "")
+
+
 def _folder(variable: str, unix: str, mac: str, windows: str) -> Path:
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / NAME / windows

@@ -11,6 +11,11 @@ from ..profiles import PROFILES
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+_DAYS = click.option(
+    "--store-days", type=float, metavar="DAYS", help="How long it remembers what is not used; 30 if not given."
+)
+_BYTES = click.option("--store-bytes", type=int, metavar="BYTES", help="How much it keeps; 2 GB if not given.")
+
 _OPTIONS: dict[str, Decorator] = {
     "host": click.option("--host", help="Where to listen, 127.0.0.1 if not given; all but loopback needs a token."),
     "port": click.option("--port", type=int, help="8123 if not given; 0 is a free one."),
@@ -26,6 +31,7 @@ _OPTIONS: dict[str, Decorator] = {
         help="Where requests in FORMAT go (anthropic, openai, gemini); may be given several times.",
     ),
     "store": click.option("--store", metavar="STORE", help="Where originals are kept: a file or a redis:// URL."),
+    "store limits": lambda command: _DAYS(_BYTES(command)),
     "observe": click.option(
         "--observe/--no-observe", default=None, help="Rewrite nothing, only measure what it would have saved."
     ),
@@ -58,7 +64,7 @@ def settings_options(*names: str) -> Decorator:
 
 
 @click.command(short_help="Rewrite requests on their way, until stopped.")
-@settings_options("host", "port", "token", "profile", "upstream", "store", "observe", "json log")
+@settings_options("host", "port", "token", "profile", "upstream", "store", "store limits", "observe", "json log")
 @settings_options("budget", "body", "conversations", "memory", "websockets", "config")
 def proxy(**flags: Any) -> int:
     """Rewrite requests on their way to the provider, until stopped.
