@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .machine import store_target
-from .model import IbidemError, Message
+from .model import IbidemError, Message, UsageError
 
 if TYPE_CHECKING:
     from .store import Store
@@ -34,6 +35,14 @@ def _opened(target: str) -> Store:
 def default_store() -> Store:
     """The store of this user: `IBIDEM_STORE`, or a file in their data folder. Nothing is opened before it is used."""
     return _opened(store_target())
+
+
+def checked_store(store: Any) -> None:
+    """Raises UsageError for what is no store."""
+    if store is None or (not isinstance(store, type) and all(hasattr(store, verb) for verb in ("put", "get", "load"))):
+        return
+    path = store if isinstance(store, str | os.PathLike) else "PATH"
+    raise UsageError(f"store: {store!r} is no store: pass ibidem.store.open_store({str(path)!r})")
 
 
 def conversation_key(messages: Iterable[Message]) -> str:
@@ -75,6 +84,9 @@ def keeper(store: Store, session: str) -> Keep:
 
 def recall(ref: str, *, store: Store | None = None) -> str:
     """A text that was let go, by the twelve digits in its marker, byte for byte; IbidemError if it is not there."""
+    checked_store(store)
+    if not isinstance(ref, str):
+        raise UsageError(f"ref: {ref!r} is no text: pass the twelve digits in the marker")
     found = (store or default_store()).get([ref])
     if ref not in found:
         where = (store or default_store()).where
