@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ibidem
 from ibidem.cache import (
     DedupCache,
     DeltaField,
@@ -329,13 +331,21 @@ class Counted(str):
         return str.__eq__(self, other)
 
 
+class CountedHash(bytes):
+    __hash__ = bytes.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return bytes.__eq__(self, other)
+
+
 @pytest.mark.parametrize(
     "operation",
     [
-        pytest.param(lambda cache: cache.check(Counted("hash 500")), id="look up a hit"),
-        pytest.param(lambda cache: cache.check(Counted("hash none")), id="look up a miss"),
+        pytest.param(lambda cache: cache.check(CountedHash(b"hash 500")), id="look up a hit"),
+        pytest.param(lambda cache: cache.check(CountedHash(b"hash none")), id="look up a miss"),
         pytest.param(lambda cache: cache.touch(Counted("id 500")), id="touch"),
-        pytest.param(lambda cache: cache.insert(Counted("h"), Counted("i")), id="insert and evict"),
+        pytest.param(lambda cache: cache.insert(CountedHash(b"h"), Counted("i")), id="insert and evict"),
         pytest.param(lambda cache: cache.invalidate_file(Counted("path 500")), id="drop a path"),
         pytest.param(lambda cache: cache.invalidate_by_tool([Counted("tool 5")]), id="drop a tool"),
     ],
@@ -343,8 +353,8 @@ class Counted(str):
 def test_law_no_operation_scans_the_entries(operation: Callable[[DedupCache], object]) -> None:
     cache: Any = DedupCache(1000)
     for number in range(1000):
-        hash, id, path, tool = (Counted(f"{of} {number}") for of in ("hash", "id", "path", "tool"))
-        cache.insert(hash, id, READ, path, tool)
+        id, path, tool = (Counted(f"{of} {number}") for of in ("id", "path", "tool"))
+        cache.insert(CountedHash(b"hash %d" % number), id, READ, path, tool)
     Counted.compared = 0
     operation(cache)
     assert Counted.compared < 20
@@ -814,3 +824,25 @@ def test_law_never_larger_and_hints_are_true(
             assert sent < size
         if emission.kind == "hint":
             assert bodies[emission.text.removeprefix("> [ref: ").removesuffix("]")] == text
+
+
+# --- what is passed by mistake ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        pytest.param(lambda: DedupCache().check("text"), "pass content_hash(text)", id="a text for a hash"),
+        pytest.param(lambda: DedupCache().insert("text", "id"), "pass content_hash(text)", id="a text to remember"),
+        pytest.param(lambda: DedupCache().insert(A, "id", "file-read"), "ToolKind.from_tool_name", id="a kind by name"),
+        pytest.param(lambda: DedupCache().invalidate_by_tool("Read"), "pass a list, ['Read']", id="one tool"),
+        pytest.param(lambda: ResponsePipeline().emit("id", "Read", b"body"), "bytes is no text", id="bytes for a text"),
+        pytest.param(
+            lambda: ResponsePipeline().emit("id", "Write", "", invalidates="Read"), "pass a list", id="one stale tool"
+        ),
+    ],
+)
+def test_a_mistake_of_the_caller_is_told_at_once(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(ibidem.IbidemError, match=re.escape(words)) as caught:
+        call()
+    assert isinstance(caught.value, TypeError)

@@ -123,7 +123,6 @@ def test_usage_errors_are_one_line(args: list[str], words: str) -> None:
             ["'messages'", "a list of messages", "not a number"],
             id="a history of a wrong type",
         ),
-        pytest.param(UNCLEAR, ["pass --format anthropic or --format openai-chat"], id="more than one format fits"),
         pytest.param(b"[" * 10_000 + b"]" * 10_000, ["nested too deeply"], id="10,000 lists in each other"),
         pytest.param(b'{"system":"\xff","messages":[]}', ["byte 11", "UTF-8", "save it as"], id="invalid UTF-8"),
         pytest.param(PLAIN.decode().encode("utf-16"), ["UTF-16", "save it as UTF-8"], id="UTF-16"),
@@ -282,17 +281,17 @@ def test_content_and_extension_tell_requests_apart(tmp_path: Path, name: str, co
 
 
 def test_an_unreadable_line_is_passed_on_and_the_rest_is_done(tmp_path: Path) -> None:
-    lines = [REPEATS, b"", b'{"messages": [}', UNCLEAR, REPEATS, b"\xff"]
+    lines = [REPEATS, b"", b'{"messages": [}', UNCLEAR, REPEATS, b"17", b"\xff"]
     path, out = written(tmp_path, b"\n".join(lines), "many.jsonl"), tmp_path / "out.jsonl"
     result = run("compact", path, "-o", out, "--json")
     assert out.read_bytes() == b"\n".join(SHORTER if line == REPEATS else line for line in lines)
     assert result.exit_code == 2
     said = result.stderr.splitlines()
-    assert [line.partition(": ")[2].partition(":")[0] for line in said] == [f"{path} line {n}" for n in (3, 4, 6)]
+    assert [line.partition(": ")[2].partition(":")[0] for line in said] == [f"{path} line {n}" for n in (3, 6, 7)]
     assert "line 3: column 15: not valid JSON" in said[0]
     figures = json.loads(result.stdout)
-    assert (figures["requests"], figures["strategies"]["dedup"]["hits"]) == (2, 2)
-    assert [left["position"] for left in figures["left_as_it_came"]] == ["line 3", "line 4", "line 6"]
+    assert (figures["requests"], figures["strategies"]["dedup"]["hits"]) == (3, 2)
+    assert [left["position"] for left in figures["left_as_it_came"]] == ["line 3", "line 6", "line 7"]
     assert "Unreadable, and left as they came: 3." in run("compact", path).stdout
 
 

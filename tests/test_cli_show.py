@@ -169,7 +169,6 @@ def test_nothing_to_show_is_said(tmp_path: Path) -> None:
         pytest.param(b"{", "not valid JSON", id="broken JSON"),
         pytest.param(b"17", "not a number", id="a number"),
         pytest.param(b"\xff\xfe{\x00", "UTF-16", id="another encoding"),
-        pytest.param(b'{"messages":[{"role":"user","content":"hi"}]}', "--format anthropic", id="an unclear format"),
     ],
 )
 def test_broken_input_is_one_line(tmp_path: Path, command: str, content: bytes, words: str) -> None:

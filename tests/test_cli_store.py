@@ -27,7 +27,8 @@ main = click.Group(commands=[store, recall])
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The store that is used where no other is named, with two sessions in it, one of them ten days old."""
-    monkeypatch.delenv("IBIDEM_STORE", raising=False)
+    for name in ("IBIDEM_STORE", "IBIDEM_STORE_DAYS", "IBIDEM_STORE_BYTES"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     path = tmp_path / "ibidem" / "store.sqlite3"
@@ -89,15 +90,82 @@ def test_stats(path: Path) -> None:
     assert (result.exit_code, name, empty) == (0, str(path), "")
     assert lines[:3] == [
         "originals  2",
-        "sessions   2",
+        "sessions   2, their states take 0",
         f"bytes      {figures.bytes_original}, kept in {figures.bytes_stored}",
     ]
-    assert [line.split()[0] for line in lines[3:]] == ["oldest", "newest"]
+    assert [line.split()[0] for line in lines[3:]] == ["oldest", "newest", "limits"]
+    assert lines[5] == (
+        "limits     30 days without use, 2,000,000,000 bytes; what was used in the last 24 hours stays in any case"
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "variables", "shown"),
+    [
+        pytest.param(["--days", "7"], {}, "7 days without use, 2,000,000,000 bytes", id="days"),
+        pytest.param(["--bytes", "1000000"], {}, "30 days without use, 1,000,000 bytes", id="bytes"),
+        pytest.param(["--days", "0", "--bytes", "0"], {}, "no number of days, no number of bytes", id="none"),
+        pytest.param([], {"DAYS": "1.5", "BYTES": "99"}, "1.5 days without use, 99 bytes", id="variables"),
+        pytest.param(["--days", "3"], {"DAYS": "x2", "BYTES": "0"}, None, id="a variable that is no number"),
+        pytest.param(["--bytes", "1"], {"BYTES": "2", "DAYS": "0"}, "no number of days, 1 bytes", id="both"),
+    ],
+)
+def test_limits(
+    path: Path, args: list[str], variables: dict[str, str], shown: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"IBIDEM_STORE_{name}", value)
+    result = run("store", "stats", *args)
+    if shown is None:
+        assert the_error(result) == (
+            "IBIDEM_STORE_DAYS: 'x2' cannot be used: use a number of days, 1 or more, or 0 for no limit"
+        )
+    else:
+        assert f"limits     {shown}; what was used" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        pytest.param(["--days", "0.5"], "use a number of days, 1 or more, or 0 for no limit", id="half a day"),
+        pytest.param(["--days", "nan"], "use a number of days, 1 or more, or 0 for no limit", id="no number"),
+        pytest.param(["--bytes", "-1"], "use a number of bytes, or 0 for no limit", id="less than nothing"),
+    ],
+)
+def test_limits_that_cannot_be(path: Path, args: list[str], words: str) -> None:
+    assert words in the_error(run("store", "prune", *args))
+
+
+def test_more_than_the_limit_is_told(path: Path) -> None:
+    with SqliteStore(path) as found:
+        kept = found.stats().bytes_kept
+    last = run("store", "stats", "--bytes", "1").stdout.splitlines()[-1]
+    assert last == (
+        f"over       {kept - 1} bytes: `ibidem store prune` drops what may go, conversations of the last 24 hours stay"
+    )
+    assert json.loads(run("store", "stats", "--bytes", "1", "--json").stdout)["bytes_over"] == kept - 1
+
+
+@pytest.mark.parametrize(
+    ("args", "printed", "kept"),
+    [
+        pytest.param([], "0 originals forgotten", ["old", TEXT], id="nothing is over"),
+        pytest.param(["--days", "9.5"], "1 original forgotten", [TEXT], id="ten days"),
+        pytest.param(["--bytes", "1"], "1 original forgotten", [TEXT], id="a byte: what is in use stays"),
+    ],
+)
+def test_prune(path: Path, args: list[str], printed: str, kept: list[str]) -> None:
+    result = run("store", "prune", *args)
+    assert (result.exit_code, result.stdout) == (0, f"{printed}\n")
+    assert sorted(left(path)) == sorted(kept)
 
 
 def test_stats_as_json(path: Path) -> None:
     found = json.loads(run("store", "stats", "--json").stdout)
-    assert list(found) == ["store", "originals", "sessions", "bytes_stored", "bytes_original", "oldest", "newest"]
+    sizes = ["bytes_stored", "bytes_original", "oldest", "newest", "bytes_states"]
+    assert list(found) == ["store", "originals", "sessions", *sizes, "limits", "bytes_over"]
+    assert found["limits"] == {"max_age": 30 * DAY, "max_bytes": 2_000_000_000, "live_for": DAY}
+    assert found["bytes_over"] == 0
     assert (found["store"], found["originals"], found["sessions"]) == (str(path), 2, 2)
     assert found["newest"] - found["oldest"] == pytest.approx(10 * DAY, abs=60)
 
@@ -128,16 +196,20 @@ def test_forget_wants_one_answer(path: Path, args: list[str]) -> None:
     assert len(left(path)) == 2
 
 
-@pytest.mark.parametrize("command", [["store", "stats"], ["store", "forget", "--all"], ["recall", "0123456789ab"]])
+@pytest.mark.parametrize(
+    "command", [["store", "stats"], ["store", "forget", "--all"], ["store", "prune"], ["recall", "0123456789ab"]]
+)
 def test_looking_makes_no_store(path: Path, tmp_path: Path, command: list[str]) -> None:
     missing = tmp_path / "missing" / "store.db"
     result = run(*command, "--store", missing)
     assert result.exit_code == (2 if command[0] == "recall" else 0)
-    assert str(missing) in result.output or command[1] == "forget"
+    assert str(missing) in result.output or command[1] in ("forget", "prune")
     assert not missing.parent.exists()
 
 
-@pytest.mark.parametrize("command", [["store", "stats"], ["store", "forget", "--all"], ["recall", "0123456789ab"]])
+@pytest.mark.parametrize(
+    "command", [["store", "stats"], ["store", "forget", "--all"], ["store", "prune"], ["recall", "0123456789ab"]]
+)
 def test_a_file_that_is_no_store(path: Path, tmp_path: Path, command: list[str]) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("notes " * 1_000)

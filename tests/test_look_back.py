@@ -416,6 +416,34 @@ def test_a_conversation_reads_like_this() -> None:
     assert "120 lines left out, old]" in texts(found.request)[0]
 
 
+@pytest.mark.parametrize("way", ["a session that grows", "requests that carry the markers already"])
+def test_a_conversation_in_use_keeps_what_it_let_go_however_long_ago_that_was(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store forgets what is not used, and nothing more is put into it by this one."""
+    monkeypatch.setattr("ibidem.keeping.NOTED", 0.0)
+    days = [0.0]
+    store = MemoryStore(clock=lambda: days[0] * 86_400)
+    looking = ibidem.LookBack(economy=FREE, snippet=None)
+    growing = ibidem.Session(strategies=[looking], store=store)
+    request = session(read("a.py", file_of(60)), edit("a.py"))
+    sent = growing.compact(request).request
+    assert sent != request
+    for day in range(1, 40):
+        days[0] = float(day)
+        more = [{"role": "assistant", "content": f"{day}."}, {"role": "user", "content": "Go on"}]
+        request, sent = ({**each, "messages": [*each["messages"], *more]} for each in (request, sent))
+        if way == "a session that grows":
+            assert growing.compact(request).request == sent
+        else:
+            assert ibidem.compact(sent, strategies=[looking], store=store).request == sent
+        store.put(f"another {day}", {})
+        assert ibidem.expand(sent, store=store) == request
+    days[0] += 31
+    store.prune()
+    assert ibidem.expand(sent, store=store) == sent, "nobody used it any more"
+
+
 # ── what resembles a stub ───────────────────────────────────────────────────────────────────────────────────────────
 
 LEFT_OUT = "[ibidem {tag} {ref}: 40 lines left out, old]"

@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,7 +16,9 @@ from proxied import PATHS, Clock, Talk, dumped, growing, requests, stale, talk, 
 import ibidem
 from ibidem.proxy.conversations import Conversations
 from ibidem.proxy.rewriting import Job, Rewriter
-from ibidem.store import MemoryStore, RedisStore, SqliteStore, Store
+from ibidem.proxy.server import Running
+from ibidem.proxy.settings import Settings
+from ibidem.store import MemoryStore, RedisStore, SqliteStore, Store, reference
 from ibidem.testing.scripts import Turn, build
 
 FORMATS = list(PATHS)
@@ -351,3 +354,27 @@ def test_who_only_observes_keeps_no_text() -> None:
         kept[observe] = store.stats().originals
     assert kept[False] > 3
     assert kept[True] == 0
+
+
+# ── what is forgotten ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_proxy_forgets_at_its_start_what_the_limits_say(tmp_path: Path) -> None:
+    """Also one that writes nothing to its store."""
+    path, ages = tmp_path / "store.db", {"old": 8.0, "new": 6.0}
+    for name, days in ages.items():
+        with SqliteStore(path, clock=lambda: time.time() - days * 86_400) as store:  # noqa: B023
+            store.put(name, {reference(name): name})
+            store.save(name, b"state", [reference(name)])
+    with SqliteStore(path) as store:
+        with Running(Settings(port=0, store=str(path), store_days=7)):
+            waited_for(lambda: store.stats().originals == 1)
+        assert store.get(map(reference, ages)) == {reference("new"): "new"}
+        assert store.stats().sessions == 1
+
+
+def test_a_proxy_makes_no_store_to_forget_in(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "store.db"
+    with Running(Settings(port=0, store=str(path))):
+        pass
+    assert not path.parent.exists()

@@ -23,6 +23,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "texts": (False, True, False),
     "profile": ("recoverable", "codetether", "aggressive"),
     "store": ("a.sqlite3", "redis://localhost", "memory:"),
+    "store_days": (7.0, 1.0, 0.0),
+    "store_bytes": (1, 0, 10**12),
     "observe": (True, False, True),
     "json_log": ("a.jsonl", "b.jsonl", "-"),
     "budget_ms": (1.5, 2.5, 10.0),

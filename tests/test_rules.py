@@ -763,11 +763,6 @@ class Fails:
         return self.edits
 
 
-class Nameless:
-    def plan(self, conv: Conversation) -> Any:
-        return [ibidem.Edit(strategy="?", op="set", message=2, path=("content",), added="#")]
-
-
 def halfway() -> Iterable[ibidem.Edit]:
     yield ibidem.Edit(strategy="fails", op="set", message=2, path=("content",), removed=(SAID,), added="#")
     raise KeyError("halfway")
@@ -784,8 +779,6 @@ def halfway() -> Iterable[ibidem.Edit]:
         pytest.param(lambda: Fails(["edit"]), id="it proposes what is no edit"),
         pytest.param(lambda: Fails([ibidem.Edit(strategy="fails", op="set", message=99, path=("content",), added="#")]),
             id="it edits a message that is not there"),
-        pytest.param(Nameless, id="it does not say what it touches"),
-        pytest.param(lambda: None, id="it is no strategy"),
     ],
 )  # fmt: skip
 def test_a_strategy_that_fails_is_survived(make: Any) -> None:

@@ -13,6 +13,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -25,6 +26,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ibidem import IbidemError
 from ibidem.store import (
+    Limits,
     MemoryStore,
     RedisStore,
     SqliteStore,
@@ -34,7 +36,11 @@ from ibidem.store import (
     open_store,
     reference,
 )
-from ibidem.store.packing import RAW
+from ibidem.store.database import BUSY_SECONDS
+from ibidem.store.limits import BYTES, DAY, DAYS, MOST_ORIGINALS, MOST_SESSIONS
+from ibidem.store.packing import RAW, pack
+from ibidem.store.schema import APPLICATION, MIGRATIONS
+from ibidem.store.sqlite import READ_SECONDS
 
 COLLIDING = ("text no. 1908044", "text no. 5173450")
 """Two texts with the same reference, found by trying."""
@@ -127,6 +133,11 @@ def taken(*texts: str) -> int:
     store = MemoryStore()
     store.put("s", by_ref(*texts))
     return store.stats().bytes_stored
+
+
+def at_most(max_bytes: int | None = None, max_age: float | None = None, live_for: float = 0) -> Limits:
+    """Limits of which those that are not named do not count."""
+    return Limits(max_bytes=max_bytes, max_age=max_age, live_for=live_for)
 
 
 def kept(store: Store, *texts: str) -> list[str]:
@@ -272,7 +283,7 @@ def test_forgetting_a_session_leaves_what_others_reference(bench: Bench) -> None
 
 
 def test_what_a_session_no_longer_names_is_kept_until_there_is_a_reason(bench: Bench) -> None:
-    store = bench.open(max_age=10)
+    store = bench.open(limits=at_most(max_age=10))
     store.put("s", by_ref("a", "b"))
     store.save("s", b"", by_ref("b"))
     store.put("s", by_ref("c"))
@@ -284,13 +295,12 @@ def test_what_a_session_no_longer_names_is_kept_until_there_is_a_reason(bench: B
 
 
 def test_a_reference_that_is_named_before_its_original_is_there_protects_it(bench: Bench) -> None:
-    store = bench.open(max_bytes=taken("a"))
+    store = bench.open(limits=at_most(taken("a"), live_for=10))
     store.save("s", b"", by_ref("a"))
     store.put("t", by_ref("a"))
     assert store.forget("t") == 0
-    with pytest.raises(StoreError, match="full"):
-        store.put("t", by_ref("b"))
-    assert kept(store, "a") == ["a"]
+    store.put("t", by_ref("b"))
+    assert kept(store, "a", "b") == ["a", "b"]
 
 
 def test_forgetting_everything(bench: Bench) -> None:
@@ -322,9 +332,15 @@ def test_stats(bench: Bench) -> None:
     store.put("s", by_ref("a", "ü"))
     bench.clock.now += 5
     store.put("t", by_ref("line\n" * 1_000))
-    expected = StoreStats(3, 2, taken("a", "ü", "line\n" * 1_000), 3 + 5_000, bench.clock.now - 5, bench.clock.now)
+    store.save("t", b"state", by_ref("line\n" * 1_000))
+    times = bench.clock.now - 5, bench.clock.now
+    expected = StoreStats(3, 2, taken("a", "ü", "line\n" * 1_000), 3 + 5_000, *times, len(pack(b"state")))
     assert store.stats() == expected
     assert expected.bytes_stored < 200
+    store.save("t", b"a longer state", [])
+    assert store.stats().bytes_kept == expected.bytes_stored + len(pack(b"a longer state"))
+    store.forget_all()
+    assert store.stats().bytes_kept == 0
 
 
 # --- limits -------------------------------------------------------------------------------------
@@ -333,17 +349,33 @@ A, B, C, D = (f"{letter} " + "x" * 50 for letter in "abcd")
 ONE = taken(A)
 
 
-def test_without_limits_nothing_goes(bench: Bench) -> None:
+def test_a_store_forgets_after_thirty_days_or_at_two_gigabytes_unless_told_otherwise(bench: Bench) -> None:
     store = bench.open()
+    assert store.limits == Limits(max_age=30 * 86_400, max_bytes=2_000_000_000, live_for=86_400)
+    assert (DAYS, BYTES) == (30, 2_000_000_000)
+    store.put("s", by_ref(A))
+    store.save("s", b"state", by_ref(A))
+    bench.clock.now += 30 * DAY
+    store.put("t", by_ref(B))
+    assert kept(store, A, B) == [A, B]
+    bench.clock.now += 1
+    store.put("t", by_ref(B))
+    assert kept(store, A, B) == [B]
+    assert store.load("s") is None
+
+
+def test_without_limits_nothing_goes(bench: Bench) -> None:
+    store = bench.open(limits=at_most())
     store.put("s", by_ref(A))
     bench.clock.now += 1e9
     store.put("t", by_ref(B))
+    assert store.prune() == 0
     assert kept(store, A, B) == [A, B]
 
 
 @pytest.mark.parametrize("use", ["put", "save", "load"])
 def test_a_session_lives_for_its_age_after_its_last_use(bench: Bench, use: str) -> None:
-    store = bench.open(max_age=10)
+    store = bench.open(limits=at_most(max_age=10))
     store.put("s", by_ref(A))
     store.save("s", b"state", by_ref(A))
     bench.clock.now += 10
@@ -363,7 +395,7 @@ def test_a_session_lives_for_its_age_after_its_last_use(bench: Bench, use: str) 
 
 
 def test_reading_is_no_use(bench: Bench) -> None:
-    store = bench.open(max_age=10)
+    store = bench.open(limits=at_most(max_age=10))
     store.put("s", by_ref(A))
     bench.clock.now += 10.5
     assert kept(store, A) == [A]
@@ -372,7 +404,7 @@ def test_reading_is_no_use(bench: Bench) -> None:
 
 
 def test_a_session_that_is_used_again_in_time_lives_on(bench: Bench) -> None:
-    store = bench.open(max_age=10)
+    store = bench.open(limits=at_most(max_age=10))
     store.put("s", by_ref(A))
     store.save("s", b"state", by_ref(A))
     bench.clock.now += 1_000
@@ -382,7 +414,7 @@ def test_a_session_that_is_used_again_in_time_lives_on(bench: Bench) -> None:
 
 
 def test_a_clock_that_is_set_back_ages_nothing(bench: Bench) -> None:
-    store = bench.open(max_age=10)
+    store = bench.open(limits=at_most(max_age=10))
     store.put("s", by_ref(A))
     bench.clock.now -= 1_000
     store.put("s", by_ref(B))
@@ -391,95 +423,142 @@ def test_a_clock_that_is_set_back_ages_nothing(bench: Bench) -> None:
     assert kept(store, A, B, C) == [A, B, C]
 
 
-def test_a_full_store_refuses_and_drops_nothing(bench: Bench) -> None:
-    store = bench.open(max_bytes=2 * ONE)
-    store.put("s", by_ref(A, B))
-    before = store.stats()
-    with pytest.raises(StoreError, match=r"full: \d+ bytes are taken by conversations that are still in use"):
-        store.put("t", by_ref(C))
-    assert store.stats() == before
-    store.put("t", by_ref(A, B))
-    assert kept(store, A, B, C) == [A, B], "what is there needs no room"
+def test_what_live_sessions_refer_to_stays_and_that_is_told_once(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = bench.open(limits=at_most(2 * ONE, live_for=DAY))
+    for number, text in enumerate((A, B, C, D)):
+        store.put(f"s{number}", by_ref(text))
+        bench.clock.now += DAY / 8
+    assert kept(store, A, B, C, D) == [A, B, C, D], "the limit is exceeded rather than a live text lost"
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"{store.where}: {ONE} bytes above the limit of {2 * ONE}: ")
+    assert "used in the last 24 hours" in line
+    bench.clock.now += DAY
+    store.put("s3", by_ref(D))
+    assert kept(store, A, B, C, D) == [C, D], "the oldest conversations first, as many as it takes"
+    store.put("s0", by_ref(A))
+    store.load("s2")
+    assert kept(store, A, C, D) == [A, D], "there was one idle conversation left, and it went"
+    assert len(caplog.records) == 1
 
 
-def test_a_limit_that_was_lowered_refuses_only_what_is_new(bench: Bench) -> None:
+def test_a_limit_that_was_lowered_counts(bench: Bench) -> None:
     store = bench.open()
     store.put("s", by_ref(A, B, C))
     store.save("s", b"", by_ref(A, B))
-    store.max_bytes = ONE  # type: ignore[attr-defined]
+    store.limits = at_most(ONE, live_for=10)
     store.put("t", by_ref(A))
-    assert kept(store, A, B, C) == [A, B], "what can go went"
-    with pytest.raises(StoreError, match="full"):
-        store.put("t", by_ref(C))
-    assert kept(store, A, B, C) == [A, B]
+    assert kept(store, A, B, C) == [A, B], "what nobody refers to went"
+    bench.clock.now += 11
+    store.put("t", by_ref(A))
+    assert kept(store, A, B, C) == [A], "and what an idle session alone refers to"
 
 
 def test_what_is_put_again_makes_no_room(bench: Bench) -> None:
-    store = bench.open(max_bytes=2 * ONE)
+    store = bench.open(limits=at_most(2 * ONE))
     store.put("s", by_ref(A))
     bench.clock.now += 1
     store.put("s", by_ref(B))
     store.save("s", b"", [])
-    store.put("s", by_ref(A, C))
-    assert kept(store, A, B, C) == [A, C], "the oldest, if it were not asked for"
-    store.save("t", b"", by_ref(A))
-    store.save("s", b"", [])
-    store.put("s", by_ref(B))
-    assert kept(store, A, B, C) == [A, B], "named again by a state, it stays"
+    store.forget("u")
+    store.put("s", by_ref(A, B))
+    store.save("s", b"", by_ref(A))
+    store.put("s", by_ref(C))
+    assert kept(store, A, B, C) == [A, C], "named again by a state, it stays"
 
 
-def test_more_than_there_can_ever_be_is_refused(bench: Bench) -> None:
-    store = bench.open(max_bytes=2 * ONE)
-    store.put("s", by_ref(A))
-    store.save("s", b"", [])
-    with pytest.raises(StoreError, match="full"):
-        store.put("s", by_ref(B, C, D))
-    assert kept(store, A, B, C, D) == [A], "nothing goes in vain"
-
-
-def test_the_oldest_that_nobody_references_make_room(bench: Bench) -> None:
-    store = bench.open(max_bytes=3 * ONE)
+def test_the_oldest_that_nobody_references_make_room_first(bench: Bench) -> None:
+    store = bench.open(limits=at_most(3 * ONE + 5))
+    store.put("idle", by_ref(D))
+    bench.clock.now += 1
     for text in (B, A, C):
         store.put("s", by_ref(text))
         bench.clock.now += 1
-    store.save("s", b"", by_ref(B))
-    store.put("s", by_ref(D))
+        store.save("s", b"", by_ref(B))
     assert kept(store, A, B, C, D) == [B, C, D]
 
 
-def test_what_is_put_makes_no_room_for_itself(bench: Bench) -> None:
-    store = bench.open(max_bytes=2 * ONE, max_age=10)
-    store.put("s", by_ref(A, B))
-    store.save("s", b"", [])
-    bench.clock.now += 1_000
-    store.put("s", by_ref(A, C))
-    assert kept(store, A, B, C) == [A, C]
-
-
-def test_a_session_that_is_over_makes_room(bench: Bench) -> None:
-    store = bench.open(max_bytes=2 * ONE, max_age=10)
-    store.put("s", by_ref(A, B))
+def test_sessions_make_room_from_the_least_recently_used_on(bench: Bench) -> None:
+    store = bench.open(limits=at_most(3 * ONE, live_for=10))
+    for name, text in (("s", A), ("t", B), ("u", C)):
+        store.put(name, by_ref(text))
+        bench.clock.now += 1
+    assert store.load("s") is None
     bench.clock.now += 10.5
-    store.put("t", by_ref(C))
-    assert kept(store, A, B, C) == [C]
-    assert store.stats().sessions == 1
+    store.put("v", by_ref(D))
+    assert kept(store, A, B, C, D) == [A, C, D], "asked for its state, the first was used again"
+    assert store.stats().sessions == 3
 
 
-def test_what_a_live_session_shares_outlives_the_other(bench: Bench) -> None:
-    store = bench.open(max_bytes=2 * ONE, max_age=10)
-    store.put("s", by_ref(A, B))
-    bench.clock.now += 9
-    store.put("t", by_ref(A))
-    bench.clock.now += 9
-    store.put("u", by_ref(C))
-    assert kept(store, A, B, C) == [A, C]
+def test_what_is_shared_with_a_live_session_outlives_the_other(bench: Bench) -> None:
+    store = bench.open(limits=at_most(ONE, max_age=100, live_for=10))
+    store.put("old", by_ref(A, B))
+    bench.clock.now += 11
+    store.put("live", by_ref(A))
+    store.put("live", by_ref(C))
+    assert kept(store, A, B, C) == [A, C], "also where there is more than there should be"
+    bench.clock.now += 101
+    store.put("later", by_ref(D))
+    assert kept(store, A, B, C, D) == [D]
+
+
+def test_no_age_is_shorter_than_a_live_session(bench: Bench) -> None:
+    store = bench.open(limits=at_most(max_age=1, live_for=10))
+    store.put("s", by_ref(A))
+    bench.clock.now += 10
+    store.put("t", by_ref(B))
+    assert kept(store, A, B) == [A, B]
+
+
+def test_states_count_and_go_too(bench: Bench) -> None:
+    state = os.urandom(100)
+    store = bench.open(limits=at_most(3 * len(pack(state)), live_for=10))
+    for number in range(3):
+        store.save(f"s{number}", state, [])
+        bench.clock.now += 1
+    bench.clock.now += 10
+    store.save("s3", state, [])
+    assert [store.load(f"s{number}") for number in range(4)] == [None, state, state, state]
+    assert store.stats().bytes_states == 3 * len(pack(state))
+
+
+def test_nobody_waits_for_all_that_is_over(bench: Bench) -> None:
+    """What goes with one put is bounded, however much may go; `prune` removes the rest, slice by slice."""
+    store = bench.open(limits=at_most())
+    texts = [f"text {number}" for number in range(3 * MOST_ORIGINALS)]
+    store.put("large", by_ref(*texts))
+    for number in range(3 * MOST_SESSIONS):
+        store.save(f"s{number}", b"", [])
+    bench.clock.now += 100
+    store.limits = at_most(max_age=10)
+    before = store.stats()
+    store.put("t", by_ref("new"))
+    after = store.stats()
+    assert 0 < before.originals + 1 - after.originals <= MOST_ORIGINALS
+    assert 0 < before.sessions + 1 - after.sessions <= MOST_SESSIONS
+    assert store.prune() == after.originals - 1
+    left = store.stats()
+    assert (left.originals, left.sessions) == (1, 1)
+    assert kept(store, "new") == ["new"]
+    assert store.prune() == 0
+
+
+def test_a_store_that_is_used_stays_at_its_limit(bench: Bench) -> None:
+    """Each put removes more than it adds, whatever the slices are."""
+    store = bench.open(limits=at_most(50 * ONE))
+    for number in range(300):
+        store.put(f"s{number}", by_ref(f"{number:06} " + "x" * 45))
+        bench.clock.now += 1
+        assert store.stats().bytes_kept <= 50 * ONE
+    assert store.stats().originals >= 45
 
 
 # --- at once, and again -------------------------------------------------------------------------
 
 
 def test_threads_share_a_store(bench: Bench) -> None:
-    store = bench.open(max_bytes=10_000_000, max_age=100)
+    store = bench.open(limits=at_most(10_000_000, max_age=100))
     failures: list[BaseException] = []
 
     def work(name: str) -> None:
@@ -511,7 +590,7 @@ def test_a_closed_store_opens_again(bench: Bench) -> None:
 
 
 def test_a_store_that_several_share_can_be_pickled(bench: Bench) -> None:
-    store = bench.open(max_bytes=10_000, max_age=10.0)
+    store = bench.open(limits=at_most(10_000, max_age=10.0))
     store.put("s", by_ref("a"))
     if isinstance(store, MemoryStore):
         with pytest.raises(TypeError, match="pickle"):
@@ -519,7 +598,19 @@ def test_a_store_that_several_share_can_be_pickled(bench: Bench) -> None:
     else:
         with pickle.loads(pickle.dumps(store)) as copy:
             assert kept(copy, "a") == ["a"]
-            assert (copy.max_bytes, copy.max_age) == (10_000, 10.0)
+            assert copy.limits == store.limits
+
+
+@dataclass
+class Model:
+    """What is known of a session: once it might have gone, some of it may be there or not."""
+
+    used: float
+    states: set[bytes | None] = field(default_factory=lambda: {None})
+    """One of these is its state."""
+    must: set[str] = field(default_factory=set)
+    may: set[str] = field(default_factory=set)
+    """Texts that it references for sure, and at most."""
 
 
 class Machine(RuleBasedStateMachine):
@@ -530,11 +621,15 @@ class Machine(RuleBasedStateMachine):
     texts = st.sets(st.sampled_from(pool))
     names = st.sampled_from(["s", "t", "u"])
 
-    @initialize(age=st.sampled_from([None, 10]), size=st.sampled_from([None, taken(*pool[2:4]), taken(*pool[:5])]))
-    def start(self, age: float | None, size: int | None) -> None:
-        self.age, self.size, self.clock = age, size, Clock()
-        self.store = self.open(max_age=age, max_bytes=size, clock=self.clock)
-        self.sessions: dict[str, tuple[float, bytes | None, set[str]]] = {}
+    @initialize(
+        age=st.sampled_from([None, 10]),
+        size=st.sampled_from([None, taken(*pool[2:4]), taken(*pool[:5])]),
+        live=st.sampled_from([0, 4, 12]),
+    )
+    def start(self, age: float | None, size: int | None, live: float) -> None:
+        self.limits, self.clock = Limits(max_age=age, max_bytes=size, live_for=live), Clock()
+        self.store = self.open(limits=self.limits, clock=self.clock)
+        self.sessions: dict[str, Model] = {}
         self.there: set[str] = set()
         """Texts that may be there."""
 
@@ -542,45 +637,68 @@ class Machine(RuleBasedStateMachine):
         self.store.forget_all()
         self.store.close()
 
-    def live(self, name: str) -> bool:
-        return self.age is None or self.sessions[name][0] >= self.clock.now - self.age
+    def use(self, name: str) -> Model:
+        found = self.sessions.setdefault(name, Model(self.clock.now))
+        found.used = max(found.used, self.clock.now)
+        return found
 
-    def used(self, name: str) -> float:
-        return max(self.sessions[name][0], self.clock.now) if name in self.sessions else self.clock.now
+    def live(self, found: Model) -> bool:
+        """Whether nothing of it may go, by its age or to make room."""
+        sized = self.limits.max_bytes is not None
+        since = self.limits.idle_before if sized else self.limits.over_before
+        return found.used >= since(self.clock.now)
 
-    def needed(self, *more: str) -> set[str]:
-        """Texts that must be there, since a live session references them; `more` sessions count as live."""
-        found = [refs for name, (_, _, refs) in self.sessions.items() if self.live(name) or name in more]
-        return set().union(*found) & self.there
+    def needed(self) -> set[str]:
+        """Texts that must be there, since a live session references them."""
+        return set().union(*(each.must for each in self.sessions.values() if self.live(each))) & self.there
+
+    def keep(self, since: float) -> None:
+        self.sessions = {name: each for name, each in self.sessions.items() if each.used >= since}
+
+    def pruned(self) -> None:
+        """What is over has gone; of the rest, what is not live may have, and has where there is still too much."""
+        self.keep(self.limits.over_before(self.clock.now))
+        for found in self.sessions.values():
+            if not self.live(found):
+                found.states.add(None)
+                found.must = set()
+        stats = self.store.stats()
+        if self.limits.excess(stats.bytes_kept):
+            self.keep(self.limits.idle_before(self.clock.now))
+            most = set().union(*(each.may for each in self.sessions.values())) & self.there
+            assert stats.bytes_stored <= taken(*most), "all that could go went"
 
     @rule(name=names, texts=texts)
     def put(self, name: str, texts: set[str]) -> None:
-        fits = self.size is None or texts <= self.there or taken(*self.needed(name) | texts) <= self.size
-        try:
-            self.store.put(name, by_ref(*texts))
-        except StoreError:
-            assert not fits
-            for other in [each for each in self.sessions if each != name and not self.live(each)]:
-                self.forget(other)  # it may have gone already or not: now it has
-            return
-        assert fits
-        _, state, refs = self.sessions.get(name, (0, None, set()))
-        self.sessions[name] = (self.used(name), state, refs | texts)
+        self.store.put(name, by_ref(*texts))
+        found = self.use(name)
+        found.must, found.may = found.must | texts, found.may | texts
         self.there |= texts
-        self.sessions = {name: each for name, each in self.sessions.items() if self.live(name)}
+        self.pruned()
+
+    @rule()
+    def prune(self) -> None:
+        self.store.prune()
+        self.pruned()
 
     @rule(name=names, state=st.binary(max_size=3), texts=texts)
     def save(self, name: str, state: bytes, texts: set[str]) -> None:
         self.store.save(name, state, by_ref(*texts))
-        self.sessions[name] = (self.used(name), state, texts)
+        found = self.use(name)
+        found.states, found.must, found.may = {state}, set(texts), set(texts)
+        self.pruned()
 
     @rule(name=names)
     def load(self, name: str) -> None:
-        found = self.store.load(name)
-        if name in self.sessions:
-            _, state, refs = self.sessions[name]
-            assert found == state
-            self.sessions[name] = (self.used(name), state, refs)
+        state = self.store.load(name)
+        found = self.sessions.get(name)
+        assert state in (found.states if found else {None})
+        if found and state is not None:
+            self.use(name).states = {state}
+        elif found and not found.must:
+            self.forget(name)  # it may have gone already or not: now it has
+        elif found:
+            self.use(name)
 
     @rule(name=names)
     def forget(self, name: str) -> None:
@@ -590,8 +708,7 @@ class Machine(RuleBasedStateMachine):
     @rule(seconds=st.integers(0, 20))
     def forget_older(self, seconds: int) -> None:
         self.store.forget_older(seconds)
-        before = self.clock.now - seconds
-        self.sessions = {name: each for name, each in self.sessions.items() if each[0] >= before}
+        self.keep(self.clock.now - seconds)
 
     @rule(seconds=st.integers(-5, 15))
     def wait(self, seconds: int) -> None:
@@ -606,7 +723,6 @@ class Machine(RuleBasedStateMachine):
         self.there = found
         stats = self.store.stats()
         assert (stats.originals, stats.bytes_stored) == (len(found), taken(*found))
-        assert self.size is None or stats.bytes_stored <= self.size
 
 
 def test_any_calls_in_any_order(bench: Bench) -> None:
@@ -643,6 +759,8 @@ def assert_consistent(path: Path) -> None:
     (totals,) = with_file(path, "SELECT originals, stored, size FROM totals")
     (counted,) = with_file(path, "SELECT count(*), sum(length(body)), sum(size) FROM originals")
     assert totals == tuple(value or 0 for value in counted)
+    states = with_file(path, "SELECT coalesce(sum(length(state)), 0) FROM sessions")
+    assert with_file(path, "SELECT states FROM totals") == states
     unlinked = "SELECT ref FROM originals WHERE ref NOT IN (SELECT ref FROM links) ORDER BY ref"
     assert with_file(path, "SELECT ref FROM loose ORDER BY ref") == with_file(path, unlinked)
 
@@ -746,7 +864,69 @@ def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     assert with_file(path, "PRAGMA user_version") == [(0,)]
     with SqliteStore(path) as store:
         store.put("s", by_ref("a"))
-    assert with_file(path, "PRAGMA user_version") == [(1,)]
+    assert with_file(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]
+
+
+def test_a_store_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    for statement in MIGRATIONS[0]:
+        with_file(path, statement)
+    with_file(path, f"PRAGMA application_id = {APPLICATION}")
+    with_file(path, "PRAGMA user_version = 1")
+    with_file(path, "INSERT INTO sessions (name, used, state) VALUES (?, 1e6, ?)", b"s", pack(b"state"))
+    with_file(path, "INSERT INTO sessions (name, used) VALUES (?, 1e6)", b"t")
+    for text in (A, B):
+        values = (reference(text), len(text), 1e6, pack(text.encode()))
+        with_file(path, "INSERT INTO originals (ref, size, added, body) VALUES (?, ?, ?, ?)", *values)
+        with_file(path, "INSERT INTO links (session, ref) VALUES (1, ?)", reference(text))
+    with_file(path, "DELETE FROM links WHERE ref = ?", reference(B))
+    with SqliteStore(path, clock=Clock(1e6 + 5)) as store:
+        assert kept(store, A, B) == [A, B]
+        assert store.stats().bytes_states == len(pack(b"state"))
+        assert store.load("s") == b"state"
+        store.save("t", b"another", [])
+    assert_consistent(path)
+    assert with_file(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]
+    with SqliteStore(path, clock=Clock(1e6 + 31 * DAY)) as store:
+        store.put("u", by_ref(C))
+        assert kept(store, A, B, C) == [C]
+    assert_consistent(path)
+
+
+def test_what_went_for_its_age_leaves_a_smaller_file(tmp_path: Path) -> None:
+    """By and by, while it is written to: nobody waits for all of it."""
+    path, clock = tmp_path / "store.db", Clock()
+    with SqliteStore(path, clock=clock) as store:
+        for number in range(40):
+            store.put(f"s{number}", by_ref(os.urandom(100_000).hex()))
+        store.close()
+        large = path.stat().st_size
+        clock.now += 31 * DAY
+        sizes = []
+        for number in range(12):
+            store.put("t", by_ref(f"text {number}"))
+            store.close()
+            sizes.append(path.stat().st_size)
+    assert large > 4_000_000
+    assert sizes[-1] < large // 4
+    assert sizes == sorted(sizes, reverse=True)
+    assert_consistent(path)
+
+
+def test_processes_that_forget_at_once_lose_nothing_that_is_live(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with SqliteStore(path, clock=Clock(1e6)) as store:
+        for number in range(3 * MOST_SESSIONS):
+            store.put(f"old {number}", by_ref(*(f"old {number} {part}" for part in range(30)), "shared"))
+    processes = [writer(path, f"s{number}", 40) for number in range(3)]
+    printed = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 3
+    with SqliteStore(path) as store:
+        refs = " ".join(printed).split()
+        store.prune()
+        assert store.get(refs).keys() == set(refs)
+        assert (store.stats().originals, store.stats().sessions) == (3 * 40 * 3, 3)
+    assert_consistent(path)
 
 
 def test_a_store_moves_with_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -803,7 +983,7 @@ def _foreign(path: Path) -> None:
         pytest.param(lambda path: path.write_text("no database " * 1_000), "damaged or no database", id="a text"),
         pytest.param(lambda path: os.truncate(path, 4096 * 2), "damaged or no database", id="cut short"),
         pytest.param(lambda path: _page(path, 1, b"\xff" * 4096 * 9), "damaged or no database", id="overwritten"),
-        pytest.param(_newer, r"a newer ibidem wrote this \(version 99, this one knows 1\): upgrade", id="newer"),
+        pytest.param(_newer, r"a newer ibidem wrote this \(version 99, this one knows 2\): upgrade", id="newer"),
         pytest.param(_foreign, "a database of another program: name another file", id="of another program"),
         pytest.param(lambda path: (path.unlink(), path.mkdir()), "cannot be opened: check the path", id="a folder"),
     ],
@@ -851,6 +1031,76 @@ def test_a_store_that_another_process_keeps_locked(tmp_path: Path, monkeypatch: 
         other.close()
         store.put("s", by_ref("b"))
         assert kept(store, "b") == ["b"]
+
+
+EXCLUSIVE = ("PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE", "UPDATE totals SET size = size")
+"""Keeps out even those who only want to read."""
+
+
+@contextmanager
+def held(path: Path, *statements: str) -> Iterator[None]:
+    """A process that keeps the file locked meanwhile."""
+    script = (
+        "import sqlite3, sys\n"
+        "connection = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "for statement in sys.argv[2:]:\n"
+        "    connection.execute(statement)\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(path), *statements]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield
+        finally:
+            process.stdin.close()
+
+
+def test_who_asks_does_not_wait_for_one_who_writes(tmp_path: Path) -> None:
+    """Neither at the first use nor behind a thread of the same process that waits to write."""
+    path = tmp_path / "store.db"
+    with SqliteStore(path) as store:
+        store.put("s", by_ref("a"))
+    with SqliteStore(path) as store, held(path, "BEGIN IMMEDIATE"):
+        waiting = threading.Thread(target=lambda: suppressed(store), daemon=True)
+        waiting.start()
+        start = time.monotonic()
+        assert kept(store, "a") == ["a"]
+        assert waiting.is_alive(), "the other still waits"
+        assert time.monotonic() - start < BUSY_SECONDS / 2
+    waiting.join(30)
+
+
+def suppressed(store: Store) -> None:
+    with suppress(StoreError):
+        store.put("s", by_ref("b"))
+
+
+def test_who_asks_while_all_are_kept_out_is_soon_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with SqliteStore(path) as store:
+        store.put("s", by_ref("a"))
+    told: list[str] = []
+
+    def ask(store: Store) -> None:
+        with pytest.raises(StoreError) as caught:
+            store.get([reference("a")])
+        told.append(str(caught.value))
+
+    assert READ_SECONDS <= 2.5, "what is asked for is answered within three seconds"
+    with held(path, *EXCLUSIVE), SqliteStore(path) as store:
+        start = time.monotonic()
+        threads = [threading.Thread(target=ask, args=(store,), daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert time.monotonic() - start < BUSY_SECONDS / 2
+    assert told == [f"{path}: another process keeps it locked: try again, or end that process"] * 4
+    assert kept(store, "a") == ["a"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="no limits here")
@@ -925,23 +1175,29 @@ def test_nothing_is_left_on_a_redis_server(redis_url: str) -> None:
         for name in "st":
             store.forget(name)
         left = {key: store._opened().hgetall(key) for key in store._opened().keys("leaving:*")}
-    assert left == {b"leaving:totals": {b"stored": b"0", b"size": b"0"}}
+    assert left == {b"leaving:totals": {b"stored": b"0", b"size": b"0", b"states": b"0"}}
+
+
+def test_states_that_an_older_version_left_on_a_redis_server_are_counted(redis_url: str) -> None:
+    with RedisStore(redis_url, prefix="older:") as store:
+        store.save("s", b"state", [])
+        store._opened().hdel("older:totals", "states")
+        store.put("t", {})
+        assert store.stats().bytes_states == len(pack(b"state"))
+        store.forget_all()
 
 
 def test_clients_of_one_redis_server_write_at_once(redis_url: str) -> None:
-    """With a limit that holds half of it: whoever is told that it is kept finds it kept."""
+    """With a limit that holds half of it: what was put by those who are still at it is kept."""
     texts = [[f"{name} {number} " + "x" * 50 for number in range(50)] for name in range(4)]
     limit = taken(*chain(*texts)) // 2
     promised: list[str] = []
 
     def work(mine: list[str]) -> None:
-        with RedisStore(redis_url, prefix="together:", max_bytes=limit, max_age=1_000) as store:
+        with RedisStore(redis_url, prefix="together:", limits=at_most(limit, live_for=1_000)) as store:
             for text in mine:
-                try:
-                    store.put(mine[0], by_ref(text))
-                    promised.append(text)
-                except StoreError:
-                    pass
+                store.put(mine[0], by_ref(text))
+                promised.append(text)
 
     threads = [threading.Thread(target=work, args=(mine,)) for mine in texts]
     for thread in threads:
@@ -950,7 +1206,7 @@ def test_clients_of_one_redis_server_write_at_once(redis_url: str) -> None:
         thread.join()
     with RedisStore(redis_url, prefix="together:") as store:
         assert kept(store, *promised) == promised
-        assert store.stats().bytes_stored == taken(*promised) <= limit
+        assert store.stats().bytes_stored == taken(*promised) > limit
         store.forget_all()
 
 
@@ -992,9 +1248,10 @@ def test_without_the_package_the_way_out_is_named(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_a_target_says_which_store(target: str | Path, kind: type[Store]) -> None:
-    store = open_store(target, max_bytes=7, max_age=8)
+    store = open_store(target, limits=Limits(max_bytes=7, max_age=8))
     assert type(store) is kind
-    assert (store.max_bytes, store.max_age) == (7, 8)  # type: ignore[attr-defined]
+    assert store.limits == Limits(max_bytes=7, max_age=8)
+    assert open_store(target).limits == Limits()
     assert not Path("some").exists(), "nothing is opened before it is used"
 
 

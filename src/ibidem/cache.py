@@ -18,7 +18,9 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NoReturn
+from typing import Any, Final, Literal, NoReturn
+
+from .model import UsageError
 
 
 def _utf8(text: str) -> bytes:
@@ -201,6 +203,17 @@ class _Entry:
     """The groups it is found by; "path" only for file reads, as no other entry goes stale so."""
 
 
+def _be_hash(hash: Any) -> None:
+    if not isinstance(hash, bytes):
+        raise UsageError(f"hash: {type(hash).__name__} is no hash: pass content_hash(text)")
+
+
+def _be_names(names: Iterable[str]) -> Iterable[str]:
+    if isinstance(names, str):
+        raise UsageError(f"{names!r} is one name: pass a list, [{names!r}]")
+    return names
+
+
 class DedupCache:
     """A bounded memory of the outputs last sent, least recently used first out; at least one.
 
@@ -230,6 +243,7 @@ class DedupCache:
 
     def check(self, hash: bytes) -> Fresh | Hint:
         """Of several equal entries the least recent is found; a hit is made the most recent."""
+        _be_hash(hash)
         entry = self._promote_first(("hash", hash))
         return Fresh() if entry is None else Hint(entry.tool_call_id)
 
@@ -258,6 +272,9 @@ class DedupCache:
         tool_name: str = "",
     ) -> None:
         """`insert`, and keep the text, if there is one, for near-references to point at."""
+        _be_hash(hash)
+        if not isinstance(kind, ToolKind):
+            raise UsageError(f"kind: {kind!r} is no ToolKind: pass ToolKind.from_tool_name(tool_name)")
         if len(self._order) >= self._capacity:
             self._drop(next(iter(self._order)))
         keys: tuple[_Key, ...] = (("hash", hash), ("id", id), ("tool", tool_name))
@@ -287,7 +304,7 @@ class DedupCache:
 
     def invalidate_by_tool(self, names: Iterable[str]) -> int:
         """Drop every entry of these tools; returns how many."""
-        return sum(self._drop_group(("tool", name)) for name in names)
+        return sum(self._drop_group(("tool", name)) for name in _be_names(names))
 
     def on_compaction_boundary(self) -> None:
         """Forget everything: the model no longer sees what a hint would name."""
@@ -362,6 +379,9 @@ class ResponsePipeline:
         invalidates: Iterable[str] = (),
     ) -> Emission:
         """Decide what to send for `body`; never more bytes than it has."""
+        if not isinstance(body, str):
+            raise UsageError(f"body: {type(body).__name__} is no text: pass what the model is to read")
+        _be_names(invalidates)
         kind = ToolKind.from_tool_name(tool_name)
         file = None if path is None else path_hash(path)
         # First of all, and for a body of any size: the file has changed, whatever was printed.

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from . import formats, profiles, rules
-from .keeping import default_store
-from .model import INSERTED, Conversation, Message, size, to_json
+from .keeping import checked_store, default_store
+from .model import INSERTED, Conversation, Message, UsageError, size, to_json
 from .plan import Edit, Plan, Strategy, Targets, apply
 from .prices import Prices, economy_of
 from .rules.rule import Violation
@@ -39,12 +39,13 @@ class Compacted:
     reason: str = ""
     """Why the request was left as it came, if something stood against rewriting it."""
     format: str = ""
+    """Empty where nothing tells it: such a request is left as it came."""
     _conversation: Conversation | None = field(default=None, repr=False)
     _refused: tuple[Violation, ...] = ()
 
     @cached_property
     def conversation(self) -> Conversation | None:
-        """The request as values, as it is sent; None for an empty one without a format."""
+        """The request as values, as it is sent; None for one whose format nothing tells."""
         return self._conversation or (_read(self.request, self.format) if self.format else None)
 
     @cached_property
@@ -67,15 +68,20 @@ def compact(
     """Rewrite a request so that nothing is said twice. The request itself is never changed.
 
     `request` is a provider body or a bare list of messages, items or contents, parsed or as JSON text. Raises
-    IbidemError for a request that cannot be read or whose format cannot be told; whatever goes wrong after that, the
-    request is returned as it came, with the reason (law 12). What a profile lets go is kept in `store`, or in the store
-    of this user.
+    IbidemError for what is no request at all, and UsageError for settings that are none; whatever goes wrong after
+    that, the request is returned as it came, with the reason (law 12). One that could be of several formats is returned
+    as it came, with a reason if one of them would have something to rewrite. What a profile lets go is kept in `store`,
+    or in the store of this user.
     """
-    chosen = profiles.named(profile) if strategies is None else strategies
+    chosen = profiles.chosen(profile, strategies)
+    checked(format, model, store)
     document = open_document(request)
-    if document.value == [] and format is None:  # nothing to say, in every format
-        return Compacted(request, Plan(), Stats())
-    dialect = formats.named(format) if format else formats.detect(document.value)
+    try:
+        dialect = formats.named(format) if format is not None else formats.detect(document.value, model)
+    except formats.Ambiguous as error:
+        return _undecided(document, error, chosen, model)
+    if format is None and isinstance(document.value, dict) and dialect.history_key not in document.value:
+        return Compacted(request, Plan(), Stats(), "", dialect.name, Conversation((), dialect, document.value, False))
     conv = formats.parse(document.value, dialect)
     try:
         name = model or _model(conv)
@@ -84,6 +90,60 @@ def compact(
         reason = f"{type(error).__name__}: {error}"
         log.warning("request left as it came: %s", reason, exc_info=True)
         return Compacted(request, Plan(), Stats(failures=(reason,)), reason, dialect.name, conv)
+
+
+def checked(format: str | None, model: str | None, store: Any) -> None:
+    """Raises IbidemError for settings that a program cannot have meant."""
+    if format is not None:
+        formats.named(format)
+    if not isinstance(model, str | None):
+        raise UsageError(f"model: {model!r} is no text: pass the name of the model")
+    checked_store(store)
+
+
+def _undecided(
+    document: Document, error: formats.Ambiguous, chosen: Sequence[Strategy], model: str | None
+) -> Compacted:
+    """A request that could be of several formats. FormatError if it is of none of them after all."""
+    readings = list(_readings(document.value, error))
+    if any(_proposed(conv, chosen, model) for conv in readings):
+        log.warning("request left as it came: %s", error)
+        return Compacted(document.given, Plan(), Stats(failures=(str(error),)), str(error))
+    return Compacted(document.given, Plan(), Stats())
+
+
+def _readings(request: Any, error: formats.Ambiguous) -> Iterator[Conversation]:
+    """What a request is in each of the formats that it could be of. FormatError if it is none in any."""
+    told: formats.FormatError = error
+    count = 0
+    for dialect in error.candidates:
+        try:
+            yield formats.parse(request, dialect)
+            count += 1
+        except formats.FormatError as wrong:
+            told = wrong
+    if not count:
+        raise told
+
+
+def _proposed(conv: Conversation, chosen: Sequence[Strategy], model: str | None) -> bool:
+    """Whether something would be rewritten in it. Nothing is kept."""
+    try:
+        name = model or _model(conv)
+        return any(bool(tuple(settled(each, conv, name, _Nowhere()).plan(conv))) for each in chosen)
+    except Exception:
+        log.warning("a request of an unknown format could not be looked at", exc_info=True)
+        return False
+
+
+class _Nowhere:
+    """Stands in for a store where nothing is to be kept."""
+
+    where = "nowhere"
+
+    def put(self, session: str, originals: Mapping[str, str]) -> None: ...
+
+    def load(self, session: str) -> None: ...
 
 
 def _compact(document: Document, conv: Conversation, chosen: Sequence[Strategy], model: str | None) -> Compacted:
@@ -112,7 +172,7 @@ def _compact(document: Document, conv: Conversation, chosen: Sequence[Strategy],
     return Compacted(written, plan, stats, "", name, sent)
 
 
-def settled(strategy: Strategy, conv: Conversation, model: str | None, store: Store | None) -> Strategy:
+def settled(strategy: Strategy, conv: Conversation, model: str | None, store: Any) -> Strategy:
     """What looks back needs a store, and to know what its provider charges."""
     settle = getattr(strategy, "settled", None)
     if settle is None:
@@ -205,8 +265,16 @@ def _broken(before: Conversation, after: Conversation) -> list[Violation]:
 
 
 def validate(request: Any, *, format: str | None = None) -> list[Violation]:
-    """What the request's provider would refuse it for: rule, position, and a sentence."""
-    return rules.violations(_read(request, format))
+    """What the request's provider would refuse it for: rule, position, and a sentence.
+
+    For a request that could be of several formats, what all of them would refuse.
+    """
+    try:
+        return rules.violations(_read(request, format))
+    except formats.Ambiguous as error:
+        first, *others = (rules.violations(conv) for conv in _readings(open_document(request).value, error))
+        said = [{(each.rule, each.message) for each in found} for found in others]
+        return [each for each in first if all((each.rule, each.message) in found for found in said)]
 
 
 def detect(request: Any) -> str:
@@ -216,7 +284,7 @@ def detect(request: Any) -> str:
 
 def _read(request: Any, format: str | None) -> Conversation:
     value = open_document(request).value
-    return formats.parse(value, formats.named(format) if format else formats.detect(value))
+    return formats.parse(value, formats.named(format) if format is not None else formats.detect(value))
 
 
 def _model(conv: Conversation) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import formats
+from .keeping import checked_store
 from .layout import Shown
 from .model import Message, Path
 from .plan import own_texts
@@ -27,10 +28,14 @@ def expand(request: Any, *, format: str | None = None, store: Store | None = Non
     stays as it is without one. A part is restored only if the digest in its marker agrees with the outcome; everything
     else is passed on as it is. Same type and shape as given; the same object if there is nothing to restore.
     """
+    checked_store(store)
     document = open_document(request)
-    if document.value == [] and format is None:
+    try:
+        dialect = formats.named(format) if format is not None else formats.detect(document.value)
+    except formats.Ambiguous:
+        return request  # `compact` left it as it came
+    if format is None and isinstance(document.value, dict) and dialect.history_key not in document.value:
         return request
-    dialect = formats.named(format) if format else formats.detect(document.value)
     prefix = (dialect.history_key,) if isinstance(document.value, dict) else ()
     messages = formats.parse(document.value, dialect).messages
     known = Expansion(messages, store)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
+import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .machine import store_target
-from .model import IbidemError, Message
+from .model import IbidemError, Message, UsageError
 
 if TYPE_CHECKING:
     from .store import Store
@@ -18,17 +21,28 @@ log = logging.getLogger("ibidem")
 
 Keep = Callable[[Mapping[str, str]], bool]
 
+NOTED = 300.0
+"""Seconds within which the use of a conversation is noted once."""
+
 
 @cache
 def _opened(target: str) -> Store:
-    from .store import open_store  # SQLite takes longer to import than the rest of us
+    from .store import Limits, open_store  # SQLite takes longer to import than the rest of us
 
-    return open_store(target)
+    return open_store(target, limits=Limits.usual())
 
 
 def default_store() -> Store:
     """The store of this user: `IBIDEM_STORE`, or a file in their data folder. Nothing is opened before it is used."""
     return _opened(store_target())
+
+
+def checked_store(store: Any) -> None:
+    """Raises UsageError for what is no store."""
+    if store is None or (not isinstance(store, type) and all(hasattr(store, verb) for verb in ("put", "get", "load"))):
+        return
+    path = store if isinstance(store, str | os.PathLike) else "PATH"
+    raise UsageError(f"store: {store!r} is no store: pass ibidem.store.open_store({str(path)!r})")
 
 
 def conversation_key(messages: Iterable[Message]) -> str:
@@ -43,13 +57,25 @@ def conversation_key(messages: Iterable[Message]) -> str:
 
 
 def keeper(store: Store, session: str) -> Keep:
-    """Puts originals into a store; says whether that went well. What cannot be kept stays in the conversation."""
+    """Puts originals into a store; says whether that went well. What cannot be kept stays in the conversation.
+
+    Given none, it notes that the conversation is still in use: a store forgets those that are not.
+    """
+    noted = -math.inf
 
     def keep(originals: Mapping[str, str]) -> bool:
+        nonlocal noted
+        now = time.monotonic()
+        if not originals and now - noted < NOTED:
+            return True
+        noted = now
         try:
-            store.put(session, originals)
+            if originals:
+                store.put(session, originals)
+            else:
+                store.load(session)
         except IbidemError as error:
-            log.warning("nothing was let go: %s", error)
+            log.warning("nothing was let go: %s" if originals else "a use was not noted: %s", error)
             return False
         return True
 
@@ -58,6 +84,9 @@ def keeper(store: Store, session: str) -> Keep:
 
 def recall(ref: str, *, store: Store | None = None) -> str:
     """A text that was let go, by the twelve digits in its marker, byte for byte; IbidemError if it is not there."""
+    checked_store(store)
+    if not isinstance(ref, str):
+        raise UsageError(f"ref: {ref!r} is no text: pass the twelve digits in the marker")
     found = (store or default_store()).get([ref])
     if ref not in found:
         where = (store or default_store()).where

@@ -61,6 +61,14 @@ def has_password(target: str) -> bool:
     return bool(known) or "password=" in rest.partition("?")[2].lower()
 
 
+STORE_DAYS, STORE_BYTES = "IBIDEM_STORE_DAYS", "IBIDEM_STORE_BYTES"
+
+
+def store_limits() -> tuple[str, str]:
+    """For how many days it remembers, and how many bytes, as texts; empty where nothing is said."""
+    return os.environ.get(STORE_DAYS, ""), os.environ.get(STORE_BYTES, "")
+
+
 def _folder(variable: str, unix: str, mac: str, windows: str) -> Path:
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or _home() / "AppData" / "Local") / NAME / windows

@@ -22,6 +22,10 @@ class IbidemError(ValueError):
     """Input that cannot be worked on; the message says which input and what to do about it."""
 
 
+class UsageError(IbidemError, TypeError):
+    """A mistake in the program that calls: the message says what was passed and what is expected."""
+
+
 def size(text: str) -> int:
     """UTF-8 bytes. A lone surrogate, which a JSON escape can carry, counts three."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

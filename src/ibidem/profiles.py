@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from .arrival import Dedup, Devboy, HintStyle, SaidOnce
-from .model import IbidemError
+from .model import IbidemError, UsageError
 from .plan import Strategy
 from .repair import RepairPairing
 from .revision import DedupToolCalls, DropMiddle, Lingua, LookBack, PruneThinking, Snippet
@@ -34,6 +35,28 @@ def named(name: str) -> tuple[Strategy, ...]:
         return PROFILES[name]
     except (KeyError, TypeError):
         raise IbidemError(f"unknown profile {name!r}: use one of {', '.join(PROFILES)}") from None
+
+
+def chosen(profile: str, strategies: Any) -> tuple[Strategy, ...]:
+    """The strategies that are to run. Raises UsageError for what is none."""
+    if strategies is None:
+        return named(profile)
+    if isinstance(strategies, str | bytes) or not isinstance(strategies, Iterable):
+        wanted = f"[{strategies!r}]" if _is_strategy(strategies) else "[ibidem.SaidOnce()]"
+        raise UsageError(f"strategies must be a list, not {strategies!r}: pass strategies={wanted}, or profile=…")
+    found = tuple(strategies)
+    for each in found:
+        if isinstance(each, type):
+            raise UsageError(f"strategies: {each.__name__} is a class: pass an instance, {each.__name__}()")
+        if not _is_strategy(each):
+            raise UsageError(
+                f"strategies: {each!r} is no strategy: pass instances such as ibidem.Dedup(), or profile=…"
+            )
+    return found
+
+
+def _is_strategy(value: Any) -> bool:
+    return callable(getattr(value, "plan", None)) and hasattr(value, "name") and hasattr(value, "touches")
 
 
 ARRIVAL = (Dedup, Devboy, SaidOnce)

@@ -50,7 +50,8 @@ class Session:
         state: bytes | None = None,
     ) -> None:
         """`store` keeps what is let go; the user's own if there is none. With `state`, go on where another was."""
-        self._strategies = tuple(profiles.named(profile) if strategies is None else strategies)
+        self._strategies = profiles.chosen(profile, strategies)
+        engine.checked(format, model, store)
         self._strategy = self._strategies[0] if len(self._strategies) == 1 else None
         self._format = format
         self._model = model
@@ -157,7 +158,10 @@ class Session:
         )
 
     def _grow(self, scanned: Scanned, moment: Moment, at: float | None) -> Compacted:
-        dialect = formats.named(self._format) if self._format else formats.detect(scanned.sketch)
+        try:
+            dialect = formats.named(self._format) if self._format else formats.detect(scanned.sketch, self._model)
+        except formats.Ambiguous:
+            return self._afresh(scanned.given)
         if scanned.key and scanned.key != dialect.history_key:
             return self._afresh(scanned.given)
         model = self._model or (found if isinstance(found := scanned.head.get("model"), str) else None)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import json
 import pkgutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -14,11 +17,12 @@ import ibidem
 from ibidem import formats, sessions
 
 from .examples import Example
+from .hostile import ODD, Hostile, refusal
 
 EXAMPLES: list[Example] = [
     example
     for found in pkgutil.iter_modules([str(Path(__file__).parent)])
-    if not found.name.startswith("test_") and found.name != "examples"
+    if not found.name.startswith("test_") and found.name not in ("examples", "hostile")
     for example in importlib.import_module(f".{found.name}", __package__).EXAMPLES
 ]
 each = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.agent}: {example.name}")
@@ -93,7 +97,11 @@ def test_requests_are_rewritten_and_come_back(example: Example) -> None:
 
 @each
 def test_a_compressed_log_says_the_same(example: Example) -> None:
-    assert read(example, zstandard.compress(example.data)) == read(example)
+    for packed in (zstandard.compress(example.data), gzip.compress(example.data)):
+        assert read(example, packed) == read(example)
+    half = len(example.data) // 2
+    for pack in (zstandard.compress, gzip.compress):
+        assert read(example, pack(example.data[:half]) + pack(example.data[half:])) == read(example), "in two parts"
 
 
 @each
@@ -121,6 +129,8 @@ WRONG = {
     b"[1, 2]": "no JSON objects",
     b'{"some": "object"}': "not a log",
     b"\x28\xb5\x2f\xfdrubbish": "zstd",
+    b"\x1f\x8brubbish": "gzip",
+    gzip.compress(b'{"some": "object"}') + b"rubbish": "gzip",
 }
 
 
@@ -129,3 +139,43 @@ def test_a_wrong_file_gets_a_clear_message(data: bytes) -> None:
     with pytest.raises(sessions.LogError, match=WRONG[data]) as error:
         sessions.read("some.log", data)
     assert str(error.value).startswith("some.log: ")
+
+
+@pytest.mark.parametrize("pack", [zstandard.compress, gzip.compress], ids=["zstd", "gzip"])
+def test_what_a_packed_log_unpacks_to_is_bounded(
+    pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ibidem.sessions.log.MOST", 4 << 20)
+    small = EXAMPLES[0].data + b"\n" * ((4 << 20) - len(EXAMPLES[0].data))
+    assert read(EXAMPLES[0], pack(small)) == read(EXAMPLES[0]), "exactly as much as may be"
+    for large in (pack(small + b"\n"), pack(small) + pack(b"\n"), pack(b" " * (64 << 20))):
+        with pytest.raises(sessions.LogError) as error:
+            sessions.read("some.log", large)
+        assert str(error.value) == (
+            "some.log: unpacks to more than 4 MiB: if that is right, unpack it and name the file that comes out"
+        )
+
+
+@each
+def test_whatever_stands_in_a_log_it_is_read_or_refused_with_a_message(example: Example) -> None:
+    """Every 29th of all places and odd values; `tests_slow` has them all."""
+    hostile = Hostile(example.data)
+    cases = [(path, odd) for path in hostile.places for odd in ODD]
+    logs = [hostile.with_odd(path, odd) for path, odd in cases[len(example.name) % 29 :: 29]]
+    for data in (*logs, *map(hostile.with_gap, hostile.places[::5])):
+        said = refusal(data)
+        assert not said or said.startswith("some.log: "), data
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_a_count_that_is_none_costs_a_request_its_usage_at_most(odd: Any) -> None:
+    counts = {"promptTokenCount": 7, "candidatesTokenCount": 2, "thoughtsTokenCount": odd}
+    record = {
+        "request": {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
+        "response": {"usageMetadata": counts},
+    }
+    (session,) = sessions.read("some.log", json.dumps(record).encode())
+    (request,) = session.requests()
+    assert (request.sent.usage is None) is (odd == 10**30), "what no request has counts for nothing said"
+    assert request.sent.usage is None or request.sent.usage.input == 7
+    assert session.skipped == []

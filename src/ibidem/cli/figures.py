@@ -10,6 +10,8 @@ from ..engine import Compacted
 from ..plan import labels
 from ..profiles import PROFILES
 from ..tokens import counter, encoding_of
+from ..wire import open_document
+from .errors import at_the_prompt
 from .reading import Request
 
 COUNTED = 32 << 20
@@ -70,7 +72,7 @@ class Figures:
         for name, saved in result.stats.strategies.items():
             self.strategies[name].update(saved.as_dict())
         if result.reason:
-            self.left.append(Left(request.position, result.reason))
+            self.left.append(Left(request.position, at_the_prompt(result.reason)))
 
     def add_unreadable(self, request: Request, why: str) -> None:
         self.left.append(Left(request.position, why, read=False))
@@ -108,11 +110,18 @@ class Figures:
 
 
 def _messages(result: Compacted) -> tuple[int, int]:
-    after = len(result.conversation.messages) if result.conversation else 0
+    after = len(result.conversation.messages) if result.conversation else _entries(result.request)
     whole = [edit for edit in result.plan if not edit.path]
     dropped = len({edit.message for edit in whole if edit.op == "drop"})
     inserted = sum(edit.op in ("before", "after") for edit in whole)
     return after + dropped - inserted, after
+
+
+def _entries(data: bytes) -> int:
+    """Of a request that could be of several formats: those that are alike have their history in the same place."""
+    value = open_document(data).value
+    history = value.get("messages") if isinstance(value, dict) else value
+    return len(history) if isinstance(history, list) else 0
 
 
 def _model(result: Compacted) -> str | None:

@@ -12,6 +12,11 @@ from .options import without_password
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+_DAYS = click.option(
+    "--store-days", type=float, metavar="DAYS", help="How long it remembers what is not used; 30 if not given."
+)
+_BYTES = click.option("--store-bytes", type=int, metavar="BYTES", help="How much it keeps; 2 GB if not given.")
+
 _OPTIONS: dict[str, Decorator] = {
     "host": click.option("--host", help="Where to listen, 127.0.0.1 if not given; all but loopback needs a token."),
     "port": click.option("--port", type=int, help="8123 if not given; 0 is a free one."),
@@ -41,6 +46,7 @@ _OPTIONS: dict[str, Decorator] = {
         callback=without_password,
         help="Where originals are kept: a file or a redis:// URL; with a password, in IBIDEM_STORE.",
     ),
+    "store limits": lambda command: _DAYS(_BYTES(command)),
     "observe": click.option(
         "--observe/--no-observe", default=None, help="Rewrite nothing, only measure what it would have saved."
     ),
@@ -73,7 +79,8 @@ def settings_options(*names: str) -> Decorator:
 
 
 @click.command(short_help="Rewrite requests on their way, until stopped.")
-@settings_options("host", "port", "token", "page token", "texts", "profile", "upstream", "store", "observe", "json log")
+@settings_options("host", "port", "token", "page token", "texts", "profile", "upstream", "store", "store limits")
+@settings_options("observe", "json log")
 @settings_options("budget", "body", "conversations", "memory", "websockets", "config")
 def proxy(**flags: Any) -> int:
     """Rewrite requests on their way to the provider, until stopped.

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from .. import machine
-from ..model import one_line
+from ..model import IbidemError, one_line
 from .errors import InputError
 from .options import echo_json, json_option, without_password
 
 if TYPE_CHECKING:
-    from ..store import Store, StoreStats
+    from ..store import Limits, Store, StoreStats
 
 DAY = 86_400
+HOUR = 3_600
 
 store_option = click.option(
     "--store",
@@ -30,21 +31,56 @@ store_option = click.option(
 )
 
 
+days_option = click.option(
+    "--days", metavar="DAYS", type=float, help="Forget what was not used for so long; IBIDEM_STORE_DAYS does the same."
+)
+bytes_option = click.option(
+    "--bytes", "size", metavar="BYTES", type=int, help="Keep so much at most; IBIDEM_STORE_BYTES does the same."
+)
+
+
 @contextmanager
-def opened(target: str) -> Iterator[Store]:
+def opened(target: str, limits: Limits | None = None) -> Iterator[Store]:
     """The store, for a look at what is there. One that is not there is empty, and is not made by looking."""
-    from ..store import (
+    from ..store import (  # SQLite takes longer to import than all of us
+        Limits,
         MemoryStore,
         StoreError,
         is_missing,
         open_store,
-    )  # SQLite takes longer to import than the rest of us
+    )
 
+    limits = limits or Limits()
     try:
-        with MemoryStore(where=target) if is_missing(target) else open_store(target) as found:
+        with (
+            MemoryStore(where=target, limits=limits)
+            if is_missing(target)
+            else open_store(target, limits=limits) as found
+        ):
             yield found
     except StoreError as error:
         raise InputError(error.where, error.what) from None
+
+
+def limits_of(days: float | None, size: int | None) -> Limits:
+    """As the options say, and where they say nothing as the environment does."""
+    from ..store.limits import USE_BYTES, USE_DAYS, Limits, are_days
+
+    if days is not None and not are_days(days):
+        raise click.BadParameter(USE_DAYS, param_hint="--days")
+    if size is not None and size < 0:
+        raise click.BadParameter(USE_BYTES, param_hint="--bytes")
+    try:
+        found = Limits.usual()
+    except IbidemError as error:
+        where, _, what = str(error).partition(": ")
+        raise InputError(where, what) from None
+    told = Limits.of(days, size)
+    return replace(
+        found,
+        max_age=found.max_age if days is None else told.max_age,
+        max_bytes=found.max_bytes if size is None else told.max_bytes,
+    )
 
 
 @click.group(short_help="Look after what was removed from conversations.", invoke_without_command=True)
@@ -57,29 +93,54 @@ def store(context: click.Context) -> int:
 
 
 @store.command(short_help="Show how much is kept.")
+@days_option
+@bytes_option
 @store_option
 @json_option
-def stats(target: str, as_json: bool) -> int:
-    """Show how many originals are kept, and what they take."""
-    with opened(target) as found:
+def stats(days: float | None, size: int | None, target: str, as_json: bool) -> int:
+    """Show how many originals are kept, what they take, and the limits."""
+    with opened(target, limits_of(days, size)) as found:
         figures = found.stats()
-        where = found.where
+        where, limits = found.where, found.limits
     if as_json:
-        echo_json({"store": where, **asdict(figures)})
+        over = limits.excess(figures.bytes_kept)
+        echo_json({"store": where, **asdict(figures), "limits": asdict(limits), "bytes_over": over})
     else:
-        click.echo("\n".join(_lines(where, figures)))
+        click.echo("\n".join(_lines(where, figures, limits)))
     return 0
 
 
-def _lines(where: str, figures: StoreStats) -> Iterator[str]:
+def _lines(where: str, figures: StoreStats, limits: Limits) -> Iterator[str]:
     yield one_line(where)
     yield ""
     yield f"originals  {figures.originals:,}"
-    yield f"sessions   {figures.sessions:,}"
+    yield f"sessions   {figures.sessions:,}, their states take {figures.bytes_states:,}"
     yield f"bytes      {figures.bytes_original:,}, kept in {figures.bytes_stored:,}"
     for name, moment in (("oldest", figures.oldest), ("newest", figures.newest)):
         if moment is not None:
             yield f"{name}     {datetime.fromtimestamp(moment):%Y-%m-%d %H:%M:%S}"
+    age = "no number of days" if limits.max_age is None else f"{limits.max_age / DAY:g} days without use"
+    size = "no number of bytes" if limits.max_bytes is None else f"{limits.max_bytes:,} bytes"
+    live = f"{limits.live_for / HOUR:g} hours"
+    yield f"limits     {age}, {size}; what was used in the last {live} stays in any case"
+    if over := limits.excess(figures.bytes_kept):
+        way_out = f"`ibidem store prune` drops what may go, conversations of the last {live} stay"
+        yield f"over       {over:,} bytes: {way_out}"
+
+
+@store.command(short_help="Drop what is over the limits.")
+@days_option
+@bytes_option
+@store_option
+@json_option
+def prune(days: float | None, size: int | None, target: str, as_json: bool) -> int:
+    """Drop what was not used for so long, and what is too much, the oldest conversations first.
+
+    What is written to the store does the same by and by. Conversations of the last 24 hours lose nothing.
+    """
+    with opened(target, limits_of(days, size)) as found:
+        _tell(found.prune(), as_json)
+    return 0
 
 
 @store.command(short_help="Drop originals.")
@@ -103,8 +164,12 @@ def forget(session: str | None, everything: bool, days: float | None, target: st
             count = found.forget_older(days * DAY)
         else:
             count = found.forget_all()
+    _tell(count, as_json)
+    return 0
+
+
+def _tell(count: int, as_json: bool) -> None:
     if as_json:
         echo_json({"forgotten": count})
     else:
         click.echo(f"{count:,} original{'' if count == 1 else 's'} forgotten")
-    return 0

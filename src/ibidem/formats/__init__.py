@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..model import Conversation, IbidemError, type_name
@@ -19,6 +20,18 @@ class FormatError(IbidemError):
     """The wire format is unknown, or the request fits more than one."""
 
 
+class Ambiguous(FormatError):
+    """The request fits more than one format, and nothing in it tells which it is of."""
+
+    def __init__(self, candidates: Sequence[Format]) -> None:
+        choices = " or ".join(f"format={known.name!r}" for known in candidates)
+        super().__init__(f"this request could be of more than one format: pass {choices}")
+        self.candidates = tuple(candidates)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.candidates,)
+
+
 def named(name: str) -> Format:
     try:
         return FORMATS[name]
@@ -26,8 +39,11 @@ def named(name: str) -> Format:
         raise FormatError(f"unknown format {name!r}: use one of {', '.join(FORMATS)}") from None
 
 
-def detect(request: Any) -> Format:
-    """The one format this request can be; FormatError when it is none or could be several."""
+def detect(request: Any, model: str | None = None) -> Format:
+    """The one format this request can be; FormatError when it is none, `Ambiguous` when it could be several.
+
+    `model` is who is asked, where the request does not say.
+    """
     if isinstance(request, list):
         candidates, history = list(FORMATS.values()), request
     elif isinstance(request, dict):
@@ -41,14 +57,14 @@ def detect(request: Any) -> Format:
         history = found if isinstance(found, list) else []
     else:
         raise FormatError(f"a request is an object or a list of messages, not {type_name(request)}")
-    return candidates[0] if len(candidates) == 1 else _only(candidates, request, history)
+    return candidates[0] if len(candidates) == 1 else _only(candidates, request, history, model)
 
 
 LOOK = 64
 """Messages that are asked for evidence even when some was found: enough to see that two formats are mixed."""
 
 
-def _only(candidates: list[Format], request: Any, history: list[Any]) -> Format:
+def _only(candidates: list[Format], request: Any, history: list[Any], model: str | None) -> Format:
     """The one that everything which speaks, speaks for. Contradiction is no answer, and neither is silence."""
     for message in history[:LOOK]:
         candidates = [known for known in candidates if not known.evidence.ruled_out_by(message)] or candidates
@@ -59,11 +75,11 @@ def _only(candidates: list[Format], request: Any, history: list[Any]) -> Format:
             break
         spoken.extend(known for known in candidates if known not in spoken and known.evidence.in_message(message))
     spoken = spoken or [known for known in candidates if known.evidence.in_roles(history)]
+    if not spoken and isinstance(name := model or body.get("model"), str):
+        spoken = [known for known in candidates if known.evidence.in_model(name)]
     if len(spoken) == 1:
         return spoken[0]
-    candidates = spoken or candidates
-    choices = " or ".join(f"format={known.name!r}" for known in candidates)
-    raise FormatError(f"this request could be of more than one format: pass {choices}")
+    raise Ambiguous(spoken or candidates)
 
 
 def parse(request: Any, dialect: Format) -> Conversation:
@@ -75,7 +91,7 @@ def parse(request: Any, dialect: Format) -> Conversation:
         history = request.get(dialect.history_key)
         if dialect.history_key not in request and dialect.server_history(head):
             history = []
-    if isinstance(history, str) and dialect.takes_prompt:
+    if isinstance(history, dialect.single):
         return Conversation((), dialect, head, whole=False)
     if not isinstance(history, list):
         if isinstance(request, dict) and dialect.history_key not in request:

@@ -30,6 +30,7 @@ EVIDENCE = Evidence(
         "web_search_tool_result search_result document image"
     ),
     tool_fields=names("input_schema"),
+    models=("claude-",),
 )
 
 
@@ -41,6 +42,7 @@ class Anthropic:
     object_arguments = True
     evidence = EVIDENCE
     takes_prompt = False
+    single = ()
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):

@@ -28,6 +28,8 @@ class Evidence:
     """Fields that no message of this format has."""
     roles: frozenset[str] = frozenset()
     """Weaker than the rest, because formats adopt each other's roles: asked only when nothing else speaks."""
+    models: tuple[str, ...] = ()
+    """What names of models begin with. The weakest, because gateways take any model in any format: asked last."""
 
     def in_body(self, body: Mapping[str, Any]) -> bool:
         if not self.fields.isdisjoint(body):
@@ -49,6 +51,13 @@ class Evidence:
 
     def in_roles(self, history: Iterable[Any]) -> bool:
         return any(isinstance(message, dict) and _hashable(message.get("role")) in self.roles for message in history)
+
+    def in_model(self, model: str) -> bool:
+        """The name as its provider calls it, or as a gateway does: behind a provider (`anthropic/claude-…`), a region
+        (`us.anthropic.claude-…`) or a path (`models/gemini-…`)."""
+        last = model.lower().rpartition("/")[2]
+        starts = [last, *(last[at + 1 :] for at, char in enumerate(last) if char in ".:")]
+        return any(start.startswith(self.models) for start in starts)
 
     def ruled_out_by(self, message: Any) -> bool:
         return isinstance(message, dict) and not self.never.isdisjoint(message)

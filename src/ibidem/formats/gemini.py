@@ -52,6 +52,7 @@ class Gemini:
     object_arguments = True
     evidence = EVIDENCE
     takes_prompt = False
+    single = (str, dict)  # its SDK makes a list of it
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):

@@ -18,6 +18,7 @@ EVIDENCE = Evidence(
     message_fields=names("tool_calls tool_call_id function_call reasoning_content refusal"),
     blocks=names("image_url input_audio file refusal"),
     tool_fields=names("function custom"),
+    models=("gpt-", "chatgpt-", "o1", "o3", "o4", "gemini-"),  # Gemini's compatible endpoint
 )
 
 
@@ -29,6 +30,7 @@ class OpenAIChat:
     object_arguments = False
     evidence = EVIDENCE
     takes_prompt = False
+    single = ()
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):

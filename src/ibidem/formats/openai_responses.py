@@ -46,6 +46,7 @@ EVIDENCE = Evidence(
     items=frozenset([*CALLS, *OUTPUTS, "reasoning", "message", "item_reference", "compaction", "mcp_call"]),
     blocks=names("input_text output_text input_image input_file"),
     roles=names("system developer"),
+    models=("gpt-", "chatgpt-", "codex-", "o1", "o3", "o4"),
 )
 
 
@@ -57,7 +58,8 @@ class OpenAIResponses:
     object_arguments = False
     evidence = EVIDENCE
     takes_prompt = True
-    """`input` may be a bare string."""
+    single = (str,)
+    """What may stand in place of the list: there is nothing to work on."""
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
@@ -83,7 +85,7 @@ class OpenAIResponses:
         return Message(index, role, (Opaque(kind or MALFORMED, ()),), wire)
 
     def server_history(self, head: Mapping[str, Any]) -> bool:
-        return bool(head.get("previous_response_id") or head.get("conversation"))
+        return bool(head.get("previous_response_id") or head.get("conversation") or head.get("prompt"))
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
         return head.get("truncation") == "auto" or bool(head.get("context_management"))

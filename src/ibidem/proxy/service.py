@@ -20,7 +20,7 @@ from multidict import CIMultiDict
 
 from ..machine import store_target
 from ..model import IbidemError
-from ..store import Store, open_store
+from ..store import Limits, Store, open_store
 from ..trail import Place
 from . import records
 from .answering import head, pairs, told
@@ -40,6 +40,8 @@ WORKERS = 4
 """Threads that rewrite."""
 PATIENCE = 2.0
 """Seconds that what is to be remembered may still take at the end."""
+TIDY = 6 * 3600.0
+"""Seconds after which what the store need not keep is forgotten again."""
 TOLD, ALIVE = 0.5, 15.0
 """Seconds between two states that a page is told, and after which it is told that we are still there."""
 
@@ -49,7 +51,8 @@ class Proxy:
         self.settings = settings
         self._ways = ways(settings.upstreams)  # before anything is opened: it may be that there is none
         self._log = _opened_log(settings.json_log) if settings.json_log else None
-        self.store = store or open_store(settings.store or store_target())
+        limits = Limits.of(settings.store_days, settings.store_bytes)
+        self.store = store or open_store(settings.store or store_target(), limits=limits)
         most = settings.memory_mb * 2**20
         self.conversations = Conversations(settings.profile, self.store, settings.conversations, most, settings.observe)
         self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body)
@@ -60,6 +63,7 @@ class Proxy:
         """Threads that work on what was given up."""
         self._rehearsed = False
         self.stopping = asyncio.Event()
+        self._closing = threading.Event()
         self._remembering: set[asyncio.Task[None]] = set()
         self.harmed: set[str] = set()
         """What went wrong in our own bookkeeping, told once each."""
@@ -69,6 +73,7 @@ class Proxy:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
+        self._closing.set()
         await self.upstreams.close()
         if self._remembering:
             await asyncio.wait(self._remembering, timeout=PATIENCE)
@@ -80,6 +85,19 @@ class Proxy:
     def warm(self) -> None:
         """What the first request would wait for, done while there is none."""
         threading.Thread(target=load, daemon=True).start()
+        threading.Thread(target=self._tidy, daemon=True).start()
+
+    def _tidy(self) -> None:
+        """Forget what the store need not keep, also where nothing is written to it, which would do that too."""
+        while True:
+            try:
+                self.store.prune()
+            except IbidemError as error:
+                log.warning("nothing was forgotten: %s", error)
+            except Exception as error:
+                self.harm(error, "tidy")
+            if self._closing.wait(TIDY):
+                return
 
     # ── who is answered by whom ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from ..model import IbidemError, one_line
 from ..profiles import PROFILES
+from ..store.limits import BYTES, DAYS, USE_BYTES, USE_DAYS, are_days
 from .files import content
 from .providers import PROVIDERS as PROVIDERS
 from .providers import base_url as base_url
@@ -54,6 +55,10 @@ class Settings:
     """Base URL by provider, without a slash at its end. Its path, if any, is put before the path of the request."""
     store: str | None = field(default=None, repr=False)
     """Where originals and conversations are kept. None: the user's own. A URL may hold a password."""
+    store_days: float = DAYS
+    """For how long a conversation that is not used is remembered there; 0 is for ever."""
+    store_bytes: int = BYTES
+    """Above which those that were not used for longest are forgotten; 0 is no limit."""
     observe: bool = False
     """Rewrite nothing, only measure what would have been saved."""
     json_log: str | None = None
@@ -222,6 +227,8 @@ FIELDS: dict[str, Field] = {
     "texts": Field(SWITCH, lambda _: True, ""),
     "profile": Field(TEXT, lambda name: name in PROFILES, f"use one of {', '.join(PROFILES)}"),
     "store": Field(TEXT, bool, "use a file, a redis:// URL or memory:", secret=True),
+    "store_days": Field(NUMBER, are_days, USE_DAYS),
+    "store_bytes": Field(WHOLE, lambda size: size >= 0, USE_BYTES),
     "observe": Field(SWITCH, lambda _: True, ""),
     "json_log": Field(TEXT, bool, "use a file, or - for standard output"),
     "budget_ms": Field(

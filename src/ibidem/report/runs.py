@@ -65,7 +65,7 @@ def below(url: str) -> list[str]:
         raise IbidemError(f"{url}: {error}") from None
     if not system.isdir(path):
         return [url]
-    endings = (".jsonl", ".json", ".jsonl.zst", ".traj")
+    endings = (".jsonl", ".json", ".jsonl.zst", ".jsonl.gz", ".traj")
     found: list[str] = [system.unstrip_protocol(each) for each in sorted(system.find(path)) if each.endswith(endings)]
     return found
 

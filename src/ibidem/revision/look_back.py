@@ -122,6 +122,8 @@ class Folding:
             self.feed(message)
         if self.sent != self.length:  # the same request again is no other request
             self.request(moments.get(self.length, Moment()))
+        if self._keep is not None and (self.points or not self.looks):
+            self._keep({})  # what was let go is still referred to
         return self.plan
 
     @property

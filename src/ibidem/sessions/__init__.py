@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
+from dataclasses import fields, replace
 
 from ..model import string
 from .claude_code import READER as CLAUDE_CODE
@@ -64,7 +64,8 @@ MOST = 10**12
 def _sound(sent: Sent) -> Sent:
     """Whatever a log held, names are text and counts are counts."""
     usage = sent.usage
-    if usage and not all(isinstance(count, int) and 0 <= count < MOST for count in astuple(usage)):
+    counts = [getattr(usage, each.name) for each in fields(usage)] if usage else []
+    if not all(isinstance(count, int) and 0 <= count < MOST for count in counts):
         usage = None
     return replace(sent, model=string(sent.model), answer=string(sent.answer), usage=usage)
 

@@ -12,6 +12,17 @@ def name_of(*found: Any) -> str:
     return next((each for each in found if isinstance(each, str) and each), "")
 
 
+def count(value: Any) -> int:
+    """A number of tokens; 0 for what is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def within(found: Json, key: str) -> Json:
+    """The object that stands there; an empty one for anything else."""
+    inner = found.get(key)
+    return inner if isinstance(inner, dict) else {}
+
+
 def usage_of(found: Any) -> Usage | None:
     """Token counts as litellm hands them on from every provider, and as agents copy them from there.
 

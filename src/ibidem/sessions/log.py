@@ -1,4 +1,4 @@
-"""A log file as rows: one JSON value per line, one value in all, or a list of them; plain or compressed with zstd.
+"""A log file as rows: one JSON value per line, one value in all, or a list of them; plain or packed (zstd, gzip).
 
 A line that is no JSON object, or that a reader cannot use, is counted, named and skipped: agents are killed while they
 write. What cannot be read at all is a LogError that says why.
@@ -7,6 +7,7 @@ write. What cannot be read at all is a LogError that says why.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,8 +21,14 @@ from .recorded import Json, Skipped
 
 ZSTD = b"\x28\xb5\x2f\xfd"
 """What a zstd frame begins with."""
+GZIP = b"\x1f\x8b"
+"""What a gzip member begins with."""
+MOST = 512 << 20
+"""Bytes that a compressed log may unpack to."""
+PIECE = 1 << 20
+"""Bytes that are unpacked at once."""
 
-UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
+UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
 """What reading a row of an unexpected shape raises."""
 
 
@@ -99,14 +106,54 @@ def _decoded(data: bytes) -> Any:
 
 
 def _unpacked(path: str, data: bytes) -> bytes:
-    if not data.startswith(ZSTD):
+    """A few kilobytes may unpack to gigabytes, so that is not found out by trying."""
+    kind, pieces = (
+        ("zstd", _zstd) if data.startswith(ZSTD) else ("gzip", _gzip) if data.startswith(GZIP) else ("", None)
+    )
+    if pieces is None:
         return data
+    found, size = [], 0
+    try:
+        for piece in pieces(data):
+            size += len(piece)
+            if size > MOST:
+                told = f"unpacks to more than {MOST >> 20:,} MiB"
+                raise LogError(f"{path}: {told}: if that is right, unpack it and name the file that comes out")
+            found.append(piece)
+    except _Damaged as error:
+        raise LogError(f"{path}: not a {kind} file, though it begins like one ({error}): copy it again") from None
+    return b"".join(found)
+
+
+class _Damaged(Exception):
+    pass
+
+
+def _zstd(data: bytes) -> Iterator[bytes]:
+    """Frames may follow each other, and need not say how large they are."""
     import zstandard
 
-    try:  # frames may follow each other, and need not say how large they are
-        return zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
-    except zstandard.ZstdError as error:
-        raise LogError(f"{path}: not a zstd file, though it begins like one ({error}): copy it again") from None
+    try:
+        reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
+        while piece := reader.read(PIECE):
+            yield piece
+    except (zstandard.ZstdError, MemoryError) as error:  # a frame may ask for a large window
+        raise _Damaged(error) from None
+
+
+def _gzip(data: bytes) -> Iterator[bytes]:
+    """Members may follow each other; a log that is still being written ends anywhere."""
+    member = zlib.decompressobj(31)
+    try:
+        for start in range(0, len(data), PIECE // 16):
+            rest = data[start : start + PIECE // 16]
+            while rest:
+                if member.eof:
+                    member = zlib.decompressobj(31)
+                yield member.decompress(rest, PIECE)
+                rest = member.unused_data if member.eof else member.unconsumed_tail
+    except zlib.error as error:
+        raise _Damaged(error) from None
 
 
 def seconds(stamp: Any) -> float | None:

@@ -16,7 +16,7 @@ import msgspec
 from .opencode_store import exports, is_store
 
 DATABASES = ("opencode.db", "opencode-*.db")
-LOGS = ("*.jsonl", "*.json", "*.jsonl.zst", "*.traj", *DATABASES)
+LOGS = ("*.jsonl", "*.json", "*.jsonl.zst", "*.jsonl.gz", "*.traj", *DATABASES)
 """What is looked for in a folder that the user names."""
 
 

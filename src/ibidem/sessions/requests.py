@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from .. import formats
+from .counts import count, within
 from .log import Log, seconds
 from .reader import Reader
 from .recorded import Json, Segment, Sent, Session, Usage, by_model
@@ -31,11 +32,14 @@ OTHERS = frozenset(
 
 def knows(row: Json) -> bool:
     body = _body(row)
-    return body is not None and _format(body) is not None and bool(_entries(body, _format(body) or ""))
+    name = body and (_format(body) or _by_model(body))
+    return bool(body and name and _entries(body, name))
 
 
 def read(log: Log) -> Iterable[Session]:
-    reading = _Reading(next((name for _, row in log.rows if knows(row) and (name := _format(_body(row) or {}))), ""))
+    bodies = [body for _, row in log.rows if knows(row) and (body := _body(row))]
+    usual = next((name for tell in (_format, _by_model) for body in bodies if (name := tell(body))), "")
+    reading = _Reading(usual)
     for line, row in log.rows:
         if body := _body(row):
             with log.tolerating(line):
@@ -64,6 +68,11 @@ def _body(row: Json) -> Json | None:
 
 
 def _format(body: Json) -> str | None:
+    """By its shape alone: through a gateway any model is asked in any format, and one log has one."""
+    return _by_model({key: value for key, value in body.items() if key != "model"})
+
+
+def _by_model(body: Json) -> str | None:
     try:
         return formats.detect(body).name
     except formats.FormatError:
@@ -94,8 +103,10 @@ class _Reading:
         key = formats.named(format_).history_key
         head = {name: value for name, value in body.items() if name not in (key, "model")}
         opening = msgspec.json.encode([format_, _unmarked_head(head), entries[: _first(entries)]])
+        usage = _usage(row)
+        counted = usage if usage and usage.input else None
+        sent = Sent(len(entries), model if isinstance(model, str) else "", _time(row), usage=counted)
         session = self.sessions.setdefault(opening, Session("requests", format_, [Segment()], head=head))
-        sent = Sent(len(entries), model if isinstance(model, str) else "", _time(row), usage=_usage(row))
         _send(session, entries, sent)
 
 
@@ -149,37 +160,35 @@ def _time(row: Json) -> float | None:
 
 
 def _usage(row: Json) -> Usage | None:
-    """What the answer beside the body says, in the words of any provider."""
+    """What the answer beside the body says, in the words of any provider. What is no count is none."""
     answer = row
     for key in ("response", "body") if isinstance(row.get("response"), dict) else ():
         answer = answer[key] if isinstance(answer.get(key), dict) else answer
     if isinstance(found := answer.get("usageMetadata"), dict):
-        return _counted(found, "promptTokenCount", "candidatesTokenCount", found.get("cachedContentTokenCount"))
+        return _counted(found, "promptTokenCount", "candidatesTokenCount", count(found.get("cachedContentTokenCount")))
     if not isinstance(found := answer.get("usage"), dict):
         return None
     if "prompt_tokens" in found:
         return _counted(found, "prompt_tokens", "completion_tokens", _detail(found, "prompt", "cached"))
     if "input_tokens_details" in found:
         return _counted(found, "input_tokens", "output_tokens", _detail(found, "input", "cached"))
-    long = (found.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0
-    written = (found.get("cache_creation_input_tokens") or 0) - long
-    read_ = found.get("cache_read_input_tokens") or 0
-    return Usage(found.get("input_tokens") or 0, read_, written, long, found.get("output_tokens") or 0)
+    long = count(within(found, "cache_creation").get("ephemeral_1h_input_tokens"))
+    written = max(0, count(found.get("cache_creation_input_tokens")) - long)
+    read_ = count(found.get("cache_read_input_tokens"))
+    return Usage(count(found.get("input_tokens")), read_, written, long, count(found.get("output_tokens")))
 
 
 def _detail(usage: Json, side: str, what: str) -> int:
-    return int((usage.get(f"{side}_tokens_details") or {}).get(f"{what}_tokens") or 0)
+    return count(within(usage, f"{side}_tokens_details").get(f"{what}_tokens"))
 
 
-def _counted(usage: Json, all_input: str, output: str, cached: int | None) -> Usage:
+def _counted(usage: Json, all_input: str, output: str, read_: int) -> Usage:
     """Where the input counts what was read from the cache."""
-    read_ = cached or 0
     side = output.partition("_")[0]
-    thoughts = usage.get("thoughtsTokenCount")
+    thoughts = count(usage.get("thoughtsTokenCount"))
     reasoning = thoughts or _detail(usage, side, "reasoning")
-    return Usage(
-        usage[all_input] - read_, read_, output=(usage.get(output) or 0) + (thoughts or 0), reasoning=reasoning
-    )
+    fresh = max(0, count(usage.get(all_input)) - read_)
+    return Usage(fresh, read_, output=count(usage.get(output)) + thoughts, reasoning=reasoning)
 
 
 READER = Reader("requests", knows, read)

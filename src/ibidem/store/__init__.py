@@ -1,4 +1,4 @@
-"""Originals that were taken out of a conversation, and the state of sessions: kept until nobody refers to them."""
+"""Originals that were taken out of a conversation, and the state of sessions: kept while somebody needs them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from .limits import Limits
 from .memory import HERE, MemoryStore
 from .redis import RedisStore
 from .sqlite import SqliteStore
 from .store import Store, StoreError, StoreStats, reference
 
 __all__ = [
+    "Limits",
     "MemoryStore",
     "RedisStore",
     "SqliteStore",
@@ -30,19 +32,19 @@ SERVERS = ("redis://", "rediss://", "unix://")
 def open_store(
     target: str | Path,
     *,
-    max_bytes: int | None = None,
-    max_age: float | None = None,
+    limits: Limits | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Store:
     """`memory:`, the URL of a Redis server, or the path of an SQLite file. Nothing is opened before its first use."""
+    limits = limits or Limits()
     if target == HERE:
-        return MemoryStore(max_bytes=max_bytes, max_age=max_age, clock=clock)
+        return MemoryStore(limits=limits, clock=clock)
     if isinstance(target, str) and target.startswith(SERVERS):
-        return RedisStore(target, max_bytes=max_bytes, max_age=max_age, clock=clock)
+        return RedisStore(target, limits=limits, clock=clock)
     if isinstance(target, str) and not _is_path(target):
         scheme = target.partition(":")[0]  # what follows may be a password
         raise StoreError(scheme, f"no such kind of store: a path, {HERE}, or {', '.join(SERVERS)}")
-    return SqliteStore(Path(target), max_bytes=max_bytes, max_age=max_age, clock=clock)
+    return SqliteStore(Path(target), limits=limits, clock=clock)
 
 
 def is_missing(target: str) -> bool:

@@ -26,6 +26,9 @@ LOG_BYTES = 4 << 20
 """From here on the write-ahead log is emptied, by us and with the write lock held: SQLite does so itself without that
 lock, and before 3.51.3 commits could be lost if another process wrote at that very moment (the WAL-reset bug)."""
 
+SPARE, PAGES = 4, 1024
+"""A file of which more than one page in so many is free gives so many back at once. Less is for what comes next."""
+
 DAMAGED = "this is damaged or no database: move it away, or name another file"
 REASONS = {
     sqlite3.SQLITE_BUSY: "another process keeps it locked: try again, or end that process",
@@ -42,8 +45,10 @@ REASONS = {
 
 
 class Database:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, seconds: float | None = None) -> None:
+        """`seconds` is how long to wait for others, threads of this process included."""
         self.path = path
+        self._seconds = seconds
         self.lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
@@ -54,14 +59,18 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """One state of the file, whatever others write meanwhile."""
-        with self.lock, self._in_words(), _transaction(self._opened(), "BEGIN") as connection:
+        with (
+            self._locked() as seconds,
+            self._in_words(),
+            _transaction(self._opened(seconds), "BEGIN") as connection,
+        ):
             yield connection
 
     @contextmanager
     def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
         """All of it or nothing; what is not durable may be lost when power is, and only then."""
-        with self.lock, self._in_words():
-            connection = self._opened()
+        with self._locked() as seconds, self._in_words():
+            connection = self._opened(seconds)
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             with _transaction(connection, "BEGIN IMMEDIATE"):
                 yield connection
@@ -71,9 +80,30 @@ class Database:
     def shrink(self) -> None:
         """Return to the system what was freed, and empty the log, which still holds what was deleted."""
         with self.lock, suppress(sqlite3.Error):  # others are reading: what comes next overwrites it
-            connection = self._opened()
-            connection.execute("PRAGMA incremental_vacuum").fetchall()
+            connection = self._opened(self._seconds or BUSY_SECONDS)
+            connection.executescript("PRAGMA incremental_vacuum")  # `execute` would free one page
             _empty_log(connection)
+
+    def give_back(self) -> None:
+        """The same in small, where much of the file is free: nobody waits long for it, and what is left is reused."""
+        with self.lock, suppress(sqlite3.Error):
+            connection = self._opened(self._seconds or BUSY_SECONDS)
+            (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            if free * SPARE > pages:
+                connection.executescript(f"PRAGMA incremental_vacuum({PAGES})")
+
+    @contextmanager
+    def _locked(self) -> Iterator[float]:
+        """Ours alone, and how long may still be waited for other processes."""
+        seconds = self._seconds or BUSY_SECONDS
+        start = time.monotonic()
+        if not self.lock.acquire(timeout=seconds):
+            raise StoreError(str(self.path), REASONS[sqlite3.SQLITE_BUSY])
+        try:
+            yield max(0.05, seconds - (time.monotonic() - start))
+        finally:
+            self.lock.release()
 
     def close(self) -> None:
         with self.lock:
@@ -86,13 +116,14 @@ class Database:
             with suppress(sqlite3.Error):
                 connection.close()
 
-    def _opened(self) -> sqlite3.Connection:
+    def _opened(self, seconds: float) -> sqlite3.Connection:
         if self._connection is not None and self._file != _identity(self.path):
             self.shut()  # deleted or replaced meanwhile: what we wrote to the old file nobody would find
         if self._connection is None:
             _create(self.path)
             self._file = _identity(self.path)
-            self._connection = _connect(self.path)
+            self._connection = _connect(self.path, seconds)
+        self._connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
         return self._connection
 
     @contextmanager
@@ -166,25 +197,30 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+def _connect(path: Path, seconds: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False)
     try:
-        _prepare(connection, path)
+        _prepare(connection, path, seconds)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+def _prepare(connection: sqlite3.Connection, path: Path, seconds: float) -> None:
     with _transaction(connection, "BEGIN"):  # so that it is one state of the file: another process may be making it
-        empty = _version(connection, path) is None
-    if empty:
+        version = _version(connection, path)
+    if version is None:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect only before the first table
-    _use_log(connection, path)
+    _use_log(connection, path, seconds)
     connection.execute("PRAGMA wal_autocheckpoint = 0")  # see LOG_BYTES
     connection.execute("PRAGMA fullfsync = ON")  # macOS: what else is called syncing stops at the drive's cache
     connection.execute("PRAGMA secure_delete = ON")  # what is forgotten is overwritten
+    if version != len(MIGRATIONS):  # else nobody has to wait for one who is writing
+        _migrate(connection, path)
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     with _transaction(connection, "BEGIN IMMEDIATE"):
         done = _version(connection, path) or 0  # again: another process may have been faster
         for statements in MIGRATIONS[done:]:
@@ -210,9 +246,9 @@ def _version(connection: sqlite3.Connection, path: Path) -> int | None:
     return int(version)
 
 
-def _use_log(connection: sqlite3.Connection, path: Path) -> None:
+def _use_log(connection: sqlite3.Connection, path: Path, seconds: float) -> None:
     """Write-ahead logging. SQLite does not wait for others here, so we do."""
-    deadline = time.monotonic() + BUSY_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()

@@ -5,14 +5,16 @@ After a fork each process has its own; it cannot be pickled.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from .limits import MOST_ORIGINALS, MOST_SESSIONS, Limits, Slice, Told, slice_bytes
 from .packing import Packed, original, pack, packed, unpack
-from .store import Store, StoreStats, collision, full, known_references
+from .store import Store, StoreStats, collision, known_references
 
 HERE = "memory:"
 
@@ -33,15 +35,13 @@ class _Session:
 
 @dataclass(kw_only=True, eq=False)
 class MemoryStore(Store):
-    max_bytes: int | None = None
-    """Of originals as they are kept; None is no limit."""
-    max_age: float | None = None
-    """Seconds for which a session is live after its last use; None is for ever."""
+    limits: Limits = field(default_factory=Limits)
     clock: Callable[[], float] = time.time
     where: str = HERE
 
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
+        self._told = Told()
         self._clear()
 
     def _clear(self) -> None:
@@ -50,21 +50,22 @@ class MemoryStore(Store):
         self._links: Counter[str] = Counter()
         self._loose: set[str] = set()
         """Originals that no session references."""
+        self._stored = self._states = 0
+        """Bytes of originals and of states, as they are kept."""
 
     def put(self, session: str, originals: Mapping[str, str]) -> None:
         new = packed(self.where, originals)
         with self._lock:
             now = self.clock()
             missing = [each for each in new if not self._holds(each)]
-            if self.max_age is not None:
-                self._expire(now - self.max_age, session, originals)
-            self._make_room(missing, originals)
             for each in missing:
                 earlier = self._originals.get(each.ref)
                 added = earlier.added if earlier else now
+                self._stored += len(each.body) - (len(earlier.body) if earlier else 0)
                 self._originals[each.ref] = _Kept(each.body, each.size, added)
             used = self._use(session, now)
             self._link(used, set(originals) - used.refs)
+            self._forget_some(now, sum(len(each.body) for each in missing))
 
     def _holds(self, new: Packed) -> bool:
         kept = self._originals.get(new.ref)
@@ -82,10 +83,13 @@ class MemoryStore(Store):
     def save(self, session: str, state: bytes, refs: Collection[str]) -> None:
         body, live = pack(state), known_references(self.where, refs)
         with self._lock:
-            used = self._use(session, self.clock())
+            now = self.clock()
+            used = self._use(session, now)
+            self._states += len(body) - len(used.state or b"")
             used.state = body
             self._unlink(used, used.refs - live)
             self._link(used, live - used.refs)
+            self._forget_some(now, len(body))
 
     def load(self, session: str) -> bytes | None:
         with self._lock:
@@ -107,7 +111,18 @@ class MemoryStore(Store):
 
     def forget_older(self, seconds: float) -> int:
         with self._lock:
-            return self._expire(self.clock() - seconds)
+            before = self.clock() - seconds
+            for name in [name for name, each in self._sessions.items() if each.used < before]:
+                self._end(name)
+            return self._drop([ref for ref in self._loose if self._originals[ref].added < before])
+
+    def prune(self) -> int:
+        count, done = 0, False
+        while not done:
+            with self._lock:
+                found = self._forget_some(self.clock(), 0)
+            count, done = count + found.originals, found.done
+        return count
 
     def stats(self) -> StoreStats:
         with self._lock:
@@ -115,7 +130,8 @@ class MemoryStore(Store):
             return StoreStats(
                 originals=len(kept),
                 sessions=len(self._sessions),
-                bytes_stored=self._stored(),
+                bytes_stored=self._stored,
+                bytes_states=self._states,
                 bytes_original=sum(each.size for each in kept),
                 oldest=min((each.added for each in kept), default=None),
                 newest=max((each.added for each in kept), default=None),
@@ -145,35 +161,66 @@ class MemoryStore(Store):
 
     def _end(self, name: str) -> None:
         if session := self._sessions.pop(name, None):
+            self._states -= len(session.state or b"")
             self._unlink(session, session.refs)
 
-    def _expire(self, before: float, using: str | None = None, keep: Collection[str] = ()) -> int:
-        """Remove what was last used before that, but for the session and the originals that are being put."""
-        for name in [name for name, each in self._sessions.items() if each.used < before and name != using]:
-            self._end(name)
-        return self._drop({ref for ref in self._loose if self._originals[ref].added < before} - set(keep))
-
-    def _make_room(self, new: list[Packed], keep: Collection[str]) -> None:
-        if self.max_bytes is None:
-            return
-        replaced = sum(len(self._originals[each.ref].body) for each in new if each.ref in self._originals)
-        excess = self._stored() + sum(len(each.body) for each in new) - replaced - self.max_bytes
-        victims = set()
-        for ref in sorted(self._loose - set(keep), key=lambda ref: self._originals[ref].added):
-            if excess <= 0:
-                break
-            victims.add(ref)
-            excess -= len(self._originals[ref].body)
-        if new and excess > 0:
-            raise full(self.where, self.max_bytes)
-        self._drop(victims)
+    def _forget_some(self, now: float, added: int) -> Slice:
+        """One slice of what may go, for one who added so many bytes."""
+        found = _Pruning(self, slice_bytes(added)).run(self.limits, now)
+        self._told(self.where, self.limits, found)
+        return found
 
     def _drop(self, refs: Collection[str]) -> int:
         gone = list(refs)
         for ref in gone:
-            del self._originals[ref]
+            self._stored -= len(self._originals.pop(ref).body)
         self._loose.difference_update(gone)
         return len(gone)
 
-    def _stored(self) -> int:
-        return sum(len(each.body) for each in self._originals.values())
+
+class _Pruning:
+    """One slice of what may go, under the lock of its store."""
+
+    def __init__(self, store: MemoryStore, most: int) -> None:
+        self._store = store
+        self._most = most
+        self._bytes = self._originals = self._sessions = 0
+
+    def run(self, limits: Limits, now: float) -> Slice:
+        store, before = self._store, limits.over_before(now)
+        while not self._spent and self._end_one(before):
+            pass
+        self._drop(before, math.inf)
+        excess = limits.excess(store._stored + store._states)
+        while excess and not self._spent:
+            self._drop(math.inf, excess)
+            excess = limits.excess(store._stored + store._states)
+            if excess and not self._spent and not self._end_one(limits.idle_before(now)):
+                break
+        return Slice(self._originals, self._sessions, excess, not self._spent)
+
+    @property
+    def _spent(self) -> bool:
+        return self._sessions >= MOST_SESSIONS or self._originals >= MOST_ORIGINALS or self._bytes >= self._most
+
+    def _end_one(self, before: float) -> bool:
+        """The least recently used session goes, if that was before then."""
+        sessions = self._store._sessions
+        name = min(sessions, key=lambda name: sessions[name].used, default=None)
+        if name is None or sessions[name].used >= before:
+            return False
+        self._store._end(name)
+        self._sessions += 1
+        return True
+
+    def _drop(self, before: float, wanted: float) -> None:
+        """The oldest that no session references, first put before then: as many as are wanted, and fit in the slice."""
+        kept, victims = self._store._originals, []
+        old = [ref for ref in self._store._loose if kept[ref].added < before]
+        for ref in sorted(old, key=lambda ref: kept[ref].added)[: max(0, MOST_ORIGINALS - self._originals)]:
+            if wanted <= 0 or self._bytes >= self._most:
+                break
+            victims.append(ref)
+            wanted -= len(kept[ref].body)
+            self._bytes += len(kept[ref].body)
+        self._originals += self._store._drop(victims)

@@ -7,7 +7,7 @@ local BODY, SIZE, ADDED = prefix .. 'body', prefix .. 'size', prefix .. 'added' 
 local LINKS = prefix .. 'links'  -- how many sessions name a reference
 local LOOSE = prefix .. 'loose'  -- originals that none names, by age
 local USED, STATE = prefix .. 'used', prefix .. 'state'  -- by session
-local TOTALS = prefix .. 'totals'
+local TOTALS = prefix .. 'totals'  -- bytes: of bodies and states as they are kept, of texts
 local call = redis.call
 
 local function refs(session)
@@ -40,7 +40,13 @@ local function unlink(session, ref)
   end
 end
 
+local function count_state(session, sign)
+  local length = call('HSTRLEN', STATE, session)
+  call('HINCRBY', TOTALS, 'states', string.format('%d', sign * length))
+end
+
 local function finish(session)
+  count_state(session, -1)
   for _, ref in ipairs(call('SMEMBERS', refs(session))) do
     unlink(session, ref)
   end
@@ -62,72 +68,93 @@ local function drop(ref)
   call('ZREM', LOOSE, ref)
 end
 
--- Sessions last used before then end, but for the one that is in use.
-local function finish_older(before, using)
+-- Sessions last used before then end.
+local function finish_older(before)
   for _, session in ipairs(call('ZRANGEBYSCORE', USED, '-inf', '(' .. before)) do
-    if session ~= using then
-      finish(session)
-    end
+    finish(session)
   end
 end
 
--- Loose originals first put before then go, but for those that are being put; how many that were.
-local function drop_older(before, keep)
-  local gone = 0
-  for _, ref in ipairs(call('ZRANGEBYSCORE', LOOSE, '-inf', '(' .. before)) do
-    if not keep[ref] then
-      drop(ref)
-      gone = gone + 1
-    end
-  end
-  return gone
-end
-
--- Whether there is room for so much more, after the oldest loose originals went; none goes in vain.
-local function make_room(more, limit, keep)
-  local excess = tonumber(call('HGET', TOTALS, 'stored') or 0) + more - limit
-  local victims = {}
-  if excess > 0 then
-    for _, ref in ipairs(call('ZRANGE', LOOSE, 0, -1)) do
-      if excess > 0 and not keep[ref] then
-        excess = excess - call('HSTRLEN', BODY, ref)
-        victims[#victims + 1] = ref
-      end
-    end
-  end
-  if excess > 0 and more > 0 then
-    return false
-  end
-  for _, ref in ipairs(victims) do
+-- Loose originals first put before then go; how many that were.
+local function drop_older(before)
+  local gone = call('ZRANGEBYSCORE', LOOSE, '-inf', '(' .. before)
+  for _, ref in ipairs(gone) do
     drop(ref)
   end
-  return true
+  return #gone
 end
 
--- session, now, limit or '', age or '', then for each original: reference, body, size, and the body that it may replace
+-- One slice of what may go, as the arguments from `at` on say: sessions last used before then are over, before then idle,
+-- limit or '', and how many sessions, originals and bytes a slice has. Answers how many originals and sessions went, the
+-- bytes above the limit that are left, and whether nothing else may go now.
+local function prune(at)
+  local over, idle, limit = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local most = { sessions = tonumber(ARGV[at + 3]), originals = tonumber(ARGV[at + 4]), bytes = tonumber(ARGV[at + 5]) }
+  local gone = { sessions = 0, originals = 0, bytes = 0 }
+
+  local function spent()
+    return gone.sessions >= most.sessions or gone.originals >= most.originals or gone.bytes >= most.bytes
+  end
+
+  local function excess()
+    local totals = call('HMGET', TOTALS, 'stored', 'states')
+    return limit and math.max(0, tonumber(totals[1] or 0) + tonumber(totals[2] or 0) - limit) or 0
+  end
+
+  -- The least recently used session goes, if that was before then.
+  local function finish_one(before)
+    local session = call('ZRANGEBYSCORE', USED, '-inf', '(' .. before, 'LIMIT', 0, 1)[1]
+    if session then
+      finish(session)
+      gone.sessions = gone.sessions + 1
+    end
+    return session
+  end
+
+  -- The oldest that no session names go, if they are from before then: as many as are wanted.
+  local function drop_oldest(before, wanted)
+    local most_now = math.max(0, most.originals - gone.originals)
+    for _, ref in ipairs(call('ZRANGEBYSCORE', LOOSE, '-inf', '(' .. before, 'LIMIT', 0, most_now)) do
+      if wanted <= 0 or gone.bytes >= most.bytes then
+        return
+      end
+      local length = call('HSTRLEN', BODY, ref)
+      drop(ref)
+      wanted, gone.bytes, gone.originals = wanted - length, gone.bytes + length, gone.originals + 1
+    end
+  end
+
+  while not spent() and finish_one(over) do
+  end
+  drop_oldest(over, math.huge)
+  local left = excess()
+  while left > 0 and not spent() do
+    drop_oldest('+inf', left)
+    left = excess()
+    if left > 0 and not spent() and not finish_one(idle) then
+      break
+    end
+  end
+  return { gone.originals, gone.sessions, left, spent() and 0 or 1 }
+end
+
+local SLICE = 6  -- arguments of a slice
+
+-- session, now, slice, then for each original: reference, body, size, and the body that it may replace
 local function put()
-  local session, now, limit, before = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-  local keep, new, more, others = {}, {}, 0, { 'others' }
-  for at = 6, #ARGV, 4 do
+  local session, now = ARGV[2], ARGV[3]
+  local new, others = {}, { 'others' }
+  for at = 4 + SLICE, #ARGV, 4 do
     local ref, body, seen = ARGV[at], ARGV[at + 1], ARGV[at + 3]
     local there = call('HGET', BODY, ref)
-    keep[ref] = true
     if not there or there == seen then
       new[#new + 1] = at
-      more = more + #body - #(there or '')
     elseif there ~= body then
       others[#others + 1] = ref
     end
   end
   if #others > 1 then
     return others
-  end
-  if before ~= '' then
-    finish_older(before, session)
-    drop_older(before, keep)
-  end
-  if limit ~= '' and not make_room(more, tonumber(limit), keep) then
-    return { 'full' }
   end
   for _, at in ipairs(new) do
     local ref = ARGV[at]
@@ -138,18 +165,20 @@ local function put()
     count(ref, 1)
   end
   use(session, now)
-  for at = 6, #ARGV, 4 do
+  for at = 4 + SLICE, #ARGV, 4 do
     link(session, ARGV[at])
   end
-  return { 'done' }
+  return { 'done', unpack(prune(4)) }
 end
 
--- session, now, state, then the references
+-- session, now, slice, state, then the references
 local function save()
   local session, live = ARGV[2], {}
   use(session, ARGV[3])
-  call('HSET', STATE, session, ARGV[4])
-  for at = 5, #ARGV do
+  count_state(session, -1)
+  call('HSET', STATE, session, ARGV[4 + SLICE])
+  count_state(session, 1)
+  for at = 5 + SLICE, #ARGV do
     live[ARGV[at]] = true
     link(session, ARGV[at])
   end
@@ -158,6 +187,7 @@ local function save()
       unlink(session, ref)
     end
   end
+  return prune(4)
 end
 
 -- session, now
@@ -172,13 +202,13 @@ end
 -- session
 local function forget()
   finish(ARGV[2])
-  return drop_older('+inf', {})
+  return drop_older('+inf')
 end
 
 -- before
 local function forget_older()
-  finish_older(ARGV[2], nil)
-  return drop_older(ARGV[2], {})
+  finish_older(ARGV[2])
+  return drop_older(ARGV[2])
 end
 
 local function forget_all()
@@ -190,5 +220,27 @@ local function forget_all()
   return gone
 end
 
-local verbs = { put = put, save = save, load = load, forget = forget, forget_older = forget_older, forget_all = forget_all }
+-- slice
+local function prune_some()
+  return prune(2)
+end
+
+-- What was written before states were counted is counted once.
+if call('HEXISTS', TOTALS, 'states') == 0 and verb ~= 'load' then
+  local states = 0
+  for _, session in ipairs(call('HKEYS', STATE)) do
+    states = states + call('HSTRLEN', STATE, session)
+  end
+  call('HSET', TOTALS, 'states', string.format('%d', states))
+end
+
+local verbs = {
+  put = put,
+  save = save,
+  load = load,
+  forget = forget,
+  forget_older = forget_older,
+  forget_all = forget_all,
+  prune = prune_some,
+}
 return verbs[verb]()

@@ -15,8 +15,9 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from .limits import MOST_ORIGINALS, MOST_SESSIONS, Limits, Slice, Told, slice_bytes
 from .packing import Packed, original, pack, packed, unpack
-from .store import Store, StoreError, StoreStats, collision, encoded, full, is_reference, known_references
+from .store import Store, StoreError, StoreStats, collision, encoded, is_reference, known_references
 
 if TYPE_CHECKING:
     import redis
@@ -33,10 +34,8 @@ class RedisStore(Store):
     _: KW_ONLY
     prefix: str = "{ibidem}:"
     """What every key begins with. The braces keep all keys on one node behind a proxy that spreads them."""
-    max_bytes: int | None = None
-    """Of originals as they are kept; None is no limit."""
-    max_age: float | None = None
-    """Seconds for which a session is live after its last use; None is for ever. Clocks should agree within it."""
+    limits: Limits = field(default_factory=Limits)
+    """Clocks of those who share the server should agree within these times."""
     clock: Callable[[], float] = time.time
 
     def __post_init__(self) -> None:
@@ -44,25 +43,37 @@ class RedisStore(Store):
         self._lock = threading.Lock()
         self._client: redis.Redis | None = None
         self._trusted = False
+        self._told = Told()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.url, self.prefix, self.max_bytes, self.max_age, self.clock)
+        return _rebuilt, (self.url, self.prefix, self.limits, self.clock)
 
     def put(self, session: str, originals: Mapping[str, str]) -> None:
         new = packed(self.where, originals)
-        limit = "" if self.max_bytes is None else self.max_bytes
         self._trust()
         seen: dict[str, bytes] = {}
         while True:
             now = self.clock()
-            before = "" if self.max_age is None else repr(now - self.max_age)
             rows = [part for each in new for part in (each.ref, each.body, each.size, seen.get(each.ref, b""))]
-            verdict, *others = self._run("put", encoded(session), repr(now), limit, before, *rows)
-            if verdict == b"full":
-                raise full(self.where, self.max_bytes or 0)
-            if not others:
+            slice_ = self._slice(now, sum(len(each.body) for each in new))
+            verdict, *others = self._run("put", encoded(session), repr(now), *slice_, *rows)
+            if verdict != b"others":
+                self._forgot(others)
                 return
             new, seen = self._compared(new, {ref.decode() for ref in others})
+
+    def _slice(self, now: float, added: int) -> tuple[str | int, ...]:
+        """What the script needs to know to forget a slice of what may go."""
+        limits = self.limits
+        limit = "" if limits.max_bytes is None else limits.max_bytes
+        times = repr(limits.over_before(now)), repr(limits.idle_before(now))
+        return *times, limit, MOST_SESSIONS, MOST_ORIGINALS, slice_bytes(added)
+
+    def _forgot(self, counts: Iterable[int]) -> Slice:
+        originals, sessions, excess, done = map(int, counts)
+        found = Slice(originals, sessions, excess, bool(done))
+        self._told(self.where, self.limits, found)
+        return found
 
     def _compared(self, new: list[Packed], others: set[str]) -> tuple[list[Packed], dict[str, bytes]]:
         """What to put where something else is stored: the same text may be packed otherwise, or be damaged."""
@@ -95,7 +106,8 @@ class RedisStore(Store):
     def save(self, session: str, state: bytes, refs: Collection[str]) -> None:
         live = known_references(self.where, refs)
         self._trust()
-        self._run("save", encoded(session), repr(self.clock()), pack(state), *live)
+        body, now = pack(state), self.clock()
+        self._forgot(self._run("save", encoded(session), repr(now), *self._slice(now, len(body)), body, *live))
 
     def load(self, session: str) -> bytes | None:
         body = self._run("load", encoded(session), repr(self.clock()))
@@ -110,16 +122,23 @@ class RedisStore(Store):
     def forget_older(self, seconds: float) -> int:
         return int(self._run("forget_older", repr(self.clock() - seconds)))
 
+    def prune(self) -> int:
+        count, done = 0, False
+        while not done:
+            found = self._forgot(self._run("prune", *self._slice(self.clock(), 0)))
+            count, done = count + found.originals, found.done
+        return count
+
     def stats(self) -> StoreStats:
         with self._in_words(), self._opened().pipeline() as batch:
             batch.hlen(self.prefix + "body")
             batch.zcard(self.prefix + "used")
-            batch.hmget(self.prefix + "totals", ["stored", "size"])
+            batch.hmget(self.prefix + "totals", ["stored", "size", "states"])
             batch.zrange(self.prefix + "added", 0, 0, withscores=True)
             batch.zrange(self.prefix + "added", -1, -1, withscores=True)
-            originals, sessions, (stored, size), oldest, newest = batch.execute()
-        times = [float(found[0][1]) if found else None for found in (oldest, newest)]
-        return StoreStats(originals, sessions, int(stored or 0), int(size or 0), *times)
+            originals, sessions, (stored, size, states), oldest, newest = batch.execute()
+        first, last = (float(found[0][1]) if found else None for found in (oldest, newest))
+        return StoreStats(originals, sessions, int(stored or 0), int(size or 0), first, last, int(states or 0))
 
     def close(self) -> None:
         with self._lock:
@@ -167,10 +186,8 @@ class RedisStore(Store):
             raise StoreError(self.where, f"{said}: check that the server runs and takes writes") from error
 
 
-def _rebuilt(
-    url: str, prefix: str, max_bytes: int | None, max_age: float | None, clock: Callable[[], float]
-) -> RedisStore:
-    return RedisStore(url, prefix=prefix, max_bytes=max_bytes, max_age=max_age, clock=clock)
+def _rebuilt(url: str, prefix: str, limits: Limits, clock: Callable[[], float]) -> RedisStore:
+    return RedisStore(url, prefix=prefix, limits=limits, clock=clock)
 
 
 def _connected(url: str, where: str) -> redis.Redis:

@@ -3,8 +3,8 @@
 A file's version (`PRAGMA user_version`) is how many of the migrations it has seen. A migration that was released never
 changes; a new one goes to the end. Names and states are blobs, because a str may hold what SQLite's text cannot.
 
-`loose` lists the originals that no session references, and `totals` adds up what `originals` holds. Triggers keep both
-true, so that neither making room nor statistics ever read the whole table, whoever writes.
+`loose` lists the originals that no session references, and `totals` adds up what `originals` and the states hold.
+Triggers keep both true, so that neither making room nor statistics ever read the whole table, whoever writes.
 """
 
 from __future__ import annotations
@@ -71,6 +71,21 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         CREATE TRIGGER original_removed AFTER DELETE ON originals BEGIN
             DELETE FROM loose WHERE ref = OLD.ref;
             UPDATE totals SET originals = originals - 1, stored = stored - length(OLD.body), size = size - OLD.size;
+        END
+        """,
+    ),
+    (
+        "ALTER TABLE totals ADD COLUMN states INTEGER NOT NULL DEFAULT 0",
+        "UPDATE totals SET states = (SELECT coalesce(sum(length(state)), 0) FROM sessions)",
+        """
+        CREATE TRIGGER state_saved AFTER UPDATE OF state ON sessions BEGIN
+            UPDATE totals
+            SET states = states + coalesce(length(NEW.state), 0) - coalesce(length(OLD.state), 0);
+        END
+        """,
+        """
+        CREATE TRIGGER state_dropped AFTER DELETE ON sessions WHEN OLD.state IS NOT NULL BEGIN
+            UPDATE totals SET states = states - length(OLD.state);
         END
         """,
     ),

@@ -5,15 +5,18 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .database import Database
+from .limits import MOST_ORIGINALS, MOST_SESSIONS, Limits, Slice, Told, slice_bytes
 from .packing import Packed, original, pack, packed, unpack
-from .store import Store, StoreStats, collision, encoded, full, is_reference, known_references
+from .store import Store, StoreStats, collision, encoded, is_reference, known_references
 
 EVER = float("inf")
+READ_SECONDS = 2.0
+"""How long one who asks for a text waits for processes that keep the file locked. Usually nobody waits to read."""
 
 USE = """
 INSERT INTO sessions (name, used) VALUES (?, ?)
@@ -22,11 +25,13 @@ ON CONFLICT (name) DO UPDATE SET used = max(used, excluded.used)
 """A clock that is set back must not age what is in use."""
 
 LOOSE = """
-SELECT loose.ref, length(body) FROM loose JOIN originals ON originals.ref = loose.ref ORDER BY loose.added, loose.rowid
+SELECT loose.ref, length(body) FROM loose JOIN originals ON originals.ref = loose.ref
+WHERE loose.added < ? ORDER BY loose.added, loose.rowid LIMIT ?
 """
+LEAST_RECENT = "SELECT id FROM sessions WHERE used < ? ORDER BY used, id LIMIT 1"
 STATS = """
 SELECT originals, (SELECT count(*) FROM sessions), stored, size,
-    (SELECT min(added) FROM originals), (SELECT max(added) FROM originals)
+    (SELECT min(added) FROM originals), (SELECT max(added) FROM originals), states
 FROM totals
 """
 
@@ -36,33 +41,31 @@ class SqliteStore(Store):
     path: Path
     """The file; it and its folder are made when they are first needed."""
     _: KW_ONLY
-    max_bytes: int | None = None
-    """Of originals as they are kept; None is no limit."""
-    max_age: float | None = None
-    """Seconds for which a session is live after its last use; None is for ever."""
+    limits: Limits = field(default_factory=Limits)
     clock: Callable[[], float] = time.time
 
     def __post_init__(self) -> None:
         self.path = Path(self.path).absolute()  # the file is opened later, when we may be elsewhere
         self.where = str(self.path)
         self._database = Database(self.path)
+        # One of its own for reading: who reads does not wait for a thread that waits to write.
+        self._reading = Database(self.path, READ_SECONDS)
+        self._told = Told()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.path, self.max_bytes, self.max_age, self.clock)
+        return _rebuilt, (self.path, self.limits, self.clock)
 
     def put(self, session: str, originals: Mapping[str, str]) -> None:
         new = packed(self.where, originals)
         with self._database.writing() as connection:
             now = self.clock()
             key = _use(connection, session, now)
-            written = [self._keep(connection, each, now) for each in new]
+            added = sum(len(each.body) for each in new if self._keep(connection, each, now))
             connection.executemany(
                 "INSERT OR IGNORE INTO links (session, ref) VALUES (?, ?)", [(key, each.ref) for each in new]
             )
-            if self.max_age is not None:
-                _expire(connection, now - self.max_age)
-            if self.max_bytes is not None and _excess(connection, self.max_bytes) > 0 and any(written):
-                raise full(self.where, self.max_bytes)
+            gone = _Pruning(connection, added).run(self.limits, now)
+        self._after(gone)
 
     def _keep(self, connection: sqlite3.Connection, new: Packed, now: float) -> bool:
         """Whether it had to be written."""
@@ -80,7 +83,7 @@ class SqliteStore(Store):
 
     def get(self, refs: Iterable[str]) -> dict[str, str]:
         asked = {ref for ref in refs if is_reference(ref)}
-        with self._database.reading() as connection:
+        with self._reading.reading() as connection:
             query = "SELECT body FROM originals WHERE ref = ?"
             rows = [(ref, connection.execute(query, (ref,)).fetchone()) for ref in asked]
         texts = {ref: original(ref, row[0]) for ref, row in rows if row}
@@ -89,12 +92,15 @@ class SqliteStore(Store):
     def save(self, session: str, state: bytes, refs: Collection[str]) -> None:
         body, live = pack(state), known_references(self.where, refs)
         with self._database.writing() as connection:
-            key = _use(connection, session, self.clock())
+            now = self.clock()
+            key = _use(connection, session, now)
             connection.execute("UPDATE sessions SET state = ? WHERE id = ?", (body, key))
             before = {ref for (ref,) in connection.execute("SELECT ref FROM links WHERE session = ?", (key,))}
             gone, new = [(key, ref) for ref in before - live], [(key, ref) for ref in live - before]
             connection.executemany("DELETE FROM links WHERE session = ? AND ref = ?", gone)
             connection.executemany("INSERT INTO links (session, ref) VALUES (?, ?)", new)
+            slice_ = _Pruning(connection, len(body)).run(self.limits, now)
+        self._after(slice_)
 
     def load(self, session: str) -> bytes | None:
         name = encoded(session)
@@ -121,16 +127,31 @@ class SqliteStore(Store):
         self._database.shrink()
         return count
 
+    def prune(self) -> int:
+        count, done = 0, False
+        while not done and self.path.exists():  # a store is not made by looking after it
+            with self._database.writing() as connection:
+                found = _Pruning(connection, 0).run(self.limits, self.clock())
+            self._after(found)
+            count, done = count + found.originals, found.done
+        return count
+
+    def _after(self, found: Slice) -> None:
+        self._told(self.where, self.limits, found)
+        if found.any:
+            self._database.give_back()
+
     def stats(self) -> StoreStats:
-        with self._database.reading() as connection:
+        with self._reading.reading() as connection:
             return StoreStats(*connection.execute(STATS).fetchone())
 
     def close(self) -> None:
         self._database.close()
+        self._reading.close()
 
 
-def _rebuilt(path: Path, max_bytes: int | None, max_age: float | None, clock: Callable[[], float]) -> SqliteStore:
-    return SqliteStore(path, max_bytes=max_bytes, max_age=max_age, clock=clock)
+def _rebuilt(path: Path, limits: Limits, clock: Callable[[], float]) -> SqliteStore:
+    return SqliteStore(path, limits=limits, clock=clock)
 
 
 def _use(connection: sqlite3.Connection, session: str, now: float) -> int:
@@ -140,27 +161,57 @@ def _use(connection: sqlite3.Connection, session: str, now: float) -> int:
     return int(key)
 
 
-def _expire(connection: sqlite3.Connection, before: float) -> None:
-    connection.execute("DELETE FROM sessions WHERE used < ?", (before,))
-    _drop_loose(connection, before)
-
-
 def _drop_loose(connection: sqlite3.Connection, before: float) -> int:
     found = connection.execute("SELECT ref FROM loose WHERE added < ?", (before,)).fetchall()
     connection.executemany("DELETE FROM originals WHERE ref = ?", found)
     return len(found)
 
 
-def _excess(connection: sqlite3.Connection, limit: int) -> int:
-    """What there is above the limit after making what room can be made."""
-    (stored,) = connection.execute("SELECT stored FROM totals").fetchone()
-    excess = int(stored) - limit
-    victims = []
-    if excess > 0:
-        for ref, length in connection.execute(LOOSE):
-            victims.append((ref,))
-            excess -= length
-            if excess <= 0:
+class _Pruning:
+    """One slice of what may go, within a transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, added: int) -> None:
+        self._connection = connection
+        self._most = slice_bytes(added)
+        self._bytes = self._originals = self._sessions = 0
+
+    def run(self, limits: Limits, now: float) -> Slice:
+        before = limits.over_before(now)
+        while not self._spent and self._end_one(before):
+            pass
+        self._drop(before, EVER)
+        excess = limits.excess(self._kept())
+        while excess and not self._spent:
+            self._drop(EVER, excess)
+            excess = limits.excess(self._kept())
+            if excess and not self._spent and not self._end_one(limits.idle_before(now)):
                 break
-    connection.executemany("DELETE FROM originals WHERE ref = ?", victims)
-    return excess
+        return Slice(self._originals, self._sessions, excess, not self._spent)
+
+    @property
+    def _spent(self) -> bool:
+        return self._sessions >= MOST_SESSIONS or self._originals >= MOST_ORIGINALS or self._bytes >= self._most
+
+    def _kept(self) -> int:
+        (kept,) = self._connection.execute("SELECT stored + states FROM totals").fetchone()
+        return int(kept)
+
+    def _end_one(self, before: float) -> bool:
+        """The least recently used session goes, if that was before then."""
+        found = self._connection.execute(LEAST_RECENT, (before,)).fetchone()
+        if found is not None:
+            self._connection.execute("DELETE FROM sessions WHERE id = ?", found)
+            self._sessions += 1
+        return found is not None
+
+    def _drop(self, before: float, wanted: float) -> None:
+        """The oldest that no session references, first put before then: as many as are wanted, and fit in the slice."""
+        victims = []
+        for ref, length in self._connection.execute(LOOSE, (before, max(0, MOST_ORIGINALS - self._originals))):
+            if wanted <= 0 or self._bytes >= self._most:
+                break
+            victims.append((ref,))
+            wanted -= length
+            self._bytes += length
+        self._originals += len(victims)
+        self._connection.executemany("DELETE FROM originals WHERE ref = ?", victims)

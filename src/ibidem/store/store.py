@@ -4,14 +4,16 @@ A text that is taken out of a conversation after it was sent goes to a store fir
 place from then on. Losing a text that a conversation still refers to is the one fault that cannot be made good, so
 every doubt is decided for keeping: a store that cannot promise says so, and the text stays where it was.
 
-An original belongs to the sessions that reference it. A session is live until `max_age` seconds after its last use
-(without `max_age`: for ever); `put`, `save` and `load` are uses, `get` is none. Only originals that no live session
-references are ever removed unasked, by a `put` that finds
+An original belongs to the sessions that reference it. `put`, `save` and `load` are uses of a session, `get` is none. A
+session is *live* for `Limits.live_for` seconds after its last use, a day unless told otherwise: it loses nothing
+unasked, and neither does another that shares an original with it. What goes unasked, with a `put`, a `save` or a
+`prune`, is
 
-- sessions that are no longer live: they go, each whole, with its state;
-- originals that no session references, first put more than `max_age` ago;
-- more than `max_bytes` of originals, as they are stored: of those that no session references the oldest go, as many as
-  it takes. If that is not enough the put is refused.
+- sessions that were not used for `Limits.max_age`, each whole, with its state;
+- originals that no session references, first put before that;
+- where originals and states take more than `Limits.max_bytes`, as they are stored: originals that no session
+  references, the oldest first, then sessions that are not live, the least recently used first, with their state and
+  what no other references, as many as it takes. If that is not enough the limit is exceeded, and that is told.
 
 A reference that a session names is kept even where its original is missing, and protects it when it is put again.
 """
@@ -25,8 +27,9 @@ from typing import Protocol, Self
 
 from ..model import IbidemError
 from ..removals import DIGITS, reference
+from .limits import Limits
 
-__all__ = ["Store", "StoreError", "StoreStats", "reference"]
+__all__ = ["Limits", "Store", "StoreError", "StoreStats", "reference"]
 
 _REFERENCE = re.compile(f"[0-9a-f]{{{DIGITS}}}")
 
@@ -47,14 +50,20 @@ class StoreError(IbidemError):
 class StoreStats:
     originals: int
     sessions: int
-    """Those that are no longer live count until a put removes them."""
+    """Those that are over count until they are removed."""
     bytes_stored: int
-    """What the originals take as they are kept; `max_bytes` limits this."""
+    """What the originals take as they are kept."""
     bytes_original: int
     """What they take as UTF-8."""
     oldest: float | None
     """When the first of the originals that are there was put, in seconds since 1970; None where there is none."""
     newest: float | None
+    bytes_states: int = 0
+    """What the states take as they are kept: the limit is for them and the originals together."""
+
+    @property
+    def bytes_kept(self) -> int:
+        return self.bytes_stored + self.bytes_states
 
 
 class Store(Protocol):
@@ -62,14 +71,15 @@ class Store(Protocol):
 
     where: str
     """Its name in messages, without secrets."""
+    limits: Limits
 
     def put(self, session: str, originals: Mapping[str, str]) -> None:
         """Keep these texts, by their references, for this session, beside those it has.
 
         When it returns they are durable: in SQLite they survive a loss of power, in Redis whatever the server is set up
         to survive. Raises StoreError if anything failed, and then nothing of it counts: a part of it may be there, and
-        the same call may be made again. It also raises if the limit is reached and nothing can go, if a key is not the
-        reference of its text, and if another text has the same reference. A damaged original is replaced.
+        the same call may be made again. It also raises if a key is not the reference of its text, and if another text
+        has the same reference. A damaged original is replaced.
         """
         ...
 
@@ -103,6 +113,10 @@ class Store(Protocol):
         """Drop sessions not used for so long, and originals first put before that which no session references then."""
         ...
 
+    def prune(self) -> int:
+        """Drop what the limits say may go, in slices, so that others are not kept waiting; how many originals."""
+        ...
+
     def stats(self) -> StoreStats: ...
 
     def close(self) -> None:
@@ -132,11 +146,6 @@ def known_references(where: str, refs: Iterable[str]) -> set[str]:
         if not is_reference(ref):
             raise StoreError(where, f"{ref!r} is no reference: those have 12 hex digits")
     return found
-
-
-def full(where: str, max_bytes: int) -> StoreError:
-    way_out = "allow more, or run `ibidem store forget`"
-    return StoreError(where, f"full: {max_bytes:,} bytes are taken by conversations that are still in use: {way_out}")
 
 
 def collision(where: str, ref: str) -> StoreError:
