@@ -116,7 +116,7 @@ def test_nothing_is_passed_on_for_a_name_that_is_not_ours(host: str) -> None:
         for request in (
             get("/v1/models", host=host),
             get("/v1/messages", "Content-Length: 2", method="POST", host=host) + b"{}",
-            get("/v1/files", "Transfer-Encoding: chunked", method="PUT", host=host),
+            get("/v1/files", "Transfer-Encoding: chunked", method="PUT", host=host) + b"0\r\n\r\n",
             get("/openai/v1/responses", *upgrade, host=host),
             get("/v1/models?token=x", "x-ibidem-token: x", "Origin: http://" + host, host=host),
         ):
