@@ -79,6 +79,8 @@ class Held:
     """Of an argument: the JSON text it is a value in, where arguments are a string."""
     whole: Message | None = None
     """Of thinking: the message it is in."""
+    rank: int = 0
+    """Which came to wait before which."""
     answers: dict[Any, Any] = field(default_factory=dict)
     """While it waits: how it would go, by the lines that must stay; see `waiting`."""
 

@@ -29,9 +29,9 @@ LEAST = 40.0
 """Tokens that must be freed, or a text had better stay."""
 THOUGHT = 8.0
 """The same of thinking, which leaves no marker."""
-LOOKS = 4
+LOOKS = 16
 """Characters that may be looked at again for each that was taken in."""
-START = 1 << 18
+START = 1 << 22
 """The same at the beginning, for short conversations."""
 STEP = 64
 """What an answer that is known already costs, in characters."""
@@ -67,8 +67,10 @@ class Waiting:
         """Those of them that do not wait, or could not go if everything else went."""
         self.tokens = 0.0
         """Of everything that waits."""
+        self._hopeful: dict[int, Held] = {}
+        """Those that might go now."""
         self._bounds: dict[int, float] = {}
-        """Tokens that each could free, at most; none for those that could not go."""
+        """Tokens that each of these could free, at most."""
         self._sum = 0.0
         self._unsure: dict[int, Held] = {}
         """Those whose bound has to be found out."""
@@ -78,6 +80,8 @@ class Waiting:
         """Thinking that waits in the running tool loop, oldest first."""
         self._free_thoughts = 0.0
         """Tokens of the other thinking that waits."""
+        self._came = 0
+        """How many came to wait."""
         self._credit = START
 
     def taken(self, held: Held) -> None:
@@ -99,9 +103,11 @@ class Waiting:
     def add(self, held: Held) -> None:
         """A text waits, or waits to go in another way."""
         if id(held) not in self.texts:
+            held.rank = self._came = self._came + 1
             self.tokens += held.sent
             if held.kind == "thinking":
                 self._thoughts.append(held)
+                self._hopeful[id(held)] = held
         self.texts[id(held)] = held
         held.answers.clear()
         if held.kind != "thinking":
@@ -126,14 +132,18 @@ class Waiting:
         self._unsure.pop(id(held), None)
         self._unsure[id(held)] = held
 
-    def _bound(self, held: Held, tokens: float) -> None:
-        self._sum += tokens - self._bounds.pop(id(held), 0.0)
-        if tokens > 0:
+    def _bound(self, held: Held, tokens: float | None) -> None:
+        """None: it stays."""
+        self._sum -= self._bounds.pop(id(held), 0.0)
+        self._hopeful.pop(id(held), None)
+        if tokens is not None:
+            self._hopeful[id(held)] = held
             self._bounds[id(held)] = tokens
+            self._sum += tokens
 
     def _tighten(self, held: Held) -> None:
         tokens = self._at_most(held)
-        self._bound(held, tokens or 0.0)
+        self._bound(held, tokens)
         for target in self._lasts(held, tokens is None):
             self._doubt(target)
         if tokens is not None:  # it may go: then what depends on it may, too
@@ -197,7 +207,8 @@ class Waiting:
         stays; then, of each, the lines stay that something refers to. Whenever a text stays after all, those beside it
         are looked at again.
         """
-        going = {key: held for key, held in self.texts.items() if not self._needed(held)}
+        hopeful = sorted(self._hopeful.values(), key=lambda held: held.rank)
+        going = {id(held): held for held in hopeful if not self._needed(held)}
         unsure = dict(going)
         while unsure:
             staying = [held for held in unsure.values() if not self._goes(held, going)]
@@ -206,7 +217,7 @@ class Waiting:
             unsure = {id(each): each for held in staying for each in self._beside(held) if id(each) in going}
             if self._credit < 0:
                 return []
-        self._settle(going)
+        self._settle(hopeful, going)
         return sorted(self._recorded(list(going.values())), key=lambda held: held.message)
 
     def _needed(self, held: Held) -> bool:
@@ -246,14 +257,13 @@ class Waiting:
         targets = (self._by_source.get(pin.marker.source) for pin in held.pins if pin.marker.source)
         return any(target is not None and id(target) in going for target in targets)
 
-    def _settle(self, going: Mapping[int, Held]) -> None:
+    def _settle(self, hopeful: Iterable[Held], going: Mapping[int, Held]) -> None:
         """What was worked out is what could be freed, until something else begins to wait."""
-        for key, held in self.texts.items():
+        for held in hopeful:
             if held.kind != "thinking" and not _odd(held):
-                how = held.going if key in going else None
-                self._bound(held, held.sent - how.left if how is not None else 0.0)
-                self._settled.add(key)
-        self._unsure.clear()
+                how = held.going if id(held) in going else None
+                self._bound(held, None if how is None else held.sent - how.left)
+                self._settled.add(id(held))
 
     def _recorded(self, going: list[Held]) -> list[Held]:
         """Thinking goes only where a marker can name its record, and only behind the first marker of the conversation:
@@ -275,7 +285,7 @@ class Waiting:
         if self.texts.pop(id(held), None) is not None:
             self.tokens -= held.sent
             self._free_thoughts -= held.sent if held.kind == "thinking" else 0.0
-            self._bound(held, 0.0)
+            self._bound(held, None)
             self._settled.discard(id(held))
             self._unsure.pop(id(held), None)
             held.answers.clear()
@@ -299,5 +309,5 @@ def _stuck(held: Held, pins: list[Pin]) -> bool:
 
 
 def _odd(held: Held) -> bool:
-    """Whether it may free more the more of it must stay: then it loses its ends, where they are full of markers."""
-    return bool(held.pins and held.wish is not None and held.wish.ends)
+    """Whether it may free more the more of it must stay: with a marker in it, it then loses its ends."""
+    return held.edit is not None and held.wish is not None and held.wish.ends
