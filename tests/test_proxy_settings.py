@@ -140,7 +140,7 @@ def test_a_file_may_be_empty() -> None:
 
 # --- a file that a folder brought along ---------------------------------------------------------
 
-LIMITS = {"budget_ms": 2000.0, "max_body": 100 * 2**20, "conversations": 1000, "memory_mb": 256}
+LIMITS = {"budget_ms": 2000.0, "conversations": 1000, "memory_mb": 256}
 
 
 def brought(text: str, mine: str = "", flags: Any = None, environment: Any = None) -> Loaded:

@@ -234,7 +234,7 @@ FIELDS: dict[str, Field] = {
     "budget_ms": Field(
         NUMBER, lambda ms: 0 < ms < 1e9, "use milliseconds above 0; --observe rewrites nothing", limit=True
     ),
-    "max_body": Field(WHOLE, _at_least_one, "use a number of bytes above 0", limit=True),
+    "max_body": Field(WHOLE, _at_least_one, "use a number of bytes above 0"),  # no limit: less would refuse requests
     "conversations": Field(WHOLE, _at_least_one, "use 1 or more", limit=True),
     "memory_mb": Field(WHOLE, _at_least_one, "use 1 or more", limit=True),
     "websockets": Field(SWITCH, lambda _: True, ""),
