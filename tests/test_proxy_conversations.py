@@ -14,7 +14,8 @@ from proxied import PATHS, Clock, Talk, dumped, growing, requests, stale, talk, 
 
 import ibidem
 from ibidem.proxy.conversations import Conversations
-from ibidem.proxy.rewriting import Job, Rewriter
+from ibidem.proxy.outcome import Job
+from ibidem.proxy.rewriting import Rewriter
 from ibidem.store import MemoryStore, RedisStore, SqliteStore, Store
 from ibidem.testing.scripts import Turn, build
 

@@ -25,8 +25,10 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "json_log": ("a.jsonl", "b.jsonl", "-"),
     "budget_ms": (1.5, 2.5, 10.0),
     "max_body": (1, 2, 3),
+    "max_rewrite": (1, 2, 3),
     "conversations": (1, 2, 3),
     "memory_mb": (1, 2, 3),
+    "resend": (False, True, False),
     "websockets": (False, True, False),
 }
 """For each setting: one for the file, one for the environment, one for the flag."""

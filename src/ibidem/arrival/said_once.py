@@ -9,7 +9,7 @@ compared with its original before the edit counts (law 6).
 from __future__ import annotations
 
 import enum
-from collections.abc import Generator, Iterator
+from collections.abc import Container, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -95,8 +95,8 @@ class Fold:
         self._known: Ledger | None = None
         self.rewritten = False
         """Something was let go of what came before: the history is one that was sent, and stays as it is from there."""
-        self.as_is = 0
-        """Messages at the beginning that were sent as they came, and stay so."""
+        self.as_is: Container[int] = ()
+        """Messages that were sent as they came, and stay so."""
         self.said: list[Said] = []
         """The texts of the last message."""
 
@@ -199,7 +199,7 @@ class Part:
             self._recognise()
             self.fold.rewritten = self.fold.rewritten or bool(refs_in(self.text, self.known.tag))
             return self.text
-        if self.fold.rewritten or self.message < self.fold.as_is or len(self.text) < SHORTEST:
+        if self.fold.rewritten or self.message in self.fold.as_is or len(self.text) < SHORTEST:
             return self.text
         self.folded, self.flags = self._folded()
         self.in_full = bool(self.again) and self.essence == self.again

@@ -38,7 +38,7 @@ from .exchange import (
     UpstreamFailed,
 )
 from .headers import first
-from .rewriting import Job, Outcome
+from .outcome import Job, Outcome
 from .routes import carries_conversations, client_session
 from .tunnel import tunnel
 from .upstreams import Broken, Link, left
@@ -188,7 +188,8 @@ class Carrier:
         assert route is not None
         assert route.format is not None
         encoding = first(self.headers, "content-encoding").strip().lower()
-        job = Job(route.format, client_session(self.headers), encoding, body, time.time(), route.counts)
+        most = self.proxy.settings.max_body
+        job = Job(route.format, client_session(self.headers), encoding, body, time.time(), route.counts, most)
         self.outcome = await self.proxy.rewrite(job)
         await self._do(Rewritten(self.outcome.body))
 
@@ -213,6 +214,8 @@ class Carrier:
             return
         if self.record is not None:
             self.record.first_byte_ms = 1e3 * (time.perf_counter() - self.started)
+        if self.outcome is not None and 200 <= message.code < 300:
+            self.proxy.took(self.outcome)
         await self._do(AnswerStarted(message.code, message.reason or "", pairs(message.raw_headers)))
         if message.code == 101:
             await self._do(AnswerEnded())

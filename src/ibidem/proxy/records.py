@@ -18,7 +18,7 @@ from ..prices import Price, Prices
 from ..sessions.recorded import Usage
 from ..sizes import WEIGHTS, Weights
 from .bill import Account, Removed, paid, rewritten, untouched
-from .rewriting import Outcome
+from .outcome import Outcome
 from .settings import Settings
 
 CONVERSATIONS, EXCHANGES, EVENTS, DETAILS = 200, 500, 50, 50
@@ -173,7 +173,7 @@ class Records:
         if reason not in self._failures and len(self._failures) >= REASONS:
             reason = "other reasons"
         if reason not in self._failures and not outcome.theirs:
-            self.event("failure", at, f"requests are left as they come: {reason}")
+            self.event("failure", at, f"requests go out without new edits: {reason}")
         self._failures[reason] += 1
         self._totals["failed_open"] += 1
 
