@@ -23,7 +23,7 @@ from .plan import Strategy
 from .revision.look_back import Folding, LookBack
 from .stats import Stats
 from .timing import Moment
-from .trail import Place, Trail
+from .trail import Note, Place, Trail
 from .wire import Scanned, open_document, scan
 from .wire.scan import rescan, scan_tolerantly
 
@@ -212,13 +212,15 @@ class Session:
         if len(seen) <= went.since:
             return True
         here = self._trail.here
-        noted = here is not None and (here.as_is, here.refused) == went
-        return noted and len(seen) == len(scanned)
+        if here is None or here.as_is is None or len(seen) != len(scanned):
+            return False
+        return here.as_is <= went.since and (here.refused or not went.refused)
 
     def _note(self, went: Went) -> None:
-        here = self._trail.here
-        stopped = went.refused or (here is not None and here.stopped)
-        self._trail.note(as_is=went.since, refused=went.refused, stopped=stopped)
+        """What went as it came once stays so, also where the same request is sent again."""
+        here = self._trail.here or Note(Moment())
+        since = went.since if here.as_is is None else min(went.since, here.as_is)
+        self._trail.note(as_is=since, refused=went.refused or here.refused, stopped=went.refused or here.stopped)
 
     def _followed(
         self, seen: Growing | None, new: Sequence[Message], scanned: Scanned, dialect: formats.Format, model: str | None

@@ -246,6 +246,13 @@ class Conversations:
             way = conversation.session.way
             conversation.points = len(way.plan.points) if way is not None else 0
 
+    def replay(self, conversation: Conversation, body: bytes, since: int) -> Way | None:
+        """How a request is sent with its messages from `since` on as they came. Without a trace, a lock or a store."""
+        session = Session(self._profile, format=conversation.key[0], store=_Nowhere())
+        _learn(session, conversation.saved)
+        session.went(body, since)
+        return session.way
+
     def _learn(self, conversation: Conversation) -> None:
         """What other replicas came to know since."""
         state = self._remembered(conversation.name, begins=False)

@@ -6,6 +6,9 @@ nothing is known of the conversation, the request goes as it came.
 
 For this nothing new is read: the messages that were sent are told by their hashes, and what was written for them is
 known. No lock is taken and no store is asked, so whoever is stuck there does not stop it.
+
+What another replica sent is not known here, nor what was sent before a restart. It follows from the history and the
+notes, if there is time to work through them once more (`replayed`).
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from .. import formats
 from ..wire import Scanned, scan
+from .bill import freed
 from .conversations import Conversation, Conversations, Owed, Sent
 from .outcome import Job, Outcome
 from .packing import decoded, encoded
@@ -63,6 +68,49 @@ def fall_back(conversations: Conversations, job: Job, failed: Outcome) -> Outcom
         model=found.conversation.model,
         owed=None if job.counts or failed.unread else Owed(body, found.shared, failed.refused, job.at),
     )
+
+
+def replayed(conversations: Conversations, job: Job, failed: Outcome) -> Outcome | None:
+    """The same, worked out from the history; None where that says no more than is known."""
+    conversation = failed.conversation or job.conversation
+    body = job.decoded
+    if conversation is None or body is None or failed.unread:
+        return None
+    if not failed.refused and conversation.sent is None and conversation.saved is None:
+        return None  # it may never have come through here before
+    scanned = scan(body)
+    since = answered(job.format, scanned) if scanned is not None else 0
+    if scanned is None or since <= failed.first_new:
+        return None
+    way = conversations.replay(conversation, body, since)
+    if way is None:
+        return None
+    sent = Sent(way, freed(way.plan.edits))
+    written = way.over(scanned, way.messages)
+    return replace(
+        failed,
+        body=None if written is body else encoded(written, job.encoding),
+        conversation=None if job.counts else conversation,
+        messages=len(scanned),
+        first_new=since,
+        edits=way.plan.edits,
+        freed=sent.freed,
+        model=conversation.model,
+        sent=None if job.counts else sent,
+        owed=None if job.counts else Owed(body, since, failed.refused, job.at),
+    )
+
+
+def answered(format: str, scanned: Scanned) -> int:
+    """Messages of the request before this one: those before the model was heard last."""
+    read = formats.named(format).read
+    heard = False
+    for index in range(len(scanned) - 1, -1, -1):
+        if read(index, scanned.value(index)).role == "assistant":
+            heard = True
+        elif heard:
+            return index + 1
+    return 0
 
 
 def bare(job: Job, failed: Outcome) -> Outcome:

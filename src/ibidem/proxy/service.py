@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -26,7 +26,7 @@ from . import records
 from .answering import head, pairs, told
 from .carrier import Carrier
 from .conversations import Conversation, Conversations
-from .fallback import fall_back
+from .fallback import bare, fall_back, replayed
 from .outcome import Job, Outcome
 from .pages import LIVE, Page, Pages, admitted, is_slow, ours, refused, without_token
 from .pages import text as plain
@@ -44,6 +44,7 @@ WAYS_OUT = 2
 """Threads for what cannot be rewritten. They wait for nobody, so they are always there."""
 PATIENCE = 2.0
 """Seconds that what is to be remembered may still take at the end, and at least that the way out may take."""
+WayOut = Callable[[Conversations, Job, Outcome], Outcome | None]
 BUSY = "busy: earlier requests take too long"
 TOLD, ALIVE = 0.5, 15.0
 """Seconds between two states that a page is told, and after which it is told that we are still there."""
@@ -194,10 +195,15 @@ class Proxy:
         """What is sent after all: what earlier requests sent, and then what came. In time too, or as it came."""
         if self.settings.observe:
             return failed
-        working = self._ways_out.submit(fall_back, self.conversations, job, failed)
+        budget = self.settings.budget_ms / 1e3
+        known = await self._in_time(fall_back, job, failed, max(budget, PATIENCE)) or failed
+        return await self._in_time(replayed, job, known, budget) or known
+
+    async def _in_time(self, work: WayOut, job: Job, failed: Outcome, patience: float) -> Outcome | None:
+        working = self._ways_out.submit(work, self.conversations, job, failed)
         waiting = asyncio.wrap_future(working)
         try:
-            await asyncio.wait((waiting,), timeout=max(PATIENCE, self.settings.budget_ms / 1e3))
+            await asyncio.wait((waiting,), timeout=patience)
             if waiting.done():
                 return await waiting
             working.cancel()
@@ -205,7 +211,18 @@ class Proxy:
             log.debug("a request goes as it came: %s", error)
         except Exception as error:
             self.harm(error, "way out")
-        return failed
+        return None
+
+    async def again(self, job: Job, refused: Outcome, kind: str, tried: Sequence[bytes]) -> Outcome | None:
+        """What is sent instead of what the provider refused; None if all of that was refused."""
+        log.warning("a rewritten request was refused: %s", kind)
+        told = f"refused by the provider: {kind}"
+        conversation = refused.conversation
+        failed = Outcome(result="failed open", reason=told, refused=True, took=refused.took, conversation=conversation)
+        found = await self._way_out(job, failed)
+        if found.body is not None and found.body not in tried:
+            return found
+        return bare(job, failed) if job.body not in tried else None
 
     def took(self, outcome: Outcome) -> None:
         """The provider takes a request: the conversation goes on in that way."""
