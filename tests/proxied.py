@@ -61,6 +61,8 @@ class Talk:
 
     upstream: Upstream
     proxy: Running
+    service: Proxy
+    """What is behind it, for a test that waits for something no client can see."""
 
     def ask(self, method: str, target: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
         parts = urlsplit(self.proxy.url)
@@ -122,7 +124,10 @@ def talk(
     """`down` is a provider that cannot be reached."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Seen, "json", property(_read))
-        patch.setattr(Proxy, "warm", lambda _: None)  # a test that holds threads up would hold that up too
+        made: list[Proxy] = []
+        patch.setattr(
+            Proxy, "warm", lambda proxy: made.append(proxy)
+        )  # a test that holds threads up would hold that up
         if clock is not None:
             for module in ("carrier", "service"):
                 patch.setattr(f"ibidem.proxy.{module}.time", clock)
@@ -132,7 +137,7 @@ def talk(
             if down:
                 upstreams[down] = "http://127.0.0.1:1"
             with Running(Settings(port=0, upstreams=upstreams, **settings), store or MemoryStore()) as proxy:
-                yield Talk(upstream, proxy)
+                yield Talk(upstream, proxy, made[-1])
 
 
 def text(rng: random.Random, lines: int) -> str:

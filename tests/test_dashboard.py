@@ -116,7 +116,8 @@ def conversation(number: int, title: str, **more: Any) -> State:
 
 
 def empty() -> State:
-    nothing = dict.fromkeys(("requests", "rewritten", "passed", "failed_open", "unpriced", "hits", "misses"), 0)
+    names = ("requests", "rewritten", "passed", "failed_open", "refused", "resent", "unpriced", "hits", "misses")
+    nothing = dict.fromkeys(names, 0)
     money = {"paid": 0.0, "would_have_paid": 0.0, "input": 0, "read": 0, "written": 0, "removed": 0, "breaks": {}}
     known = {"version": "0.1.0", "profile": "recoverable", "observe": False, "started": START, "now": START + 5.0}
     return {
@@ -136,6 +137,7 @@ def typical() -> State:
         "now": START + 7_980.0,
         "totals": {
             **{"requests": 120, "rewritten": 96, "passed": 24, "failed_open": 1, "paid": 2.25, "would_have_paid": 3.0},
+            **{"refused": 3, "resent": 2},
             **{"unpriced": 0, "input": 8_123_450, "read": 7_000_000, "written": 900_000, "removed": 1_300_000},
             **{"breaks": {"it pays": 1, "cold cache": 2}, "hits": 100, "misses": 3},
         },
@@ -355,6 +357,7 @@ def test_totals_are_money_first_then_tokens_and_the_cache(window: Opener) -> Non
         ["Cache hits", "100", "3 misses"],
         ["Cache breaks", "3", "it pays 1 · cold cache 2"],
         ["Failed open", "1", "time-out 1"],
+        ["Refused", "3", "2 taken when sent again"],
     ]
     expect(page.locator("#facts")).to_contain_text("profile recoverable · rewriting · since 16 Nov")
     expect(page.locator("#facts")).to_contain_text("(2 h 13 min)")
@@ -824,11 +827,12 @@ def test_hundreds_of_edits_are_shown_a_part_at_a_time(window: Opener, proxy: Pro
         ({"kept": False, "edits": []}, "no longer in memory"),
         ({"kept": True, "edits": [], "outcome": "unchanged"}, "Nothing in this request was said before"),
         ({"kept": True, "edits": [], "outcome": "failed open", "reason": "time-out"}, "something went wrong here"),
+        ({"kept": True, "edits": [], "outcome": "failed open", "resent": "x"}, "The provider refused this request"),
     ],
-    ids=["texts are forgotten", "nothing to do", "failed open"],
+    ids=["texts are forgotten", "nothing to do", "failed open", "refused"],
 )
 def test_a_request_without_edits_says_why(window: Opener, proxy: Proxy, answer: State, says: str) -> None:
-    show(proxy, **{name: answer[name] for name in ("outcome", "reason") if name in answer})
+    show(proxy, **{name: answer[name] for name in ("outcome", "reason", "resent") if name in answer})
     proxy.edits["e30"]["kept"] = answer["kept"]
     page = window().open("#/e/e30")
     expect(page.locator(".none")).to_contain_text(says)
@@ -1142,6 +1146,8 @@ def test_prometheus_reads_the_figures() -> None:
         ("ibidem_requests_total", "rewritten"): 96,
         ("ibidem_requests_total", "passed"): 24,
         ("ibidem_failed_open_total", "time-out"): 1,
+        ("ibidem_refused_total", ""): 3,
+        ("ibidem_resent_total", ""): 2,
         ("ibidem_paid_dollars_total", ""): 2.25,
         ("ibidem_would_have_paid_dollars_total", ""): 3.0,
         ("ibidem_unpriced_requests_total", ""): 0,

@@ -23,6 +23,8 @@ from ibidem.proxy.exchange import (
     RequestChunk,
     RequestEnded,
     RequestStarted,
+    Resend,
+    Resent,
     ResetClient,
     Rewrite,
     Rewritten,
@@ -221,6 +223,88 @@ PLAYS: dict[str, Play] = {
         (RequestStarted("CONNECT", "example.com:443", ()), [Refuse(400, REVERSE, last=True)]),
     ],
 }
+
+
+REFUSED = b'{"type": "error", "error": {"type": "invalid_request_error", "message": "thinking was changed"}}'
+TOO_LONG = REFUSED.replace(b"thinking was changed", b"prompt is too long: 212,000 tokens > 200,000")
+HEADERS = (("Content-Type", "application/json"), ("Content-Length", "97"))
+HELD_BACK: Play = [
+    *CONNECTED,
+    (AnswerStarted(400, "Bad Request", HEADERS), []),
+    (AnswerChunk(REFUSED[:50]), []),
+    (AnswerChunk(REFUSED[50:]), []),
+    (AnswerEnded(), [Resend("invalid_request_error")]),
+]
+TOLD: list[Command] = [StartAnswer(400, "Bad Request", list(HEADERS)), SendAnswer(REFUSED)]
+
+REFUSALS: dict[str, Play] = {
+    "a refusal is held, and what is sent instead is answered": [
+        *HELD_BACK,
+        (Resent(b"other"), [asked(5), SendUpstream(b"other"), EndUpstream()]),
+        (AnswerStarted(200, "OK", JSON), [StartAnswer(200, "OK", list(JSON))]),
+        (AnswerChunk(b"{}"), [SendAnswer(b"{}")]),
+        (AnswerEnded(), [EndAnswer()]),
+    ],
+    "there is nothing else to be sent": [
+        *HELD_BACK,
+        (Resent(None), [*TOLD, EndAnswer()]),
+    ],
+    "what is sent instead is refused too, and so is the last": [
+        *HELD_BACK,
+        (Resent(b"other"), [asked(5), SendUpstream(b"other"), EndUpstream()]),
+        *HELD_BACK[-4:],
+        (Resent(b"original!", last=True), [asked(9), SendUpstream(b"original!"), EndUpstream()]),
+        (AnswerStarted(422, "No", JSON), [StartAnswer(422, "No", list(JSON))]),
+        (AnswerChunk(b"{}"), [SendAnswer(b"{}")]),
+        (AnswerEnded(), [EndAnswer()]),
+    ],
+    "what is sent instead reaches nobody: the refusal is the answer": [
+        *HELD_BACK,
+        (Resent(b"other"), [asked(5), SendUpstream(b"other"), EndUpstream()]),
+        (UpstreamFailed("no route"), [*TOLD, EndAnswer()]),
+    ],
+    "a refusal for length is passed on": [
+        *CONNECTED,
+        (AnswerStarted(400, "Bad Request", HEADERS), []),
+        (AnswerChunk(TOO_LONG), []),
+        (AnswerEnded(), [TOLD[0], SendAnswer(TOO_LONG), EndAnswer()]),
+    ],
+    "one that is too long to be held is passed on as it comes": [
+        *CONNECTED,
+        (AnswerStarted(400, "Bad Request", HEADERS), []),
+        (AnswerChunk(b"x" * 65_536), []),
+        (AnswerChunk(b"y"), [TOLD[0], SendAnswer(b"x" * 65_536 + b"y")]),
+        (AnswerChunk(b"z"), [SendAnswer(b"z")]),
+        (AnswerEnded(), [EndAnswer()]),
+    ],
+    "one that breaks off is passed on, and breaks off": [
+        *HELD_BACK[:-2],
+        (UpstreamFailed("reset"), [TOLD[0], SendAnswer(REFUSED[:50]), ResetClient()]),
+    ],
+    "a client that goes while a refusal is held": [
+        *HELD_BACK[:-1],
+        (ClientGone(), [CancelUpstream()]),
+        (AnswerEnded(), []),
+    ],
+    "other errors are none": [
+        *CONNECTED,
+        (AnswerStarted(529, "Overloaded", HEADERS), [StartAnswer(529, "Overloaded", list(HEADERS))]),
+    ],
+    "a request that went as it came is not sent again": [
+        *CONNECTED[:3],
+        (Rewritten(None), [asked(), SendUpstream(b"original!"), EndUpstream()]),
+        (AnswerStarted(400, "Bad Request", HEADERS), [TOLD[0]]),
+    ],
+}
+
+
+@pytest.mark.parametrize("play", REFUSALS.values(), ids=REFUSALS)
+def test_what_is_refused_is_sent_again(play: Play) -> None:
+    played(Exchange(MOST, resend=True), play)
+
+
+def test_nothing_is_sent_again_where_that_is_not_wanted() -> None:
+    played(Exchange(MOST), [*CONNECTED, (AnswerStarted(400, "Bad Request", HEADERS), [TOLD[0]])])
 
 
 def played(exchange: Exchange, play: Play) -> None:

@@ -15,7 +15,8 @@ from proxied import PATHS, Clock, Talk, dumped, growing, requests, stale, talk, 
 
 import ibidem
 from ibidem.proxy.conversations import Conversations
-from ibidem.proxy.rewriting import Job, Rewriter
+from ibidem.proxy.outcome import Job
+from ibidem.proxy.rewriting import Rewriter
 from ibidem.proxy.server import Running
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore, RedisStore, SqliteStore, Store, reference

@@ -1,4 +1,4 @@
-"""Fail open, always (law 12): whatever goes wrong in us, the request goes out as it came, and that is counted."""
+"""Fail open, always (law 12): whatever goes wrong in us, the request goes out, and that is counted."""
 
 import gzip
 import json
@@ -30,6 +30,12 @@ def conversation(format: str = "anthropic", count: int = 5, **more: Any) -> list
 
 def failures(found: Talk) -> dict[str, int]:
     return {each["reason"]: each["count"] for each in found.state["failures"]}
+
+
+def after(known: list[Any], body: bytes) -> Any:
+    """A request that begins with what is known to the provider, and goes on as it came."""
+    came = json.loads(body)
+    return {**came, "messages": [*known, *came["messages"][len(known) :]]}
 
 
 def shown(found: Talk) -> list[str]:
@@ -156,8 +162,8 @@ SEAMS = {
     "rewriting": (Conversations, "rewrite"),
     "the session": (Session, "compact"),
     "what the session writes": (Session, "_grow"),
-    "unpacking": (rewriting, "_decoded"),
-    "packing": (rewriting, "_encoded"),
+    "unpacking": (rewriting, "decoded"),
+    "packing": (rewriting, "encoded"),
     "counting": (rewriting, "_tokens"),
 }
 
@@ -173,9 +179,13 @@ def test_an_error_at_any_seam(seam: str, profile: str) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(owner, name, raising)
             begins = conversation(first="another one")[3]
+            known = found.upstream.seen[-1].json["messages"]
             for body in [bodies[3] if name != "begin" else begins, begins, begins]:
                 assert found.send("anthropic", body) == (200, found.upstream.seen[-1].answer.partition(b"\r\n\r\n")[2])
-                assert found.upstream.seen[-1].body == body
+                if body == begins:
+                    assert found.upstream.seen[-1].body == body, "nothing is known of it"
+                else:
+                    assert found.upstream.seen[-1].json == after(known, body)
         state = found.settled(6)
         expected = 2 if seam == "packing" else 3  # what went out as it came, and comes again, is not packed again
         assert state["totals"]["failed_open"] == expected
@@ -196,7 +206,7 @@ def test_an_error_in_a_strategy() -> None:
             assert found.send("anthropic", body)[0] == 200
         assert [seen.body for seen in found.upstream.seen] == bodies
         assert failures(found) == {"Wrong": len(bodies)}
-        assert shown(found) == ["requests are left as they come: Wrong"]
+        assert shown(found) == ["requests go out without new edits: Wrong"]
 
 
 def test_different_reasons_are_counted_up_to_a_number() -> None:
@@ -252,9 +262,10 @@ def test_a_store_that_does_not_remember(verb: str, error: str) -> None:
             found.send("anthropic", body)
         found.settled(4)
         store.failing = frozenset({verb})
+        known = found.upstream.seen[-1].json["messages"]
         for body in bodies[4:7]:
             assert found.send("anthropic", body)[0] == 200
-            assert found.upstream.seen[-1].body == body
+            assert found.upstream.seen[-1].json == after(known, body)
         state = found.settled(7)
         assert state["totals"]["failed_open"] == 3
         assert len(failures(found)) == 1
@@ -328,7 +339,7 @@ def test_a_request_that_takes_too_long_goes_out_as_it_came(profile: str) -> None
             assert found.send("anthropic", bodies[3])[0] == 200
             assert found.upstream.seen[-1].body == bodies[3]
             assert failures(found) == {"time-out": 1}
-            assert shown(found) == ["requests are left as they come: time-out"]
+            assert shown(found) == ["requests go out without new edits: time-out"]
             go.set()
         waited_for(lambda: not stuck())
     with talk(profile=profile, budget_ms=50_000, store=store) as found:  # it may take long on a busy machine

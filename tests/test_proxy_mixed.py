@@ -20,6 +20,7 @@ from proxied import PATHS, Talk, dumped, talk, text, waited_for
 
 import ibidem
 from ibidem.proxy.carrier import Carrier
+from ibidem.proxy.service import WAYS_OUT, WORKERS
 from ibidem.session import Session
 from ibidem.store import MemoryStore, StoreError
 from ibidem.testing.answers import Answer, Calls, Fails, Gzips, Halves, Headed, Pings, Resets, Says, Slow, Thinks
@@ -422,7 +423,7 @@ def assert_nothing_is_left(found: Talk) -> None:
 
     waited_for(lambda: len(left()) == 0 or None)
     threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("ibidem")]
-    assert len(threads) <= 4
+    assert len(threads) <= WORKERS + WAYS_OUT
 
 
 def open_files() -> int:

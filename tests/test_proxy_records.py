@@ -10,8 +10,8 @@ import ibidem
 from ibidem.plan import Edit
 from ibidem.proxy import records
 from ibidem.proxy.conversations import Conversation
+from ibidem.proxy.outcome import Outcome
 from ibidem.proxy.records import Records
-from ibidem.proxy.rewriting import Outcome
 from ibidem.proxy.settings import Settings
 from ibidem.session import Session
 from ibidem.sessions.recorded import Usage

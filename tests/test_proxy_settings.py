@@ -29,8 +29,10 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "json_log": ("a.jsonl", "b.jsonl", "-"),
     "budget_ms": (1.5, 2.5, 10.0),
     "max_body": (1, 2, 3),
+    "max_rewrite": (1, 2, 3),
     "conversations": (1, 2, 3),
     "memory_mb": (1, 2, 3),
+    "resend": (False, True, False),
     "websockets": (False, True, False),
 }
 """For each setting: one for the file, one for the environment, one for the flag."""
@@ -140,7 +142,7 @@ def test_a_file_may_be_empty() -> None:
 
 # --- a file that a folder brought along ---------------------------------------------------------
 
-LIMITS = {"budget_ms": 2000.0, "conversations": 1000, "memory_mb": 256}
+LIMITS = {"budget_ms": 2000.0, "max_rewrite": 16 * 2**20, "conversations": 1000, "memory_mb": 256}
 
 
 def brought(text: str, mine: str = "", flags: Any = None, environment: Any = None) -> Loaded:

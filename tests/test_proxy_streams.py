@@ -287,7 +287,7 @@ def test_what_waits_to_be_passed_on_outlives_the_error_behind_it() -> None:
 
 def test_what_was_not_sent_yet_is_not_sent_after_the_client_went_away() -> None:
     gone = threading.Event()
-    body = json.dumps(conv("u:" + "x" * 20 * 2**20)).encode()
+    body = json.dumps(conv("u:" + "x" * 12 * 2**20)).encode()
 
     def script(peer: Peer) -> int:
         peer.until(b"\r\n\r\n")

@@ -14,7 +14,7 @@ from ibidem import testing
 from ibidem.formats import FORMATS
 from ibidem.store import MemoryStore
 from ibidem.timing import Economy, Moment
-from ibidem.trail import Trail
+from ibidem.trail import Ranges, Trail
 from ibidem.wire.scan import rescan, scan
 
 SLOW = settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
@@ -160,7 +160,7 @@ def test_what_went_out_as_it_came_stays_so_and_is_referred_to(profile: str) -> N
     session = ibidem.Session(profile, format="anthropic", store=store)
     first = begun(request, 5)
     assert session.compact(first, at=0.0).plan
-    session.sent_as_is()
+    session.went(first, 0)
     for length in (7, 9, 11):
         body = begun(request, length)
         sent = session.compact(body, at=10.0 * length)
@@ -171,14 +171,79 @@ def test_what_went_out_as_it_came_stays_so_and_is_referred_to(profile: str) -> N
         assert again.compact(body, at=10.0 * length).request == sent.request
 
 
-def test_a_conversation_that_was_rewritten_before_goes_on_as_it_was() -> None:
-    text = file_of(80)
-    request = reads(text, text, text)
+@pytest.mark.parametrize("profile", ["lossless", "recoverable"])
+def test_only_what_was_new_stays_as_it_came(profile: str) -> None:
+    """What was sent before is sent as it was, what is new then goes as it came, what comes later is rewritten again."""
+    texts = [file_of(80, n // 2) for n in range(8)]
+    request, store = reads(*texts), MemoryStore()
+    session = ibidem.Session(profile, format="anthropic", store=store)
+    for length in (1, 3, 5, 7):
+        way = session.way
+        sent = session.compact(json.dumps(begun(request, length)).encode(), at=float(length))
+    assert way is not None
+    late = json.dumps(begun(request, 9)).encode()
+    scanned = scan(late)
+    assert scanned is not None
+    assert way.shared(scanned) == 5
+    went = json.loads(way.over(scanned, 5))["messages"]
+    assert went[:5] == json.loads(sent.request)["messages"][:5] != request["messages"][:5]
+    assert went[5:] == request["messages"][5:9]
+    planned = json.loads(session.compact(late, at=9.0).request)["messages"]
+    assert planned != went
+    session.went(late, 5)
+    for length in (11, 13, 15, 17):
+        body = json.dumps(begun(request, length)).encode()
+        found = session.compact(body, at=float(length))
+        assert json.loads(found.request)["messages"][:9] == went
+        assert ibidem.expand(found.request, format="anthropic", store=store) == body
+        again = ibidem.Session(profile, format="anthropic", store=store, state=session.state())
+        assert again.compact(body, at=float(length)).request == found.request
+    assert len(found.plan.edits) >= 3
+
+
+def test_a_revision_that_was_not_sent_is_decided_again() -> None:
+    request = reads(*(file_of(60, n) for n in range(8)))
+    store = MemoryStore()
+    session = looking(store)
+    for length in (1, 3, 5, 7, 9):
+        way = session.way
+        found = session.compact(begun(request, length), idle=400 if length == 9 else 5)
+    assert way is not None
+    assert found.plan.points
+    session.went(begun(request, 9), 7)
+    for each in (session, looking(store, session.state())):
+        after = each.compact(begun(request, 11), idle=5)
+        assert after.request["messages"][:9] == request["messages"][:9]
+        assert not after.plan.points
+        again = each.compact(begun(request, 13), idle=400)
+        assert [point.length for point in again.plan.points] == [13]
+
+
+def test_after_two_refusals_nothing_new_is_rewritten() -> None:
+    request = reads(*(file_of(60, n // 4) for n in range(12)))
     session = ibidem.Session(format="anthropic")
-    session.compact(begun(request, 3))
     session.compact(begun(request, 5))
-    session.sent_as_is()
-    assert session.compact(request).request == ibidem.compact(request).request
+    session.went(begun(request, 5), 3, refused=True)
+    assert session.compact(begun(request, 9)).plan, "once may be an accident"
+    session.went(begun(request, 11), 9, refused=True)
+    kept = session.compact(begun(request, 9)).request["messages"]
+    for each in (session, ibidem.Session(format="anthropic", state=session.state())):
+        sent = each.compact(request).request["messages"]
+        assert sent[:9] == kept != request["messages"][:9]
+        assert sent[9:] == request["messages"][9:]
+
+
+def test_what_went_otherwise_is_learned_from_another_replica() -> None:
+    trail, other = Trail(), Trail()
+    for each in (trail, other):
+        each.follow([b"one", b"two", b"three"])
+    trail.note(at=5.0)
+    other.note(as_is=1, refused=True)
+    trail.load(other.dump())
+    assert trail.here is not None
+    assert (trail.here.at, trail.here.as_is, trail.here.refused) == (5.0, 1, True)
+    assert [number in trail.as_is for number in range(4)] == [False, True, True, False]
+    assert trail.unusual
 
 
 # ── what is known beside the history ────────────────────────────────────────────────────────────────────────────────
@@ -300,7 +365,7 @@ def test_revisions_stop_when_told_and_stay_stopped_elsewhere() -> None:
             assert found.request["messages"][:9] == sent["messages"]
 
 
-@pytest.mark.parametrize("state", [b"", b"[]", b'{"version": 1, "moments": []}', b'{"version": 2, "notes": [[1]]}'])
+@pytest.mark.parametrize("state", [b"", b"[]", b'{"version": 1, "moments": []}', b'{"version": 3, "notes": [[1]]}'])
 def test_a_state_that_is_none_gets_a_clear_message(state: bytes) -> None:
     with pytest.raises(ibidem.IbidemError, match="this is no state of a session"):
         looking(MemoryStore(), state)
@@ -312,7 +377,7 @@ def test_a_state_that_is_none_gets_a_clear_message(state: bytes) -> None:
 def test_notes_come_back_as_they_were() -> None:
     trail = Trail()
     trail.follow([b"one", b"two"])
-    trail.note(moment=Moment(3.5, 700, True), as_is=True, at=12.5, context=900, stopped=True, asked="ab")
+    trail.note(moment=Moment(3.5, 700, True), as_is=1, at=12.5, context=900, stopped=True, asked="ab")
     other = Trail()
     other.load(trail.dump())
     assert other.notes == trail.notes
@@ -320,7 +385,7 @@ def test_notes_come_back_as_they_were() -> None:
     assert other.here is None
     other.follow([b"two"])
     assert other.here == trail.here
-    assert other.as_is == 2
+    assert other.as_is == Ranges(((1, 2),))
 
 
 @pytest.mark.parametrize("text", ["NaN", '"\\ud800"', "1e999"])

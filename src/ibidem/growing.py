@@ -7,7 +7,8 @@ the fold can see of it: a cache mark that moved does not matter.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from . import engine
@@ -18,7 +19,7 @@ from .plan import Edit, Kind, Plan
 from .revision.look_back import Folding, LookBack
 from .timing import Moment
 from .wire import Change, Scanned
-from .wire.scan import Known, Written
+from .wire.scan import Known, Written, rescan
 
 
 class _Message(NamedTuple):
@@ -26,6 +27,51 @@ class _Message(NamedTuple):
     """Of the message as it came, if it came as text."""
     essence: int
     """Of what the fold can see of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the messages of a request were sent, so that another one can begin in the same way.
+
+    A value of its own: what is known of the conversation may change meanwhile, in another thread.
+    """
+
+    dialect: Format
+    known: Known | None
+    plan: Plan
+    _messages: tuple[_Message, ...]
+    _changes: Mapping[int, list[Change]]
+    _written: Written
+
+    @property
+    def messages(self) -> int:
+        return len(self._messages)
+
+    def rescan(self, request: bytes) -> Scanned | None:
+        """A request that begins with the same bytes; None for any other."""
+        return rescan(request, self.known) if self.known is not None else None
+
+    def shared(self, scanned: Scanned) -> int:
+        """With how many of the messages that were sent a request begins."""
+        first = scanned.unchanged if self._came_from(scanned) else 0
+        for index in range(first, len(self._messages)):
+            if index >= len(scanned) or not self._same(index, scanned):
+                return index
+        return len(self._messages)
+
+    def _same(self, index: int, scanned: Scanned) -> bool:
+        known, fingerprint = self._messages[index], scanned.fingerprint(index)
+        if fingerprint is not None and fingerprint == known.fingerprint:
+            return True
+        return essence(self.dialect.read(index, scanned.value(index))) == known.essence
+
+    def over(self, scanned: Scanned, shared: int) -> Any:
+        """A request with so many messages sent as they were then, and all others as they come."""
+        changes = {index: some for index, some in self._changes.items() if index < shared}
+        return scanned.write(changes, dict(self._written) if self._came_from(scanned) else {})
+
+    def _came_from(self, scanned: Scanned) -> bool:
+        return scanned.origin is not None and scanned.origin is self.known
 
 
 class Growing:
@@ -36,9 +82,6 @@ class Growing:
         self.refers = refers
         self.known: Known | None = None
         self.edits: dict[int, tuple[Edit, ...]] = {}
-        self.requests = 0
-        self.stale = False
-        """What was sent is not what was made of it: it has to be worked on again."""
         self._messages: list[_Message] = []
         self._changes: dict[int, list[Change]] = {}
         self._written: Written = {}
@@ -48,7 +91,7 @@ class Growing:
         return len(self._messages)
 
     def goes_on(self, dialect: Format, refers: bool) -> bool:
-        return self.dialect is dialect and self.refers == refers and not self.stale
+        return self.dialect is dialect and self.refers == refers
 
     def shared(self, scanned: Scanned) -> int:
         """With how many of the messages seen so far the request begins."""
@@ -69,13 +112,22 @@ class Growing:
         for message in new:
             self._messages.append(_Message(scanned.fingerprint(message.index), essence(message)))
         self.known = scanned.known
-        self.requests += 1
 
     def _work(self, new: Sequence[Message], scanned: Scanned, model: str | None) -> None:
         raise NotImplementedError
 
     def write(self, scanned: Scanned) -> Any:
         return scanned.write(self._changes, self._written)
+
+    @property
+    def way(self) -> Way:
+        """How all of it is sent."""
+        messages, changes = tuple(self._messages), dict(self._changes)
+        return Way(self.dialect, self.known, self.plan, messages, changes, dict(self._written))
+
+    def keep(self, as_is: Container[int]) -> None:
+        """These messages were sent as they came."""
+        raise NotImplementedError
 
     @property
     def plan(self) -> Plan:
@@ -95,9 +147,11 @@ class Growing:
 class Arriving(Growing):
     """Decided once."""
 
-    def __init__(self, dialect: Format, refers: bool, settings: SaidOnce, as_is: int) -> None:
+    def __init__(self, dialect: Format, refers: bool, settings: SaidOnce) -> None:
         super().__init__(dialect, refers)
         self._fold = Fold(settings, refers)
+
+    def keep(self, as_is: Container[int]) -> None:
         self._fold.as_is = as_is
 
     def _work(self, new: Sequence[Message], scanned: Scanned, model: str | None) -> None:
@@ -113,6 +167,9 @@ class Looking(Growing):
         self.folding = folding
         self.moments: Mapping[int, Moment] = {}
         """Of the requests so far, the one that is worked on included."""
+
+    def keep(self, as_is: Container[int]) -> None:
+        self.folding.fold.as_is = as_is
 
     @property
     def plan(self) -> Plan:

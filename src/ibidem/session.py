@@ -11,19 +11,19 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import engine, formats, profiles
 from .arrival.said_once import SaidOnce
 from .engine import Compacted
-from .growing import Arriving, Growing, Looking, substance
+from .growing import Arriving, Growing, Looking, Way, substance
 from .keeping import conversation_key, keeper
 from .model import Message, to_json
 from .plan import Strategy
 from .revision.look_back import Folding, LookBack
 from .stats import Stats
 from .timing import Moment
-from .trail import Place, Trail
+from .trail import Note, Place, Trail
 from .wire import Scanned, open_document, scan
 from .wire.scan import rescan, scan_tolerantly
 
@@ -34,6 +34,13 @@ log = logging.getLogger("ibidem")
 
 FOREVER = 1e9
 """Seconds: no cache remembers for so long."""
+
+
+class Went(NamedTuple):
+    """How a request was sent that was not sent as planned."""
+
+    since: int
+    refused: bool
 
 
 class Session:
@@ -125,18 +132,29 @@ class Session:
             if place or len(self._trail):
                 self._trail.note(place, stopped=True)
 
-    def sent_as_is(self) -> None:
-        """The last request went out as it came after all.
+    @property
+    def way(self) -> Way | None:
+        """How the last request was written, for one that cannot be worked on: it can begin in the same way."""
+        with self._lock:
+            return self._seen.way if self._seen is not None else None
 
-        If it was the first, the provider now knows it that way, and another beginning would have to be written to its
-        cache anew: those messages stay as they came. Later ones find the beginning that was sent before.
+    @property
+    def unusual(self) -> bool:
+        """Whether there is something to remember that a history alone does not tell."""
+        with self._lock:
+            return self._trail.unusual
+
+    def went(self, request: Any, since: int, *, refused: bool = False, at: float | None = None) -> None:
+        """A request was not sent as it was, or would have been, planned.
+
+        Its messages from `since` on went out as they came, those before as they had been sent before; what was to be
+        changed of them in this very request was not. The provider knows it that way, so it stays so; later messages
+        may refer to it. `refused`: because the provider had not taken what was planned.
         """
         with self._lock:
-            seen = self._seen
-            if seen is None or seen.requests > 1:
-                return
-            self._trail.note(as_is=True)
-            seen.stale = True
+            scanned = self._scan(request) if isinstance(self._strategy, SaidOnce | LookBack) else None
+            if scanned is not None:
+                self._grow(scanned, Moment(), at, Went(since, refused))
 
     def _scan(self, request: Any) -> Scanned | None:
         if isinstance(request, Scanned):
@@ -157,7 +175,7 @@ class Session:
             request, strategies=self._strategies, format=self._format, model=self._model, store=self._store
         )
 
-    def _grow(self, scanned: Scanned, moment: Moment, at: float | None) -> Compacted:
+    def _grow(self, scanned: Scanned, moment: Moment, at: float | None, went: Went | None = None) -> Compacted:
         try:
             dialect = formats.named(self._format) if self._format else formats.detect(scanned.sketch, self._model)
         except formats.Ambiguous:
@@ -171,12 +189,18 @@ class Session:
             seen = None
         if isinstance(seen, Looking) and seen.folding.settings.way != engine.way_back(scanned.head):
             seen = None  # markers are worded anew; with other tools, no cache knows the old ones
+        if seen is not None and went is not None and not self._agrees(seen, scanned, went):
+            seen = None  # what was made of it was not sent: it is worked on again
         self._seen = None  # until all went well
         try:
             new = [dialect.read(index, scanned.value(index)) for index in range(len(seen or ()), len(scanned))]
             seen = self._followed(seen, new, scanned, dialect, model)
             if isinstance(seen, Looking):
-                seen.moments = self._moments(moment, at, scanned.head)
+                self._note_moment(moment, at, scanned.head)
+                seen.moments = self._trail.moments()
+            if went is not None:
+                self._note(went)
+            seen.keep(self._trail.as_is)
             seen.take(new, scanned, model)
             if isinstance(seen, Looking) and seen.folding.refused:
                 self._trail.note(moment=seen.moments[len(self._trail)]._replace(refused=True))
@@ -187,6 +211,21 @@ class Session:
         self._seen = seen
         return Compacted(written, plan, Stats.of(plan, model), "", dialect.name)
 
+    def _agrees(self, seen: Growing, scanned: Scanned, went: Went) -> bool:
+        """Whether all that was made of the messages seen is what went out."""
+        if len(seen) <= went.since:
+            return True
+        here = self._trail.here
+        if here is None or here.as_is is None or len(seen) != len(scanned):
+            return False
+        return here.as_is <= went.since and (here.refused or not went.refused)
+
+    def _note(self, went: Went) -> None:
+        """What went as it came once stays so, also where the same request is sent again."""
+        here = self._trail.here or Note(Moment())
+        since = went.since if here.as_is is None else min(went.since, here.as_is)
+        self._trail.note(as_is=since, refused=went.refused or here.refused, stopped=went.refused or here.stopped)
+
     def _followed(
         self, seen: Growing | None, new: Sequence[Message], scanned: Scanned, dialect: formats.Format, model: str | None
     ) -> Growing:
@@ -194,24 +233,21 @@ class Session:
         trail, strategy = self._trail, self._strategy
         if seen is None:
             trail.begin()
-        if seen is None or isinstance(seen, Looking):
-            trail.follow(map(substance, new))
+        trail.follow(map(substance, new))
         if seen is not None:
             return seen
         refers = not dialect.clears_history(scanned.head)
         if isinstance(strategy, SaidOnce):
-            return Arriving(dialect, refers, strategy, trail.as_is)
+            return Arriving(dialect, refers, strategy)
         conv = formats.parse(open_document(scanned.given).value, dialect)
         assert strategy is not None
         settled = engine.settled(strategy, conv, model, self._store)
         assert isinstance(settled, LookBack)
         keep = keeper(settled.store, conversation_key(new)) if settled.store else None
-        folding = Folding(settled, refers, keep)
-        folding.fold.as_is = trail.as_is
-        return Looking(dialect, refers, folding)
+        return Looking(dialect, refers, Folding(settled, refers, keep))
 
-    def _moments(self, moment: Moment, at: float | None, head: Mapping[str, Any]) -> Mapping[int, Moment]:
-        """Of all requests of this history, with the one that is being sent."""
+    def _note_moment(self, moment: Moment, at: float | None, head: Mapping[str, Any]) -> None:
+        """Of the request that is being sent, if it is not one that was sent before."""
         trail = self._trail
         if trail.here is None:
             before, asked = trail.before, _asked(head)
@@ -222,7 +258,6 @@ class Session:
                     moment = moment._replace(idle=FOREVER)
                 moment = moment._replace(refused=before.stopped)
             trail.note(moment=moment, stopped=before is not None and before.stopped, asked=asked)
-        return trail.moments()
 
 
 def _asked(head: Mapping[str, Any]) -> str:

@@ -10,26 +10,48 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 from .model import IbidemError
 from .timing import Moment
 
-VERSION = 2
+VERSION = 3
 DIGITS = 16
 MOST = 8192
 """Notes that are kept of a conversation, the newest."""
 
+MOST_REFUSALS = 2
+"""After so many rewritten requests that a provider refused, nothing new is rewritten in a conversation."""
+
 Place = tuple[int, str]
 """Messages, and the digest of what they say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Numbers from one on and below another, in order and apart."""
+
+    all: tuple[tuple[int, float], ...] = ()
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and any(first <= number < last for first, last in self.all)
+
+    def __or__(self, other: tuple[int, float]) -> Ranges:
+        """With one more."""
+        apart = [each for each in self.all if each[1] < other[0] or other[1] < each[0]]
+        near = [other, *(each for each in self.all if each not in apart)]
+        whole = (min(first for first, _ in near), max(last for _, last in near))
+        return Ranges(tuple(sorted([*apart, whole])))
 
 
 class Note(NamedTuple):
     """Of one request."""
 
     moment: Moment
-    as_is: bool = False
-    """It went out as it came."""
+    as_is: int | None = None
+    """From this message on it went out as it came."""
     at: float | None = None
     """When it was answered, in seconds since 1970."""
     context: int | None = None
@@ -38,6 +60,18 @@ class Note(NamedTuple):
     """Nothing that was sent is changed from here on."""
     asked: str = ""
     """A digest of the model and its tools: another one finds nothing in a cache."""
+    refused: bool = False
+    """As it was planned, its provider refused it."""
+
+    def merged(self, other: Note) -> Note:
+        """With what another replica noted of the same request: what is known of its answer, and how it went out."""
+        found = other if self.at is None and other.at is not None else self
+        firsts = [each.as_is for each in (self, other) if each.as_is is not None]
+        return found._replace(
+            as_is=min(firsts, default=None),
+            stopped=self.stopped or other.stopped,
+            refused=self.refused or other.refused,
+        )
 
 
 class Trail:
@@ -86,10 +120,20 @@ class Trail:
         return {place[0]: note.moment for place in self._places if (note := self.notes.get(place)) is not None}
 
     @property
-    def as_is(self) -> int:
-        """Messages that were sent as they came and are known to the provider that way."""
-        sent = (place[0] for place in self._places if (note := self.notes.get(place)) is not None and note.as_is)
-        return max(sent, default=0)
+    def as_is(self) -> Ranges:
+        """Messages that were sent as they came: the provider knows them that way, and so they stay."""
+        found = [(place, note) for place in self._places if (note := self.notes.get(place)) is not None]
+        went: list[tuple[int, float]] = [
+            (note.as_is, place[0]) for place, note in found if note.as_is is not None and note.as_is < place[0]
+        ]
+        refused = [place[0] for place, note in found if note.refused]
+        went += [(length, float("inf")) for length in refused[MOST_REFUSALS - 1 :]]
+        return reduce(Ranges.__or__, went, Ranges())
+
+    @property
+    def unusual(self) -> bool:
+        """Something is noted that a history alone does not tell, whatever the profile."""
+        return any(note.as_is is not None or note.refused for note in self.notes.values())
 
     def dump(self) -> bytes:
         kept = list(self.notes.items())[-MOST:]
@@ -109,5 +153,4 @@ class Trail:
             raise IbidemError(f"this is no state of a session ({error}): begin without one") from None
         for place, note in rows:
             known = self.notes.get(place)
-            if known is None or (known.at is None and note.at is not None):
-                self.notes[place] = note
+            self.notes[place] = note if known is None else known.merged(note)

@@ -8,7 +8,7 @@ compared with its original before the edit counts (law 6).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Container, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -83,8 +83,8 @@ class Fold:
         """Something was let go of what came before: the history is one that was sent, and stays as it is from there."""
         self.fetched = self.tried = 0
         """Characters that our markers stand for, and those that were fetched for texts which came with markers."""
-        self.as_is = 0
-        """Messages at the beginning that were sent as they came, and stay so."""
+        self.as_is: Container[int] = ()
+        """Messages that were sent as they came, and stay so."""
         self.said: list[Said] = []
         """The texts of the last message."""
 
@@ -180,7 +180,7 @@ class Part:
         if references.opening(self.known.tag) in self.text:
             self._recognise()
             return self.text
-        if self.fold.rewritten or self.message < self.fold.as_is or len(self.text) < SHORTEST:
+        if self.fold.rewritten or self.message in self.fold.as_is or len(self.text) < SHORTEST:
             return self.text
         self.folded, self.flags = self._folded()
         self.in_full = bool(self.again) and self.essence == self.again

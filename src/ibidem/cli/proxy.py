@@ -58,8 +58,19 @@ _OPTIONS: dict[str, Decorator] = {
     "body": click.option(
         "--max-body", type=int, metavar="BYTES", help="Larger requests get 413; 100 MiB if not given."
     ),
+    "rewrite": click.option(
+        "--max-rewrite",
+        type=int,
+        metavar="BYTES",
+        help="What is new in a request; more goes as it came, 16 MiB if not given.",
+    ),
     "conversations": click.option("--conversations", type=int, metavar="N", help="Kept in memory, 1000 if not given."),
     "memory": click.option("--memory-mb", type=int, metavar="MB", help="What they may hold there, 256 if not given."),
+    "resend": click.option(
+        "--resend/--no-resend",
+        default=None,
+        help="Whether what a provider refuses is sent again without edits; it is if not given.",
+    ),
     "websockets": click.option(
         "--websockets/--no-websockets", default=None, help="Whether requests may come through WebSockets, as they are."
     ),
@@ -81,7 +92,7 @@ def settings_options(*names: str) -> Decorator:
 @click.command(short_help="Rewrite requests on their way, until stopped.")
 @settings_options("host", "port", "token", "page token", "texts", "profile", "upstream", "store", "store limits")
 @settings_options("observe", "json log")
-@settings_options("budget", "body", "conversations", "memory", "websockets", "config")
+@settings_options("budget", "body", "rewrite", "conversations", "memory", "resend", "websockets", "config")
 def proxy(**flags: Any) -> int:
     """Rewrite requests on their way to the provider, until stopped.
 

@@ -28,6 +28,8 @@ from .exchange import (
     RequestChunk,
     RequestEnded,
     RequestStarted,
+    Resend,
+    Resent,
     ResetClient,
     Rewrite,
     Rewritten,
@@ -38,7 +40,7 @@ from .exchange import (
     UpstreamFailed,
 )
 from .headers import first
-from .rewriting import Job, Outcome
+from .outcome import Job, Outcome
 from .routes import carries_conversations, client_session
 from .tunnel import tunnel
 from .upstreams import Broken, Link, left
@@ -57,11 +59,14 @@ class Carrier:
         self.request = request
         self.headers = pairs(request.raw_headers)
         self.target = target
-        self.exchange = Exchange(proxy.settings.max_body, proxy.settings.websockets)
+        self.exchange = Exchange(proxy.settings.max_body, proxy.settings.websockets, proxy.settings.resend)
         self.started = time.perf_counter()
         self.response: web.StreamResponse | None = None
         self.outcome: Outcome | None = None
         self.record: records.Exchange | None = None
+        self._job: Job | None = None
+        self._tried: list[bytes] = []
+        """What was sent and refused."""
         self._link: Link | None = None
         self._passing: asyncio.Task[None] | None = None
 
@@ -72,7 +77,7 @@ class Carrier:
                 await self._take_in()
             elif self._link is not None and not self.exchange.over:
                 self._pass_on()
-            if self._link is not None and not self.exchange.over:
+            while self._link is not None and not self.exchange.over:
                 await self._answer(self._link)
         except (asyncio.CancelledError, Gone, ConnectionError) as error:
             await self._do(ClientGone())
@@ -104,6 +109,8 @@ class Carrier:
                     self._link.end()
             case Rewrite(body):
                 await self._rewrite(body)
+            case Resend(kind):
+                await self._resend(kind)
             case StartAnswer():
                 self.response = Answer(self.request, command)
             case SendAnswer(data):
@@ -190,14 +197,34 @@ class Carrier:
         assert route is not None
         assert route.format is not None
         encoding = first(self.headers, "content-encoding").strip().lower()
-        job = Job(route.format, client_session(self.headers), encoding, body, time.time(), route.counts)
+        most = self.proxy.settings.max_body
+        job = Job(route.format, client_session(self.headers), encoding, body, time.time(), route.counts, most)
         self.outcome = await self.proxy.rewrite(job)
+        if self.outcome.body is not None and self.proxy.settings.resend:
+            self._job = job
         await self._do(Rewritten(self.outcome.body))
+
+    async def _resend(self, kind: str) -> None:
+        """What was sent was refused."""
+        job, outcome = self._job, self.outcome
+        assert job is not None
+        assert outcome is not None
+        self._tried.append(job.body if outcome.body is None else outcome.body)
+        found = await self.proxy.again(job, outcome, kind, self._tried)
+        if found is None:
+            await self._do(Resent(None))
+            return
+        self.outcome = found
+        if self.record is not None:
+            with self.proxy.unharmed("resent"):
+                self.proxy.records.resent(self.record, outcome, found, kind, time.time())
+        await self._do(Resent(job.body if found.body is None else found.body, last=found.body is None))
 
     # ── the answer ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _connect(self, command: Connect) -> None:
-        self._begin()
+        if self.record is None:
+            self._begin()
         try:
             self._link = await self.proxy.upstreams.connect(command.provider)
         except Broken as error:
@@ -215,11 +242,36 @@ class Carrier:
             return
         if self.record is not None:
             self.record.first_byte_ms = 1e3 * (time.perf_counter() - self.started)
+        if self.outcome is not None and 200 <= message.code < 300:
+            self.proxy.took(self.outcome)
         await self._do(AnswerStarted(message.code, message.reason or "", pairs(message.raw_headers)))
+        if self.exchange.holds:
+            await self._hold(link, content)
+            return
+        self._job = None
+        self._tried.clear()
         if message.code == 101:
             await self._do(AnswerEnded())
         elif not self.exchange.over:
             await self._stream(link, content)
+
+    async def _hold(self, link: Link, content: StreamReader) -> None:
+        """A refusal, until all of it is here and it is known what becomes of it."""
+        try:
+            while data := await content.readany():
+                await self._do(AnswerChunk(data))
+                if not self.exchange.holds:  # it is too long for that
+                    await self._stream(link, content)
+                    return
+            broken = link.broke_off()
+        except Broken as error:
+            broken = error
+        if broken is not None:
+            await self._broke(broken)
+            return
+        link.release()
+        self._link = None
+        await self._do(AnswerEnded())
 
     async def _stream(self, link: Link, content: StreamReader) -> None:
         handle, answer, read = self.exchange.handle, self._begun, content.readany

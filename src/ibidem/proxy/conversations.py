@@ -14,10 +14,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from .. import formats, profiles
 from ..engine import Compacted
+from ..growing import Way
 from ..keeping import conversation_key
 from ..model import IbidemError, Message, Text
 from ..plan import Edit
@@ -25,7 +27,7 @@ from ..profiles import final
 from ..session import Session
 from ..store import MemoryStore, Store
 from ..wire import Scanned, scan
-from ..wire.scan import scan_tolerantly
+from ..wire.scan import Known, known_bytes, scan_tolerantly
 from ..wire.text import parse
 
 log = logging.getLogger("ibidem")
@@ -44,8 +46,30 @@ HINT = 2048
 LIKELY = 4
 """Conversations with such a beginning that are tried before a request is looked at closely."""
 
+ONE_TURN = 2
+"""Messages by which a conversation grows at least between two requests."""
+
 TEXT, PER_MESSAGE, PER_CONVERSATION = 2, 700, 6000
 """Bytes that a conversation takes in memory, as measured: by bytes of its last request, by message, and at least."""
+
+
+class Sent(NamedTuple):
+    """How a request was sent."""
+
+    way: Way
+    freed: tuple[float, ...]
+    """Tokens that each of its edits takes out."""
+
+
+class Owed(NamedTuple):
+    """A request that was sent otherwise than planned, of which its session does not know yet."""
+
+    body: bytes
+    since: int
+    """From this message on it went out as it came."""
+    refused: bool
+    """Because the provider had not taken it as planned."""
+    at: float
 
 
 @dataclass(eq=False)
@@ -76,6 +100,11 @@ class Conversation:
     """How often it was worked on: who found it before that has to look again."""
     saved: bytes | None = None
     """What the store has of it, as far as is known."""
+    known: Known | None = None
+    """By which the beginning of its next request is known again."""
+    sent: Sent | None = None
+    """How the last request was sent that the provider took: what cannot be rewritten begins that way."""
+    owed: Owed | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a request of it is worked on."""
 
@@ -137,18 +166,43 @@ class Conversations:
         key = (format, named)
         scanned, messages = _opened(format, body)
         name = self._name(key, messages)
-        state = self._store.load(name) if self.looks_back else None
+        state = self._remembered(name, begins=len(scanned) == len(messages))
         session = self._session(format, state)
-        shared = max((each.session.shares(scanned)[0] for each in self._candidates(self._by_name, name)), default=0)
+        alike = [(each.session.shares(scanned)[0], each.sent) for each in self._candidates(self._by_name, name)]
+        shared, sent = max(alike, key=lambda one: one[0], default=(0, None))
         with self._lock:
             self._made += 1
-            found = Conversation(f"c{self._made}", key, name, session, _title(messages), saved=state)
+            found = Conversation(f"c{self._made}", key, name, session, _title(messages), saved=state, sent=sent)
             found.messages, found.held = shared, PER_CONVERSATION
             self.held += found.held
             self._all[found.id] = found
             self._by_name.add(name, found)
             self._let_go()
         return Found(found, scanned, 0)
+
+    def _remembered(self, name: str, begins: bool) -> bytes | None:
+        """What the store knows of a conversation. Those who can do without do, if it cannot be asked."""
+        if self.looks_back:
+            return self._store.load(name)
+        try:
+            return None if begins else self._store.load(name)
+        except Exception as error:
+            log.debug("a conversation goes on without what may be known of it: %s", type(error).__name__)
+            return None
+
+    def unknown(self, format: str, named: str, body: bytes) -> int:
+        """Where what is new in a request begins, as far as that is seen without reading it."""
+        hint = ((format, named), hash(body[:HINT]))
+        known = [each.known for each in self._candidates(self._by_hint, hint)[:LIKELY] if each.known is not None]
+        return max((known_bytes(body, each) for each in known), default=0)
+
+    def alike(self, format: str, named: str, body: bytes, closely: bool) -> list[Conversation]:
+        """Conversations that a request may go on, the likeliest first; unless `closely`, without reading any of it."""
+        key = (format, named)
+        found = self._candidates(self._by_hint, (key, hash(body[:HINT])))[:LIKELY]
+        if closely and not found:
+            found = self._candidates(self._by_name, self._name(key, _opened(format, body)[1]))[:LIKELY]
+        return found
 
     def _candidates(self, index: _Index, name: Hashable) -> list[Conversation]:
         with self._lock:
@@ -172,26 +226,57 @@ class Conversations:
         """The request as it is to be sent. Under the conversation's lock."""
         conversation, scanned = found.conversation, found.scanned
         conversation.turns += 1
-        if self.looks_back:
+        if self.looks_back or _went_elsewhere(found):
             self._learn(conversation)
         try:
             return conversation.session.compact(scanned, at=at)
         finally:
             self._used(conversation, scanned)
 
+    def settle(self, conversation: Conversation) -> None:
+        """Its session learns of what was sent otherwise than planned. Under the conversation's lock."""
+        owed, conversation.owed = conversation.owed, None
+        if owed is None:
+            return
+        scanned = scan(owed.body) or scan_tolerantly(owed.body)
+        if scanned is not None:
+            conversation.turns += 1
+            conversation.session.went(scanned, owed.since, refused=owed.refused, at=owed.at)
+            self._used(conversation, scanned)
+            way = conversation.session.way
+            conversation.points = len(way.plan.points) if way is not None else 0
+
+    def replay(self, conversation: Conversation, body: bytes, since: int) -> Way | None:
+        """How a request is sent with its messages from `since` on as they came. Without a trace, a lock or a store."""
+        session = Session(self._profile, format=conversation.key[0], store=_Nowhere())
+        _learn(session, conversation.saved)
+        session.went(body, since)
+        return session.way
+
     def _learn(self, conversation: Conversation) -> None:
         """What other replicas came to know since."""
-        state = self._store.load(conversation.name)
+        state = self._remembered(conversation.name, begins=False)
         if state is not None and state != conversation.saved:
             _learn(conversation.session, state)
             conversation.saved = state
 
     def save(self, conversation: Conversation) -> None:
-        """What is to be remembered is in the store when this returns. Under the conversation's lock."""
+        """What is to be remembered is in the store when this returns. Under the conversation's lock.
+
+        A profile that decides from the request alone has something to remember only after a mishap.
+        """
+        if not self.looks_back and not conversation.session.unusual:
+            return
         state = conversation.session.state()
-        if state != conversation.saved:
+        if state == conversation.saved:
+            return
+        try:
             self._store.save(conversation.name, state, ())
-            conversation.saved = state
+        except Exception as error:
+            if self.looks_back:
+                raise
+            log.warning("what happened to a conversation is known here alone: %s", type(error).__name__)
+        conversation.saved = state
 
     def _used(self, found: Conversation, scanned: Scanned) -> None:
         """It was worked on with this request, and is the one that was used last."""
@@ -200,6 +285,7 @@ class Conversations:
         if len(scanned) != found.messages:  # else it is sent again
             found.first_new = found.messages
         found.messages = len(scanned)
+        found.known = scanned.known
         held = PER_CONVERSATION + PER_MESSAGE * len(scanned) + TEXT * len(scanned.given)
         hint = (found.key, hash(scanned.given[:HINT]))
         with self._lock:
@@ -278,6 +364,18 @@ def _is_single(format: str, body: bytes) -> bool:
     except IbidemError:
         return False
     return isinstance(value, dict) and isinstance(value.get(formats.named(format).history_key), str | dict)
+
+
+def _went_elsewhere(found: Found) -> bool:
+    """Whether the model was heard more than once since the last request that came here: another replica has notes."""
+    conversation, scanned = found.conversation, found.scanned
+    first = conversation.messages
+    if not first or len(scanned) - first <= ONE_TURN:
+        return False
+    read = formats.named(conversation.key[0]).read
+    roles = [read(index, scanned.value(index)).role for index in range(first, len(scanned))]
+    heard = [mine == "assistant" != before for before, mine in pairwise(["", *roles])]
+    return sum(heard) > 1
 
 
 def _goes_on(found: Conversation, scanned: Scanned) -> bool:

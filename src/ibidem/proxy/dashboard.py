@@ -106,7 +106,9 @@ def _counters(state: Mapping[str, Any], totals: Mapping[str, Any]) -> Iterator[t
     failures = Counter[str]()
     for each in state["failures"]:
         failures[each["reason"]] += each["count"]
-    yield "failed_open", "Requests passed on as they came because of a failure here.", _by("reason", failures)
+    yield "failed_open", "Requests sent without new edits because of a failure.", _by("reason", failures)
+    yield "refused", "Rewritten requests that their provider refused.", [({}, totals["refused"])]
+    yield "resent", "Of these, those that were taken when they were sent again.", [({}, totals["resent"])]
     yield "paid_dollars", "What was paid for input, at list prices, in dollars.", [({}, _money(totals, "paid"))]
     other = "with ibidem" if state["observe"] else "without ibidem"
     would = _money(totals, "would_have_paid")

@@ -147,8 +147,9 @@ function editsView(limit) {
 const NOTHING = {
   unchanged: "Nothing in this request was said before: it went out as it came.",
   passed: "This request was passed on as it came.",
-  "failed open": "This request was passed on as it came, because something went wrong here.",
+  "failed open": "This request went out without new edits, because something went wrong here.",
 };
+const REFUSED = "The provider refused this request as it was rewritten. It was sent again without new edits.";
 function exchangeView({ exchange: each, kept, edits: found }) {
   const info = seen.get(each.id), at = exchangeAt;
   crumbs(each, info);
@@ -178,7 +179,7 @@ function editsOf(each, kept, found) {
     `${place ? "all" : "new here"} (${fixed(count, 0)})`));
   at(`input[value=${some ? "new" : "all"}]`).checked = true;
   const none = !kept ? "What was rewritten is no longer in memory; the figures are." : found.length ? ""
-    : NOTHING[each.outcome] ?? "Nothing was rewritten.";
+    : each.resent ? REFUSED : NOTHING[each.outcome] ?? "Nothing was rewritten.";
   put(at(".none"), none);
   for (const button of at(".whole").querySelectorAll(".steps button")) button.hidden = found.length < 2;
   editsView(MANY);

@@ -72,6 +72,8 @@ function overview() {
     ["Cache breaks", fixed(broken.reduce((sum, [, count]) => sum + count, 0), 0), counts(broken)],
     ["Failed open", fixed(totals.failed_open, 0), counts(state.failures.map((each) => [each.reason, each.count])),
       totals.failed_open ? "bad" : ""],
+    ...(totals.refused ? [["Refused", fixed(totals.refused, 0), `${fixed(totals.resent, 0)} taken when sent again`,
+      totals.refused > totals.resent ? "bad" : ""]] : []),
   ]);
   byId("happened").hidden = !state.events.length;
   events(byId("events"), state.events);

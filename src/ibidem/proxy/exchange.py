@@ -5,7 +5,8 @@
 
 A request that carries a conversation is held until it is complete, and handed out to be rewritten (`Rewrite`); what
 comes back (`Rewritten`), and if nothing comes back in time the original, is sent. Everything else passes as it comes.
-The answer is never held and never changed; what it says of tokens is read in passing.
+An answer is never changed, and what it says of tokens is read in passing. It is held only where a rewritten request is
+refused: then what to send instead is asked for (`Resend`, `Resent`), and the last refusal is what the client gets.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import assert_never
 
 from ..sessions.recorded import Usage
 from .headers import HeaderList, first, for_client, for_upstream, wants_websocket
+from .refusals import HELD, STATUSES, Refusal
 from .routes import Route, carries_conversations, route
 from .usage import Reader
 
@@ -56,6 +58,15 @@ class Rewritten:
 
 
 @dataclass(frozen=True, slots=True)
+class Resent:
+    """What is to be sent instead of what was refused; None if there is nothing else."""
+
+    body: bytes | None
+    last: bool = False
+    """The answer to it is passed on whatever it is."""
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerStarted:
     status: int
     reason: str
@@ -90,6 +101,7 @@ Event = (
     | RequestEnded
     | RequestBroken
     | Rewritten
+    | Resent
     | AnswerStarted
     | AnswerChunk
     | AnswerEnded
@@ -125,6 +137,13 @@ class EndUpstream:
 @dataclass(frozen=True, slots=True)
 class Rewrite:
     body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Resend:
+    """The provider refused what was sent, and calls that so."""
+
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +198,7 @@ Command = (
     | SendUpstream
     | EndUpstream
     | Rewrite
+    | Resend
     | StartAnswer
     | SendAnswer
     | EndAnswer
@@ -198,6 +218,8 @@ class Exchange:
 
     max_body: int
     websockets: bool = True
+    resend: bool = False
+    """What is refused is sent again, if it was rewritten."""
     route: Route | None = None
     status: int = 0
     """Of the answer; 0 before there is one."""
@@ -218,6 +240,12 @@ class Exchange:
     _complete: bool = False
     """All of the request is here."""
     _held: list[bytes] = field(default_factory=list)
+    _again: bool = False
+    """What is on its way may be sent again."""
+    _refusal: Refusal | None = None
+    """The last."""
+    holds: bool = False
+    """The answer waits here."""
     _reader: Reader | None = None
 
     def handle(self, event: Event) -> list[Command]:
@@ -226,6 +254,8 @@ class Exchange:
             return []
         match event:
             case AnswerChunk(data):  # first: there are many of them
+                if self.holds:
+                    return self._hold(data)
                 self.answered += len(data)
                 if self._reader is not None:
                     self._reader.feed(data)
@@ -240,9 +270,13 @@ class Exchange:
                 return self._give_up(400, why)
             case Rewritten(body):
                 return self._rewritten(body)
+            case Resent(body, last):
+                return self._resent(body, last)
             case AnswerStarted():
                 return self._answer(event)
             case AnswerEnded():
+                if self.holds:
+                    return self._refused()
                 self._finish()
                 return [EndAnswer()]
             case UpstreamFailed(why):
@@ -291,6 +325,7 @@ class Exchange:
     def _rewritten(self, body: bytes | None) -> list[Command]:
         data = b"".join(self._held) if body is None else body
         self._held.clear()
+        self._again = self.resend and body is not None
         self.sent = len(data)
         return [self._connect(len(data)), SendUpstream(data), EndUpstream()]
 
@@ -307,6 +342,13 @@ class Exchange:
         assert self.request is not None
         if event.status == 101 and not self.upgrades:
             return self._give_up(502, "upstream speaks another protocol now, which nobody asked for")
+        if self._again and event.status in STATUSES:
+            self._refusal, self.holds = Refusal(event.status, event.reason, event.headers), True
+            return []
+        return self._start_answer(event)
+
+    def _start_answer(self, event: AnswerStarted) -> list[Command]:
+        assert self.request is not None
         self.status = event.status
         if event.status == 101:
             return [StartAnswer(101, event.reason, event.headers, last=True), Tunnel()]
@@ -315,6 +357,33 @@ class Exchange:
         keeps = asked.keep_alive and not self.upgrades  # what follows a refused upgrade is anybody's guess
         headers, chunked, last = for_client(event.headers, asked.method, event.status, asked.version, keeps)
         return [StartAnswer(event.status, event.reason, headers, chunked, last)]
+
+    def _hold(self, data: bytes) -> list[Command]:
+        assert self._refusal is not None
+        self._refusal.body += data
+        return self._let_through() if len(self._refusal.body) > HELD else []
+
+    def _refused(self) -> list[Command]:
+        """All of it is here."""
+        assert self._refusal is not None
+        kind = self._refusal.kind
+        return [Resend(kind)] if kind is not None else self._resent(None, True)
+
+    def _resent(self, body: bytes | None, last: bool) -> list[Command]:
+        if body is None:
+            return [*self._let_through(), *self.handle(AnswerEnded())]
+        self.holds, self._again = False, not last
+        self.sent = len(body)
+        return [self._connect(len(body)), SendUpstream(body), EndUpstream()]
+
+    def _let_through(self) -> list[Command]:
+        """The refusal is what the client gets."""
+        assert self._refusal is not None
+        refused, self._refusal = self._refusal, None
+        self.holds = self._again = False
+        self.answered += len(refused.body)
+        head = AnswerStarted(refused.status, refused.reason, refused.headers)
+        return [*self._start_answer(head), SendAnswer(bytes(refused.body))]
 
     def _read_usage(self, event: AnswerStarted) -> None:
         assert self.route is not None
@@ -325,6 +394,9 @@ class Exchange:
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _failed(self, why: str) -> list[Command]:
+        if self._refusal is not None and self.status == 0:
+            broken = self.holds  # and else it was another try that came to nothing: there is an answer
+            return [*self._let_through(), *(self._failed(why) if broken else self.handle(AnswerEnded()))]
         begun, unread = self.status > 0, not self._complete
         self._finish(why)
         return [ResetClient()] if begun else [Refuse(502, why, last=unread)]

@@ -18,7 +18,7 @@ from ..prices import Price, Prices
 from ..sessions.recorded import Usage
 from ..sizes import WEIGHTS, Weights
 from .bill import Account, Removed, paid, rewritten, untouched
-from .rewriting import Outcome
+from .outcome import Outcome
 from .settings import Settings
 
 CONVERSATIONS, EXCHANGES, EVENTS, DETAILS = 200, 500, 50, 50
@@ -71,6 +71,8 @@ class Exchange:
     would_have_paid: float | None = None
     revision: str | None = None
     conversation: str | None = None
+    resent: str = ""
+    """What the provider called it, where it refused what was sent first."""
 
 
 @dataclass(slots=True)
@@ -168,12 +170,33 @@ class Records:
             self._converse(found, outcome, client, format)
         return found
 
+    def resent(self, found: Exchange, before: Outcome, outcome: Outcome, kind: str, at: float) -> None:
+        """What was sent was refused, and goes out once more in another way."""
+        self.changes += 1
+        if not found.resent:
+            self._failed(outcome, at)
+            self._totals["refused"] += 1
+        found.outcome, found.reason, found.resent = outcome.result, outcome.reason, kind
+        found.bytes_out = len(outcome.body) if outcome.body is not None else found.bytes_in
+        found.edits, found.revision = len(outcome.edits), None
+        owner = before.conversation
+        watched = self._conversations.get(owner.id) if owner else None
+        if watched is None:
+            return
+        watched.account.take(outcome.edits, outcome.freed)
+        found.removed = round(watched.account.scale * watched.account.all)
+        if before.revision:
+            self._breaks -= Counter((before.revision,))
+            watched.told.breaks -= 1
+        if found.id in watched.details:
+            watched.details[found.id] = (outcome.edits, outcome.first_new)
+
     def _failed(self, outcome: Outcome, at: float) -> None:
         reason = outcome.reason
         if reason not in self._failures and len(self._failures) >= REASONS:
             reason = "other reasons"
         if reason not in self._failures and not outcome.theirs:
-            self.event("failure", at, f"requests are left as they come: {reason}")
+            self.event("failure", at, f"requests go out without new edits: {reason}")
         self._failures[reason] += 1
         self._totals["failed_open"] += 1
 
@@ -230,6 +253,7 @@ class Records:
         """The answer is over. Returns whether what was changed before turned out badly, and should be the last."""
         self.changes += 1
         found.status = status
+        self._totals["resent"] += bool(found.resent) and 200 <= status < 300
         owner = outcome.conversation if outcome else None
         watched = self._conversations.get(owner.id) if owner else None
         if watched is not None:
@@ -305,7 +329,7 @@ class Records:
     # ── what is shown ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def snapshot(self, now: float) -> dict[str, Any]:
-        names = ("requests", "rewritten", "passed", "failed_open", "unpriced", "hits", "misses")
+        names = ("requests", "rewritten", "passed", "failed_open", "refused", "resent", "unpriced", "hits", "misses")
         tokens = ("input", "read", "written", "removed")
         newest = list(reversed(self._conversations.values()))[:CONVERSATIONS]
         return {

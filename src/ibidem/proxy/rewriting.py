@@ -1,37 +1,30 @@
 """One request body on its way out: what is sent instead, or why it goes as it came (law 12).
 
-`Rewriter.rewrite` runs in a thread of its own and may be given up on; whoever waits for it then sends the original, and
-the conversation is told that it went out that way.
+`Rewriter.rewrite` runs in a thread of its own and may be given up on; whoever waits for it then sends what `fallback`
+makes of it, and the conversation is told that it went out that way.
 """
 
 from __future__ import annotations
 
-import gzip
 import logging
 import os
-import threading
 import time
-import zlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import accumulate
-from typing import Literal
 
 from ..engine import Compacted
 from ..model import IbidemError, one_line
 from ..plan import Edit
 from ..store import StoreError
 from ..tokens import SAMPLED, SAMPLES, estimate
-from ..trail import Place
 from ..wire import Scanned
 from .bill import freed
-from .conversations import Conversation, Conversations, Found, Single, Unreadable
-from .encodings import decoder
+from .conversations import Conversations, Found, Owed, Sent, Single, Unreadable
+from .fallback import SMALL, too_much
+from .outcome import Job, Outcome, Result
+from .packing import decoded, encoded
 
 log = logging.getLogger("ibidem")
-
-PIECE = 2**14
-"""Bytes that are unpacked at once: what is made to be huge is found out early."""
 
 TRIES = 3
 """How often a conversation is looked up that others work on at the same time."""
@@ -39,87 +32,35 @@ TRIES = 3
 REASON = 200
 """Characters of a reason that are told."""
 
-Result = Literal["rewritten", "unchanged", "observed", "failed open"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What became of a request."""
-
-    result: Result
-    body: bytes | None = None
-    """What is sent; None for the request as it came."""
-    reason: str = ""
-    """Why it failed open."""
-    theirs: bool = False
-    """That was the client's doing: nothing is wrong here."""
-    conversation: Conversation | None = None
-    messages: int = 0
-    first_new: int = 0
-    """Of these, those that were sent before."""
-    new: float = 0.0
-    """Tokens of the others as they came, by our count, about."""
-    ends: tuple[float, ...] = ()
-    """Where each message ends, as a share of what is sent, about; only where none is known to have been sent before."""
-    edits: tuple[Edit, ...] = ()
-    freed: tuple[float, ...] = ()
-    """Tokens that each of them takes out, by our count."""
-    revision: str = ""
-    """Why something that was sent before was changed in this request."""
-    rewritten: float = 0.0
-    """Tokens that the provider has to write again because of that, at worst."""
-    took: float = 0.0
-    """Seconds."""
-    model: str = ""
-    place: Place | None = None
-    """By which the session knows this very request later."""
-
-
-@dataclass(eq=False)
-class Job:
-    """A request that is being worked on. Either it is done in time or it is given up, never both."""
-
-    format: str
-    named: str
-    """What the client calls the conversation."""
-    encoding: str
-    body: bytes
-    at: float
-    """Seconds since 1970."""
-    counts: bool = False
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _ended: bool = False
-
-    @property
-    def ended(self) -> bool:
-        return self._ended
-
-    def end(self) -> bool:
-        """True for the first who ends it."""
-        with self._lock:
-            first, self._ended = not self._ended, True
-            return first
-
 
 class Failed(IbidemError):
     """A request that can be read and was not rewritten."""
 
 
+class TooMuch(IbidemError):
+    """A request with more in it than is read here."""
+
+
 class Rewriter:
-    def __init__(self, conversations: Conversations, observe: bool, max_body: int) -> None:
+    def __init__(
+        self, conversations: Conversations, observe: bool, max_body: int, max_rewrite: int = 16 * 2**20
+    ) -> None:
         self.conversations = conversations
         self._observe = observe
         self._max_body = max_body
+        self._max_rewrite = max_rewrite
 
     def rewrite(self, job: Job) -> Outcome:
         """Never raises."""
-        start = time.perf_counter()
+        start, unread = time.perf_counter(), False
         try:
             return self._rewrite(job, start)
         except Single:
             return Outcome(result="unchanged", took=time.perf_counter() - start)
         except Unreadable as error:
             told, theirs = str(error), True
+        except TooMuch as error:
+            told, theirs, unread = str(error), False, True
         except (StoreError, Failed) as error:
             told, theirs = one_line(str(error))[:REASON], False
         except IbidemError:  # it says where: each would be a reason of its own
@@ -127,18 +68,22 @@ class Rewriter:
         except Exception as error:
             log.debug("a request cannot be rewritten", exc_info=True)
             told, theirs = whereabouts(error), False
-        return Outcome(result="failed open", reason=told, theirs=theirs, took=time.perf_counter() - start)
+        took = time.perf_counter() - start
+        return Outcome(result="failed open", reason=told, theirs=theirs, unread=unread, took=took)
 
     def _rewrite(self, job: Job, start: float) -> Outcome:
-        body = _decoded(job.body, job.encoding, self._max_body)
+        body = job.decoded = decoded(job.body, job.encoding, self._max_body)
         find, begin = self.conversations.find, self.conversations.begin
+        self._weigh(job, body)
         if job.counts:
             return self._counted(job, body, start)
         for _ in range(TRIES):
             found = find(job.format, job.named, body) or begin(job.format, job.named, body)
+            job.conversation = found.conversation
             with found.conversation.lock:
                 if job.ended:
                     break
+                self.conversations.settle(found.conversation)
                 if found.conversation.turns == found.turn:
                     return self._work(job, body, found, start)
         raise Failed("busy: other requests of the same conversation were faster")
@@ -150,33 +95,47 @@ class Rewriter:
         changed = compacted.request is not body
         try:
             _refuse(compacted)
-            new = _encoded(compacted.request, job.encoding) if changed and not self._observe else None
+            new = encoded(compacted.request, job.encoding) if changed and not self._observe else None
             result: Result = "observed" if self._observe else "rewritten" if changed else "unchanged"
-            outcome = _outcome(found, compacted, result, new, start)
-            self._save(conversation)
+            outcome = self._outcome(found, compacted, result, new, start)
+            self.conversations.save(conversation)
         except Exception:
             job.end()
-            self._as_is(conversation, changed)
             raise
-        if not job.end():  # the original is on its way already
-            self._as_is(conversation, changed)
-            self._save(conversation)
+        if not job.end() and not self._observe:  # something else is on its way already
+            self._went_otherwise(job, body, found)
         return outcome
 
-    def _save(self, conversation: Conversation) -> None:
-        if self.conversations.looks_back:
-            self.conversations.save(conversation)
+    def _went_otherwise(self, job: Job, body: bytes, found: Found) -> None:
+        """What was made of it is not what was sent. Done here, so that no later request has to wait for it."""
+        conversation = found.conversation
+        if conversation.owed is None:
+            since = conversation.sent.way.shared(found.scanned) if conversation.sent is not None else 0
+            conversation.owed = Owed(body, since, False, job.at)
+        self.conversations.settle(conversation)
+        self.conversations.save(conversation)
 
-    def _as_is(self, conversation: Conversation, changed: bool) -> None:
-        if changed and not self._observe:
-            conversation.session.sent_as_is()
+    def _weigh(self, job: Job, body: bytes) -> None:
+        """What is known of a request is not read again. What is new may be more than can be read while others wait."""
+        if len(body) > SMALL and too_much(
+            body, self.conversations.unknown(job.format, job.named, body), self._max_rewrite
+        ):
+            raise TooMuch("what is new in it is too large to be rewritten here: allow more with --max-rewrite")
+
+    def _outcome(self, found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float) -> Outcome:
+        outcome = _outcome(found, compacted, result, body, start)
+        way = None if self._observe else found.conversation.session.way
+        return outcome if way is None else replace(outcome, sent=Sent(way, outcome.freed))
 
     def _counted(self, job: Job, body: bytes, start: float) -> Outcome:
         """The size is asked of what would be sent, and nothing is: so nothing is remembered of it."""
         found = self.conversations.find(job.format, job.named, body)
+        if found is not None and found.conversation.owed is not None:
+            with found.conversation.lock:
+                self.conversations.settle(found.conversation)
         compacted = self.conversations.preview(job.format, found, body, job.at)
         _refuse(compacted)
-        new = None if self._observe or not compacted.plan else _encoded(compacted.request, job.encoding)
+        new = None if self._observe or not compacted.plan else encoded(compacted.request, job.encoding)
         job.end()
         return Outcome(result="unchanged" if new is None else "rewritten", body=new, took=time.perf_counter() - start)
 
@@ -244,49 +203,3 @@ def _ends(scanned: Scanned, edits: tuple[Edit, ...]) -> tuple[float, ...]:
         sizes[edit.message] -= edit.bytes_saved
     sums = list(accumulate(sizes, initial=head))
     return tuple(each / sums[-1] for each in sums[1:])
-
-
-def _decoded(body: bytes, encoding: str, most: int) -> bytes:
-    """A request that came compressed, as it was before."""
-    if not encoding or encoding == "identity":
-        return body
-    found = decoder(encoding)
-    if found is None:
-        raise Unreadable("its encoding is not known here")
-    whole = bytearray()
-    for start in range(0, len(body), PIECE):
-        try:
-            whole += found.decompress(body[start : start + PIECE])
-        except Exception as error:  # each package has its own
-            raise Unreadable("it is not in the encoding that it says") from error
-        if len(whole) > most:
-            raise Unreadable(f"it is larger than {most:,} bytes when it is unpacked")
-    if not found.done:
-        raise Unreadable("it is not in the encoding that it says")
-    return bytes(whole)
-
-
-def _zstd(data: bytes) -> bytes:
-    import zstandard
-
-    return zstandard.ZstdCompressor().compress(data)
-
-
-def _brotli(data: bytes) -> bytes:
-    import brotli  # type: ignore[import-not-found,import-untyped,unused-ignore]  # it was read with it
-
-    packed: bytes = brotli.compress(data, quality=4)
-    return packed
-
-
-ENCODERS: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": lambda data: gzip.compress(data, 6, mtime=0),
-    "x-gzip": lambda data: gzip.compress(data, 6, mtime=0),
-    "deflate": zlib.compress,
-    "zstd": _zstd,
-    "br": _brotli,
-}
-
-
-def _encoded(body: bytes, encoding: str) -> bytes:
-    return ENCODERS[encoding](body) if encoding in ENCODERS else body

@@ -9,11 +9,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from aiohttp import web
 from multidict import CIMultiDict
@@ -26,10 +26,12 @@ from . import records
 from .answering import head, pairs, told
 from .carrier import Carrier
 from .conversations import Conversation, Conversations
+from .fallback import bare, fall_back, replayed
+from .outcome import Job, Outcome
 from .pages import LIVE, Page, Pages, admitted, is_slow, misled, ours, refused, sees_texts, without_token
 from .pages import text as plain
 from .records import Records
-from .rewriting import Job, Outcome, Rewriter, whereabouts
+from .rewriting import Rewriter, whereabouts
 from .settings import Settings
 from .upstreams import Upstreams, ways
 from .warming import load, rehearse
@@ -38,10 +40,14 @@ log = logging.getLogger("ibidem")
 
 WORKERS = 4
 """Threads that rewrite."""
+WAYS_OUT = 2
+"""Threads for what cannot be rewritten. They wait for nobody, so they are always there."""
 PATIENCE = 2.0
-"""Seconds that what is to be remembered may still take at the end."""
+"""Seconds that what is to be remembered may still take at the end, and at least that the way out may take."""
 TIDY = 6 * 3600.0
 """Seconds after which what the store need not keep is forgotten again."""
+WayOut = Callable[[Conversations, Job, Outcome], Outcome | None]
+BUSY = "busy: earlier requests take too long"
 TOLD, ALIVE = 0.5, 15.0
 """Seconds between two states that a page is told, and after which it is told that we are still there."""
 
@@ -55,12 +61,13 @@ class Proxy:
         self.store = store or open_store(settings.store or store_target(), limits=limits)
         most = settings.memory_mb * 2**20
         self.conversations = Conversations(settings.profile, self.store, settings.conversations, most, settings.observe)
-        self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body)
+        self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite)
         self.records = Records(settings, time.time())
         self.pages = Pages(settings, self.records, self.store, time.time)
         self.pool = ThreadPoolExecutor(WORKERS, "ibidem")
-        self.stuck = 0
-        """Threads that work on what was given up."""
+        self._ways_out = ThreadPoolExecutor(WAYS_OUT, "ibidem-out")
+        self._stuck: dict[Future[Outcome], float] = {}
+        """What was given up and is worked on nevertheless, and since when."""
         self._rehearsed = False
         self.stopping = asyncio.Event()
         self._closing = threading.Event()
@@ -77,7 +84,8 @@ class Proxy:
         await self.upstreams.close()
         if self._remembering:
             await asyncio.wait(self._remembering, timeout=PATIENCE)
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self.pool, self._ways_out):
+            pool.shutdown(wait=False, cancel_futures=True)
         if self._log is not None and self._log is not sys.stdout:
             self._log.close()
         self.store.close()
@@ -173,14 +181,15 @@ class Proxy:
             threading.Thread(target=rehearse, args=(self.settings.profile,), daemon=True).start()
         if found.result == "failed open":
             level = logging.INFO if found.theirs else logging.WARNING
-            log.log(level, "request left as it came: %s", found.reason)
+            log.log(level, "request sent without new edits: %s", found.reason)
+            return found if found.theirs else await self._way_out(job, found)
         return found
 
     async def _rewrite(self, job: Job) -> Outcome:
-        if self.stuck >= WORKERS:
-            return Outcome(result="failed open", reason="busy: earlier requests take too long")
-        working = self.pool.submit(self.rewriter.rewrite, job)
         budget = self.settings.budget_ms / 1e3
+        if self._hopeless(budget):
+            return Outcome(result="failed open", reason=BUSY)
+        working = self.pool.submit(self.rewriter.rewrite, job)
         waiting = asyncio.wrap_future(working)
         try:
             await asyncio.wait((waiting,), timeout=budget)
@@ -190,41 +199,113 @@ class Proxy:
             job.end()
             self._give_up(working, waiting)
             raise
-        self._give_up(working, waiting)
-        return Outcome(result="failed open", reason="time-out", took=budget)
+        begun = self._give_up(working, waiting)
+        return Outcome(result="failed open", reason="time-out" if begun else BUSY, took=budget)
 
-    def _give_up(self, working: Future[Outcome], waiting: asyncio.Future[Outcome]) -> None:
-        if not working.done() and not working.cancel():  # it has begun
-            self.stuck += 1
-            waiting.add_done_callback(self._unstuck)
+    def _hopeless(self, budget: float) -> bool:
+        """Every thread has been working for long on what was given up: who waits for one would wait in vain."""
+        now = time.perf_counter()
+        return len(self._stuck) >= WORKERS and all(now - since >= budget for since in self._stuck.values())
 
-    def _unstuck(self, _: object) -> None:
-        self.stuck -= 1
+    def _give_up(self, working: Future[Outcome], waiting: asyncio.Future[Outcome]) -> bool:
+        """Whether it has begun, and so goes on."""
+        if working.done() or working.cancel():
+            return working.done() and not working.cancelled()
+        self._stuck[working] = time.perf_counter()
+        waiting.add_done_callback(lambda _: self._stuck.pop(working, None))
+        return True
+
+    async def _way_out(self, job: Job, failed: Outcome) -> Outcome:
+        """What is sent after all: what earlier requests sent, and then what came. In time too, or as it came."""
+        if self.settings.observe:
+            return failed
+        budget = self.settings.budget_ms / 1e3
+        known = await self._in_time(fall_back, job, failed, max(budget, PATIENCE)) or failed
+        return await self._in_time(replayed, job, known, budget) or known
+
+    async def _in_time(self, work: WayOut, job: Job, failed: Outcome, patience: float) -> Outcome | None:
+        working = self._ways_out.submit(work, self.conversations, job, failed)
+        waiting = asyncio.wrap_future(working)
+        try:
+            await asyncio.wait((waiting,), timeout=patience)
+            if waiting.done():
+                return await waiting
+            working.cancel()
+        except IbidemError as error:
+            log.debug("a request goes as it came: %s", error)
+        except Exception as error:
+            self.harm(error, "way out")
+        return None
+
+    async def again(self, job: Job, refused: Outcome, kind: str, tried: Sequence[bytes]) -> Outcome | None:
+        """What is sent instead of what the provider refused; None if all of that was refused."""
+        log.warning("a rewritten request was refused: %s", kind)
+        told = f"refused by the provider: {kind}"
+        conversation = refused.conversation
+        failed = Outcome(result="failed open", reason=told, refused=True, took=refused.took, conversation=conversation)
+        found = await self._way_out(job, failed)
+        if found.body is not None and found.body not in tried:
+            return found
+        return bare(job, failed) if job.body not in tried else None
+
+    def took(self, outcome: Outcome) -> None:
+        """The provider takes a request: the conversation goes on in that way."""
+        found = outcome.conversation
+        if found is None:
+            return
+        if outcome.sent is not None:
+            found.sent = outcome.sent
+        if outcome.owed is not None:
+            if outcome.owed.since == 0:
+                found.sent = None
+            found.owed = outcome.owed
+            self._in_background(self._settle(found))
+
+    async def _settle(self, found: Conversation) -> None:
+        """Whoever has the conversation does it at the end, or before the next request: nobody is waited for here."""
+
+        def work() -> None:
+            if found.lock.acquire(blocking=False):
+                try:
+                    self.conversations.settle(found)
+                    self.conversations.save(found)
+                finally:
+                    found.lock.release()
+
+        await self._noted(found, work)
+
+    async def _noted(self, found: Conversation, work: Callable[[], None]) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self.pool, work)
+        except IbidemError as error:
+            self.records.event("store", time.time(), str(error), found.id)
+        except Exception as error:
+            self.harm(error, "remember")
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._remembering.add(task)
+        task.add_done_callback(self._remembering.discard)
 
     def remember(self, outcome: Outcome, context: int | None, collapsed: bool) -> None:
         """What the answer told about a conversation, for profiles that go by it. Nobody waits for that."""
         found = outcome.conversation
         if found is not None and self.conversations.looks_back:
-            task = asyncio.ensure_future(self._remember(found, outcome.place, context, collapsed))
-            self._remembering.add(task)
-            task.add_done_callback(self._remembering.discard)
+            counted = context if outcome.place is not None else None  # of which request it is, is not known
+            self._in_background(self._remember(found, outcome.place, counted, collapsed))
 
     async def _remember(self, found: Conversation, place: Place | None, context: int | None, collapsed: bool) -> None:
         at = time.time()
 
         def work() -> None:
             with found.lock:
+                self.conversations.settle(found)
                 found.session.answered(at=at, context=context, place=place)
                 if collapsed:
                     found.session.stop_revising(place)
                 self.conversations.save(found)
 
-        try:
-            await asyncio.get_running_loop().run_in_executor(self.pool, work)
-        except IbidemError as error:
-            self.records.event("store", at, str(error), found.id)
-        except Exception as error:
-            self.harm(error, "remember")
+        await self._noted(found, work)
 
     # ── what is written down ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -64,13 +64,17 @@ class Settings:
     json_log: str | None = None
     """A file that gets one JSON object per exchange; `-` is standard output."""
     budget_ms: float = 2000.0
-    """Milliseconds that may be taken for one request; after that it goes out as it came."""
+    """Milliseconds that may be taken for one request; after that it goes out without new edits."""
     max_body: int = 100 * 2**20
     """Bytes; a larger request is answered with 413."""
+    max_rewrite: int = 16 * 2**20
+    """Bytes of what is new in a request; more than that goes as it came."""
     conversations: int = 1000
     """Kept in memory; those that were not used for longest go."""
     memory_mb: int = 256
     """Of text that conversations may hold in memory."""
+    resend: bool = True
+    """A rewritten request that its provider refuses is sent once more, without new edits, and then as it came."""
     websockets: bool = True
     """False: who would send requests through a WebSocket, where nothing can be rewritten, is asked for HTTP (426)."""
 
@@ -235,8 +239,10 @@ FIELDS: dict[str, Field] = {
         NUMBER, lambda ms: 0 < ms < 1e9, "use milliseconds above 0; --observe rewrites nothing", limit=True
     ),
     "max_body": Field(WHOLE, _at_least_one, "use a number of bytes above 0"),  # no limit: less would refuse requests
+    "max_rewrite": Field(WHOLE, _at_least_one, "use a number of bytes above 0", limit=True),
     "conversations": Field(WHOLE, _at_least_one, "use 1 or more", limit=True),
     "memory_mb": Field(WHOLE, _at_least_one, "use 1 or more", limit=True),
+    "resend": Field(SWITCH, lambda _: True, ""),
     "websockets": Field(SWITCH, lambda _: True, ""),
 }
 

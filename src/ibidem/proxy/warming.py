@@ -15,8 +15,9 @@ from ..sessions.recorded import Usage
 from ..store import MemoryStore
 from ..tokens import estimate
 from .conversations import Conversations
+from .outcome import Job
 from .records import Records
-from .rewriting import Job, Rewriter
+from .rewriting import Rewriter
 from .settings import Settings
 
 log = logging.getLogger("ibidem")

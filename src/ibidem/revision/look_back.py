@@ -155,7 +155,8 @@ class Folding:
         self.holding.grow_older()
         cold = not self._standing or economy.forgets(moment.idle)
         self.refused, self.sent = moment.refused, self.length
-        if self.looks and not moment.refused and not (economy.preserved_thinking and self.holding.thinks):
+        undone = self.length - 1 in self.fold.as_is  # it went out without what was planned for it
+        if self.looks and not (moment.refused or undone or (economy.preserved_thinking and self.holding.thinks)):
             self._look(moment)
         self.bank.settle(self._removed, self._spared, cold)
         self._standing += self._new

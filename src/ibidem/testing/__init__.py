@@ -40,6 +40,7 @@ from .laws import (
 )
 from .scripts import Turn, build, conv
 from .seen import Seen
+from .signing import Signing
 
 if TYPE_CHECKING:
     from .upstream import Upstream, by_turn
@@ -59,6 +60,7 @@ __all__ = [
     "Run",
     "Says",
     "Seen",
+    "Signing",
     "Slow",
     "Thinks",
     "Turn",

@@ -19,6 +19,8 @@ class Said(NamedTuple):
 
 class Thought(NamedTuple):
     text: str
+    signature: str = ""
+    """What the provider signs it with; one and the same if not given."""
 
 
 class Called(NamedTuple):

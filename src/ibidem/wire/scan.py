@@ -218,6 +218,17 @@ def _hashes(data: bytes, spans: list[tuple[int, int]], first: int) -> Iterator[i
         at = end
 
 
+def known_bytes(data: bytes, known: Known) -> int:
+    """How far a request begins as one did before, by whole messages."""
+    pairs = zip(known.hashes, _hashes(data, known.spans, 0), known.spans, strict=True)
+    end = 0
+    for before, now, (_, last) in pairs:
+        if before != now:
+            break
+        end = last
+    return end
+
+
 def rescan(data: bytes, known: Known) -> Scanned | None:
     """The same for a request that begins as one did before: only what comes after that is parsed. None if it does not.
 

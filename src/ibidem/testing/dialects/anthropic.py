@@ -82,10 +82,10 @@ def _deltas(part: Part) -> Iterator[dict[str, str]]:
         case Said(text):
             for piece in pieces(text):
                 yield {"type": "text_delta", "text": piece}
-        case Thought(text):
+        case Thought(text, signature):
             for piece in pieces(text):
                 yield {"type": "thinking_delta", "thinking": piece}
-            yield {"type": "signature_delta", "signature": SIGNATURE}
+            yield {"type": "signature_delta", "signature": signature or SIGNATURE}
         case Called(_, arguments):
             for piece in ("", *pieces(dumps(dict(arguments)))):
                 yield {"type": "input_json_delta", "partial_json": piece}
@@ -110,8 +110,8 @@ def _content(reply: Reply) -> list[dict[str, Any]]:
         match part:
             case Said(text):
                 blocks.append({"type": "text", "text": text})
-            case Thought(text):
-                blocks.append({"type": "thinking", "thinking": text, "signature": SIGNATURE})
+            case Thought(text, signature):
+                blocks.append({"type": "thinking", "thinking": text, "signature": signature or SIGNATURE})
             case Called(tool, arguments):
                 ident = f"toolu_{reply.number:06}_{place}"
                 blocks.append({"type": "tool_use", "id": ident, "name": tool, "input": dict(arguments)})

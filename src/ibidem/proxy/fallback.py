@@ -1,0 +1,142 @@
+"""The way out (law 12): what is sent for a request that cannot be rewritten as planned.
+
+It begins as the last request of the conversation did that its provider took, to the byte, and goes on as it came. So
+the provider finds in its cache what it has there, and thinking that it signed against what was sent stays valid. Where
+nothing is known of the conversation, the request goes as it came.
+
+For this nothing new is read: the messages that were sent are told by their hashes, and what was written for them is
+known. No lock is taken and no store is asked, so whoever is stuck there does not stop it.
+
+What another replica sent is not known here, nor what was sent before a restart. It follows from the history and the
+notes, if there is time to work through them once more (`replayed`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from .. import formats
+from ..wire import Scanned, scan
+from .bill import freed
+from .conversations import Conversation, Conversations, Owed, Sent
+from .outcome import Job, Outcome
+from .packing import decoded, encoded
+
+SMALL = 2**20
+"""Bytes that hold nobody up, whatever is in them."""
+
+VALUES = 200_000
+"""Commas in what is new, from which on reading it would hold others up, as many values as that have to be made."""
+
+
+class _Begun(NamedTuple):
+    """A request that begins as an earlier one did."""
+
+    conversation: Conversation
+    sent: Sent
+    scanned: Scanned
+    shared: int
+
+
+def too_much(body: bytes, start: int, most: int) -> bool:
+    """Whether what stands behind `start` is more than may be read here while others wait."""
+    size = len(body) - start
+    return size > most or (size > SMALL and body.count(b",", start) > VALUES)
+
+
+def fall_back(conversations: Conversations, job: Job, failed: Outcome) -> Outcome:
+    """The outcome of a request that failed, with what is sent for it after all."""
+    body = job.decoded if job.decoded is not None else decoded(job.body, job.encoding, job.most)
+    found = _begun(conversations, job, body, closely=not failed.unread)
+    if found is None:
+        return _as_it_came(job, failed, body)
+    written = found.scanned.given if not found.shared else found.sent.way.over(found.scanned, found.shared)
+    edits = [
+        (edit, tokens)
+        for edit, tokens in zip(found.sent.way.plan.edits, found.sent.freed, strict=True)
+        if edit.message < found.shared
+    ]
+    return replace(
+        failed,
+        body=None if written is body else encoded(written, job.encoding),
+        conversation=None if job.counts else found.conversation,
+        messages=len(found.scanned),
+        first_new=found.shared,
+        edits=tuple(edit for edit, _ in edits),
+        freed=tuple(tokens for _, tokens in edits),
+        model=found.conversation.model,
+        owed=None if job.counts or failed.unread else Owed(body, found.shared, failed.refused, job.at),
+    )
+
+
+def replayed(conversations: Conversations, job: Job, failed: Outcome) -> Outcome | None:
+    """The same, worked out from the history; None where that says no more than is known."""
+    conversation = failed.conversation or job.conversation
+    body = job.decoded
+    if conversation is None or body is None or failed.unread:
+        return None
+    if not failed.refused and conversation.sent is None and conversation.saved is None:
+        return None  # it may never have come through here before
+    scanned = scan(body)
+    since = answered(job.format, scanned) if scanned is not None else 0
+    if scanned is None or since <= failed.first_new:
+        return None
+    way = conversations.replay(conversation, body, since)
+    if way is None:
+        return None
+    sent = Sent(way, freed(way.plan.edits))
+    written = way.over(scanned, way.messages)
+    return replace(
+        failed,
+        body=None if written is body else encoded(written, job.encoding),
+        conversation=None if job.counts else conversation,
+        messages=len(scanned),
+        first_new=since,
+        edits=way.plan.edits,
+        freed=sent.freed,
+        model=conversation.model,
+        sent=None if job.counts else sent,
+        owed=None if job.counts else Owed(body, since, failed.refused, job.at),
+    )
+
+
+def answered(format: str, scanned: Scanned) -> int:
+    """Messages of the request before this one: those before the model was heard last."""
+    read = formats.named(format).read
+    heard = False
+    for index in range(len(scanned) - 1, -1, -1):
+        if read(index, scanned.value(index)).role == "assistant":
+            heard = True
+        elif heard:
+            return index + 1
+    return 0
+
+
+def bare(job: Job, failed: Outcome) -> Outcome:
+    """The same for a request that is refused that way too."""
+    return _as_it_came(job, failed, job.decoded if job.decoded is not None else job.body)
+
+
+def _as_it_came(job: Job, failed: Outcome, body: bytes) -> Outcome:
+    conversation = None if job.counts else failed.conversation or job.conversation
+    if conversation is None:
+        return replace(failed, body=None, owed=None)
+    owed = None if failed.unread else Owed(body, 0, failed.refused, job.at)
+    known = replace(failed, body=None, conversation=conversation, model=conversation.model, owed=owed)
+    return replace(known, messages=conversation.messages, edits=(), freed=())
+
+
+def _begun(conversations: Conversations, job: Job, body: bytes, closely: bool) -> _Begun | None:
+    """With the most of what was sent before."""
+    found: list[_Begun] = []
+    plain: Scanned | None = None
+    for each in conversations.alike(job.format, job.named, body, closely):
+        if (sent := each.sent) is None:
+            continue
+        scanned = sent.way.rescan(body)
+        if scanned is None:
+            scanned = plain = plain or scan(body)
+        if scanned is not None:
+            found.append(_Begun(each, sent, scanned, sent.way.shared(scanned)))
+    return max(found, key=lambda one: one.shared, default=None)

@@ -1,0 +1,87 @@
+"""One request that is worked on, and what became of it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..plan import Edit
+from ..trail import Place
+from .conversations import Conversation, Owed, Sent
+
+Result = Literal["rewritten", "unchanged", "observed", "failed open"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a request."""
+
+    result: Result
+    body: bytes | None = None
+    """What is sent; None for the request as it came. If it failed open, this begins as earlier requests did."""
+    reason: str = ""
+    """Why it failed open."""
+    theirs: bool = False
+    """That was the client's doing: nothing is wrong here."""
+    unread: bool = False
+    """There is too much in it to be read at all."""
+    refused: bool = False
+    """The provider refused what was sent before."""
+    conversation: Conversation | None = None
+    messages: int = 0
+    first_new: int = 0
+    """Of these, those that were sent before."""
+    new: float = 0.0
+    """Tokens of the others as they came, by our count, about."""
+    ends: tuple[float, ...] = ()
+    """Where each message ends, as a share of what is sent, about; only where none is known to have been sent before."""
+    edits: tuple[Edit, ...] = ()
+    freed: tuple[float, ...] = ()
+    """Tokens that each of them takes out, by our count."""
+    revision: str = ""
+    """Why something that was sent before was changed in this request."""
+    rewritten: float = 0.0
+    """Tokens that the provider has to write again because of that, at worst."""
+    took: float = 0.0
+    """Seconds."""
+    model: str = ""
+    place: Place | None = None
+    """By which the session knows this very request later."""
+    sent: Sent | None = None
+    """How later requests begin that cannot be rewritten, if the provider takes this one."""
+    owed: Owed | None = None
+    """What the session has to learn, if the provider takes this one."""
+
+
+@dataclass(eq=False)
+class Job:
+    """A request that is being worked on. Either it is done in time or it is given up, never both."""
+
+    format: str
+    named: str
+    """What the client calls the conversation."""
+    encoding: str
+    body: bytes
+    at: float
+    """Seconds since 1970."""
+    counts: bool = False
+    """Nothing is answered: it only asks for a size."""
+    most: int = 100 * 2**20
+    """Bytes that it may unpack to."""
+    decoded: bytes | None = None
+    """Its body, once it is unpacked."""
+    conversation: Conversation | None = None
+    """Whose it is, once that is known."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _ended: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    def end(self) -> bool:
+        """True for the first who ends it."""
+        with self._lock:
+            first, self._ended = not self._ended, True
+            return first

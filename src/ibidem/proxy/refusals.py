@@ -1,0 +1,94 @@
+"""Refusals by a provider, and which of them may be due to what was rewritten.
+
+A request that is too long, that nobody pays for, or that comes too soon is refused however it is written. Everything
+else that a provider calls a bad request may be our doing, and is worth another try without new edits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .encodings import decoder
+from .headers import HeaderList, first
+
+STATUSES = frozenset({400, 422})
+
+HELD = 2**16
+"""Bytes of a refusal that are held until it is decided. A longer one is passed on as it comes."""
+
+KINDS = frozenset(
+    {
+        *("request_too_large", "rate_limit_error", "billing_error", "overloaded_error"),  # Anthropic
+        *("authentication_error", "permission_error", "not_found_error"),
+        *(
+            "context_length_exceeded",
+            "insufficient_quota",
+            "rate_limit_exceeded",
+            "billing_hard_limit_reached",
+        ),  # OpenAI
+        *("invalid_api_key", "model_not_found", "string_above_max_length", "array_above_max_length"),
+        *("RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "PERMISSION_DENIED", "UNAUTHENTICATED"),  # Gemini
+        *("exceed_context_size_error", "context_window_exceeded"),  # gateways and local servers
+    }
+)
+"""What providers call errors that are about size, context, credit, rate, or who asks."""
+
+WORDS = re.compile(
+    r"prompt is too long|too many (?:input |total )?tokens|(?:context|prompt|input) (?:length|window|size)"
+    r"|maximum (?:context|prompt)|token (?:count|limit)|tokens? exceeds?|exceeds? the (?:maximum|limit|context)"
+    r"|credit|billing|quota|rate limit|too large|api key",
+    re.IGNORECASE,
+)
+"""The same, where only the message tells. It is read here and told nowhere."""
+
+NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
+
+
+@dataclass(slots=True)
+class Refusal:
+    """An answer that is held."""
+
+    status: int
+    reason: str
+    headers: HeaderList
+    body: bytearray = field(default_factory=bytearray)
+
+    @property
+    def kind(self) -> str | None:
+        """What its provider calls the error; None if that has nothing to do with how the request is written."""
+        error = _error(_read(self.headers, bytes(self.body)))
+        names = [name for name in _names(error) if NAME.fullmatch(name)]
+        message = error.get("message")
+        if KINDS.intersection(names) or (isinstance(message, str) and WORDS.search(message)):
+            return None
+        return names[0] if names else "unknown"
+
+
+def _read(headers: HeaderList, body: bytes) -> Any:
+    try:
+        found = decoder(first(headers, "content-encoding"))
+        return json.loads(found.decompress(body)) if found is not None else None
+    except Exception:  # each package has its own, and a refusal may be anything
+        return None
+
+
+def _error(found: Any) -> dict[str, Any]:
+    """The one object that says what is wrong, in the shape of any provider."""
+    if isinstance(found, list) and found:
+        found = found[0]
+    if isinstance(found, dict):
+        inside = found.get("error", found)
+        if isinstance(inside, dict):
+            return inside
+        return {"message": inside}
+    return {}
+
+
+def _names(error: dict[str, Any]) -> Iterator[str]:
+    for key in ("code", "type", "status"):
+        if isinstance(found := error.get(key), str):
+            yield found

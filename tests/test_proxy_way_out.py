@@ -1,0 +1,284 @@
+"""The way out is the way that was taken (law 12): what was sent stays as it was sent, what is new goes as it came.
+
+Shown with a provider that signs thinking against all before it and refuses whatever differs from that later.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proxied import Clock, Talk, talk, waited_for
+from signed import Agent, history, thinks
+
+import ibidem
+from ibidem.proxy import rewriting
+from ibidem.proxy.conversations import Conversations
+from ibidem.proxy.rewriting import Rewriter
+from ibidem.proxy.service import Proxy
+from ibidem.session import Session
+from ibidem.store import MemoryStore, SqliteStore, StoreError
+from ibidem.testing import Answer, Seen, Signing
+
+PROFILES = ["lossless", "recoverable"]
+
+
+def begins_as_before(found: Talk, agent: Agent, last: int = -1) -> None:
+    """The last request: what was sent before is sent as it was, what is new as it came."""
+    before, now = (history(_plain(seen)) for seen in found.upstream.seen[last - 1 :][:2])
+    assert now == [*before, *history(agent.came[-1])[len(before) :]]
+
+
+def _plain(seen: Seen) -> bytes:
+    return seen.text if isinstance(seen.text, bytes) else seen.text.encode()
+
+
+def counted(found: Talk) -> dict[str, int]:
+    return {each["reason"]: each["count"] for each in found.state["failures"]}
+
+
+@contextmanager
+def going_wrong(owner: Any, name: str, how: Any) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, how)
+        yield
+
+
+def raising(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("of ours")
+
+
+@contextmanager
+def held(owner: Any = Session, name: str = "compact") -> Iterator[threading.Event]:
+    """Work that does not come to an end before it is told to."""
+    go, work = threading.Event(), getattr(owner, name)
+
+    def slowly(*args: Any, **more: Any) -> Any:
+        assert go.wait(60)
+        return work(*args, **more)
+
+    with going_wrong(owner, name, slowly):
+        try:
+            yield go
+        finally:
+            go.set()
+
+
+@contextmanager
+def timing_out(found: Talk) -> Iterator[None]:
+    """Whoever asks in here is answered without us having come to an end."""
+    proxy = found.service
+    with held(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Proxy, "_hopeless", lambda *_: False)
+        yield
+    waited_for(lambda: not proxy._stuck)
+
+
+def busy(found: Talk) -> Any:
+    return going_wrong(Proxy, "_hopeless", lambda *_: True)
+
+
+def broken(found: Talk) -> Any:
+    return going_wrong(Rewriter, "_rewrite", raising)
+
+
+def half_done(found: Talk) -> Any:
+    """The session has gone on when it goes wrong."""
+    return going_wrong(rewriting, "encoded", raising)
+
+
+def forgetful(found: Talk) -> Any:
+    def fails(*_: Any) -> None:
+        raise StoreError("here", "the disk is full")
+
+    return going_wrong(Conversations, "_learn", fails)
+
+
+MISHAPS = {
+    "time-out": timing_out,
+    "busy": busy,
+    "an error of ours": broken,
+    "an error after the work": half_done,
+}
+
+
+@pytest.mark.parametrize("mishap", MISHAPS)
+@pytest.mark.parametrize("profile", PROFILES)
+def test_whatever_goes_wrong_what_was_sent_stays_as_it_was_sent(mishap: str, profile: str) -> None:
+    script, agent = Signing(thinks), Agent()
+    with talk(script, profile=profile, budget_ms=500) as found:
+        for turn in range(18):
+            if turn in (7, 8, 12):
+                with MISHAPS[mishap](found):
+                    assert agent.ask(found) == 200, turn
+                begins_as_before(found, agent)
+            else:
+                assert agent.ask(found) == 200, turn
+        assert script.refused == 0
+        state = found.settled(18)
+        assert state["totals"]["failed_open"] == sum(counted(found).values()) == 3
+        assert state["totals"]["rewritten"] > 8
+        sent = found.upstream.seen[-1].body
+        assert len(sent) < 0.7 * len(agent.came[-1])
+        assert ibidem.expand(sent, store=found.service.store) == agent.came[-1]
+
+
+@pytest.mark.parametrize("mishap", MISHAPS)
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_restart_and_another_replica_go_on_that_way(mishap: str, profile: str, tmp_path: Path) -> None:
+    """Two replicas on one store take turns, and are started again and again. The note goes with the history."""
+    script, agent = Signing(thinks), Agent()
+    for _ in range(3):
+        with ExitStack() as stack:
+            stores = [stack.enter_context(SqliteStore(tmp_path / "store.sqlite")) for _ in range(2)]
+            options: Any = {"profile": profile, "budget_ms": 500, "strict": False}  # both number their calls alike
+            replicas = [stack.enter_context(talk(script, store=store, **options)) for store in stores]
+            for replica in (replicas[0], replicas[1], replicas[0]):
+                assert agent.ask(replica) == 200
+                waited_for(lambda replica=replica: _noted(replica))
+                with MISHAPS[mishap](replica):
+                    assert agent.ask(replica) == 200
+                waited_for(lambda replica=replica: _noted(replica))
+    assert script.refused == 0
+
+
+def _noted(found: Talk) -> bool:
+    """Nobody is at work any more, and nothing is left to be learned."""
+    proxy = found.service
+    known = list(proxy.conversations._all.values())
+    return not proxy._remembering and all(each.owed is None for each in known)
+
+
+def test_a_revision_that_was_just_made_is_undone() -> None:
+    """A pause makes a revision free; the request with it fails, and goes out without."""
+    clock, store = Clock(), MemoryStore()
+    agent = Agent(outputs=30, lines=90)
+    with talk(thinks, profile="recoverable", clock=clock, store=store) as found:
+        for turn in range(14):
+            clock.now += 4000 if turn in (10, 12) else 10
+            if turn == 10:
+                with going_wrong(rewriting, "encoded", raising):
+                    agent.ask(found)
+                begins_as_before(found, agent)
+            else:
+                agent.ask(found)
+            found.settled(turn + 1)
+            if turn == 11:
+                before, now = (history(seen.body) for seen in found.upstream.seen[-2:])
+                assert now[: len(before)] == before, "nothing of it is changed later either, but at another such moment"
+        assert found.state["totals"]["breaks"] == {"cold cache": 1}
+        sizes = [len(seen.body) for seen in found.upstream.seen]
+        assert sizes[12] < 0.8 * sizes[11], "there it is made again"
+
+
+def test_a_store_that_fails_changes_nothing_that_was_sent() -> None:
+    script, agent = Signing(thinks), Agent()
+    with talk(script, profile="recoverable") as found:
+        for turn in range(12):
+            if turn in (6, 7, 9):
+                with forgetful(found):
+                    assert agent.ask(found) == 200
+                begins_as_before(found, agent)
+            else:
+                assert agent.ask(found) == 200
+        assert (script.refused, counted(found)) == (0, {"here: the disk is full": 3})
+
+
+def test_a_compressed_request_finds_the_same_way() -> None:
+    script, agent = Signing(thinks), Agent()
+    with talk(script) as found:
+        for turn in range(10):
+            if turn in (5, 6):
+                with broken(found):
+                    assert agent.ask(found, content_encoding="gzip") == 200
+                begins_as_before(found, agent)
+            else:
+                assert agent.ask(found, content_encoding="gzip") == 200
+        assert script.refused == 0
+
+
+def test_what_stands_before_the_messages_may_change_and_marks_may_move() -> None:
+    script, agent = Signing(thinks), Agent()
+    with talk(script) as found:
+        for turn in range(12):
+            agent.body["max_tokens"] = 1000 + turn  # stands before the messages
+            for message in agent.body["messages"]:
+                if isinstance(message["content"], list):
+                    message["content"][-1].pop("cache_control", None)
+            if turn:
+                agent.body["messages"][-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+            if turn in (6, 7, 9):
+                with broken(found):
+                    assert agent.ask(found) == 200
+                assert len(found.upstream.seen[-1].body) < len(agent.came[-1])
+            else:
+                assert agent.ask(found) == 200
+        assert script.refused == 0
+
+
+def test_a_size_is_asked_of_what_would_be_sent() -> None:
+    agent = Agent()
+    with talk(Signing(thinks)) as found:
+        for _ in range(6):
+            agent.ask(found)
+        with broken(found):
+            found.ask("POST", "/v1/messages/count_tokens", agent.request)
+            asked = found.upstream.seen[-1].body
+            agent.ask(found)
+            assert found.upstream.seen[-1].body == asked != agent.came[-1]
+        found.ask("POST", "/v1/messages/count_tokens", agent.request)
+        asked = found.upstream.seen[-1].body
+        agent.ask(found)
+        assert found.upstream.seen[-1].body == asked
+
+
+def test_where_nothing_is_known_the_request_goes_as_it_came() -> None:
+    agent, other = Agent(), Agent("something else")
+    with talk(Signing(thinks)) as found:
+        for _ in range(4):
+            agent.ask(found)
+        with broken(found):
+            other.ask(found)
+        assert found.upstream.seen[-1].body == other.came[-1]
+
+
+def test_a_request_that_was_not_taken_is_no_way() -> None:
+    """It was rewritten, and answered with an overload: what failed after it begins as the one before it did."""
+    answers: list[Answer] = []
+
+    def script(seen: Seen) -> Answer:
+        return answers.pop() if answers else thinks(seen)
+
+    agent = Agent()
+    with talk(script) as found:
+        for _ in range(6):
+            agent.ask(found)
+        answers.append(Answer(status=529, message="overloaded"))
+        assert agent.ask(found) == 529
+        refused = found.upstream.seen[-1].body
+        assert agent.ask(found) == 200, "the same again"
+        assert found.upstream.seen[-1].body == refused
+        answers.append(Answer(status=529, message="overloaded"))
+        assert agent.ask(found) == 529
+        with broken(found):
+            assert agent.ask(found) == 200
+        before, now = history(refused), history(found.upstream.seen[-1].body)
+        assert now == [*before, *history(agent.came[-1])[len(before) :]]
+
+
+def test_a_fork_begins_as_the_branch_it_came_from() -> None:
+    agent = Agent()
+    with talk(Signing(thinks)) as found:
+        for _ in range(8):
+            agent.ask(found)
+        agent.body["messages"] = agent.body["messages"][:-4]
+        agent.body["messages"][-1]["content"].append({"type": "text", "text": "stop, something else"})
+        with broken(found):
+            assert agent.ask(found) == 200
+        sent = history(found.upstream.seen[-1].body)
+        assert sent[:-1] == history(found.upstream.seen[-2].body)[: len(sent) - 1]
+        assert agent.ask(found) == 200
