@@ -10,12 +10,14 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+from locked import EXCLUSIVE, held
 
 from ibidem import machine
 from ibidem.cli import main as whole
 from ibidem.cli.recall import recall
 from ibidem.cli.store import store
 from ibidem.store import SqliteStore, reference
+from ibidem.store.database import BUSY_SECONDS
 from tests.modes import mortal
 
 DAY = 86_400
@@ -74,6 +76,16 @@ def test_recall_takes_a_reference_as_it_is_copied(path: Path) -> None:
 )
 def test_a_reference_that_is_not_there(path: Path, ref: str, words: str) -> None:
     assert the_error(run("recall", ref)) == words.format(path=path)
+
+
+def test_recall_says_soon_that_another_process_keeps_the_store_locked(path: Path) -> None:
+    with held(path, *EXCLUSIVE):
+        start = time.monotonic()
+        said = the_error(run("recall", reference(TEXT)))
+        assert time.monotonic() - start < BUSY_SECONDS / 2
+    assert said == f"{path}: another process keeps it locked: try again, or end that process"
+    with held(path, "BEGIN IMMEDIATE"):
+        assert run("recall", reference("old")).stdout == "old", "who writes keeps no reader out"
 
 
 def test_without_a_command_the_help_is_shown() -> None:

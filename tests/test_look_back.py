@@ -13,7 +13,7 @@ import ibidem
 from ibidem import testing
 from ibidem.formats import FORMATS
 from ibidem.removals import Gone, gone_lines, merged, refs_in, thinned
-from ibidem.store import MemoryStore, StoreError
+from ibidem.store import Limits, MemoryStore, StoreError
 from ibidem.testing import conv
 from ibidem.timing import Bank, Economy, Moment
 
@@ -442,6 +442,25 @@ def test_a_conversation_in_use_keeps_what_it_let_go_however_long_ago_that_was(
     days[0] += 31
     store.prune()
     assert ibidem.expand(sent, store=store) == sent, "nobody used it any more"
+
+
+def test_a_conversation_that_goes_on_after_a_long_pause_has_its_originals_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store that is full forgets what was not used for a day; the client still has it all, and so do we."""
+    hours = [500_000.0]
+    monkeypatch.setattr("ibidem.keeping.time.time", lambda: hours[0] * 3600)
+    store = MemoryStore(limits=Limits(max_bytes=1), clock=lambda: hours[0] * 3600)
+    growing = ibidem.Session(strategies=[ibidem.LookBack(economy=FREE, snippet=None)], store=store)
+    request = session(read("a.py", file_of(60)), edit("a.py"))
+    sent = growing.compact(request).request
+    hours[0] += 72
+    store.put("another", {})
+    assert store.stats().originals == 0
+    more = [{"role": "assistant", "content": "So."}, {"role": "user", "content": "Go on"}]
+    request, expected = ({**each, "messages": [*each["messages"], *more]} for each in (request, sent))
+    assert growing.compact(request).request == expected
+    assert ibidem.expand(expected, store=store) == request
 
 
 # ── what resembles a stub ───────────────────────────────────────────────────────────────────────────────────────────

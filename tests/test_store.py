@@ -13,7 +13,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -23,6 +23,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from locked import EXCLUSIVE, held
 
 from ibidem import IbidemError
 from ibidem.store import (
@@ -1031,32 +1032,6 @@ def test_a_store_that_another_process_keeps_locked(tmp_path: Path, monkeypatch: 
         other.close()
         store.put("s", by_ref("b"))
         assert kept(store, "b") == ["b"]
-
-
-EXCLUSIVE = ("PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE", "UPDATE totals SET size = size")
-"""Keeps out even those who only want to read."""
-
-
-@contextmanager
-def held(path: Path, *statements: str) -> Iterator[None]:
-    """A process that keeps the file locked meanwhile."""
-    script = (
-        "import sqlite3, sys\n"
-        "connection = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
-        "for statement in sys.argv[2:]:\n"
-        "    connection.execute(statement)\n"
-        "print('held', flush=True)\n"
-        "sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", script, str(path), *statements]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        try:
-            yield
-        finally:
-            process.stdin.close()
 
 
 def test_who_asks_does_not_wait_for_one_who_writes(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,8 +20,8 @@ log = logging.getLogger("ibidem")
 
 Keep = Callable[[Mapping[str, str]], bool]
 
-NOTED = 300.0
-"""Seconds within which the use of a conversation is noted once."""
+NOTED, PAUSE = 300.0, 6 * 3600.0
+"""Seconds within which the use of a conversation is noted once, and after which a store may have forgotten it."""
 
 
 @cache
@@ -59,24 +58,31 @@ def conversation_key(messages: Iterable[Message]) -> str:
 def keeper(store: Store, session: str) -> Keep:
     """Puts originals into a store; says whether that went well. What cannot be kept stays in the conversation.
 
-    Given none, it notes that the conversation is still in use: a store forgets those that are not.
+    Given none, it notes that the conversation is still in use: a store forgets those that are not. After a long pause
+    it puts again what it put before.
     """
-    noted = -math.inf
+    noted, owed = 0.0, False
+    before: dict[str, str] = {}
 
     def keep(originals: Mapping[str, str]) -> bool:
-        nonlocal noted
-        now = time.monotonic()
-        if not originals and now - noted < NOTED:
+        nonlocal noted, owed
+        now = time.time()  # of day: it goes on while a machine sleeps
+        pause, noted = now - noted, now
+        if not originals and 0 <= pause < NOTED:
+            noted = now - pause
             return True
-        noted = now
+        again = before if owed or pause > PAUSE else {}
         try:
-            if originals:
-                store.put(session, originals)
+            if originals or again:
+                store.put(session, {**again, **originals})
             else:
                 store.load(session)
         except IbidemError as error:
             log.warning("nothing was let go: %s" if originals else "a use was not noted: %s", error)
+            owed = bool(again)
             return False
+        owed = False
+        before.update(originals)
         return True
 
     return keep

@@ -85,9 +85,9 @@ class Database:
             _empty_log(connection)
 
     def give_back(self) -> None:
-        """The same in small, where much of the file is free: nobody waits long for it, and what is left is reused."""
-        with self.lock, suppress(sqlite3.Error):
-            connection = self._opened(self._seconds or BUSY_SECONDS)
+        """The same in small, where much of the file is free: it waits for nobody, and what is left is reused."""
+        with self.lock, suppress(sqlite3.Error, StoreError, OSError):
+            connection = self._opened(0.0)
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
             if free * SPARE > pages:
