@@ -14,7 +14,7 @@ import hashlib
 import random
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,9 @@ import msgspec
 import orjson
 
 import ibidem
+from ibidem.store import MemoryStore
 from ibidem.testing import conv
+from ibidem.testing.hard import HARD
 
 from .history import history, text
 
@@ -56,7 +58,7 @@ def floor(body: bytes) -> dict[str, Work]:
         for message in value["messages"]
         if isinstance(message["content"], list)
         for block in message["content"]
-        if block["type"] == "tool_result"
+        if block["type"] == "tool_result" and isinstance(block["content"], str)
     ]
     return {
         "parse orjson": lambda: orjson.loads(body),
@@ -139,13 +141,34 @@ def growth(lines: int, rounds: int) -> dict[str, float]:
     return found
 
 
+def hard_growth(scale: int, rounds: int) -> Iterator[tuple[str, str, float, float]]:
+    """Each family of hard histories, by profile: the time as a multiple of its floor, and for twice as much of it."""
+    for name, (make, usual) in HARD.items():
+        once, twice = (orjson.dumps(make(each * scale * usual)) for each in (1, 2))
+        works = {f"floor {step}": work for step, work in floor(once).items()}
+        for profile in ("lossless", "recoverable"):
+            for label, body in (("once", once), ("twice", twice)):
+                works[f"{profile} {label}"] = partial(ibidem.compact, body, profile=profile, store=MemoryStore())
+        times = in_turns(works, rounds)
+        steps = [f"floor {step}" for step in ("parse", "digest", "dump")]
+        base = sum(min(times[each] for each in works if each.startswith(step)) for step in steps)
+        for profile in ("lossless", "recoverable"):
+            small = times[f"{profile} once"]
+            yield name, profile, small / base, times[f"{profile} twice"] / small
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=2000)
     parser.add_argument("--megabytes", type=float, default=20)
     parser.add_argument("--lines", type=int, default=125_000, help="of hard text")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--scale", type=int, default=4, help="of hard histories: so many times their usual size")
+    parser.add_argument("--hard", action="store_true", help="only these")
     args = parser.parse_args()
+    if args.hard:
+        _print_hard(args.scale, args.rounds)
+        return
     size = int(args.megabytes * 1e6)
     request = history(args.messages, size)
     once = orjson.dumps(request)
@@ -162,7 +185,14 @@ def main() -> None:
     print(f"{'a turn of a Session':24} {turn(request, 3) / base:8.2f} {TURN_AIM:5.1f}")
     for label, ratio in growth(args.lines, 3).items():
         print(f"{label:24} {'':8} {'':5} {ratio:8.2f} {GROWTH_AIM:5.1f}", flush=True)
+    _print_hard(args.scale, 3)
     print(f"memory of a Session: {memory(once):.2f} times the text (aim {MEMORY_AIM})")
+
+
+def _print_hard(scale: int, rounds: int) -> None:
+    print(f"{'hard histories':44} {'x floor':>8} {'2n / n':>8} {'aim':>5}")
+    for name, profile, times, grown in hard_growth(scale, rounds):
+        print(f"{name:32} {profile:11} {times:8.1f} {grown:8.2f} {GROWTH_AIM:5.1f}", flush=True)
 
 
 if __name__ == "__main__":

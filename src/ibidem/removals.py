@@ -123,7 +123,7 @@ def thinned(lines: Sequence[str], stay: Iterable[tuple[int, int]], marker: Gone,
     kept: list[str] = []
     done = 0
     for first, last in [*merged(stay), (len(lines), len(lines))]:
-        few = first - done < SHORT and first < len(lines) and not any(done <= each < first for each in go)
+        few = first - done < SHORT and first < len(lines) and not any(each in go for each in range(done, first))
         if first > done and not few:
             kept.append(str(marker._replace(lines=first - done)))
             marker = marker._replace(ref="", why="", way="")

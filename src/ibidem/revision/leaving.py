@@ -105,14 +105,14 @@ def _thinned(held: Held, stay: Stretches, room: int, marker: Gone) -> str | None
     shown = Shown.of(held.now, marker.tag)
     lines = held.now.split("\n")
     found = parsed(lines, marker.tag)
-    refers = [place for place, each in enumerate(found) if each is not None]  # to what may be gone tomorrow
+    refers = {place for place, each in enumerate(found) if each is not None}  # to what may be gone tomorrow
     flags = "".join(each.flags for each in found if each is not None)
     if stay and (shown.layout.comma or any(letter in flags for letter in (SPARSE, *COMMAS))):
         return None
     if stay:
         lines = lines[: len(shown.layout.units)]
     else:
-        lines, refers = held.text.split("\n"), []
+        lines, refers = held.text.split("\n"), set()
     if room:
         ends = [] if refers else _ends(lines, room)
         if not stay and not ends:

@@ -1,0 +1,161 @@
+"""Histories that are made to be costly, of any size: work on them must grow as they do, and not with their square."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Asked = tuple[str, dict[str, Any], Any]
+"""The name of a tool, what it was given, and its result."""
+
+STATUS = (
+    "Job 4711 on cluster west-2: running\nstep 3 of 9, 12 of 40 tasks finished, 0 failed\n"
+    "queue: default, priority: normal, owner: build\n"
+)
+
+
+def history(asked: Iterable[Asked]) -> dict[str, Any]:
+    """An Anthropic request in which these calls were made one after the other."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    for number, (tool, given, result) in enumerate(asked):
+        call = {"type": "tool_use", "id": f"c{number}", "name": tool, "input": given}
+        answer = {"type": "tool_result", "tool_use_id": f"c{number}", "content": result}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [answer]}]
+    return {"model": "claude-sonnet-4-5", "max_tokens": 100, "messages": messages}
+
+
+def lines(count: int, seed: int = 1) -> list[str]:
+    """Of thirty characters, no two alike."""
+    chance = random.Random(seed)
+    return [f"{chance.getrandbits(120):030x}" for _ in range(count)]
+
+
+def page(count: int, seed: int = 1) -> str:
+    return "\n".join(lines(count, seed))
+
+
+def _read(path: str, text: Any) -> Asked:
+    return "Read", {"file_path": path}, text
+
+
+def polled(n: int) -> dict[str, Any]:
+    return history([_read("/tmp/status", 2 * STATUS)] * n)
+
+
+def polled_with_a_counter(n: int) -> dict[str, Any]:
+    return history(_read("/tmp/status", 2 * STATUS + f"asked {number} times") for number in range(n))
+
+
+def long_polled(n: int) -> dict[str, Any]:
+    """Now and then another line comes behind it."""
+    text = page(100)
+    return history(_read("/log", text if number % 9 else f"{text}\nline {number}") for number in range(n))
+
+
+def swapped(n: int) -> dict[str, Any]:
+    every = lines(16 * n)
+    blocks = [every[at : at + 8] for at in range(0, len(every), 8)]
+    other = [line for at in range(0, len(blocks), 2) for block in (blocks[at + 1], blocks[at]) for line in block]
+    return history([_read("/a", "\n".join(every)), _read("/b", "\n".join(other))])
+
+
+def broken_period(n: int) -> dict[str, Any]:
+    def text(word: str) -> str:
+        whole = [f"line no. {at % 7}" for at in range(50 * n)]
+        whole[::50] = [f"broken {word} at {at}" for at in range(n)]
+        return "\n".join(whole)
+
+    return history([_read("/a", text("here")), _read("/b", text("there"))])
+
+
+def sources_in_turn(n: int) -> dict[str, Any]:
+    every = [lines(8 * n, seed) for seed in range(6)]
+    mixed = [line for at in range(0, 8 * n, 8) for text in every for line in text[at : at + 8]]
+    return history(
+        [*(_read(f"/{at}", "\n".join(text)) for at, text in enumerate(every)), _read("/x", "\n".join(mixed))]
+    )
+
+
+def searched(n: int) -> dict[str, Any]:
+    """Five long texts, and results with a few lines of one of them each."""
+    every = [lines(6 * n, seed) for seed in range(5)]
+    found = [[*every[at % 5][6 * at : 6 * at + 6], f"hit {at}"] for at in range(n)]
+    reads = (_read(f"/{at}", "\n".join(text)) for at, text in enumerate(every))
+    return history([*reads, *(("grep", {"pattern": str(at)}, "\n".join(hit)) for at, hit in enumerate(found))])
+
+
+def unlike(n: int) -> dict[str, Any]:
+    return history(("bash", {"command": f"step {at}"}, page(130, at)) for at in range(n))
+
+
+def quoted(n: int) -> dict[str, Any]:
+    """Each long result is quoted by the next, which is as long and is quoted by a short one."""
+
+    def three(at: int) -> Iterable[Asked]:
+        first, other = lines(130, at), lines(90, -1 - at)
+        for number, text in enumerate((first, first[:60] + other, other[10:20])):
+            yield "bash", {"command": f"step {at}.{number}"}, "\n".join(text)
+
+    return history(each for at in range(n) for each in three(at))
+
+
+def edited(n: int) -> dict[str, Any]:
+    """One file, read again after every edit."""
+
+    def two(at: int) -> Iterable[Asked]:
+        yield _read("/a.py", f"{page(40)}\nedit {at}")
+        yield "Edit", {"file_path": "/a.py", "old_string": "a", "new_string": "b"}, "ok"
+
+    return history(each for at in range(n) for each in two(at))
+
+
+def in_pieces(n: int) -> dict[str, Any]:
+    """One file, read piece by piece."""
+    return history(
+        ("Read", {"file_path": "/a.txt", "offset": 20 * at + 1, "limit": 20}, page(12, at)) for at in range(n)
+    )
+
+
+def chained(n: int) -> dict[str, Any]:
+    """Each single line of items begins with half of the one before it."""
+    items = [[f"item {at} {line}" for line in lines(12, at)] for at in range(n + 1)]
+    return history(_read("/a", ", ".join(items[at] + items[at + 1])) for at in range(n))
+
+
+def of_many_tools(n: int) -> dict[str, Any]:
+    return history((f"tool_{at}", {"file_path": f"/{at}"}, page(80, at)) for at in range(n))
+
+
+def in_one_message(n: int) -> dict[str, Any]:
+    request = history(_read(f"/{at}", page(8)) for at in range(n))
+    asked, answered = request["messages"][1::2], request["messages"][2::2]
+    messages = [
+        {"role": role, "content": [part for message in each for part in message["content"]]}
+        for role, each in (("assistant", asked), ("user", answered))
+    ]
+    return {**request, "messages": [*request["messages"][:1], *messages]}
+
+
+def in_one_result(n: int) -> dict[str, Any]:
+    return history([_read("/a", [{"type": "text", "text": page(8)}] * n)])
+
+
+HARD: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
+    "a short result, polled": (polled, 400),
+    "the same with a counter": (polled_with_a_counter, 400),
+    "a long result, polled": (long_polled, 300),
+    "neighbouring blocks swapped": (swapped, 2500),
+    "a broken period": (broken_period, 1500),
+    "lines of six texts in turn": (sources_in_turn, 600),
+    "searches in five texts": (searched, 300),
+    "results unlike each other": (unlike, 200),
+    "results that quote": (quoted, 80),
+    "a file between its edits": (edited, 200),
+    "a file in pieces": (in_pieces, 400),
+    "items in a chain": (chained, 300),
+    "as many tools as calls": (of_many_tools, 200),
+    "results in one message": (in_one_message, 1500),
+    "texts in one result": (in_one_result, 1500),
+}
+"""By what they are, and a size that takes about a tenth of a second."""
