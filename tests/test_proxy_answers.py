@@ -57,7 +57,7 @@ def straying(stray: bytes, delay: float, often: int = 1, sent: queue.Queue[None]
 
 
 def put(client: Peer, name: str, path: str = "/v1/files") -> tuple[int, str]:
-    client.send(f"PUT {path}/{name} HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\nx".encode())
+    client.send(f"PUT {path}/{name} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx".encode())
     head, body = client.message("PUT")
     return int(head.split(b" ")[1]), body.decode()
 
@@ -129,7 +129,7 @@ def test_an_answer_that_comes_before_its_request_is_complete_is_the_last_on_its_
 
     with proxied(script) as (server, proxy), connect(proxy.url) as client:
         assert put(client, "n") == (200, "ok")
-        client.send(b"PUT /v1/files/early HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\n\r\nx")
+        client.send(b"PUT /v1/files/early HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nx")
         assert early.wait(PATIENCE)
         assert client.until(b"for").startswith(b"HTTP/1.1 200 ")
         client.send(b"y")
@@ -165,7 +165,7 @@ def test_a_408_on_a_connection_that_was_used_is_answered_with_the_same_request_o
         except (EOFError, ConnectionError):
             return bodies
 
-    request = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Length: {size}\r\n\r\n".encode() + b"x" * size
+    request = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode() + b"x" * size
     with proxied(script) as (server, proxy), connect(proxy.url) as client:
         for _ in range(2):
             client.send(request)
@@ -188,7 +188,7 @@ def test_a_body_that_is_not_in_hand_any_more_is_not_sent_again() -> None:
 
     with proxied(script) as (server, proxy), connect(proxy.url) as client:
         assert put(client, "n") == (200, "ok")
-        client.send(b"PUT /v1/files/large HTTP/1.1\r\nHost: here\r\nContent-Length: 3000000\r\n\r\n")
+        client.send(b"PUT /v1/files/large HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000000\r\n\r\n")
         for _ in range(30):
             client.send(b"x" * 100_000)
             time.sleep(0.001)
@@ -205,10 +205,10 @@ def test_a_connection_that_ends_while_it_is_taken_is_no_error_where_asking_twice
 
     with proxied(script) as (server, proxy), connect(proxy.url) as client:
         for name in ("a", "b"):
-            client.send(f"GET /v1/models/{name} HTTP/1.1\r\nHost: here\r\n\r\n".encode())
+            client.send(f"GET /v1/models/{name} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             assert client.message("GET")[1] == name.encode()
         assert server.next() == 1
-        client.send(b"POST /v1/files/c HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n")
+        client.send(b"POST /v1/files/c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
         assert client.message("POST")[0].startswith(b"HTTP/1.1 502 "), "it may have been done"
 
 
@@ -277,7 +277,7 @@ def test_an_answer_ends_where_a_strict_client_ends_it(made: bytes, behind: bytes
 
     with proxied(script) as (server, proxy), connect(proxy.url) as client:
         for _ in range(3):
-            client.send(b"POST /v1/files HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n")
+            client.send(b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
             assert client.until(b"\r\n\r\n").startswith(b"HTTP/1.1 " + made[:4])
             assert client.exactly(len(body)) == body
             sent.get(timeout=PATIENCE)
@@ -293,7 +293,7 @@ def test_a_body_in_broken_chunks_breaks_off_here_too() -> None:
         peer.wait_until_gone()
 
     with proxied(script) as (_, proxy), connect(proxy.url) as client:
-        client.send(b"GET /v1/models HTTP/1.1\r\nHost: here\r\n\r\n")
+        client.send(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert client.rest().endswith(b"\r\n\r\n2\r\nok\r\n")
 
 
@@ -356,5 +356,5 @@ def test_many_clients_get_their_own_answers_while_strays_come_at_random() -> Non
 def test_a_reader_of_models_is_answered_after_a_storm() -> None:
     with proxied(at_random(2, 0.5)) as (_, proxy):
         storm(proxy.url, clients=4, requests=10)
-        head, body = asked(proxy, b"GET /v1/models/mine HTTP/1.1\r\nHost: here\r\n\r\n")
+        head, body = asked(proxy, b"GET /v1/models/mine HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (head[:12], body) == (b"HTTP/1.1 200", b"mine")

@@ -21,7 +21,7 @@ from tests.hops import NAME, Authority, http_proxy, socks_proxy
 from tests.raw import Script, Server, answering, asked, connect, to
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-GET = b"GET /v1/models HTTP/1.1\r\nHost: here\r\nA: b\r\n\r\n"
+GET = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nA: b\r\n\r\n"
 SCHEMES = ("http", "https", "socks5", "socks5h")
 DEADLINE = 60.0
 

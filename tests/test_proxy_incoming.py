@@ -14,7 +14,7 @@ from tests.raw import PATIENCE, Peer, answering, asked, connect, proxied
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-GET = b"GET /v1/models HTTP/1.1\r\nHost: here\r\n\r\n"
+GET = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SHORT = 0.3
 
 
@@ -34,9 +34,9 @@ def half_closed(client: Peer, request: bytes) -> None:
 
 REQUESTS = {
     "passing": GET,
-    "passing, with a body": b"PUT /v1/files HTTP/1.1\r\nHost: here\r\nContent-Length: 4\r\n\r\nbody",
-    "passing, in chunks": b"PUT /v1/files HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
-    "rewritten": b"POST /v1/messages HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\n\r\n{}",
+    "passing, with a body": b"PUT /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody",
+    "passing, in chunks": b"PUT /v1/files HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+    "rewritten": b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}",
     "old": b"GET /v1/models HTTP/1.0\r\n\r\n",
 }
 
@@ -159,7 +159,7 @@ def test_a_body_and_an_answer_may_take_longer_than_a_head() -> None:
         peer.send(OK)
 
     with short(HEAD_TIME=SHORT), proxied(script) as (_, proxy), connect(proxy.url) as client:
-        client.send(b"PUT /v1/files HTTP/1.1\r\nHost: here\r\nContent-Length: 4\r\n\r\nbo")
+        client.send(b"PUT /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbo")
         time.sleep(3 * SHORT)
         client.send(b"dy")
         assert client.exactly(len(OK)) == OK

@@ -20,9 +20,9 @@ def test_half_heads_are_let_go_and_others_are_answered(
     with proxied(answering(*[OK] * REQUESTS)) as (_, proxy):
         slow = [connect(proxy.url) for _ in range(SLOW)]
         for each in slow:
-            each.send(b"POST /v1/messages HTTP/1.1\r\nHost: here\r\nX-Slow: ")
+            each.send(b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
         started = time.monotonic()
-        bodies = [asked(proxy, b"GET /v1/models HTTP/1.1\r\nHost: here\r\n\r\n")[1] for _ in range(REQUESTS)]
+        bodies = [asked(proxy, b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")[1] for _ in range(REQUESTS)]
         took = time.monotonic() - started
         ends = [each.rest()[:12] for each in slow]
         for each in slow:
