@@ -35,7 +35,8 @@ def half_closed(client: Peer, request: bytes) -> None:
 REQUESTS = {
     "passing": GET,
     "passing, with a body": b"PUT /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody",
-    "passing, in chunks": b"PUT /v1/files HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+    "passing, in chunks": b"PUT /v1/files HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"1\r\nx\r\n0\r\n\r\n",
     "rewritten": b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}",
     "old": b"GET /v1/models HTTP/1.0\r\n\r\n",
 }
