@@ -246,6 +246,20 @@ def test_where_nothing_is_known_the_request_goes_as_it_came() -> None:
         assert found.upstream.seen[-1].body == other.came[-1]
 
 
+def test_the_next_request_may_come_while_the_first_is_still_worked_on() -> None:
+    """Nobody has learned yet that the first went as it came, and the next one has no time to wait for that."""
+    script, agent = Signing(thinks), Agent()
+    with talk(script, budget_ms=300) as found:
+        with timing_out(found):
+            for _ in range(6):
+                assert agent.ask(found) == 200
+                assert found.upstream.seen[-1].body == agent.came[-1]
+        for _ in range(6):
+            assert agent.ask(found) == 200
+        assert script.refused == 0
+        assert len(found.upstream.seen[-1].body) < len(agent.came[-1])
+
+
 def test_a_request_that_was_not_taken_is_no_way() -> None:
     """It was rewritten, and answered with an overload: what failed after it begins as the one before it did."""
     answers: list[Answer] = []
@@ -281,4 +295,8 @@ def test_a_fork_begins_as_the_branch_it_came_from() -> None:
             assert agent.ask(found) == 200
         sent = history(found.upstream.seen[-1].body)
         assert sent[:-1] == history(found.upstream.seen[-2].body)[: len(sent) - 1]
-        assert agent.ask(found) == 200
+        waited_for(lambda: _noted(found))
+        for _ in range(3):
+            assert agent.ask(found) == 200
+            assert history(found.upstream.seen[-1].body)[: len(sent)] == sent
+        assert len(found.state["conversations"]) == 2

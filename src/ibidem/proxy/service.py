@@ -25,7 +25,7 @@ from ..trail import Place
 from . import records
 from .answering import head, pairs, told
 from .carrier import Carrier
-from .conversations import Conversation, Conversations
+from .conversations import Conversation, Conversations, Owed
 from .fallback import bare, fall_back, replayed
 from .outcome import Job, Outcome
 from .pages import LIVE, Page, Pages, admitted, is_slow, ours, refused, without_token
@@ -45,6 +45,8 @@ WAYS_OUT = 2
 PATIENCE = 2.0
 """Seconds that what is to be remembered may still take at the end, and at least that the way out may take."""
 WayOut = Callable[[Conversations, Job, Outcome], Outcome | None]
+SWITCH = 0.0005
+"""Seconds after which a thread that works lets others have a turn: to pass something on takes many short ones."""
 BUSY = "busy: earlier requests take too long"
 TOLD, ALIVE = 0.5, 15.0
 """Seconds between two states that a page is told, and after which it is told that we are still there."""
@@ -72,6 +74,7 @@ class Proxy:
 
     async def __aenter__(self) -> Self:
         self.upstreams = Upstreams(self.settings.upstreams)
+        sys.setswitchinterval(min(SWITCH, sys.getswitchinterval()))
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -226,35 +229,36 @@ class Proxy:
 
     def took(self, outcome: Outcome) -> None:
         """The provider takes a request: the conversation goes on in that way."""
-        found = outcome.conversation
-        if found is None:
-            return
-        if outcome.sent is not None:
+        found, owed = outcome.conversation, outcome.owed
+        if found is not None and outcome.sent is not None:
             found.sent = outcome.sent
-        if outcome.owed is not None:
-            if outcome.owed.since == 0:
+        if owed is None:
+            return
+        if found is not None:
+            found.owed = owed
+            if not owed.since:
                 found.sent = None
-            found.owed = outcome.owed
-            self._in_background(self._settle(found))
+        self._in_background(self._settle(found, owed))
 
-    async def _settle(self, found: Conversation) -> None:
+    async def _settle(self, found: Conversation | None, owed: Owed) -> None:
         """Whoever has the conversation does it at the end, or before the next request: nobody is waited for here."""
 
         def work() -> None:
-            if found.lock.acquire(blocking=False):
+            own = found or self.conversations.adopt(owed)
+            if own.lock.acquire(blocking=False):
                 try:
-                    self.conversations.settle(found)
-                    self.conversations.save(found)
+                    self.conversations.settle(own)
+                    self.conversations.save(own)
                 finally:
-                    found.lock.release()
+                    own.lock.release()
 
-        await self._noted(found, work)
+        await self._noted(found.id if found is not None else "", work)
 
-    async def _noted(self, found: Conversation, work: Callable[[], None]) -> None:
+    async def _noted(self, conversation: str, work: Callable[[], None]) -> None:
         try:
             await asyncio.get_running_loop().run_in_executor(self.pool, work)
         except IbidemError as error:
-            self.records.event("store", time.time(), str(error), found.id)
+            self.records.event("store", time.time(), str(error), conversation)
         except Exception as error:
             self.harm(error, "remember")
 
@@ -268,10 +272,11 @@ class Proxy:
         found = outcome.conversation
         if found is not None and self.conversations.looks_back:
             counted = context if outcome.place is not None else None  # of which request it is, is not known
-            self._in_background(self._remember(found, outcome.place, counted, collapsed))
+            self._in_background(self._remember(found, outcome.place, time.time(), counted, collapsed))
 
-    async def _remember(self, found: Conversation, place: Place | None, context: int | None, collapsed: bool) -> None:
-        at = time.time()
+    async def _remember(
+        self, found: Conversation, place: Place | None, at: float, context: int | None, collapsed: bool
+    ) -> None:
 
         def work() -> None:
             with found.lock:
@@ -281,7 +286,7 @@ class Proxy:
                     found.session.stop_revising(place)
                 self.conversations.save(found)
 
-        await self._noted(found, work)
+        await self._noted(found.id, work)
 
     # ── what is written down ────────────────────────────────────────────────────────────────────────────────────────
 
