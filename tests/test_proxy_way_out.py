@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import ibidem
 from ibidem.proxy import rewriting
 from ibidem.proxy.conversations import Conversations
 from ibidem.proxy.rewriting import Rewriter
-from ibidem.proxy.service import Proxy
+from ibidem.proxy.service import Workers
 from ibidem.session import Session
 from ibidem.store import MemoryStore, SqliteStore, StoreError
 from ibidem.testing import Answer, Seen, Signing
@@ -73,13 +74,13 @@ def timing_out(found: Talk) -> Iterator[None]:
     """Whoever asks in here is answered without us having come to an end."""
     proxy = found.service
     with held(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Proxy, "_hopeless", lambda *_: False)
+        patch.setattr(Workers, "hopeless", lambda *_: False)
         yield
-    waited_for(lambda: not proxy._stuck)
+    waited_for(lambda: not proxy._workers.stuck)
 
 
 def busy(found: Talk) -> Any:
-    return going_wrong(Proxy, "_hopeless", lambda *_: True)
+    return going_wrong(Workers, "hopeless", lambda *_: True)
 
 
 def broken(found: Talk) -> Any:
@@ -300,3 +301,105 @@ def test_a_fork_begins_as_the_branch_it_came_from() -> None:
             assert agent.ask(found) == 200
             assert history(found.upstream.seen[-1].body)[: len(sent)] == sent
         assert len(found.state["conversations"]) == 2
+
+
+# ── too large, and too many ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def worked_on(patch: pytest.MonkeyPatch) -> list[int]:
+    """Messages of the requests that a session gets to read."""
+    compact, found = Session.compact, list[int]()
+
+    def counting(self: Session, request: Any, **more: Any) -> Any:
+        found.append(len(request))
+        return compact(self, request, **more)
+
+    patch.setattr(Session, "compact", counting)
+    return found
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+@pytest.mark.parametrize(
+    ("limit", "large"),
+    [(400_000, "x" * 500_000), (2**24, {f"key {number}": number for number in range(60_000)}), (2**24, [7] * 400_000)],
+    ids=["bytes", "keys", "numbers"],
+)
+def test_what_is_too_large_is_not_read_and_begins_as_before(limit: int, large: Any, encoding: str) -> None:
+    """What is new counts, and for as long as it is in the conversation; without it all goes on."""
+    script, agent = Signing(thinks), Agent()
+    headers = {"content_encoding": encoding} if encoding else {}
+    with talk(script, max_rewrite=limit, budget_ms=30_000) as found, pytest.MonkeyPatch.context() as patch:
+        for _ in range(7):
+            assert agent.ask(found, **headers) == 200
+        read = worked_on(patch)
+        kept = list(agent.body["messages"])
+        agent.body["messages"][-1]["content"][0]["odd"] = large
+        for _ in range(3):
+            known = history(_plain(found.upstream.seen[-1]))
+            assert agent.ask(found, **headers) == 200
+            assert history(_plain(found.upstream.seen[-1]))[: len(known)] == known
+        found.ask("POST", "/v1/messages/count_tokens", agent.request)
+        assert not read
+        assert [each["count"] for each in found.state["failures"]] == [4]
+        del kept[-1]["content"][0]["odd"]
+        agent.body["messages"] = kept
+        assert agent.ask(found, **headers) == 200
+        assert read
+        assert script.refused == 0
+
+
+def test_a_long_conversation_is_not_large_where_only_its_end_is_new() -> None:
+    agent = Agent(lines=1500)
+    with talk(thinks, max_rewrite=200_000, budget_ms=30_000) as found:
+        for _ in range(8):
+            assert agent.ask(found) == 200
+        assert len(agent.came[-1]) > 300_000
+        assert found.settled(8)["totals"]["failed_open"] == 0
+
+
+def test_eight_clients_at_once_are_never_told_that_it_is_busy() -> None:
+    with talk(thinks, budget_ms=30_000) as found:
+        agents = [Agent(f"client {number}") for number in range(8)]
+
+        def converse(agent: Agent) -> list[int]:
+            return [agent.ask(found) for _ in range(12)]
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(status == 200 for statuses in pool.map(converse, agents) for status in statuses)
+        assert found.settled(96)["totals"]["failed_open"] == 0
+
+
+def test_who_is_stuck_with_large_requests_is_waited_for_by_nobody_else() -> None:
+    """As many threads as there are for large requests are held up, and a small one goes on as ever."""
+    agents = [Agent(f"large {number}", lines=30_000) for number in range(3)]
+    small = Agent()
+    with talk(thinks, budget_ms=300) as found:
+        for _ in range(6):
+            assert small.ask(found) == 200
+        for agent in agents:
+            agent.hear([{"type": "tool_use", "id": f"t{len(agent.came)}", "name": "Read", "input": {}}])
+        with held_large():
+            for agent in agents:
+                assert agent.ask(found) == 200
+            before = found.state["totals"]["failed_open"]
+            assert before == 3
+            assert small.ask(found) == 200
+            assert found.state["totals"]["failed_open"] == before
+        waited_for(lambda: not found.service._large.stuck)
+
+
+@contextmanager
+def held_large() -> Iterator[None]:
+    """Sessions of large requests do not come to an end."""
+    go, compact = threading.Event(), Session.compact
+
+    def slowly(self: Session, request: Any, **more: Any) -> Any:
+        if len(request.given) > 2**20:
+            assert go.wait(60)
+        return compact(self, request, **more)
+
+    with going_wrong(Session, "compact", slowly):
+        try:
+            yield
+        finally:
+            go.set()

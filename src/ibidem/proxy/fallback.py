@@ -23,7 +23,7 @@ from .conversations import Conversation, Conversations, Owed, Sent, goes_on
 from .outcome import Job, Outcome
 from .packing import decoded, encoded
 
-STRINGS, VALUES = 100_000, 1_000_000
+STRINGS, VALUES = 100_000, 300_000
 """Quotes and commas in what is new, from which on reading it would hold others up: every string and number that it is
 made of has to be made, by calls that nobody can interrupt. Text costs far less, whatever its length."""
 

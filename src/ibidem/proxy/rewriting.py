@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import accumulate
 
@@ -83,8 +86,8 @@ class Rewriter:
         for _ in range(TRIES):
             found = find(job.format, job.named, body) or begin(job.format, job.named, body)
             job.conversation = found.conversation
-            with found.conversation.lock:
-                if job.ended:
+            with _held(found.conversation.lock, job.patience) as held:
+                if job.ended or not held:
                     break
                 self.conversations.settle(found.conversation)
                 current = self.conversations.current(found, body)
@@ -142,6 +145,17 @@ class Rewriter:
         new = None if self._observe or not compacted.plan else encoded(compacted.request, job.encoding)
         job.end()
         return Outcome(result="unchanged" if new is None else "rewritten", body=new, took=time.perf_counter() - start)
+
+
+@contextmanager
+def _held(lock: threading.Lock, patience: float) -> Iterator[bool]:
+    """Whether it was had in time: a thread that waits for longer is lost to others."""
+    held = lock.acquire(timeout=patience)
+    try:
+        yield held
+    finally:
+        if held:
+            lock.release()
 
 
 def _outcome(found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float) -> Outcome:

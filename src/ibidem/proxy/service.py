@@ -38,10 +38,14 @@ from .warming import load, rehearse
 
 log = logging.getLogger("ibidem")
 
-WORKERS = 4
-"""Threads that rewrite."""
-WAYS_OUT = 2
-"""Threads for what cannot be rewritten. They wait for nobody, so they are always there."""
+WORKERS, LARGE_WORKERS, WAYS_OUT, CLERKS = 4, 2, 2, 2
+"""Threads: that rewrite requests, and large ones; for what cannot be rewritten; and for what is noted afterwards.
+
+Those for what cannot be rewritten wait for nobody, so they are always there. Large requests have their own, so that who
+sends many of them waits for himself alone.
+"""
+LARGE = 2**20
+"""Bytes from which on a request is large."""
 PATIENCE = 2.0
 """Seconds that what is to be remembered may still take at the end, and at least that the way out may take."""
 WayOut = Callable[[Conversations, Job, Outcome], Outcome | None]
@@ -50,6 +54,29 @@ SWITCH = 0.0005
 BUSY = "busy: earlier requests take too long"
 TOLD, ALIVE = 0.5, 15.0
 """Seconds between two states that a page is told, and after which it is told that we are still there."""
+
+
+class Workers:
+    """Threads that rewrite, and what they are stuck with."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self.pool = ThreadPoolExecutor(count, name)
+        self.stuck: dict[Future[Outcome], float] = {}
+        """What was given up and is worked on nevertheless, and since when."""
+        self._count = count
+
+    def hopeless(self, budget: float) -> bool:
+        """Every thread has been working for long on what was given up: who waits for one would wait in vain."""
+        now = time.perf_counter()
+        return len(self.stuck) >= self._count and all(now - since >= budget for since in self.stuck.values())
+
+    def give_up(self, working: Future[Outcome], waiting: asyncio.Future[Outcome]) -> bool:
+        """Whether it has begun, and so goes on."""
+        if working.done() or working.cancel():
+            return working.done() and not working.cancelled()
+        self.stuck[working] = time.perf_counter()
+        waiting.add_done_callback(lambda _: self.stuck.pop(working, None))
+        return True
 
 
 class Proxy:
@@ -62,10 +89,10 @@ class Proxy:
         self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite)
         self.records = Records(settings, time.time())
         self.pages = Pages(settings, self.records, self.store, time.time)
-        self.pool = ThreadPoolExecutor(WORKERS, "ibidem")
+        self._workers = Workers(WORKERS, "ibidem")
+        self._large = Workers(LARGE_WORKERS, "ibidem-large")
         self._ways_out = ThreadPoolExecutor(WAYS_OUT, "ibidem-out")
-        self._stuck: dict[Future[Outcome], float] = {}
-        """What was given up and is worked on nevertheless, and since when."""
+        self._clerks = ThreadPoolExecutor(CLERKS, "ibidem-notes")
         self._rehearsed = False
         self.stopping = asyncio.Event()
         self._remembering: set[asyncio.Task[None]] = set()
@@ -81,7 +108,7 @@ class Proxy:
         await self.upstreams.close()
         if self._remembering:
             await asyncio.wait(self._remembering, timeout=PATIENCE)
-        for pool in (self.pool, self._ways_out):
+        for pool in (self._workers.pool, self._large.pool, self._ways_out, self._clerks):
             pool.shutdown(wait=False, cancel_futures=True)
         if self._log is not None and self._log is not sys.stdout:
             self._log.close()
@@ -165,10 +192,11 @@ class Proxy:
         return found
 
     async def _rewrite(self, job: Job) -> Outcome:
-        budget = self.settings.budget_ms / 1e3
-        if self._hopeless(budget):
+        workers = self._large if len(job.body) > LARGE else self._workers
+        budget = job.patience = self.settings.budget_ms / 1e3
+        if workers.hopeless(budget):
             return Outcome(result="failed open", reason=BUSY)
-        working = self.pool.submit(self.rewriter.rewrite, job)
+        working = workers.pool.submit(self.rewriter.rewrite, job)
         waiting = asyncio.wrap_future(working)
         try:
             await asyncio.wait((waiting,), timeout=budget)
@@ -176,34 +204,25 @@ class Proxy:
                 return await waiting
         except asyncio.CancelledError:
             job.end()
-            self._give_up(working, waiting)
+            workers.give_up(working, waiting)
             raise
-        begun = self._give_up(working, waiting)
+        begun = workers.give_up(working, waiting)
         return Outcome(result="failed open", reason="time-out" if begun else BUSY, took=budget)
-
-    def _hopeless(self, budget: float) -> bool:
-        """Every thread has been working for long on what was given up: who waits for one would wait in vain."""
-        now = time.perf_counter()
-        return len(self._stuck) >= WORKERS and all(now - since >= budget for since in self._stuck.values())
-
-    def _give_up(self, working: Future[Outcome], waiting: asyncio.Future[Outcome]) -> bool:
-        """Whether it has begun, and so goes on."""
-        if working.done() or working.cancel():
-            return working.done() and not working.cancelled()
-        self._stuck[working] = time.perf_counter()
-        waiting.add_done_callback(lambda _: self._stuck.pop(working, None))
-        return True
 
     async def _way_out(self, job: Job, failed: Outcome) -> Outcome:
         """What is sent after all: what earlier requests sent, and then what came. In time too, or as it came."""
         if self.settings.observe:
             return failed
         budget = self.settings.budget_ms / 1e3
-        known = await self._in_time(fall_back, job, failed, max(budget, PATIENCE)) or failed
-        return await self._in_time(replayed, job, known, budget) or known
+        known = await self._in_time(self._ways_out, fall_back, job, failed, max(budget, PATIENCE)) or failed
+        if failed.took >= budget:  # that would take as long as what there was no time for
+            return known
+        return await self._in_time(self._clerks, replayed, job, known, budget) or known
 
-    async def _in_time(self, work: WayOut, job: Job, failed: Outcome, patience: float) -> Outcome | None:
-        working = self._ways_out.submit(work, self.conversations, job, failed)
+    async def _in_time(
+        self, pool: ThreadPoolExecutor, work: WayOut, job: Job, failed: Outcome, patience: float
+    ) -> Outcome | None:
+        working = pool.submit(work, self.conversations, job, failed)
         waiting = asyncio.wrap_future(working)
         try:
             await asyncio.wait((waiting,), timeout=patience)
@@ -256,7 +275,7 @@ class Proxy:
 
     async def _noted(self, conversation: str, work: Callable[[], None]) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(self.pool, work)
+            await asyncio.get_running_loop().run_in_executor(self._clerks, work)
         except IbidemError as error:
             self.records.event("store", time.time(), str(error), conversation)
         except Exception as error:
