@@ -20,7 +20,7 @@ import ibidem
 from ibidem.proxy import rewriting
 from ibidem.proxy.conversations import Conversations
 from ibidem.proxy.rewriting import Rewriter
-from ibidem.proxy.service import Workers
+from ibidem.proxy.service import WORKERS, Workers
 from ibidem.session import Session
 from ibidem.store import MemoryStore, SqliteStore, StoreError
 from ibidem.testing import Answer, Seen, Signing
@@ -367,6 +367,24 @@ def test_eight_clients_at_once_are_never_told_that_it_is_busy() -> None:
         with ThreadPoolExecutor(8) as pool:
             assert all(status == 200 for statuses in pool.map(converse, agents) for status in statuses)
         assert found.settled(96)["totals"]["failed_open"] == 0
+
+
+def test_a_request_waits_for_a_thread_that_is_late() -> None:
+    """All threads work on what was given up a moment ago. They will be done soon, so nobody is sent away."""
+    agents = [Agent(f"late {number}") for number in range(WORKERS)]
+    last = Agent()
+    with talk(thinks, budget_ms=3000) as found, ThreadPoolExecutor(WORKERS + 1) as pool:
+        for _ in range(6):
+            assert last.ask(found) == 200
+        with held() as go:
+            assert list(pool.map(lambda agent: agent.ask(found), agents)) == [200] * WORKERS
+            assert len(found.service._workers.stuck) == WORKERS
+            asking = pool.submit(last.ask, found)
+            waited_for(lambda: found.service._workers.pool._work_queue.qsize())
+            go.set()
+            assert asking.result() == 200
+        assert counted(found) == {"time-out": WORKERS}
+        assert len(found.upstream.seen[-1].body) < len(last.came[-1])
 
 
 def test_who_is_stuck_with_large_requests_is_waited_for_by_nobody_else() -> None:
