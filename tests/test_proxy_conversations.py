@@ -348,9 +348,10 @@ def test_who_only_observes_keeps_no_text() -> None:
     for observe in (False, True):
         store, clock = MemoryStore(), Clock()
         with talk(profile="recoverable", store=store, clock=clock, observe=observe) as proxy:
-            for passed, body in steps:
+            for number, (passed, body) in enumerate(steps, 1):
                 clock.now += passed
                 assert proxy.send("anthropic", body)[0] == 200
+                proxy.settled(number)
             assert proxy.settled(len(steps))["totals"]["breaks"]
         kept[observe] = store.stats().originals
     assert kept[False] > 3

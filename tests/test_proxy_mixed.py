@@ -20,7 +20,7 @@ from proxied import PATHS, Talk, dumped, talk, text, waited_for
 
 import ibidem
 from ibidem.proxy.carrier import Carrier
-from ibidem.proxy.service import WAYS_OUT, WORKERS
+from ibidem.proxy.service import CLERKS, LARGE_WORKERS, WAYS_OUT, WORKERS
 from ibidem.session import Session
 from ibidem.store import MemoryStore, StoreError
 from ibidem.testing.answers import Answer, Calls, Fails, Gzips, Halves, Headed, Pings, Resets, Says, Slow, Thinks
@@ -423,7 +423,7 @@ def assert_nothing_is_left(found: Talk) -> None:
 
     waited_for(lambda: len(left()) == 0 or None)
     threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("ibidem")]
-    assert len(threads) <= WORKERS + WAYS_OUT
+    assert len(threads) <= WORKERS + LARGE_WORKERS + WAYS_OUT + CLERKS
 
 
 def open_files() -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import ibidem
 from ibidem.proxy import rewriting
 from ibidem.proxy.conversations import Conversations
 from ibidem.proxy.rewriting import Rewriter
-from ibidem.proxy.service import Proxy
+from ibidem.proxy.service import WORKERS, Workers
 from ibidem.session import Session
 from ibidem.store import MemoryStore, SqliteStore, StoreError
 from ibidem.testing import Answer, Seen, Signing
@@ -73,13 +74,13 @@ def timing_out(found: Talk) -> Iterator[None]:
     """Whoever asks in here is answered without us having come to an end."""
     proxy = found.service
     with held(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Proxy, "_hopeless", lambda *_: False)
+        patch.setattr(Workers, "hopeless", lambda *_: False)
         yield
-    waited_for(lambda: not proxy._stuck)
+    waited_for(lambda: not proxy._workers.stuck)
 
 
 def busy(found: Talk) -> Any:
-    return going_wrong(Proxy, "_hopeless", lambda *_: True)
+    return going_wrong(Workers, "hopeless", lambda *_: True)
 
 
 def broken(found: Talk) -> Any:
@@ -246,6 +247,20 @@ def test_where_nothing_is_known_the_request_goes_as_it_came() -> None:
         assert found.upstream.seen[-1].body == other.came[-1]
 
 
+def test_the_next_request_may_come_while_the_first_is_still_worked_on() -> None:
+    """Nobody has learned yet that the first went as it came, and the next one has no time to wait for that."""
+    script, agent = Signing(thinks), Agent()
+    with talk(script, budget_ms=300) as found:
+        with timing_out(found):
+            for _ in range(6):
+                assert agent.ask(found) == 200
+                assert found.upstream.seen[-1].body == agent.came[-1]
+        for _ in range(6):
+            assert agent.ask(found) == 200
+        assert script.refused == 0
+        assert len(found.upstream.seen[-1].body) < len(agent.came[-1])
+
+
 def test_a_request_that_was_not_taken_is_no_way() -> None:
     """It was rewritten, and answered with an overload: what failed after it begins as the one before it did."""
     answers: list[Answer] = []
@@ -281,4 +296,128 @@ def test_a_fork_begins_as_the_branch_it_came_from() -> None:
             assert agent.ask(found) == 200
         sent = history(found.upstream.seen[-1].body)
         assert sent[:-1] == history(found.upstream.seen[-2].body)[: len(sent) - 1]
-        assert agent.ask(found) == 200
+        waited_for(lambda: _noted(found))
+        for _ in range(3):
+            assert agent.ask(found) == 200
+            assert history(found.upstream.seen[-1].body)[: len(sent)] == sent
+        assert len(found.state["conversations"]) == 2
+
+
+# ── too large, and too many ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def worked_on(patch: pytest.MonkeyPatch) -> list[int]:
+    """Messages of the requests that a session gets to read."""
+    compact, found = Session.compact, list[int]()
+
+    def counting(self: Session, request: Any, **more: Any) -> Any:
+        found.append(len(request))
+        return compact(self, request, **more)
+
+    patch.setattr(Session, "compact", counting)
+    return found
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+@pytest.mark.parametrize(
+    ("limit", "large"),
+    [(400_000, "x" * 500_000), (2**24, {f"key {number}": number for number in range(60_000)}), (2**24, [7] * 400_000)],
+    ids=["bytes", "keys", "numbers"],
+)
+def test_what_is_too_large_is_not_read_and_begins_as_before(limit: int, large: Any, encoding: str) -> None:
+    """What is new counts, and for as long as it is in the conversation; without it all goes on."""
+    script, agent = Signing(thinks), Agent()
+    headers = {"content_encoding": encoding} if encoding else {}
+    with talk(script, max_rewrite=limit, budget_ms=30_000) as found, pytest.MonkeyPatch.context() as patch:
+        for _ in range(7):
+            assert agent.ask(found, **headers) == 200
+        read = worked_on(patch)
+        kept = list(agent.body["messages"])
+        agent.body["messages"][-1]["content"][0]["odd"] = large
+        for _ in range(3):
+            known = history(_plain(found.upstream.seen[-1]))
+            assert agent.ask(found, **headers) == 200
+            assert history(_plain(found.upstream.seen[-1]))[: len(known)] == known
+        found.ask("POST", "/v1/messages/count_tokens", agent.request)
+        assert not read
+        assert [each["count"] for each in found.state["failures"]] == [4]
+        del kept[-1]["content"][0]["odd"]
+        agent.body["messages"] = kept
+        assert agent.ask(found, **headers) == 200
+        assert read
+        assert script.refused == 0
+
+
+def test_a_long_conversation_is_not_large_where_only_its_end_is_new() -> None:
+    agent = Agent(lines=1500)
+    with talk(thinks, max_rewrite=200_000, budget_ms=30_000) as found:
+        for _ in range(8):
+            assert agent.ask(found) == 200
+        assert len(agent.came[-1]) > 300_000
+        assert found.settled(8)["totals"]["failed_open"] == 0
+
+
+def test_eight_clients_at_once_are_never_told_that_it_is_busy() -> None:
+    with talk(thinks, budget_ms=30_000) as found:
+        agents = [Agent(f"client {number}") for number in range(8)]
+
+        def converse(agent: Agent) -> list[int]:
+            return [agent.ask(found) for _ in range(12)]
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(status == 200 for statuses in pool.map(converse, agents) for status in statuses)
+        assert found.settled(96)["totals"]["failed_open"] == 0
+
+
+def test_a_request_waits_for_a_thread_that_is_late() -> None:
+    """All threads work on what was given up a moment ago. They will be done soon, so nobody is sent away."""
+    agents = [Agent(f"late {number}") for number in range(WORKERS)]
+    last = Agent()
+    with talk(thinks, budget_ms=3000) as found, ThreadPoolExecutor(WORKERS + 1) as pool:
+        for _ in range(6):
+            assert last.ask(found) == 200
+        with held() as go:
+            assert list(pool.map(lambda agent: agent.ask(found), agents)) == [200] * WORKERS
+            assert len(found.service._workers.stuck) == WORKERS
+            asking = pool.submit(last.ask, found)
+            waited_for(lambda: found.service._workers.pool._work_queue.qsize())
+            go.set()
+            assert asking.result() == 200
+        assert counted(found) == {"time-out": WORKERS}
+        assert len(found.upstream.seen[-1].body) < len(last.came[-1])
+
+
+def test_who_is_stuck_with_large_requests_is_waited_for_by_nobody_else() -> None:
+    """As many threads as there are for large requests are held up, and a small one goes on as ever."""
+    agents = [Agent(f"large {number}", lines=30_000) for number in range(3)]
+    small = Agent()
+    with talk(thinks, budget_ms=300) as found:
+        for _ in range(6):
+            assert small.ask(found) == 200
+        for agent in agents:
+            agent.hear([{"type": "tool_use", "id": f"t{len(agent.came)}", "name": "Read", "input": {}}])
+        with held_large():
+            for agent in agents:
+                assert agent.ask(found) == 200
+            before = found.state["totals"]["failed_open"]
+            assert before == 3
+            assert small.ask(found) == 200
+            assert found.state["totals"]["failed_open"] == before
+        waited_for(lambda: not found.service._large.stuck)
+
+
+@contextmanager
+def held_large() -> Iterator[None]:
+    """Sessions of large requests do not come to an end."""
+    go, compact = threading.Event(), Session.compact
+
+    def slowly(self: Session, request: Any, **more: Any) -> Any:
+        if len(request.given) > 2**20:
+            assert go.wait(60)
+        return compact(self, request, **more)
+
+    with going_wrong(Session, "compact", slowly):
+        try:
+            yield
+        finally:
+            go.set()

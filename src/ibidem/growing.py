@@ -25,8 +25,8 @@ from .wire.scan import Known, Written, rescan
 class _Message(NamedTuple):
     fingerprint: int | None
     """Of the message as it came, if it came as text."""
-    essence: int
-    """Of what the fold can see of it."""
+    essence: int | None
+    """Of what the fold can see of it, if that was looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,12 @@ class Way:
     _messages: tuple[_Message, ...]
     _changes: Mapping[int, list[Change]]
     _written: Written
+
+    @classmethod
+    def unwritten(cls, dialect: Format, scanned: Scanned) -> Way:
+        """Of a request that nothing was made of yet: it goes on in one that begins with the same bytes."""
+        messages = tuple(_Message(scanned.fingerprint(index), None) for index in range(len(scanned)))
+        return cls(dialect, scanned.known, Plan(), messages, {}, {})
 
     @property
     def messages(self) -> int:
@@ -63,7 +69,7 @@ class Way:
         known, fingerprint = self._messages[index], scanned.fingerprint(index)
         if fingerprint is not None and fingerprint == known.fingerprint:
             return True
-        return essence(self.dialect.read(index, scanned.value(index))) == known.essence
+        return known.essence is not None and essence(self.dialect.read(index, scanned.value(index))) == known.essence
 
     def over(self, scanned: Scanned, shared: int) -> Any:
         """A request with so many messages sent as they were then, and all others as they come."""

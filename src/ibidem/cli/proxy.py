@@ -62,14 +62,14 @@ _OPTIONS: dict[str, Decorator] = {
         "--max-rewrite",
         type=int,
         metavar="BYTES",
-        help="What is new in a request; more goes as it came, 16 MiB if not given.",
+        help="With more that is new, it goes as it came; 16 MiB if not given.",
     ),
     "conversations": click.option("--conversations", type=int, metavar="N", help="Kept in memory, 1000 if not given."),
     "memory": click.option("--memory-mb", type=int, metavar="MB", help="What they may hold there, 256 if not given."),
     "resend": click.option(
         "--resend/--no-resend",
         default=None,
-        help="Whether what a provider refuses is sent again without edits; it is if not given.",
+        help="Send again, without new edits, what the provider refuses.",
     ),
     "websockets": click.option(
         "--websockets/--no-websockets", default=None, help="Whether requests may come through WebSockets, as they are."

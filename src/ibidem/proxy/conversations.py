@@ -27,7 +27,7 @@ from ..profiles import final
 from ..session import Session
 from ..store import MemoryStore, Store
 from ..wire import Scanned, scan
-from ..wire.scan import Known, known_bytes, scan_tolerantly
+from ..wire.scan import known_bytes, scan_tolerantly
 from ..wire.text import parse
 
 log = logging.getLogger("ibidem")
@@ -64,6 +64,7 @@ class Sent(NamedTuple):
 class Owed(NamedTuple):
     """A request that was sent otherwise than planned, of which its session does not know yet."""
 
+    key: Key
     body: bytes
     since: int
     """From this message on it went out as it came."""
@@ -100,8 +101,8 @@ class Conversation:
     """How often it was worked on: who found it before that has to look again."""
     saved: bytes | None = None
     """What the store has of it, as far as is known."""
-    known: Known | None = None
-    """By which the beginning of its next request is known again."""
+    last: Way | None = None
+    """How its last request was written. By this the next is known, also while somebody works on it."""
     sent: Sent | None = None
     """How the last request was sent that the provider took: what cannot be rewritten begins that way."""
     owed: Owed | None = None
@@ -152,14 +153,23 @@ class Conversations:
         key = (format, named)
         hint = (key, hash(body[:HINT]))
         for each in self._candidates(self._by_hint, hint)[:LIKELY]:
-            turn = each.turns
-            again = each.session.rescan(body)
-            if again is not None and _goes_on(each, again):
+            turn, last = each.turns, each.last
+            again = last.rescan(body) if last is not None else None
+            if again is not None and goes_on(last, again):
                 return Found(each, again, turn)
         scanned, messages = _opened(format, body)
         same = self._candidates(self._by_name, self._name(key, messages))
-        found = [Found(each, scanned, turn) for each in same if (turn := each.turns) and _goes_on(each, scanned)]
+        found = [Found(each, scanned, turn) for each in same if (turn := each.turns) and goes_on(each.last, scanned)]
         return max(found, key=lambda one: one.conversation.messages, default=None)
+
+    def current(self, found: Found, body: bytes) -> Found | None:
+        """The same after others worked on it; None if it went another way. Under the conversation's lock."""
+        conversation = found.conversation
+        if conversation.turns == found.turn:
+            return found
+        last = conversation.last
+        scanned = (last.rescan(body) if last is not None else None) or found.scanned
+        return Found(conversation, scanned, conversation.turns) if goes_on(last, scanned) else None
 
     def begin(self, format: str, named: str, body: bytes) -> Found:
         """A conversation of its own for a request."""
@@ -168,15 +178,18 @@ class Conversations:
         name = self._name(key, messages)
         state = self._remembered(name, begins=len(scanned) == len(messages))
         session = self._session(format, state)
-        alike = [(each.session.shares(scanned)[0], each.sent) for each in self._candidates(self._by_name, name)]
+        same = self._candidates(self._by_name, name)
+        alike = [(last.shared(scanned), each.sent) for each in same if (last := each.last) is not None]
         shared, sent = max(alike, key=lambda one: one[0], default=(0, None))
         with self._lock:
             self._made += 1
             found = Conversation(f"c{self._made}", key, name, session, _title(messages), saved=state, sent=sent)
             found.messages, found.held = shared, PER_CONVERSATION
+            found.last, found.hint = Way.unwritten(formats.named(format), scanned), (key, hash(body[:HINT]))
             self.held += found.held
             self._all[found.id] = found
             self._by_name.add(name, found)
+            self._by_hint.add(found.hint, found)
             self._let_go()
         return Found(found, scanned, 0)
 
@@ -193,7 +206,8 @@ class Conversations:
     def unknown(self, format: str, named: str, body: bytes) -> int:
         """Where what is new in a request begins, as far as that is seen without reading it."""
         hint = ((format, named), hash(body[:HINT]))
-        known = [each.known for each in self._candidates(self._by_hint, hint)[:LIKELY] if each.known is not None]
+        ways = [each.last for each in self._candidates(self._by_hint, hint)[:LIKELY]]
+        known = [way.known for way in ways if way is not None and way.known is not None]
         return max((known_bytes(body, each) for each in known), default=0)
 
     def alike(self, format: str, named: str, body: bytes, closely: bool) -> list[Conversation]:
@@ -243,8 +257,13 @@ class Conversations:
             conversation.turns += 1
             conversation.session.went(scanned, owed.since, refused=owed.refused, at=owed.at)
             self._used(conversation, scanned)
-            way = conversation.session.way
-            conversation.points = len(way.plan.points) if way is not None else 0
+            conversation.points = len(conversation.last.plan.points) if conversation.last is not None else 0
+
+    def adopt(self, owed: Owed) -> Conversation:
+        """The conversation of a request that was sent before that was known."""
+        found = self.find(*owed.key, owed.body) or self.begin(*owed.key, owed.body)
+        found.conversation.owed = owed
+        return found.conversation
 
     def replay(self, conversation: Conversation, body: bytes, since: int) -> Way | None:
         """How a request is sent with its messages from `since` on as they came. Without a trace, a lock or a store."""
@@ -285,7 +304,7 @@ class Conversations:
         if len(scanned) != found.messages:  # else it is sent again
             found.first_new = found.messages
         found.messages = len(scanned)
-        found.known = scanned.known
+        found.last = found.session.way or found.last
         held = PER_CONVERSATION + PER_MESSAGE * len(scanned) + TEXT * len(scanned.given)
         hint = (found.key, hash(scanned.given[:HINT]))
         with self._lock:
@@ -378,10 +397,9 @@ def _went_elsewhere(found: Found) -> bool:
     return sum(heard) > 1
 
 
-def _goes_on(found: Conversation, scanned: Scanned) -> bool:
+def goes_on(last: Way | None, scanned: Scanned) -> bool:
     """Whether a request begins with all that was said."""
-    shared, seen = found.session.shares(scanned)
-    return 0 < seen == shared
+    return last is not None and 0 < last.messages == last.shared(scanned)
 
 
 def _beginning(format: str, scanned: Scanned) -> Iterator[Message]:

@@ -19,30 +19,36 @@ from typing import NamedTuple
 from .. import formats
 from ..wire import Scanned, scan
 from .bill import freed
-from .conversations import Conversation, Conversations, Owed, Sent
+from .conversations import Conversation, Conversations, Owed, Sent, goes_on
 from .outcome import Job, Outcome
 from .packing import decoded, encoded
 
-SMALL = 2**20
-"""Bytes that hold nobody up, whatever is in them."""
-
-VALUES = 200_000
-"""Commas in what is new, from which on reading it would hold others up, as many values as that have to be made."""
+STRINGS, VALUES = 100_000, 300_000
+"""Quotes and commas in what is new, from which on reading it would hold others up: every string and number that it is
+made of has to be made, by calls that nobody can interrupt. Text costs far less, whatever its length."""
 
 
 class _Begun(NamedTuple):
     """A request that begins as an earlier one did."""
 
     conversation: Conversation
-    sent: Sent
+    sent: Sent | None
+    """None if nothing was sent otherwise than it came."""
     scanned: Scanned
     shared: int
+
+    @property
+    def own(self) -> Conversation | None:
+        """The conversation, unless this is a branch that leaves it."""
+        return self.conversation if goes_on(self.conversation.last, self.scanned) else None
 
 
 def too_much(body: bytes, start: int, most: int) -> bool:
     """Whether what stands behind `start` is more than may be read here while others wait."""
-    size = len(body) - start
-    return size > most or (size > SMALL and body.count(b",", start) > VALUES)
+    if len(body) - start > most:
+        return True
+    strings = body.count(b'"', start) - body.count(b'\\"', start)
+    return strings > STRINGS or body.count(b",", start) > VALUES
 
 
 def fall_back(conversations: Conversations, job: Job, failed: Outcome) -> Outcome:
@@ -51,23 +57,29 @@ def fall_back(conversations: Conversations, job: Job, failed: Outcome) -> Outcom
     found = _begun(conversations, job, body, closely=not failed.unread)
     if found is None:
         return _as_it_came(job, failed, body)
-    written = found.scanned.given if not found.shared else found.sent.way.over(found.scanned, found.shared)
-    edits = [
-        (edit, tokens)
-        for edit, tokens in zip(found.sent.way.plan.edits, found.sent.freed, strict=True)
-        if edit.message < found.shared
-    ]
+    if found.sent is None:
+        return _as_it_came(job, replace(failed, conversation=failed.conversation or found.conversation), body)
+    written = found.sent.way.over(found.scanned, found.shared)
+    each = zip(found.sent.way.plan.edits, found.sent.freed, strict=True)
+    edits = [(edit, tokens) for edit, tokens in each if edit.message < found.shared]
     return replace(
         failed,
         body=None if written is body else encoded(written, job.encoding),
-        conversation=None if job.counts else found.conversation,
+        conversation=None if job.counts else failed.conversation or found.own,
         messages=len(found.scanned),
         first_new=found.shared,
         edits=tuple(edit for edit, _ in edits),
         freed=tuple(tokens for _, tokens in edits),
         model=found.conversation.model,
-        owed=None if job.counts or failed.unread else Owed(body, found.shared, failed.refused, job.at),
+        owed=_owed(job, failed, body, found.shared),
     )
+
+
+def _owed(job: Job, failed: Outcome, body: bytes, since: int) -> Owed | None:
+    """What is too large to be read now is so later, and begins in the same way each time."""
+    if job.counts or failed.unread:
+        return None
+    return Owed((job.format, job.named), body, since, failed.refused, job.at)
 
 
 def replayed(conversations: Conversations, job: Job, failed: Outcome) -> Outcome | None:
@@ -97,7 +109,7 @@ def replayed(conversations: Conversations, job: Job, failed: Outcome) -> Outcome
         freed=sent.freed,
         model=conversation.model,
         sent=None if job.counts else sent,
-        owed=None if job.counts else Owed(body, since, failed.refused, job.at),
+        owed=_owed(job, failed, body, since),
     )
 
 
@@ -120,11 +132,8 @@ def bare(job: Job, failed: Outcome) -> Outcome:
 
 def _as_it_came(job: Job, failed: Outcome, body: bytes) -> Outcome:
     conversation = None if job.counts else failed.conversation or job.conversation
-    if conversation is None:
-        return replace(failed, body=None, owed=None)
-    owed = None if failed.unread else Owed(body, 0, failed.refused, job.at)
-    known = replace(failed, body=None, conversation=conversation, model=conversation.model, owed=owed)
-    return replace(known, messages=conversation.messages, edits=(), freed=())
+    found = replace(failed, body=None, conversation=conversation, edits=(), freed=(), owed=_owed(job, failed, body, 0))
+    return found if conversation is None else replace(found, messages=conversation.messages, model=conversation.model)
 
 
 def _begun(conversations: Conversations, job: Job, body: bytes, closely: bool) -> _Begun | None:
@@ -132,11 +141,15 @@ def _begun(conversations: Conversations, job: Job, body: bytes, closely: bool) -
     found: list[_Begun] = []
     plain: Scanned | None = None
     for each in conversations.alike(job.format, job.named, body, closely):
-        if (sent := each.sent) is None:
-            continue
-        scanned = sent.way.rescan(body)
+        sent, last = each.sent, each.last
+        way = sent.way if sent is not None else last
+        scanned = way.rescan(body) if way is not None else None
         if scanned is None:
             scanned = plain = plain or scan(body)
-        if scanned is not None:
-            found.append(_Begun(each, sent, scanned, sent.way.shared(scanned)))
+        if scanned is None or way is None:
+            continue
+        if sent is not None and (shared := way.shared(scanned)):
+            found.append(_Begun(each, sent, scanned, shared))
+        elif goes_on(last, scanned):
+            found.append(_Begun(each, None, scanned, 0))
     return max(found, key=lambda one: one.shared, default=None)

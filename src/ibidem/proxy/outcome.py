@@ -69,6 +69,8 @@ class Job:
     """Nothing is answered: it only asks for a size."""
     most: int = 100 * 2**20
     """Bytes that it may unpack to."""
+    patience: float = 60.0
+    """Seconds that it may wait for others of its conversation."""
     decoded: bytes | None = None
     """Its body, once it is unpacked."""
     conversation: Conversation | None = None

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import accumulate
 
@@ -20,7 +23,7 @@ from ..tokens import SAMPLED, SAMPLES, estimate
 from ..wire import Scanned
 from .bill import freed
 from .conversations import Conversations, Found, Owed, Sent, Single, Unreadable
-from .fallback import SMALL, too_much
+from .fallback import too_much
 from .outcome import Job, Outcome, Result
 from .packing import decoded, encoded
 
@@ -28,6 +31,9 @@ log = logging.getLogger("ibidem")
 
 TRIES = 3
 """How often a conversation is looked up that others work on at the same time."""
+
+SMALL = 2**18
+"""Bytes that hold nobody up, whatever is in them."""
 
 REASON = 200
 """Characters of a reason that are told."""
@@ -80,12 +86,13 @@ class Rewriter:
         for _ in range(TRIES):
             found = find(job.format, job.named, body) or begin(job.format, job.named, body)
             job.conversation = found.conversation
-            with found.conversation.lock:
-                if job.ended:
+            with _held(found.conversation.lock, job.patience) as held:
+                if job.ended or not held:
                     break
                 self.conversations.settle(found.conversation)
-                if found.conversation.turns == found.turn:
-                    return self._work(job, body, found, start)
+                current = self.conversations.current(found, body)
+                if current is not None:
+                    return self._work(job, body, current, start)
         raise Failed("busy: other requests of the same conversation were faster")
 
     def _work(self, job: Job, body: bytes, found: Found, start: float) -> Outcome:
@@ -111,21 +118,21 @@ class Rewriter:
         conversation = found.conversation
         if conversation.owed is None:
             since = conversation.sent.way.shared(found.scanned) if conversation.sent is not None else 0
-            conversation.owed = Owed(body, since, False, job.at)
+            conversation.owed = Owed((job.format, job.named), body, since, False, job.at)
         self.conversations.settle(conversation)
         self.conversations.save(conversation)
 
     def _weigh(self, job: Job, body: bytes) -> None:
         """What is known of a request is not read again. What is new may be more than can be read while others wait."""
-        if len(body) > SMALL and too_much(
-            body, self.conversations.unknown(job.format, job.named, body), self._max_rewrite
-        ):
+        if len(body) <= SMALL:
+            return
+        if too_much(body, self.conversations.unknown(job.format, job.named, body), self._max_rewrite):
             raise TooMuch("what is new in it is too large to be rewritten here: allow more with --max-rewrite")
 
     def _outcome(self, found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float) -> Outcome:
         outcome = _outcome(found, compacted, result, body, start)
-        way = None if self._observe else found.conversation.session.way
-        return outcome if way is None else replace(outcome, sent=Sent(way, outcome.freed))
+        way = found.conversation.last
+        return outcome if way is None or self._observe else replace(outcome, sent=Sent(way, outcome.freed))
 
     def _counted(self, job: Job, body: bytes, start: float) -> Outcome:
         """The size is asked of what would be sent, and nothing is: so nothing is remembered of it."""
@@ -138,6 +145,17 @@ class Rewriter:
         new = None if self._observe or not compacted.plan else encoded(compacted.request, job.encoding)
         job.end()
         return Outcome(result="unchanged" if new is None else "rewritten", body=new, took=time.perf_counter() - start)
+
+
+@contextmanager
+def _held(lock: threading.Lock, patience: float) -> Iterator[bool]:
+    """Whether it was had in time: a thread that waits for longer is lost to others."""
+    held = lock.acquire(timeout=patience)
+    try:
+        yield held
+    finally:
+        if held:
+            lock.release()
 
 
 def _outcome(found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float) -> Outcome:

@@ -25,7 +25,7 @@ from ..trail import Place
 from . import records
 from .answering import head, pairs, told
 from .carrier import Carrier
-from .conversations import Conversation, Conversations
+from .conversations import Conversation, Conversations, Owed
 from .fallback import bare, fall_back, replayed
 from .outcome import Job, Outcome
 from .pages import LIVE, Page, Pages, admitted, is_slow, misled, ours, refused, sees_texts, without_token
@@ -38,18 +38,47 @@ from .warming import load, rehearse
 
 log = logging.getLogger("ibidem")
 
-WORKERS = 4
-"""Threads that rewrite."""
-WAYS_OUT = 2
-"""Threads for what cannot be rewritten. They wait for nobody, so they are always there."""
+WORKERS, LARGE_WORKERS, WAYS_OUT, CLERKS = 4, 2, 2, 2
+"""Threads: that rewrite requests, and large ones; for what cannot be rewritten; and for what is noted afterwards.
+
+Those for what cannot be rewritten wait for nobody, so they are always there. Large requests have their own, so that who
+sends many of them waits for himself alone.
+"""
+LARGE = 2**20
+"""Bytes from which on a request is large."""
 PATIENCE = 2.0
 """Seconds that what is to be remembered may still take at the end, and at least that the way out may take."""
 TIDY = 6 * 3600.0
 """Seconds after which what the store need not keep is forgotten again."""
 WayOut = Callable[[Conversations, Job, Outcome], Outcome | None]
+SWITCH = 0.0005
+"""Seconds after which a thread that works lets others have a turn: to pass something on takes many short ones."""
 BUSY = "busy: earlier requests take too long"
 TOLD, ALIVE = 0.5, 15.0
 """Seconds between two states that a page is told, and after which it is told that we are still there."""
+
+
+class Workers:
+    """Threads that rewrite, and what they are stuck with."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self.pool = ThreadPoolExecutor(count, name)
+        self.stuck: dict[Future[Outcome], float] = {}
+        """What was given up and is worked on nevertheless, and since when."""
+        self._count = count
+
+    def hopeless(self, budget: float) -> bool:
+        """Every thread has been working for long on what was given up: who waits for one would wait in vain."""
+        now = time.perf_counter()
+        return len(self.stuck) >= self._count and all(now - since >= budget for since in self.stuck.values())
+
+    def give_up(self, working: Future[Outcome], waiting: asyncio.Future[Outcome]) -> bool:
+        """Whether it has begun, and so goes on."""
+        if working.done() or working.cancel():
+            return working.done() and not working.cancelled()
+        self.stuck[working] = time.perf_counter()
+        waiting.add_done_callback(lambda _: self.stuck.pop(working, None))
+        return True
 
 
 class Proxy:
@@ -64,10 +93,10 @@ class Proxy:
         self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite)
         self.records = Records(settings, time.time())
         self.pages = Pages(settings, self.records, self.store, time.time)
-        self.pool = ThreadPoolExecutor(WORKERS, "ibidem")
+        self._workers = Workers(WORKERS, "ibidem")
+        self._large = Workers(LARGE_WORKERS, "ibidem-large")
         self._ways_out = ThreadPoolExecutor(WAYS_OUT, "ibidem-out")
-        self._stuck: dict[Future[Outcome], float] = {}
-        """What was given up and is worked on nevertheless, and since when."""
+        self._clerks = ThreadPoolExecutor(CLERKS, "ibidem-notes")
         self._rehearsed = False
         self.stopping = asyncio.Event()
         self._closing = threading.Event()
@@ -77,6 +106,7 @@ class Proxy:
 
     async def __aenter__(self) -> Self:
         self.upstreams = Upstreams(self.settings.upstreams, self._ways)
+        sys.setswitchinterval(min(SWITCH, sys.getswitchinterval()))
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -84,7 +114,7 @@ class Proxy:
         await self.upstreams.close()
         if self._remembering:
             await asyncio.wait(self._remembering, timeout=PATIENCE)
-        for pool in (self.pool, self._ways_out):
+        for pool in (self._workers.pool, self._large.pool, self._ways_out, self._clerks):
             pool.shutdown(wait=False, cancel_futures=True)
         if self._log is not None and self._log is not sys.stdout:
             self._log.close()
@@ -186,10 +216,11 @@ class Proxy:
         return found
 
     async def _rewrite(self, job: Job) -> Outcome:
-        budget = self.settings.budget_ms / 1e3
-        if self._hopeless(budget):
+        workers = self._large if len(job.body) > LARGE else self._workers
+        budget = job.patience = self.settings.budget_ms / 1e3
+        if workers.hopeless(budget):
             return Outcome(result="failed open", reason=BUSY)
-        working = self.pool.submit(self.rewriter.rewrite, job)
+        working = workers.pool.submit(self.rewriter.rewrite, job)
         waiting = asyncio.wrap_future(working)
         try:
             await asyncio.wait((waiting,), timeout=budget)
@@ -197,34 +228,25 @@ class Proxy:
                 return await waiting
         except asyncio.CancelledError:
             job.end()
-            self._give_up(working, waiting)
+            workers.give_up(working, waiting)
             raise
-        begun = self._give_up(working, waiting)
+        begun = workers.give_up(working, waiting)
         return Outcome(result="failed open", reason="time-out" if begun else BUSY, took=budget)
-
-    def _hopeless(self, budget: float) -> bool:
-        """Every thread has been working for long on what was given up: who waits for one would wait in vain."""
-        now = time.perf_counter()
-        return len(self._stuck) >= WORKERS and all(now - since >= budget for since in self._stuck.values())
-
-    def _give_up(self, working: Future[Outcome], waiting: asyncio.Future[Outcome]) -> bool:
-        """Whether it has begun, and so goes on."""
-        if working.done() or working.cancel():
-            return working.done() and not working.cancelled()
-        self._stuck[working] = time.perf_counter()
-        waiting.add_done_callback(lambda _: self._stuck.pop(working, None))
-        return True
 
     async def _way_out(self, job: Job, failed: Outcome) -> Outcome:
         """What is sent after all: what earlier requests sent, and then what came. In time too, or as it came."""
         if self.settings.observe:
             return failed
         budget = self.settings.budget_ms / 1e3
-        known = await self._in_time(fall_back, job, failed, max(budget, PATIENCE)) or failed
-        return await self._in_time(replayed, job, known, budget) or known
+        known = await self._in_time(self._ways_out, fall_back, job, failed, max(budget, PATIENCE)) or failed
+        if failed.took >= budget:  # that would take as long as what there was no time for
+            return known
+        return await self._in_time(self._clerks, replayed, job, known, budget) or known
 
-    async def _in_time(self, work: WayOut, job: Job, failed: Outcome, patience: float) -> Outcome | None:
-        working = self._ways_out.submit(work, self.conversations, job, failed)
+    async def _in_time(
+        self, pool: ThreadPoolExecutor, work: WayOut, job: Job, failed: Outcome, patience: float
+    ) -> Outcome | None:
+        working = pool.submit(work, self.conversations, job, failed)
         waiting = asyncio.wrap_future(working)
         try:
             await asyncio.wait((waiting,), timeout=patience)
@@ -250,35 +272,36 @@ class Proxy:
 
     def took(self, outcome: Outcome) -> None:
         """The provider takes a request: the conversation goes on in that way."""
-        found = outcome.conversation
-        if found is None:
-            return
-        if outcome.sent is not None:
+        found, owed = outcome.conversation, outcome.owed
+        if found is not None and outcome.sent is not None:
             found.sent = outcome.sent
-        if outcome.owed is not None:
-            if outcome.owed.since == 0:
+        if owed is None:
+            return
+        if found is not None:
+            found.owed = owed
+            if not owed.since:
                 found.sent = None
-            found.owed = outcome.owed
-            self._in_background(self._settle(found))
+        self._in_background(self._settle(found, owed))
 
-    async def _settle(self, found: Conversation) -> None:
+    async def _settle(self, found: Conversation | None, owed: Owed) -> None:
         """Whoever has the conversation does it at the end, or before the next request: nobody is waited for here."""
 
         def work() -> None:
-            if found.lock.acquire(blocking=False):
+            own = found or self.conversations.adopt(owed)
+            if own.lock.acquire(blocking=False):
                 try:
-                    self.conversations.settle(found)
-                    self.conversations.save(found)
+                    self.conversations.settle(own)
+                    self.conversations.save(own)
                 finally:
-                    found.lock.release()
+                    own.lock.release()
 
-        await self._noted(found, work)
+        await self._noted(found.id if found is not None else "", work)
 
-    async def _noted(self, found: Conversation, work: Callable[[], None]) -> None:
+    async def _noted(self, conversation: str, work: Callable[[], None]) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(self.pool, work)
+            await asyncio.get_running_loop().run_in_executor(self._clerks, work)
         except IbidemError as error:
-            self.records.event("store", time.time(), str(error), found.id)
+            self.records.event("store", time.time(), str(error), conversation)
         except Exception as error:
             self.harm(error, "remember")
 
@@ -292,10 +315,11 @@ class Proxy:
         found = outcome.conversation
         if found is not None and self.conversations.looks_back:
             counted = context if outcome.place is not None else None  # of which request it is, is not known
-            self._in_background(self._remember(found, outcome.place, counted, collapsed))
+            self._in_background(self._remember(found, outcome.place, time.time(), counted, collapsed))
 
-    async def _remember(self, found: Conversation, place: Place | None, context: int | None, collapsed: bool) -> None:
-        at = time.time()
+    async def _remember(
+        self, found: Conversation, place: Place | None, at: float, context: int | None, collapsed: bool
+    ) -> None:
 
         def work() -> None:
             with found.lock:
@@ -305,7 +329,7 @@ class Proxy:
                     found.session.stop_revising(place)
                 self.conversations.save(found)
 
-        await self._noted(found, work)
+        await self._noted(found.id, work)
 
     # ── what is written down ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -68,7 +68,7 @@ class Settings:
     max_body: int = 100 * 2**20
     """Bytes; a larger request is answered with 413."""
     max_rewrite: int = 16 * 2**20
-    """Bytes of what is new in a request; more than that goes as it came."""
+    """Bytes of what is new in a request; more of it goes as it came."""
     conversations: int = 1000
     """Kept in memory; those that were not used for longest go."""
     memory_mb: int = 256
