@@ -138,8 +138,9 @@ def test_what_is_refused_for_another_reason_is_not_sent_again(message: str) -> N
 def test_who_does_not_want_that_gets_every_refusal() -> None:
     choosy, agent = Choosy(newest_marked), Agent()
     with talk(choosy, resend=False) as found:
-        assert 400 in [agent.ask(found) for _ in range(8)]
-        assert len(choosy.refused) == len({*choosy.refused}) + choosy.refused.count(choosy.refused[0]) - 1
+        statuses = [agent.ask(found) for _ in range(8)]
+        assert statuses.count(400) == len(choosy.refused) > 1
+        assert len(found.upstream.seen) == 8
         assert totals(found) == (0, 0)
 
 
@@ -218,16 +219,6 @@ def test_a_restart_and_another_replica_know_of_it(profile: str, tmp_path: Path) 
 def _noted(found: Talk) -> bool:
     known = list(found.service.conversations._all.values())
     return not found.service._remembering and all(each.owed is None for each in known)
-
-
-def test_a_refused_size_is_asked_again_and_noted_nowhere() -> None:
-    agent = Agent()
-    with talk(thinks) as found:
-        for _ in range(6):
-            agent.ask(found)
-        before = found.state["totals"]["refused"]
-        found.ask("POST", "/v1/messages/count_tokens", agent.request)
-        assert found.state["totals"]["refused"] == before
 
 
 def test_it_is_logged_by_its_type_and_never_by_its_words(caplog: pytest.LogCaptureFixture) -> None:

@@ -91,6 +91,8 @@ class Growing:
         self._messages: list[_Message] = []
         self._changes: dict[int, list[Change]] = {}
         self._written: Written = {}
+        self._plan: Plan | None = None
+        """Of all edits, as long as none is added."""
 
     def __len__(self) -> int:
         """Messages seen."""
@@ -137,11 +139,14 @@ class Growing:
 
     @property
     def plan(self) -> Plan:
-        return Plan(tuple(edit for index in sorted(self.edits) for edit in self.edits[index]))
+        if self._plan is None:
+            self._plan = Plan(tuple(edit for index in sorted(self.edits) for edit in self.edits[index]))
+        return self._plan
 
     def _set(self, message: int, edits: Iterable[Edit]) -> None:
         """These are the edits of a message."""
         found = tuple(edits)
+        self._plan = None
         if found != self.edits.pop(message, ()):
             self._changes.pop(message, None)
             self._written.pop(message, None)

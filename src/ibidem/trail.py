@@ -122,6 +122,8 @@ class Trail:
     @property
     def as_is(self) -> Ranges:
         """Messages that were sent as they came: the provider knows them that way, and so they stay."""
+        if not self.unusual:
+            return Ranges()
         found = [(place, note) for place in self._places if (note := self.notes.get(place)) is not None]
         went: list[tuple[int, float]] = [
             (note.as_is, place[0]) for place, note in found if note.as_is is not None and note.as_is < place[0]

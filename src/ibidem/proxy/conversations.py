@@ -12,7 +12,7 @@ import hashlib
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -21,24 +21,24 @@ from .. import formats, profiles
 from ..engine import Compacted
 from ..growing import Way
 from ..keeping import conversation_key
-from ..model import IbidemError, Message, Text
+from ..model import IbidemError, Message
 from ..plan import Edit
 from ..profiles import final
 from ..session import Session
 from ..store import MemoryStore, Store
 from ..wire import Scanned, scan
-from ..wire.scan import known_bytes, scan_tolerantly
-from ..wire.text import parse
+from ..wire.scan import scan_tolerantly
+from .opening import opened, title
 
 log = logging.getLogger("ibidem")
 
 Key = tuple[str, str]
 """The wire format, and what the client calls its conversation."""
 
+Weigh = Callable[[int], None]
+
 Hint = tuple[Key, int]
 """The same, and what a request begins with."""
-
-TITLE = 80
 
 HINT = 2048
 """Bytes that the requests of a conversation usually begin with alike."""
@@ -148,16 +148,22 @@ class Conversations:
     def __len__(self) -> int:
         return len(self._all)
 
-    def find(self, format: str, named: str, body: bytes) -> Found | None:
-        """The conversation that a request goes on; None for one that is new. `Unreadable` for what is none."""
-        key = (format, named)
+    def find(self, format: str, named: str, body: bytes, weigh: Weigh = lambda _: None) -> Found | None:
+        """The conversation that a request goes on; None for one that is new. `Unreadable` for what is none.
+
+        `weigh` is told from where on it is new to the byte, before that is read, and may raise.
+        """
+        key, start = (format, named), 0
         hint = (key, hash(body[:HINT]))
         for each in self._candidates(self._by_hint, hint)[:LIKELY]:
             turn, last = each.turns, each.last
             again = last.rescan(body) if last is not None else None
+            start = max(start, again.start if again is not None else 0)
             if again is not None and goes_on(last, again):
+                weigh(again.start)
                 return Found(each, again, turn)
-        scanned, messages = _opened(format, body)
+        weigh(start)
+        scanned, messages = opened(format, body)
         same = self._candidates(self._by_name, self._name(key, messages))
         found = [Found(each, scanned, turn) for each in same if (turn := each.turns) and goes_on(each.last, scanned)]
         return max(found, key=lambda one: one.conversation.messages, default=None)
@@ -174,7 +180,7 @@ class Conversations:
     def begin(self, format: str, named: str, body: bytes) -> Found:
         """A conversation of its own for a request."""
         key = (format, named)
-        scanned, messages = _opened(format, body)
+        scanned, messages = opened(format, body)
         name = self._name(key, messages)
         state = self._remembered(name, begins=len(scanned) == len(messages))
         session = self._session(format, state)
@@ -183,7 +189,7 @@ class Conversations:
         shared, sent = max(alike, key=lambda one: one[0], default=(0, None))
         with self._lock:
             self._made += 1
-            found = Conversation(f"c{self._made}", key, name, session, _title(messages), saved=state, sent=sent)
+            found = Conversation(f"c{self._made}", key, name, session, title(messages), saved=state, sent=sent)
             found.messages, found.held = shared, PER_CONVERSATION
             found.last, found.hint = Way.unwritten(formats.named(format), scanned), (key, hash(body[:HINT]))
             self.held += found.held
@@ -203,19 +209,12 @@ class Conversations:
             log.debug("a conversation goes on without what may be known of it: %s", type(error).__name__)
             return None
 
-    def unknown(self, format: str, named: str, body: bytes) -> int:
-        """Where what is new in a request begins, as far as that is seen without reading it."""
-        hint = ((format, named), hash(body[:HINT]))
-        ways = [each.last for each in self._candidates(self._by_hint, hint)[:LIKELY]]
-        known = [way.known for way in ways if way is not None and way.known is not None]
-        return max((known_bytes(body, each) for each in known), default=0)
-
     def alike(self, format: str, named: str, body: bytes, closely: bool) -> list[Conversation]:
         """Conversations that a request may go on, the likeliest first; unless `closely`, without reading any of it."""
         key = (format, named)
         found = self._candidates(self._by_hint, (key, hash(body[:HINT])))[:LIKELY]
         if closely and not found:
-            found = self._candidates(self._by_name, self._name(key, _opened(format, body)[1]))[:LIKELY]
+            found = self._candidates(self._by_name, self._name(key, opened(format, body)[1]))[:LIKELY]
         return found
 
     def _candidates(self, index: _Index, name: Hashable) -> list[Conversation]:
@@ -361,30 +360,6 @@ def _learn(session: Session, state: bytes | None) -> None:
             log.warning("a conversation begins without what was known of it: %s", error)
 
 
-class Unreadable(IbidemError):
-    """A request that the client made like that. It is between the client and its provider."""
-
-
-class Single(IbidemError):
-    """A request with one message and no history around it: there is nothing to be said twice."""
-
-
-def _opened(format: str, body: bytes) -> tuple[Scanned, list[Message]]:
-    """A request, and its messages up to the user's first."""
-    found = scan(body) or scan_tolerantly(body)
-    if found is None:
-        raise Single if _is_single(format, body) else Unreadable("no history was found in it")
-    return found, list(_beginning(format, found))
-
-
-def _is_single(format: str, body: bytes) -> bool:
-    try:
-        value = parse(body)
-    except IbidemError:
-        return False
-    return isinstance(value, dict) and isinstance(value.get(formats.named(format).history_key), str | dict)
-
-
 def _went_elsewhere(found: Found) -> bool:
     """Whether the model was heard more than once since the last request that came here: another replica has notes."""
     conversation, scanned = found.conversation, found.scanned
@@ -400,21 +375,3 @@ def _went_elsewhere(found: Found) -> bool:
 def goes_on(last: Way | None, scanned: Scanned) -> bool:
     """Whether a request begins with all that was said."""
     return last is not None and 0 < last.messages == last.shared(scanned)
-
-
-def _beginning(format: str, scanned: Scanned) -> Iterator[Message]:
-    """The messages up to the user's first."""
-    dialect = formats.named(format)
-    for index in range(len(scanned)):
-        message = dialect.read(index, scanned.value(index))
-        yield message
-        if message.role == "user" and not message.results:
-            return
-
-
-def _title(messages: list[Message]) -> str:
-    """The first words of the user that are not a client's own: those stand in tags."""
-    texts = [part.text.strip() for part in messages[-1].parts if isinstance(part, Text)] if messages else []
-    own = [text for text in texts if not text.startswith("<")]
-    first = " ".join((own or texts or [""])[-1 if own else 0].split())
-    return first if len(first) <= TITLE else first[: TITLE - 1] + "…"

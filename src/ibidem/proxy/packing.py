@@ -6,8 +6,8 @@ import gzip
 import zlib
 from collections.abc import Callable
 
-from .conversations import Unreadable
 from .encodings import decoder
+from .opening import Unreadable
 
 PIECE = 2**14
 """Bytes that are unpacked at once: what is made to be huge is found out early."""

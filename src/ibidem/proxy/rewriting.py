@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 
 from ..engine import Compacted
@@ -22,8 +23,9 @@ from ..store import StoreError
 from ..tokens import SAMPLED, SAMPLES, estimate
 from ..wire import Scanned
 from .bill import freed
-from .conversations import Conversations, Found, Owed, Sent, Single, Unreadable
+from .conversations import Conversations, Found, Owed, Sent
 from .fallback import too_much
+from .opening import Single, Unreadable
 from .outcome import Job, Outcome, Result
 from .packing import decoded, encoded
 
@@ -80,11 +82,11 @@ class Rewriter:
     def _rewrite(self, job: Job, start: float) -> Outcome:
         body = job.decoded = decoded(job.body, job.encoding, self._max_body)
         find, begin = self.conversations.find, self.conversations.begin
-        self._weigh(job, body)
+        weigh = partial(self._weigh, body)
         if job.counts:
             return self._counted(job, body, start)
         for _ in range(TRIES):
-            found = find(job.format, job.named, body) or begin(job.format, job.named, body)
+            found = find(job.format, job.named, body, weigh) or begin(job.format, job.named, body)
             job.conversation = found.conversation
             with _held(found.conversation.lock, job.patience) as held:
                 if job.ended or not held:
@@ -122,11 +124,9 @@ class Rewriter:
         self.conversations.settle(conversation)
         self.conversations.save(conversation)
 
-    def _weigh(self, job: Job, body: bytes) -> None:
+    def _weigh(self, body: bytes, start: int) -> None:
         """What is known of a request is not read again. What is new may be more than can be read while others wait."""
-        if len(body) <= SMALL:
-            return
-        if too_much(body, self.conversations.unknown(job.format, job.named, body), self._max_rewrite):
+        if len(body) - start > SMALL and too_much(body, start, self._max_rewrite):
             raise TooMuch("what is new in it is too large to be rewritten here: allow more with --max-rewrite")
 
     def _outcome(self, found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float) -> Outcome:
@@ -136,7 +136,7 @@ class Rewriter:
 
     def _counted(self, job: Job, body: bytes, start: float) -> Outcome:
         """The size is asked of what would be sent, and nothing is: so nothing is remembered of it."""
-        found = self.conversations.find(job.format, job.named, body)
+        found = self.conversations.find(job.format, job.named, body, partial(self._weigh, body))
         if found is not None and found.conversation.owed is not None:
             with found.conversation.lock:
                 self.conversations.settle(found.conversation)

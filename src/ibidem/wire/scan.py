@@ -35,6 +35,8 @@ class Scanned:
     """By which they were known."""
     known: Known | None = None
     """By which the beginning of the next request is known again, without looking into it."""
+    start: int = 0
+    """Where what comes after them begins, in a text."""
 
     @property
     def head(self) -> Mapping[str, Any]:
@@ -141,6 +143,7 @@ class _ScannedBytes(Scanned):
         self._hashes = hashes
         """Of the messages that are unchanged."""
         self.unchanged = len(hashes)
+        self.start = spans[self.unchanged - 1][1] if hashes else 0
 
     @property
     def head(self) -> Mapping[str, Any]:
@@ -216,17 +219,6 @@ def _hashes(data: bytes, spans: list[tuple[int, int]], first: int) -> Iterator[i
     for _, end in spans[first:]:
         yield hash(data[at:end])
         at = end
-
-
-def known_bytes(data: bytes, known: Known) -> int:
-    """How far a request begins as one did before, by whole messages."""
-    pairs = zip(known.hashes, _hashes(data, known.spans, 0), known.spans, strict=True)
-    end = 0
-    for before, now, (_, last) in pairs:
-        if before != now:
-            break
-        end = last
-    return end
 
 
 def rescan(data: bytes, known: Known) -> Scanned | None:

@@ -1,0 +1,55 @@
+"""A request that is looked at for the first time: its messages up to the user's first, and a title."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .. import formats
+from ..model import IbidemError, Message, Text
+from ..wire import Scanned, scan
+from ..wire.scan import scan_tolerantly
+from ..wire.text import parse
+
+TITLE = 80
+
+
+class Unreadable(IbidemError):
+    """A request that the client made like that. It is between the client and its provider."""
+
+
+class Single(IbidemError):
+    """A request with one message and no history around it: there is nothing to be said twice."""
+
+
+def opened(format: str, body: bytes) -> tuple[Scanned, list[Message]]:
+    """A request, and its messages up to the user's first."""
+    found = scan(body) or scan_tolerantly(body)
+    if found is None:
+        raise Single if _is_single(format, body) else Unreadable("no history was found in it")
+    return found, list(_beginning(format, found))
+
+
+def _is_single(format: str, body: bytes) -> bool:
+    try:
+        value = parse(body)
+    except IbidemError:
+        return False
+    return isinstance(value, dict) and isinstance(value.get(formats.named(format).history_key), str | dict)
+
+
+def _beginning(format: str, scanned: Scanned) -> Iterator[Message]:
+    """The messages up to the user's first."""
+    dialect = formats.named(format)
+    for index in range(len(scanned)):
+        message = dialect.read(index, scanned.value(index))
+        yield message
+        if message.role == "user" and not message.results:
+            return
+
+
+def title(messages: list[Message]) -> str:
+    """The first words of the user that are not a client's own: those stand in tags."""
+    texts = [part.text.strip() for part in messages[-1].parts if isinstance(part, Text)] if messages else []
+    own = [text for text in texts if not text.startswith("<")]
+    first = " ".join((own or texts or [""])[-1 if own else 0].split())
+    return first if len(first) <= TITLE else first[: TITLE - 1] + "…"
