@@ -9,8 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ibidem
+from ibidem import lines
 from ibidem.store import MemoryStore
 from ibidem.testing.hard import HARD
 
@@ -59,3 +62,15 @@ def test_what_is_hard_comes_back_and_is_sent_alike_by_a_session(kind: str, profi
     assert not found.reason
     assert ibidem.expand(found.request, store=store) == request
     assert ibidem.Session(profile, store=store).compact(request).request == found.request
+
+
+@given(st.text("ab\n", max_size=60), st.sampled_from([1, 2, 3, 7, 16]))
+def test_lines_are_found_where_they_stand(text: str, chunk: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "CHUNK", chunk)
+        found, parts = lines.Lines(text), text.split("\n")
+        for offset in range(len(text) + 1):
+            assert found.at(offset) == text.count("\n", 0, offset)
+        for first in range(len(parts)):
+            for last in range(first + 1, len(parts) + 1):
+                assert found.between(first, last) == parts[first:last]

@@ -130,6 +130,7 @@ class Ledger:
         self._shown: dict[Source, Shown] = {}
         self._lines: dict[int, Lines] = {}
         """Of the slots that something referred to."""
+        self._gaps: dict[int, bool] = {}
         self.gone: set[int] = set()
         """Slots whose text was let go since."""
         self._measured: _Bodies | None = None
@@ -240,7 +241,7 @@ class Ledger:
                 del self._shown[next(iter(self._shown))]
             number = self._by_source[source]
             slot = self.slots[number]
-            if LEFT_OUT in slot.sent and references.opening(self.tag) in slot.sent:  # lines that are not there count
+            if self._gapped(number):  # lines that are not there count
                 self._shown[source] = Shown.of(slot.sent, self.tag)
             else:
                 self._shown[source] = Standing(slot.sent, self.tag, slot, self._lines_of(number))
@@ -249,6 +250,12 @@ class Ledger:
     def line_at(self, number: int, offset: int) -> int:
         """The line, counted from 0, of a place in a slot's text."""
         return self._lines_of(number).at(offset)
+
+    def _gapped(self, number: int) -> bool:
+        """Whether a slot may have left lines out that count."""
+        if number not in self._gaps:
+            self._gaps[number] = not self.slots[number].whole and LEFT_OUT in self.slots[number].sent
+        return self._gaps[number]
 
     def _lines_of(self, number: int) -> Lines:
         if number not in self._lines:
