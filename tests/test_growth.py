@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,23 +12,10 @@ import ibidem
 from ibidem import lines
 from ibidem.store import MemoryStore
 from ibidem.testing.hard import HARD
+from tests.timed import best
 
 FOUR = 7.0
 """More than four times the work takes four times as long; its square would take sixteen times as long."""
-
-
-def seconds(work: Callable[[], Any]) -> float:
-    """Of this process alone: what else the machine does is not counted."""
-    gc.collect()
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
-def best(works: list[Callable[[], Any]], rounds: int) -> list[float]:
-    """The fastest of several runs of each, in turns: noise only ever adds."""
-    runs = [[seconds(work) for work in works] for _ in range(rounds)]
-    return [min(times) for times in zip(*runs, strict=True)]
 
 
 def rewritten(text: str, profile: str) -> str:

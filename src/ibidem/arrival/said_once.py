@@ -22,6 +22,7 @@ from ..references import Marker, Source
 from ..removals import refs_in
 from ..sources import Place, Sources, clears
 from ..tokens import TokenCounter, counter
+from ..wire import no_larger
 from .ledger import Ledger, Match, Slot
 
 SHORTEST = 64
@@ -205,8 +206,8 @@ class Part:
         for attempt in (self._whole, self._partly, self._only_folded):
             sent = attempt()
             if sent is not None:
-                if size(sent) >= size(self.text):  # it would be refused, and the ledger must know what is sent
-                    break
+                if size(sent) >= size(self.text) or not no_larger(sent, self.text):
+                    break  # it would be refused, and the ledger must know what is sent
                 if self.foreign:
                     return sent
                 if restore(sent, self.known.tag, self._shown) != self.text:

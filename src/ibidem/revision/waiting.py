@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..model import size
 from ..references import Source
+from ..wire import no_larger
 from .held import Going, Held, Pin
 from .leaving import carried, leaving, still_true
 
@@ -253,7 +254,7 @@ class Waiting:
             self._credit -= len(held.text) + len(held.now) if held.answers else 0  # once for each text is unavoidable
             stay, settings = [(first, last) for first, last, _ in key], self.settings
             going = leaving(held, stay, self.tag, settings.ends, settings.way)
-            smaller = going is not None and size(going.added) < size(held.text)
+            smaller = going is not None and _smaller(going.added, held.text)
             true = going is not None and smaller and still_true(held.now, going.added, pins, self.tag)
             found = Answer(going, smaller, true)
             if len(held.answers) >= REMEMBERED:
@@ -306,6 +307,10 @@ class Waiting:
             insort(self.gone, held, key=lambda held: held.message)
         held.went, held.pins, held.sent = held.going, (), held.going.left
         return freed
+
+
+def _smaller(new: str, old: str) -> bool:
+    return size(new) < size(old) and no_larger(new, old)
 
 
 def least(held: Held) -> float:
