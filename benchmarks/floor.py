@@ -149,7 +149,10 @@ def hard_growth(scale: int, rounds: int) -> Iterator[tuple[str, str, float, floa
         for profile in ("lossless", "recoverable"):
             for label, body in (("once", once), ("twice", twice)):
                 works[f"{profile} {label}"] = partial(ibidem.compact, body, profile=profile, store=MemoryStore())
+        gc.collect()
+        gc.freeze()
         times = in_turns(works, rounds)
+        gc.unfreeze()
         steps = [f"floor {step}" for step in ("parse", "digest", "dump")]
         base = sum(min(times[each] for each in works if each.startswith(step)) for step in steps)
         for profile in ("lossless", "recoverable"):

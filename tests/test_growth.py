@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ibidem
+from ibidem import lines
 from ibidem.store import MemoryStore
 from ibidem.testing.hard import HARD
+from tests.timed import best
 
 FOUR = 7.0
 """More than four times the work takes four times as long; its square would take sixteen times as long."""
-
-
-def seconds(work: Callable[[], Any]) -> float:
-    """Of this process alone: what else the machine does is not counted."""
-    gc.collect()
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
-def best(works: list[Callable[[], Any]], rounds: int) -> list[float]:
-    """The fastest of several runs of each, in turns: noise only ever adds."""
-    runs = [[seconds(work) for work in works] for _ in range(rounds)]
-    return [min(times) for times in zip(*runs, strict=True)]
 
 
 def rewritten(text: str, profile: str) -> str:
@@ -59,3 +45,15 @@ def test_what_is_hard_comes_back_and_is_sent_alike_by_a_session(kind: str, profi
     assert not found.reason
     assert ibidem.expand(found.request, store=store) == request
     assert ibidem.Session(profile, store=store).compact(request).request == found.request
+
+
+@given(st.text("ab\n", max_size=60), st.sampled_from([1, 2, 3, 7, 16]))
+def test_lines_are_found_where_they_stand(text: str, chunk: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "CHUNK", chunk)
+        found, parts = lines.Lines(text), text.split("\n")
+        for offset in range(len(text) + 1):
+            assert found.at(offset) == text.count("\n", 0, offset)
+        for first in range(len(parts)):
+            for last in range(first + 1, len(parts) + 1):
+                assert found.between(first, last) == parts[first:last]

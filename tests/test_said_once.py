@@ -6,7 +6,6 @@ import hashlib
 import json
 import random
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -23,6 +22,7 @@ from ibidem.model import Text
 from ibidem.references import EXPLANATION, Marker, digest_of, parse, tag_of
 from ibidem.testing import Turn, build, conv, read
 from ibidem.tokens import counter
+from tests.timed import best
 
 every_format = pytest.mark.parametrize("format", FORMATS)
 TAG = tag_of(["go"])
@@ -1024,15 +1024,22 @@ GROWING: dict[str, tuple[Callable[[int], list[str]], int]] = {
 }  # fmt: skip
 
 
-def _times(first: Callable[[], Any], second: Callable[[], Any], rounds: int) -> tuple[float, float]:
-    """The best seconds of each, taken in turns: whatever else the machine does then slows both."""
-    spent: list[list[float]] = [[], []]
-    for _ in range(rounds):
-        for work, into in zip((first, second), spent, strict=True):
-            start = time.perf_counter()
-            work()
-            into.append(time.perf_counter() - start)
-    return min(spent[0]), min(spent[1])
+def _scattered(files: int) -> str:
+    """Hits of a search, one in one file, two in the next: to write a path once takes a line break for every file."""
+    hits = (
+        (f"src/a{at}.py:{at}:once", f"src/b{at}.py:{at}:twice", f"src/b{at}.py:{at + 1}:too") for at in range(files)
+    )
+    return "\n".join(hit for each in hits for hit in each)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_what_is_sent_is_no_longer_as_json_either(format: str, ascii_only: bool) -> None:
+    """A line break is one byte in a text, and two in JSON."""
+    for files in range(4, 25):
+        given = json.dumps(reads(_scattered(files), format=format), ensure_ascii=ascii_only)
+        sent = ibidem.compact(given, format=format).request
+        assert len(sent.encode()) <= len(given.encode()), files
 
 
 @pytest.mark.parametrize("way", ["compact", "expand"])
@@ -1046,7 +1053,7 @@ def test_work_grows_with_the_text_and_not_with_its_square(kind: str, way: str) -
         small, large = ibidem.compact(small).request, ibidem.compact(large).request
     work: Callable[[Any], Any] = getattr(ibidem, way)
     for rounds in (2, 4, 8):  # a busy machine gets more chances; quadratic work fails all of them
-        first, second = _times(lambda: work(small), lambda: work(large), rounds)
+        first, second = best([lambda: work(small), lambda: work(large)], rounds)
         if second < 8 * first + 0.005:
             return
     pytest.fail(f"{first:.4f} s, then {second:.4f} s for four times as much")

@@ -17,7 +17,7 @@ from .prices import Prices, economy_of
 from .rules.rule import Violation
 from .stats import Stats
 from .tokens import counter, no_more
-from .wire import Document, open_document
+from .wire import Document, no_larger, open_document
 
 if TYPE_CHECKING:
     from .store import Store
@@ -247,9 +247,9 @@ def admitted(message: Message, edits: Iterable[Edit], strategy: Strategy) -> Ite
 
 
 def _smaller(edit: Edit, before: str, model: str | None) -> bool:
-    """Fewer bytes, and no more tokens; never a blank, which providers refuse."""
+    """Fewer bytes, no more of them as JSON, and no more tokens; never a blank, which providers refuse."""
     after = edit.written if isinstance(edit.written, str) else to_json(edit.written)
-    if not after.strip() or size(after) >= size(before):
+    if not after.strip() or size(after) >= size(before) or not no_larger(after, before):
         return False
     return edit.fewer_tokens or no_more(after, before, counter(model))
 

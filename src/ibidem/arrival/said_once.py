@@ -21,6 +21,7 @@ from ..references import Marker, Source
 from ..restoring import Budget, restore
 from ..sources import Place, Sources, clears
 from ..tokens import TokenCounter, counter
+from ..wire import no_larger
 from .hints import HintStyle, hint
 from .ledger import Ledger, Match, Slot
 from .sent import Said, Sent
@@ -188,8 +189,8 @@ class Part:
         for attempt in (self._whole, self._partly, self._only_folded):
             sent = attempt()
             if sent is not None:
-                if size(sent) >= size(self.text):  # it would be refused, and the ledger must know what is sent
-                    break
+                if size(sent) >= size(self.text) or not no_larger(sent, self.text):
+                    break  # it would be refused, and the ledger must know what is sent
                 if self.foreign:
                     return sent
                 sent = self._thinned(sent) if self.settings.numbers == "sparse" else sent

@@ -9,7 +9,7 @@ from ..layout import COMMAS, SPARSE, Shown, parsed
 from ..model import size
 from ..removals import Dropped, Gone, beside, carrying, record, reference, refs_in, thinned
 from ..tokens import estimate
-from ..wire import Change, rebuild
+from ..wire import Change, no_larger, rebuild
 from .held import Going, Held, Pin, Wish
 from .prose import plain
 
@@ -67,7 +67,7 @@ def _carrying(held: Held, going: Going, every: tuple[Held, ...]) -> Going | None
     ref = reference(held.text)
     added = carrying(going.added, ref, reference(text))
     left = estimate(added)
-    if size(added) >= size(held.text) or left >= held.tokens:
+    if size(added) >= size(held.text) or not no_larger(added, held.text) or left >= held.tokens:
         return None
     originals = {ref: held.text, reference(text): text}
     return going._replace(added=added, left=left, originals=originals, carries=every)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..model import size
 from ..references import Source
+from ..wire import no_larger
 from .held import Going, Held, Pin
 from .leaving import carried, leaving, still_true
 
@@ -97,6 +98,9 @@ class Waiting:
             if pin.marker.source is not None:
                 by_source.setdefault(pin.marker.source, []).append(pin)
         for source, found in by_source.items():
+            target = self._by_source.get(source)
+            if target is not None and id(target) in self.texts and _has_ends(target) and not self._lasting.get(source):
+                self._doubt(target)
             self._referrers.setdefault(source, {})[id(held)] = held, tuple(found)
             self._lasting.setdefault(source, {})[id(held)] = tuple(found)
 
@@ -176,7 +180,7 @@ class Waiting:
         self._credit -= STEP + len(pins)
         if _stuck(held, pins):
             return None
-        if _odd(held):
+        if self._odd(held):
             return held.sent
         answer = self._answer(held, pins)
         if answer.going is None or not answer.smaller:
@@ -186,6 +190,12 @@ class Waiting:
         freed = held.sent - answer.going.left
         freed = min(held.sent, NOISE * freed + THOUGHT) if pins else freed
         return freed if freed >= (0.0 if held.pins else least(held)) else None
+
+    def _odd(self, held: Held) -> bool:
+        """Whether it could free more if less went: what refers to it may go, and it keeps its ends only then."""
+        if not _has_ends(held) or any(self._lasting.get(source) for source in held.sources):
+            return False
+        return any(self._referrers.get(source) for source in held.sources)
 
     def _beside(self, held: Held) -> Iterator[Held]:
         """The texts that wait which this one refers to, or which refer to it."""
@@ -244,7 +254,7 @@ class Waiting:
             self._credit -= len(held.text) + len(held.now) if held.answers else 0  # once for each text is unavoidable
             stay, settings = [(first, last) for first, last, _ in key], self.settings
             going = leaving(held, stay, self.tag, settings.ends, settings.way)
-            smaller = going is not None and size(going.added) < size(held.text)
+            smaller = going is not None and _smaller(going.added, held.text)
             true = going is not None and smaller and still_true(held.now, going.added, pins, self.tag)
             found = Answer(going, smaller, true)
             if len(held.answers) >= REMEMBERED:
@@ -260,7 +270,7 @@ class Waiting:
     def _settle(self, hopeful: Iterable[Held], going: Mapping[int, Held]) -> None:
         """What was worked out is what could be freed, until something else begins to wait."""
         for held in hopeful:
-            if held.kind != "thinking" and not _odd(held):
+            if held.kind != "thinking" and not self._odd(held):
                 how = held.going if id(held) in going else None
                 self._bound(held, None if how is None else held.sent - how.left)
                 self._settled.add(id(held))
@@ -299,6 +309,10 @@ class Waiting:
         return freed
 
 
+def _smaller(new: str, old: str) -> bool:
+    return size(new) < size(old) and no_larger(new, old)
+
+
 def least(held: Held) -> float:
     return THOUGHT if held.kind == "thinking" else LEAST
 
@@ -308,6 +322,6 @@ def _stuck(held: Held, pins: list[Pin]) -> bool:
     return any(not pin.last for pin in pins) or bool(held.gone and pins)
 
 
-def _odd(held: Held) -> bool:
-    """Whether it may free more the more of it must stay: with a marker in it, it then loses its ends."""
+def _has_ends(held: Held) -> bool:
+    """Whether it keeps its head and its tail, and has a marker: it loses these when lines of it must stay."""
     return held.edit is not None and held.wish is not None and held.wish.ends

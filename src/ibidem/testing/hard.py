@@ -93,11 +93,17 @@ def quoted(n: int) -> dict[str, Any]:
     """Each long result is quoted by the next, which is as long and is quoted by a short one."""
 
     def three(at: int) -> Iterable[Asked]:
-        first, other = lines(130, at), lines(90, -1 - at)
+        first, other = lines(130, 2 * at), lines(90, 2 * at + 1)
         for number, text in enumerate((first, first[:60] + other, other[10:20])):
             yield "bash", {"command": f"step {at}.{number}"}, "\n".join(text)
 
     return history(each for at in range(n) for each in three(at))
+
+
+def quoted_on(n: int) -> dict[str, Any]:
+    """Each long result quotes the one before it."""
+    pages = [lines(70, at) for at in range(n + 1)]
+    return history(("bash", {"command": f"step {at}"}, "\n".join(pages[at] + pages[at + 1])) for at in range(n))
 
 
 def edited(n: int) -> dict[str, Any]:
@@ -151,6 +157,7 @@ HARD: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "searches in five texts": (searched, 300),
     "results unlike each other": (unlike, 200),
     "results that quote": (quoted, 80),
+    "results that quote each other": (quoted_on, 200),
     "a file between its edits": (edited, 200),
     "a file in pieces": (in_pieces, 400),
     "items in a chain": (chained, 300),

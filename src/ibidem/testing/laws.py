@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
@@ -42,11 +43,18 @@ def arrival_is_final(run: Run, request: Any, format: str) -> None:
 
 
 def never_larger(run: Run, request: Any, format: str) -> None:
-    """Law 4, for requests that need no repair: neither the whole nor any part grows, in bytes or in tokens."""
+    """Law 4, for requests that need no repair: neither the whole nor any part grows, in bytes or in tokens.
+
+    Nor does the request as JSON, with letters escaped or not. (Text of HTML-safe writers may take a few bytes to show
+    that it is.)
+    """
     result = run(request)
     count = counter()
     before, after = _dump(request), _dump(result.request)
-    assert len(after) <= len(before)
+    for way, of_text in ((_dump, True), (_raw, True), (_html, False)):
+        text = way(request)
+        assert len(_utf8(way(result.request))) <= len(_utf8(text)), way.__name__
+        assert not of_text or len(_utf8(run(text).request)) <= len(_utf8(text)), way.__name__
     assert count(after) <= count(before) or not result.plan
     for edit in result.plan:
         if edit.op == "set" and edit.removed:
@@ -151,6 +159,15 @@ def text_and_value_agree(run: Run, request: Any, format: str) -> None:
 
 def _dump(request: Any) -> str:
     return json.dumps(request, ensure_ascii=True)
+
+
+def _raw(request: Any) -> str:
+    return json.dumps(request, ensure_ascii=False, separators=(",", ":"))
+
+
+def _html(request: Any) -> str:
+    """As writers do whose text may stand in a page."""
+    return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", _raw(request))
 
 
 def _utf8(text: str) -> bytes:

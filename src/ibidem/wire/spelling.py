@@ -32,6 +32,11 @@ def _html(text: str) -> bytes:
     return _HTML.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False)).encode()
 
 
+LONGEST = 12
+"""Bytes of a character that is escaped as two."""
+_EXTRA = 5
+"""Bytes that an escape is longer than the character."""
+
 WAYS: tuple[Callable[[str], bytes], ...] = (_raw, _ascii, _html)
 """By the number of needless escapes that show it."""
 
@@ -44,6 +49,24 @@ def respell(token: bytes, old: str, new: str) -> bytes:
         if _written(way, old) == token:
             return _shown(_written(way, new), number)
     return _written(WAYS[min(_needless(token), len(WAYS) - 1)], new)
+
+
+def no_larger(new: str, old: str) -> bool:
+    """Whether a string in JSON is no longer with `new` in place of `old`, however it is spelled there.
+
+    What is decided must not depend on the spelling: the same request as a value has none. What shows the way of an
+    HTML-safe writer is not counted: these few bytes more are seldom worth an edit less for everyone.
+    """
+    if LONGEST * len(new) + LONGEST <= len(old):  # most often it is far from it
+        return True
+    if len(_ascii(new)) + _EXTRA * (1 + len(_HTML.findall(new))) <= len(old):
+        return True
+    plain = _written(_raw, old)
+    for way, shown in ((_raw, 0), (_ascii, 1), (_html, 0)):
+        before = _written(way, old)
+        if (way is _raw or before != plain) and len(_shown(_written(way, new), shown)) > len(before):
+            return False
+    return True
 
 
 def _written(way: Callable[[str], bytes], text: str) -> bytes:
