@@ -2,9 +2,11 @@
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -307,6 +309,8 @@ def test_the_page_is_whole_or_not_there(tmp_path: Path) -> None:
         pytest.param("a\nb", "", id="dropped"),
         pytest.param("a\nb\nc\n", "a\n[ibidem 001.000000: unchanged, line 1 of result 1]\nc\n", id="a line left out"),
         pytest.param("}\n" * 500, "}\n" * 300, id="nothing but repetition"),
+        pytest.param("a\nb\nc\n" * 900, "b\nx\nc\n" * 400 + "y", id="many lines"),
+        pytest.param("a\n" * 3000, "b\n" * 3000 + "a", id="many lines that differ"),
     ],
 )
 def test_no_line_is_lost_and_none_shown_twice(original: str, sent: str) -> None:
@@ -316,6 +320,20 @@ def test_no_line_is_lost_and_none_shown_twice(original: str, sent: str) -> None:
         assert "\n".join(line.text for line in lines) == text
         assert [line.place for line in lines] == list(range(len(lines)))
         assert [line for _, run in shortened(lines) for line in run] == lines
+
+
+def test_many_lines_are_lined_up_in_no_time() -> None:
+    """The best way to do it takes a minute for these."""
+    chance = random.Random(1)
+    original, sent = list[str](), list[str]()
+    for number in range(2000):
+        kept = [f"word {chance.randrange(130)}" for _ in range(4)]
+        original += [*(f"line {number}.{at}" for at in range(4)), *kept]
+        sent += ["[ibidem 001: unchanged, lines 1-4 of result 1]", *kept]
+    start = time.process_time()
+    found = list(blocks("\n".join(original), "\n".join(sent), "001"))
+    assert time.process_time() - start < 5
+    assert sum(len(block.original) for block in found if block.kept) == 8000
 
 
 # --- the way back -------------------------------------------------------------------------------

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+import ibidem
 from ibidem.references import digest_of, tag_of
+from ibidem.restoring import BASE, RATIO
 
 LIMIT = 2**30
 """Bytes of address space that every program here gets."""
@@ -131,3 +133,21 @@ def test_commands_stand_it(command: str, tmp_path: Path) -> None:
         ended = limited("-m", "ibidem.cli", command, str(path))
         assert ended.returncode == 0, ended.stderr[-2000:]
         assert "Error" not in ended.stderr
+
+
+def test_what_markers_stand_for_does_not_add_to_what_they_may_stand_for() -> None:
+    """Each text stands for three times as much as the one before; all digests are right."""
+    source = "\n".join(["x" * 99] * 4000)
+    request = history(source)
+    messages = request["messages"][:1]
+    for number in range(6):
+        marker = f"[ibidem {OURS}{{}}: unchanged, lines 1-4000 of result 1]"
+        times = 3 ** (number - 1) if number else 0
+        digest = "." + digest_of("\n".join([source] * times))
+        shown = "\n".join([marker.format(digest), *[marker.format("")] * (times - 1)]) if number else source
+        call = {"type": "tool_use", "id": f"c{number}", "name": "Read", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": shown}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    given = json.dumps({**request, "messages": messages})
+    expanded = ibidem.expand(given)
+    assert len(given) + len(source) < len(expanded) < BASE + (RATIO + 1) * len(given)

@@ -1057,3 +1057,14 @@ def test_work_grows_with_the_text_and_not_with_its_square(kind: str, way: str) -
         if second < 8 * first + 0.005:
             return
     pytest.fail(f"{first:.4f} s, then {second:.4f} s for four times as much")
+
+
+def test_many_searches_in_one_long_text_all_refer_to_it() -> None:
+    """What a reference leaves out is what it costs, however long the text is that it points into."""
+    lines = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(6000)]
+    found = ["\n".join([*lines[20 * at : 20 * at + 12], f"hit {at}"]) for at in range(200)]
+    request = reads("\n".join(lines), *found)
+    sent = ibidem.compact(request)
+    assert len(sent.plan) == len(found)
+    assert ibidem.expand(sent.request) == request
+    assert ibidem.compact(sent.request).request == sent.request

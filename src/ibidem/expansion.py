@@ -74,16 +74,19 @@ class Expansion:
     def _read(self, message: Message) -> None:
         for place in self._sources.read(message):
             self._sent[place.source] = place.text
-            original = None
+            evicted = restored = None
             if place.segment is not None:
-                original = self._evicted(place.text) or self._restored(place.text)
-            if original is not None and place.segment is not None:
-                self.texts.append(((message.index, *place.segment.path), original))
-            self._length += len(place.text if original is None else original)
+                evicted = self._evicted(place.text)
+                restored = self._restored(place.text) if evicted is None else None
+                if (original := restored if evicted is None else evicted) is not None:
+                    self.texts.append(((message.index, *place.segment.path), original))
+            # As `compact` counts: a text that went later was sent then, and what a marker stands for never was.
+            self._length += len(place.text if evicted is None else evicted)
         for path, text in own_texts(message):
             original = self._evicted(text)
             if original is not None:
                 self.texts.append(((message.index, *path), original))
+                self._length += len(original)
 
     def _restored(self, text: str) -> str | None:
         budget = Budget(self._length, self._fetched)

@@ -59,21 +59,13 @@ def restore(sent: str, tag: str, shown: Callable[[Source], Shown | None], budget
         return None
     head = found.head
     lines = thicken(found.lines) if SPARSE in head.flags else found.lines
-    fetched: dict[Source, Shown | None] = {}
-
-    def fetch(source: Source) -> Shown | None:
-        if source not in fetched:
-            fetched[source] = each = shown(source)
-            budget.spend(len(each.sent) if each else 0)  # it may have to be taken apart
-        return fetched[source]
-
     if sum(marker.last - marker.first + 1 for marker in found.markers if marker and marker.unit) > budget.left:
         return None  # a unit is a character at least
     try:
         if head.source and not head.unit:
-            folded = _copied(head, lines, fetch, budget)
+            folded = _copied(head, lines, shown, budget)
         else:
-            folded = _spliced(head, lines, found.markers, fetch, budget)
+            folded = _spliced(head, lines, found.markers, shown, budget)
         if folded is None:
             return None
         original = shapes.unfold(folded, head.flags, budget.left)

@@ -251,6 +251,11 @@ class Ledger:
                 self._shown[source] = Standing(slot.sent, self.tag, slot, self._lines_of(number))
         return self._shown[source]
 
+    def unread(self, source: Source) -> int:
+        """Characters to be read before anything is found in a text: those of an opaque one, which is not indexed."""
+        slot = self.slots[self._by_source[source]] if source in self._by_source else None
+        return len(slot.sent) if slot is not None and not slot.units else 0
+
     def line_at(self, number: int, offset: int) -> int:
         """The line, counted from 0, of a place in a slot's text."""
         return self._lines_of(number).at(offset)

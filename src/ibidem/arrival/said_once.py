@@ -83,7 +83,7 @@ class Fold:
         self.rewritten = False
         """Something was let go of what came before: the history is one that was sent, and stays as it is from there."""
         self.fetched = self.tried = 0
-        """Characters that our markers stand for, and those that were fetched for texts which came with markers."""
+        """Characters that our markers stand for, and those that were fetched for markers which are not ours."""
         self.as_is: Container[int] = ()
         """Messages that were sent as they came, and stay so."""
         self.said: list[Said] = []
@@ -238,10 +238,18 @@ class Part:
         fold.rewritten = fold.rewritten or fold.evicted(self.text)
         if fold.rewritten:
             return
-        budget = Budget(fold.sent, fold.tried, 2)  # half of it is for what was rewritten before
-        found = restore(self.text, self.known.tag, self._shown, budget)
-        fold.tried += budget.used
-        if found is not None:
+        budget = Budget(fold.sent, fold.fetched + fold.tried, 2)  # half of it is for what was rewritten before
+
+        def shown(source: Source) -> Shown | None:
+            if source not in self.seen:
+                budget.spend(self.known.unread(source))
+            return self._shown(source)
+
+        found = restore(self.text, self.known.tag, shown, budget)
+        if found is None:
+            fold.tried += budget.used
+        else:
+            fold.fetched += budget.used  # as whoever expands it counts
             self.ours, self.refers, self.folded, self.flags = True, found.refers, found.folded, found.flags
             fold.explained = True
             self.in_full = not self.refers and bool(self.again) and self.essence == self.again

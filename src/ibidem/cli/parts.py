@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -26,6 +27,8 @@ Look = Literal["kept", "gone", "new", "marker"]
 
 EDGE = 3
 """Lines that are shown at either end of a long run."""
+MANY = 2000
+"""Lines of both texts beyond which the best way to line them up takes too long to find."""
 FEW = 10
 """Lines up to which a run is not long."""
 
@@ -192,8 +195,7 @@ def _sent(edit: Edit) -> str:
 def blocks(original: str, sent: str, tag: str) -> Iterator[Block]:
     """Both texts, line by line, with what they have in common beside each other."""
     old, new = _lines(original), _lines(sent)
-    for op, first, last, start, end in SequenceMatcher(None, old, new).get_opcodes():
-        same = op == "equal"
+    for same, first, last, start, end in _lined_up(old, new):
         yield Block(
             [Line(old[place], "kept" if same else "gone", place) for place in range(first, last)],
             [
@@ -201,6 +203,40 @@ def blocks(original: str, sent: str, tag: str) -> Iterator[Block]:
                 for place in range(start, end)
             ],
         )
+
+
+def _lined_up(old: list[str], new: list[str]) -> Iterator[tuple[bool, int, int, int, int]]:
+    """Stretches of both, in order, and whether they are the same; in long texts each line beside its next copy."""
+    if len(old) + len(new) <= MANY:
+        for op, *stretch in SequenceMatcher(None, old, new).get_opcodes():
+            yield op == "equal", *stretch  # type: ignore[misc]  # four numbers
+        return
+    places: dict[str, list[int]] = {}
+    for place, line in enumerate(old):
+        places.setdefault(line, []).append(place)
+    at = start = 0
+    while start < len(new):
+        end, there = start, len(old)
+        while end < len(new) and (there := _next(places, new[end], at)) < 0:
+            end += 1
+        there = there if end < len(new) else len(old)
+        if at < there or start < end:
+            yield False, at, there, start, end
+        at, start = there, end
+        while at < len(old) and end < len(new) and old[at] == new[end]:
+            at, end = at + 1, end + 1
+        if start < end:
+            yield True, there, at, start, end
+        start = end
+    if at < len(old):
+        yield False, at, len(old), start, start
+
+
+def _next(places: dict[str, list[int]], line: str, at: int) -> int:
+    """Where a line stands next; -1 if nowhere."""
+    found = places.get(line, [])
+    number = bisect_left(found, at)
+    return found[number] if number < len(found) else -1
 
 
 def _lines(text: str) -> list[str]:

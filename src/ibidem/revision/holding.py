@@ -142,6 +142,7 @@ class Holding:
             if held.free:
                 self._results.append(held)
                 self._reads_of(held, touched)
+            touched = tuple(touch for touch in touched if touch.kind == "read")  # what was written is told once
             yield held
 
     def _reads_of(self, held: Held, touched: Iterable[Touch]) -> None:

@@ -70,8 +70,8 @@ def _hit(line: str) -> str:
 
 def _path_of(line: str, path: str) -> str:
     """The path that stood above, if a line starts with it, as context lines do."""
-    if path and line.startswith((path + "-", path + ":")) and _HEADED.match(line, len(path) + 1):
-        return path
+    if path and line[len(path) : len(path) + 1] in ("-", ":") and line.startswith(path):
+        return path if _HEADED.match(line, len(path) + 1) else ""
     return ""
 
 

@@ -147,6 +147,17 @@ def in_one_result(n: int) -> dict[str, Any]:
     return history([_read("/a", [{"type": "text", "text": page(8)}] * n)])
 
 
+def dashes(n: int) -> dict[str, Any]:
+    """A search result with one very long path, and nothing below it."""
+    return history([("grep", {"pattern": "x"}, f"a.py:1:x\n{'p' * 3 * n}:1:x\n" + "--\n" * n)])
+
+
+def patched(n: int) -> dict[str, Any]:
+    """A patch of many files that is answered in many pieces."""
+    patch = "\n".join(["*** Begin Patch", *(f"*** Delete File: f{at}" for at in range(n)), "*** End Patch"])
+    return history([("apply_patch", {"input": patch}, [{"type": "text", "text": "done"}] * n)])
+
+
 HARD: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "a short result, polled": (polled, 400),
     "the same with a counter": (polled_with_a_counter, 400),
@@ -164,5 +175,7 @@ HARD: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "as many tools as calls": (of_many_tools, 200),
     "results in one message": (in_one_message, 1500),
     "texts in one result": (in_one_result, 1500),
+    "a long path above nothing": (dashes, 100_000),
+    "a patch of many files": (patched, 4000),
 }
 """By what they are, and a size that takes about a tenth of a second."""
