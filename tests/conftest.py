@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -12,6 +13,13 @@ import pytest
 from hypothesis import settings
 
 os.environ["IBIDEM_STORE"] = "memory:"  # what tests let go is kept nowhere else
+
+for name in ("SIGHUP", "SIGINT", "SIGQUIT"):
+    number = getattr(signal, name, None)
+    # `nohup` and `&` have them ignored, and what is ignored is inherited, also by commands that tests send them to. A
+    # handler that does nothing ignores as well, and is not.
+    if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 if os.environ.get("CI"):

@@ -136,7 +136,8 @@ def talk(
             upstreams = dict.fromkeys(("anthropic", "openai", "gemini"), upstream.url)
             if down:
                 upstreams[down] = "http://127.0.0.1:1"
-            with Running(Settings(port=0, upstreams=upstreams, **settings), store or MemoryStore()) as proxy:
+            told = {"budget_ms": 1e3 * PATIENCE, **settings}  # on a busy machine all takes long
+            with Running(Settings(port=0, upstreams=upstreams, **told), store or MemoryStore()) as proxy:
                 yield Talk(upstream, proxy, made[-1])
 
 

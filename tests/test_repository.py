@@ -140,20 +140,15 @@ def test_an_import_loads_nothing_heavy() -> None:
 
 
 def test_an_import_is_quick() -> None:
-    """Under 60 ms on top of `import json`; on a machine so slow that `logging` takes longer, less than that."""
-    code = (
-        "import time, json; start = time.perf_counter(); import ibidem; took = time.perf_counter() - start;"
-        "start = time.perf_counter(); import logging; print(took, time.perf_counter() - start)"
-    )
-    runs = [
-        [
-            float(part)
-            for part in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()
-        ]
-        for _ in range(5)
-    ]
-    ours, yardstick = (min(column) for column in zip(*runs, strict=True))
-    assert ours < max(0.06, yardstick)
+    """Quicker than that of `asyncio`, which takes four times as long."""
+
+    def seconds(module: str) -> float:
+        code = f"import time, json; start = time.process_time(); import {module}; print(time.process_time() - start)"
+        return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+    runs = [(seconds("ibidem"), seconds("asyncio")) for _ in range(5)]
+    ours, theirs = (min(column) for column in zip(*runs, strict=True))
+    assert ours < theirs
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
@@ -174,6 +169,17 @@ def test_the_readme_shows_what_its_first_command_prints() -> None:
         env={**os.environ, "COLUMNS": "120"},
     ).stdout
     assert printed.rstrip() in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of another kind")
+def test_tests_may_run_where_signals_are_ignored() -> None:
+    """As `nohup` and a shell's `&` have it: commands that a test sends signals to get them all the same."""
+    known = "tests/test_wrap.py::test_the_command_finds_its_signals_as_without_us"
+    ignoring = "import os, signal, sys; [signal.signal(each, signal.SIG_IGN) for each in (1, 2, 3)]; "
+    ignoring += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    command = [sys.executable, "-c", ignoring, "-m", "pytest", "-p", "no:cacheprovider", known]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
 
 
 def test_ci_runs_the_readmes_test_command() -> None:
