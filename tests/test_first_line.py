@@ -60,6 +60,8 @@ PLAIN: dict[str, tuple[str, Any]] = {
     ),
     "a response that goes on": (RESPONSES, {"model": "gpt-5.6", "previous_response_id": "resp_1", "input": "go on"}),
     "a stored prompt": (RESPONSES, {"model": "gpt-5.6", "prompt": {"id": "pmpt_1"}}),
+    "a stored prompt and no input": (RESPONSES, {"model": "gpt-5.6", "input": None, "prompt": {"id": "pmpt_1"}}),
+    "a history that the server has": (RESPONSES, {"model": "gpt-5.6", "input": None, "previous_response_id": "r"}),
     "tools of Responses": (RESPONSES, {"input": "hi", "tools": [{"type": "function", "name": "ls", "parameters": {}}]}),
     # Gemini
     "contents": (GEMINI, {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}),

@@ -89,8 +89,8 @@ def parse(request: Any, dialect: Format) -> Conversation:
     if isinstance(request, dict):
         head = {key: value for key, value in request.items() if key != dialect.history_key}
         history = request.get(dialect.history_key)
-        if dialect.history_key not in request and dialect.server_history(head):
-            history = []
+        if history is None and dialect.server_history(head):
+            return Conversation((), dialect, head, whole=False)
     if isinstance(history, dialect.single):
         return Conversation((), dialect, head, whole=False)
     if not isinstance(history, list):
