@@ -262,3 +262,14 @@ def test_other_doors_tell_a_mistake_too(door: Any, words: str) -> None:
 def test_strategies_may_be_any_sequence() -> None:
     for strategies in ([], (), (ibidem.Dedup(),), iter([ibidem.Dedup()])):
         assert ibidem.Session(strategies=strategies).compact([HI]).request == [HI]  # type: ignore[arg-type]
+
+
+def test_arguments_that_are_nested_very_deeply_come_back_as_they_came() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(3000):
+        deep = {"a": deep}
+    request = testing.conv("u:go", "a>1", "r1:done", format="anthropic")
+    request["messages"][1]["content"][0]["input"] = deep
+    for door in (ibidem.compact, ibidem.Session().compact):
+        assert door(request).request is request
+    assert ibidem.expand(request) is request

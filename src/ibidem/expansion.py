@@ -37,8 +37,10 @@ def expand(request: Any, *, format: str | None = None, store: Store | None = Non
     if format is None and isinstance(document.value, dict) and dialect.history_key not in document.value:
         return request
     prefix = (dialect.history_key,) if isinstance(document.value, dict) else ()
-    messages = formats.parse(document.value, dialect).messages
-    known = Expansion(messages, store)
+    try:
+        known = Expansion(formats.parse(document.value, dialect).messages, store)
+    except RecursionError:
+        return request  # the same: what is nested so deeply cannot be rewritten
     restored = document.write([Change((*prefix, *path), "set", text) for path, text in known.texts])
     if not known.records:
         return restored
