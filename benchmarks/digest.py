@@ -1,13 +1,17 @@
 """What is sent for recorded sessions, as one digest per profile: `python -m benchmarks.digest CORPUS`.
 
-Every request of every session, turn by turn, once through `compact` and once through a `Session` that grows with it. A
-refactoring or a speed-up changes none of these lines; run it before and after.
+Every request of every session, turn by turn, once through `compact` and once through a `Session` that grows with it;
+and the figures of `ibidem report` over the same folder. A refactoring or a speed-up changes none of these lines; run it
+before and after.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -45,6 +49,15 @@ def digest(session: Recorded, profile: str, stride: int) -> tuple[int, bytes]:
     return count, found.digest()
 
 
+def figures(folders: list[Path], profiles: list[str]) -> str:
+    """The digest of what a report says, the version aside."""
+    chosen = [option for profile in profiles for option in ("--profile", profile)]
+    command = [sys.executable, "-m", "ibidem.cli", "report", "--json", "--no-cache", *chosen, *map(str, folders)]
+    found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    del found["ibidem"]
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpus", type=Path)
@@ -54,8 +67,9 @@ def main() -> None:
     parser.add_argument("--each", action="store_true", help="a line for every session, to find what differs")
     args = parser.parse_args()
     recorded = list(sessions(args.corpus, args.folder))
+    profiles = args.profile or list(ibidem.PROFILES)
     with ProcessPoolExecutor() as pool:
-        for profile in args.profile or ibidem.PROFILES:
+        for profile in profiles:
             whole, count = hashlib.sha256(), 0
             work = partial(digest, profile=profile, stride=args.stride)
             for session, (number, part) in zip(recorded, pool.map(work, recorded, chunksize=2), strict=True):
@@ -64,6 +78,8 @@ def main() -> None:
                 if args.each:
                     print(f"  {part.hex()[:16]}  {session.name}")
             print(f"{profile}: {whole.hexdigest()}  {count} requests of {len(recorded)} histories", flush=True)
+    folders = [args.corpus / name for name in args.folder] if args.folder else [args.corpus]
+    print(f"report: {figures(folders, profiles)}")
 
 
 if __name__ == "__main__":
