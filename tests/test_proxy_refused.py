@@ -14,6 +14,7 @@ from proxied import Clock, Talk, talk, waited_for
 from signed import Agent, history, thinks
 
 import ibidem
+from ibidem.proxy import packing, refusals
 from ibidem.store import MemoryStore, SqliteStore
 from ibidem.testing import Answer, Fails, Seen, Signing, Slow
 
@@ -133,6 +134,17 @@ def test_what_is_refused_for_another_reason_is_not_sent_again(message: str) -> N
         assert agent.ask(found) == 400
         assert len(found.upstream.seen) == 7
         assert totals(found) == (0, 0)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_a_refusal_that_unpacks_to_much_is_not_read(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its 60 KB would be 60 MB of JSON, read while everybody waits."""
+    body = packing.encoded(b"[" + b"[]," * 20_000_000 + b"[]]", encoding)
+    refusal = refusals.Refusal(400, "", [("Content-Encoding", encoding)], bytearray(body))
+    assert len(body) < refusals.HELD
+    read: list[int] = []
+    monkeypatch.setattr("ibidem.proxy.refusals.json.loads", lambda data: read.append(len(data)))
+    assert (refusal.kind, read) == ("unknown", [])
 
 
 def test_who_does_not_want_that_gets_every_refusal() -> None:

@@ -5,10 +5,11 @@ Shown with a provider that signs thinking against all before it and refuses what
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ from signed import Agent, history, thinks
 
 import ibidem
 from ibidem.proxy import rewriting
-from ibidem.proxy.conversations import Conversations
+from ibidem.proxy.conversations import PER_NOTE, Conversations
+from ibidem.proxy.outcome import Job
 from ibidem.proxy.rewriting import Rewriter
 from ibidem.proxy.service import WORKERS, Workers
 from ibidem.session import Session
 from ibidem.store import MemoryStore, SqliteStore, StoreError
-from ibidem.testing import Answer, Seen, Signing
+from ibidem.testing import Answer, Fails, Seen, Signing, Slow
 
 PROFILES = ["lossless", "recoverable"]
 
@@ -247,6 +249,40 @@ def test_where_nothing_is_known_the_request_goes_as_it_came() -> None:
         assert found.upstream.seen[-1].body == other.came[-1]
 
 
+@pytest.mark.parametrize("mishap", [busy, broken])
+@pytest.mark.parametrize("alike", ["an agent's own words", "the same prompt"])
+def test_many_conversations_may_begin_alike(alike: str, mishap: Any) -> None:
+    """More than are likely: that of a request is found among them nevertheless."""
+    script, system = Signing(thinks), {"system": "You are careful. " * 200}
+    agents = [Agent("the same" if alike == "the same prompt" else f"client {number}") for number in range(7)]
+    for number, agent in enumerate(agents):
+        agent.body = {"model": agent.body["model"], **system, **agent.body}
+        agent.outputs = agent.outputs[number % 4 :] + agent.outputs[: number % 4] + [f"{number}\n" * 9]
+    with talk(script, strict=False) as found:
+        for _ in range(7):
+            assert [agent.ask(found) for agent in agents] == [200] * 7
+        with mishap(found):
+            assert [agent.ask(found) for agent in agents] == [200] * 7
+        assert script.refused == 0
+        assert all(len(seen.body) < len(agents[0].came[-1]) for seen in found.upstream.seen[-7:])
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_half_a_character_does_not_hide_the_way(profile: str) -> None:
+    """Clients cut texts between the two halves of a character, and write what is left as an escape."""
+    agent = Agent()
+    with talk(thinks, profile=profile, strict=False) as found:
+        for _ in range(7):
+            assert agent.ask(found) == 200
+        known = history(found.upstream.seen[-1].body)
+        cut = agent.request.removesuffix(b"]}") + rb',{"role":"user","content":"cut \ud83d"}]}'
+        with broken(found):
+            assert found.send("anthropic", cut)[0] == 200
+        sent = found.upstream.seen[-1].body
+        assert history(sent)[: len(known)] == known
+        assert sent.endswith(rb'{"role":"user","content":"cut \ud83d"}]}')
+
+
 def test_the_next_request_may_come_while_the_first_is_still_worked_on() -> None:
     """Nobody has learned yet that the first went as it came, and the next one has no time to wait for that."""
     script, agent = Signing(thinks), Agent()
@@ -301,6 +337,82 @@ def test_a_fork_begins_as_the_branch_it_came_from() -> None:
             assert agent.ask(found) == 200
             assert history(found.upstream.seen[-1].body)[: len(sent)] == sent
         assert len(found.state["conversations"]) == 2
+
+
+def test_a_fork_that_was_taken_bare_goes_on_bare() -> None:
+    """The branch that it came from was sent otherwise, which is no way for this one."""
+    refusing: list[int] = []
+
+    def script(seen: Seen) -> Answer:
+        refused = len(seen.json["messages"]) in refusing and b"[ibidem " in seen.body
+        return Fails(400) if refused else thinks(seen)
+
+    agent, fork = Agent(), Agent()
+    with talk(script) as found:
+        for _ in range(8):
+            agent.ask(found)
+        fork.body["messages"] = json.loads(agent.request)["messages"][:-4]
+        fork.body["messages"][-1]["content"].append({"type": "text", "text": "stop, something else"})
+        refusing.append(len(fork.body["messages"]))
+        assert fork.ask(found) == 200
+        sent = found.upstream.seen[-1].body
+        assert sent == fork.came[-1]
+        waited_for(lambda: _noted(found))
+        agent.ask(found)
+        for mishap in (broken, busy):
+            with mishap(found):
+                assert fork.ask(found) == 200
+            assert history(found.upstream.seen[-1].body)[: len(history(sent))] == history(sent)
+            waited_for(lambda: _noted(found))
+
+
+def test_the_later_of_two_requests_is_the_way_whichever_is_answered_first() -> None:
+    slow: list[int] = []
+
+    def script(seen: Seen) -> Answer:
+        return Slow(thinks(seen), wait=1.5) if len(seen.json["messages"]) in slow else thinks(seen)
+
+    agent = Agent()
+    with talk(script) as found, ThreadPoolExecutor(1) as pool:
+        for _ in range(6):
+            agent.ask(found)
+        slow.append(len(agent.body["messages"]))
+        asking = pool.submit(found.send, "anthropic", agent.request)
+        waited_for(lambda: len(found.upstream.seen) == 7)
+        assert not asking.done()
+        agent.hear([{"type": "tool_use", "id": "its_own", "name": "Read", "input": {}}])
+        assert agent.ask(found) == 200
+        sent = history(found.upstream.seen[-1].body)
+        assert asking.result()[0] == 200
+        with broken(found):
+            assert agent.ask(found) == 200
+        assert history(found.upstream.seen[-1].body)[: len(sent)] == sent
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_what_was_sent_and_refused_is_not_noted(profile: str, tmp_path: Path) -> None:
+    """After a restart nothing is known and time runs out: the request goes as it came and is refused, once."""
+    script, agent = Signing(thinks), Agent()
+    for budget, statuses in ((60_000, [200] * 8), (500, [400]), (60_000, [200] * 3)):
+        options: Any = {"profile": profile, "budget_ms": budget, "strict": False}
+        with ExitStack() as stack:
+            store = stack.enter_context(SqliteStore(tmp_path / "s.sqlite"))
+            found = stack.enter_context(talk(script, store=store, **options))
+            stack.enter_context(timing_out(found) if budget == 500 else nullcontext())
+            assert [agent.ask(found) for _ in statuses] == statuses
+    assert script.refused == 1
+
+
+def test_notes_of_other_runs_are_counted_as_memory() -> None:
+    conversations = Conversations("recoverable", MemoryStore(), 1000, 2**18)
+    rewriter = Rewriter(conversations, observe=False, max_body=2**20)
+    for run in range(60):
+        agent = Agent("the same prompt", outputs=1, lines=3)
+        for turn in range(4):
+            agent.hear([{"type": "tool_use", "id": f"{run} {turn}", "name": "Read", "input": {}}])
+            rewriter.rewrite(Job("anthropic", "", "", agent.request, 1e9 + run))
+    held = sum(PER_NOTE * each.session.notes for each in conversations._all.values())
+    assert held <= conversations.held <= 2**18
 
 
 # ── too large, and too many ─────────────────────────────────────────────────────────────────────────────────────────

@@ -65,6 +65,12 @@ class Way:
                 return index
         return len(self._messages)
 
+    def continues(self, other: Way) -> bool:
+        """Whether it is of a later request, which began with all messages of the other."""
+        ours, theirs = self._messages, other._messages
+        same = (a.essence is not None and a.essence == b.essence for a, b in zip(ours, theirs, strict=False))
+        return len(ours) > len(theirs) and all(same)
+
     def _same(self, index: int, scanned: Scanned) -> bool:
         known, fingerprint = self._messages[index], scanned.fingerprint(index)
         if fingerprint is not None and fingerprint == known.fingerprint:

@@ -139,6 +139,12 @@ class Session:
             return self._seen.way if self._seen is not None else None
 
     @property
+    def notes(self) -> int:
+        """Of this and all other branches, as many as are in memory."""
+        with self._lock:
+            return len(self._trail.notes)
+
+    @property
     def unusual(self) -> bool:
         """Whether there is something to remember that a history alone does not tell."""
         with self._lock:

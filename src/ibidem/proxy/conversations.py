@@ -12,7 +12,7 @@ import hashlib
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -49,8 +49,9 @@ LIKELY = 4
 ONE_TURN = 2
 """Messages by which a conversation grows at least between two requests."""
 
-TEXT, PER_MESSAGE, PER_CONVERSATION = 2, 700, 6000
-"""Bytes that a conversation takes in memory, as measured: by bytes of its last request, by message, and at least."""
+TEXT, PER_MESSAGE, PER_CONVERSATION, PER_NOTE = 2, 700, 6000, 600
+"""Bytes that a conversation takes in memory, as measured: by bytes of its last request, by message, at least, and by
+note: those of all runs of the same prompt are in each of them."""
 
 
 class Sent(NamedTuple):
@@ -209,13 +210,16 @@ class Conversations:
             log.debug("a conversation goes on without what may be known of it: %s", type(error).__name__)
             return None
 
-    def alike(self, format: str, named: str, body: bytes, closely: bool) -> list[Conversation]:
-        """Conversations that a request may go on, the likeliest first; unless `closely`, without reading any of it."""
+    def alike(self, format: str, named: str, body: bytes, closely: bool) -> Iterator[list[Conversation]]:
+        """Conversations that a request may go on, the likeliest first; unless `closely`, without reading any of it.
+
+        Many may begin alike, as all of one agent do, so none of them is left out: who asks stops when one fits.
+        """
         key = (format, named)
-        found = self._candidates(self._by_hint, (key, hash(body[:HINT])))[:LIKELY]
-        if closely and not found:
-            found = self._candidates(self._by_name, self._name(key, opened(format, body)[1]))[:LIKELY]
-        return found
+        hinted = self._candidates(self._by_hint, (key, hash(body[:HINT])))
+        yield hinted[:LIKELY]
+        named_alike = self._candidates(self._by_name, self._name(key, opened(format, body)[1])) if closely else []
+        yield [*hinted[LIKELY:], *named_alike]
 
     def _candidates(self, index: _Index, name: Hashable) -> list[Conversation]:
         with self._lock:
@@ -256,7 +260,10 @@ class Conversations:
             conversation.turns += 1
             conversation.session.went(scanned, owed.since, refused=owed.refused, at=owed.at)
             self._used(conversation, scanned)
-            conversation.points = len(conversation.last.plan.points) if conversation.last is not None else 0
+            last = conversation.last
+            conversation.points = len(last.plan.points) if last is not None else 0
+            if not owed.since and conversation.sent is None and last is not None and not last.plan.edits:
+                conversation.sent = Sent(last, ())  # bare, whatever the branch did that it came from
 
     def adopt(self, owed: Owed) -> Conversation:
         """The conversation of a request that was sent before that was known."""
@@ -305,6 +312,7 @@ class Conversations:
         found.messages = len(scanned)
         found.last = found.session.way or found.last
         held = PER_CONVERSATION + PER_MESSAGE * len(scanned) + TEXT * len(scanned.given)
+        held += PER_NOTE * found.session.notes
         hint = (found.key, hash(scanned.given[:HINT]))
         with self._lock:
             if found.id not in self._all:  # it was let go meanwhile: so be it

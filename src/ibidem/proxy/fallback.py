@@ -14,12 +14,14 @@ notes, if there is time to work through them once more (`replayed`).
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from .. import formats
 from ..wire import Scanned, scan
+from ..wire.scan import scan_tolerantly
 from .bill import freed
-from .conversations import Conversation, Conversations, Owed, Sent, goes_on
+from .conversations import LIKELY, Conversation, Conversations, Owed, Sent, goes_on
 from .outcome import Job, Outcome
 from .packing import decoded, encoded
 
@@ -90,7 +92,7 @@ def replayed(conversations: Conversations, job: Job, failed: Outcome) -> Outcome
         return None
     if not failed.refused and conversation.sent is None and conversation.saved is None:
         return None  # it may never have come through here before
-    scanned = scan(body)
+    scanned = scan(body) or scan_tolerantly(body)
     since = answered(job.format, scanned) if scanned is not None else 0
     if scanned is None or since <= failed.first_new:
         return None
@@ -140,12 +142,14 @@ def _begun(conversations: Conversations, job: Job, body: bytes, closely: bool) -
     """With the most of what was sent before."""
     found: list[_Begun] = []
     plain: Scanned | None = None
-    for each in conversations.alike(job.format, job.named, body, closely):
+    for number, each in enumerate(chain.from_iterable(conversations.alike(job.format, job.named, body, closely))):
+        if number >= LIKELY and any(one.own is not None for one in found):
+            break
         sent, last = each.sent, each.last
         way = sent.way if sent is not None else last
-        scanned = way.rescan(body) if way is not None else None
+        scanned = way.rescan(body) if way is not None and number < LIKELY else None  # of many, each would be read
         if scanned is None:
-            scanned = plain = plain or scan(body)
+            scanned = plain = plain or scan(body) or (scan_tolerantly(body) if closely else None)
         if scanned is None or way is None:
             continue
         if sent is not None and (shared := way.shared(scanned)):

@@ -12,13 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .encodings import decoder
+from .encodings import FEED, decoder
 from .headers import HeaderList, first
 
 STATUSES = frozenset({400, 422})
 
 HELD = 2**16
 """Bytes of a refusal that are held until it is decided. A longer one is passed on as it comes."""
+
+READ = 2**18
+"""Bytes that it may unpack to, to be read: that is done while everybody waits."""
 
 KINDS = frozenset(
     {
@@ -70,8 +73,14 @@ class Refusal:
 
 def _read(headers: HeaderList, body: bytes) -> Any:
     try:
-        found = decoder(first(headers, "content-encoding"))
-        return json.loads(found.decompress(body)) if found is not None else None
+        found, whole = decoder(first(headers, "content-encoding")), bytearray()
+        if found is None:
+            return None
+        for start in range(0, len(body), FEED):
+            whole += found.decompress(body[start : start + FEED])
+            if len(whole) > READ:
+                return None
+        return json.loads(whole)
     except Exception:  # each package has its own, and a refusal may be anything
         return None
 

@@ -23,7 +23,7 @@ from ..store import StoreError
 from ..tokens import SAMPLED, SAMPLES, estimate
 from ..wire import Scanned
 from .bill import freed
-from .conversations import Conversations, Found, Owed, Sent
+from .conversations import Conversation, Conversations, Found, Sent
 from .fallback import too_much
 from .opening import Single, Unreadable
 from .outcome import Job, Outcome, Result
@@ -112,17 +112,17 @@ class Rewriter:
             job.end()
             raise
         if not job.end() and not self._observe:  # something else is on its way already
-            self._went_otherwise(job, body, found)
+            self._went_otherwise(conversation)
         return outcome
 
-    def _went_otherwise(self, job: Job, body: bytes, found: Found) -> None:
-        """What was made of it is not what was sent. Done here, so that no later request has to wait for it."""
-        conversation = found.conversation
-        if conversation.owed is None:
-            since = conversation.sent.way.shared(found.scanned) if conversation.sent is not None else 0
-            conversation.owed = Owed((job.format, job.named), body, since, False, job.at)
-        self.conversations.settle(conversation)
-        self.conversations.save(conversation)
+    def _went_otherwise(self, conversation: Conversation) -> None:
+        """What was made of it is not what was sent. Done here, so that no later request has to wait for it.
+
+        If the provider took that already: what it refuses must not be noted, and is not known yet (`Proxy.took`).
+        """
+        if conversation.owed is not None:
+            self.conversations.settle(conversation)
+            self.conversations.save(conversation)
 
     def _weigh(self, body: bytes, start: int) -> None:
         """What is known of a request is not read again. What is new may be more than can be read while others wait."""

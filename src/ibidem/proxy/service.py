@@ -274,7 +274,9 @@ class Proxy:
         """The provider takes a request: the conversation goes on in that way."""
         found, owed = outcome.conversation, outcome.owed
         if found is not None and outcome.sent is not None:
-            found.sent = outcome.sent
+            before = found.sent
+            if before is None or not before.way.continues(outcome.sent.way):  # else a later one was taken first
+                found.sent = outcome.sent
         if owed is None:
             return
         if found is not None:
