@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ibidem.sessions import LogError, read
-from ibidem.sessions.places import load, logs_in
+from ibidem.recordings import LogError, read
+from ibidem.recordings.discovery import load, logs_in
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import urllib.request
 from importlib import resources
 from typing import Any
 
-from ibidem.proxy.server import Running
+from ibidem.proxy.edge.server import Running
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore
 from ibidem.testing import Says, Upstream

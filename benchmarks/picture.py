@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ibidem.report.assess import Settings, assess
+from ibidem.report.measure import Settings, assess
 from ibidem.report.terminal import draw
 from ibidem.report.totals import add_up
 

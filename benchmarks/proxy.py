@@ -35,8 +35,8 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from ibidem.proxy.server import run as run_loop
-from ibidem.proxy.server import serve
+from ibidem.proxy.edge.server import run as run_loop
+from ibidem.proxy.edge.server import serve
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore
 

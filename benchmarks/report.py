@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from ibidem import profiles
-from ibidem.replay import messages_of
-from ibidem.report.assess import Settings, assess
-from ibidem.rerun import Rerun
-from ibidem.sessions import LogError, read
-from ibidem.sessions.places import load, logs_in
-from ibidem.sizes import Weights, size_of
+from ibidem.billing.calibration import Weights, size_of
+from ibidem.recordings import LogError, read
+from ibidem.recordings.discovery import load, logs_in
+from ibidem.replay.billing import messages_of
+from ibidem.replay.simulate import Rerun
+from ibidem.report.measure import Settings, assess
+from ibidem.strategies import profiles
 from ibidem.tokens import counter, remembering
 
 

@@ -17,14 +17,15 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ibidem import optimum, profiles
-from ibidem.prices import Caching, Price, Prices, Rates
-from ibidem.replay import AfterBreak, Replay, messages_of
-from ibidem.rerun import Rerun
-from ibidem.revision.look_back import LookBack
-from ibidem.sessions import LogError, Session, read
-from ibidem.sessions.places import load, logs_in
-from ibidem.timing import Economy
+from ibidem.billing.budget import Economy
+from ibidem.billing.prices import Caching, Price, Prices, Rates
+from ibidem.recordings import LogError, Session, read
+from ibidem.recordings.discovery import load, logs_in
+from ibidem.replay import hindsight
+from ibidem.replay.billing import AfterBreak, Replay, messages_of
+from ibidem.replay.simulate import Rerun
+from ibidem.strategies import profiles
+from ibidem.strategies.revision.evict import LookBack
 from ibidem.tokens import counter, remembering
 
 MODELS = {
@@ -75,7 +76,7 @@ def measure(session: Session, names: tuple[str, ...], overrides: dict[str, Any],
                 ratios = [ours / theirs - 1 for ours, theirs in zip(accumulate(costs), accumulate(base), strict=True)]
                 best = sum(costs)
                 if hind and rerun.stretches:
-                    best = optimum.best(replay, rerun.stretches, after_break=world, by_rule=True).cost
+                    best = hindsight.best(replay, rerun.stretches, after_break=world, by_rule=True).cost
                 found.append(Row(label, name, world, sum(base), sum(costs), max([0.0, *ratios]), best))
     return found
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import ibidem
 from ibidem import testing
 from ibidem.formats import FORMATS
+from ibidem.markers.backref import Marker, Source
 from ibidem.model import Text
-from ibidem.references import Marker, Source
 from ibidem.tokens import counter
 
 from .corpus import Recorded, sessions

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ibidem.proxy.server import Running
+from ibidem.proxy.edge.server import Running
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore
 

@@ -13,23 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from ibidem.report.assess import Settings, assess
+from ibidem.report.measure import Settings, assess
+from tests.recordings.examples import Example
+from tests.recordings.hostile import ODD, Hostile, refusal
 
 TESTS = Path(__file__).parent.parent / "tests"
-sys.path.insert(0, str(TESTS))
 
-from readers.examples import Example  # noqa: E402  # found through the line above
-from readers.hostile import ODD, Hostile, refusal  # noqa: E402
 
 NAMES = [
     found.name
-    for found in pkgutil.iter_modules([str(TESTS / "readers")])
+    for found in pkgutil.iter_modules([str(TESTS / "recordings")])
     if not found.name.startswith("test_") and found.name not in ("examples", "hostile")
 ]
 
 
 def examples(name: str) -> list[Example]:
-    found: list[Example] = importlib.import_module(f"readers.{name}").EXAMPLES
+    found: list[Example] = importlib.import_module(f"tests.recordings.{name}").EXAMPLES
     return found
 
 

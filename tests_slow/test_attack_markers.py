@@ -22,9 +22,7 @@ import ibidem
 from ibidem import testing
 from ibidem.formats import FORMATS
 from ibidem.testing import Says, Upstream
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from test_hostile import FORGED, LIMIT, history  # the same texts
+from tests.engine.test_hostile import FORGED, LIMIT, history  # the same texts
 
 EXAMPLES = 400
 

@@ -20,8 +20,8 @@ import pytest
 
 from ibidem.proxy.settings import FIELDS, FOLDER_BYTES, HARMLESS, Settings, read
 from ibidem.store import MemoryStore, reference
-from tests.modes import mortal
-from tests.raw import Peer, answering, connect, proxied
+from tests.support.modes import mortal
+from tests.support.raw import Peer, answering, connect, proxied
 
 Tally = Callable[..., None]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -257,8 +257,8 @@ def test_no_token_but_the_right_one_opens(settings: dict[str, Any], tally: Tally
         "*",
         "null",
     )
-    from ibidem.proxy.server import Running
-    from tests.raw import Server, to
+    from ibidem.proxy.edge.server import Running
+    from tests.support.raw import Server, to
 
     with (
         Server(answering()) as server,

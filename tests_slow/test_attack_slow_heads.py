@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.raw import answering, asked, connect, proxied
+from tests.support.raw import answering, asked, connect, proxied
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 SLOW, REQUESTS = 300, 200
@@ -16,7 +16,7 @@ SLOW, REQUESTS = 300, 200
 def test_half_heads_are_let_go_and_others_are_answered(
     monkeypatch: pytest.MonkeyPatch, tally: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr("ibidem.proxy.incoming.HEAD_TIME", 2.0)
+    monkeypatch.setattr("ibidem.proxy.edge.incoming.HEAD_TIME", 2.0)
     with proxied(answering(*[OK] * REQUESTS)) as (_, proxy):
         slow = [connect(proxy.url) for _ in range(SLOW)]
         for each in slow:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.raw import proxied
-from tests.test_proxy_answers import DELAYS, STRAYS, at_random, storm
+from tests.proxy.test_answers import DELAYS, STRAYS, at_random, storm
+from tests.support.raw import proxied
 
 CLIENTS, REQUESTS = 25, 200
 

@@ -13,20 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import cache, testing
-    from .arrival import Dedup, Devboy, HintStyle, SaidOnce
-    from .engine import Compacted, compact, detect, validate
-    from .expansion import expand
+    from .billing.budget import Economy
+    from .engine.expansion import expand
+    from .engine.pipeline import Compacted, compact, detect, validate
+    from .engine.session import Session
+    from .engine.stats import Stats
     from .formats import FormatError
-    from .keeping import recall
     from .model import IbidemError
     from .plan import Edit, Plan, Strategy
-    from .profiles import PROFILES
-    from .repair import RepairPairing
-    from .revision import DedupToolCalls, DropMiddle, Lingua, LookBack, PruneThinking, Snippet
     from .rules.rule import Violation
-    from .session import Session
-    from .stats import Stats
-    from .timing import Economy
+    from .store.recall import recall
+    from .strategies.arrival import Dedup, Devboy, HintStyle, SaidOnce
+    from .strategies.ported import DedupToolCalls, DropMiddle, Lingua, PruneThinking, Snippet
+    from .strategies.profiles import PROFILES
+    from .strategies.repair import RepairPairing
+    from .strategies.revision import LookBack
 
 __version__ = "0.1.0"
 
@@ -64,20 +65,21 @@ __all__ = [
 ]
 
 _HOME = {
-    "arrival": ("Dedup", "Devboy", "HintStyle", "SaidOnce"),
-    "engine": ("Compacted", "compact", "detect", "validate"),
-    "expansion": ("expand",),
+    "strategies.arrival": ("Dedup", "Devboy", "HintStyle", "SaidOnce"),
+    "engine.pipeline": ("Compacted", "compact", "detect", "validate"),
+    "engine.expansion": ("expand",),
     "formats": ("FormatError",),
-    "keeping": ("recall",),
+    "store.recall": ("recall",),
     "model": ("IbidemError",),
     "plan": ("Edit", "Plan", "Strategy"),
-    "profiles": ("PROFILES",),
-    "repair": ("RepairPairing",),
-    "revision": ("DedupToolCalls", "DropMiddle", "Lingua", "LookBack", "PruneThinking", "Snippet"),
+    "strategies.profiles": ("PROFILES",),
+    "strategies.repair": ("RepairPairing",),
+    "strategies.ported": ("DedupToolCalls", "DropMiddle", "Lingua", "PruneThinking", "Snippet"),
+    "strategies.revision": ("LookBack",),
     "rules.rule": ("Violation",),
-    "session": ("Session",),
-    "stats": ("Stats",),
-    "timing": ("Economy",),
+    "engine.session": ("Session",),
+    "engine.stats": ("Stats",),
+    "billing.budget": ("Economy",),
 }
 _MODULES = ("cache", "testing")
 

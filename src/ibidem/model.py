@@ -17,6 +17,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 Path: TypeAlias = tuple[str | int, ...]
 Answers = Literal["next", "following", "later"]
 
+Kind = Literal["result", "assistant text", "thinking", "arguments", "messages"]
+"""What an edit may touch. Everything else in a request is sacred (law 8)."""
+
 
 class IbidemError(ValueError):
     """Input that cannot be worked on; the message says which input and what to do about it."""

@@ -9,14 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
-from .model import INSERTED, Conversation, Message, Part, Path, Text, Thinking, ToolCall, ToolResult, size
-from .timing import Point
+from .billing.budget import Point
+from .model import INSERTED, Conversation, Kind, Message, Part, Path, Text, Thinking, ToolCall, ToolResult, size
 from .wire import Change, Op, rebuild
-
-Kind = Literal["result", "assistant text", "thinking", "arguments", "messages"]
-"""What an edit may touch. Everything else in a request is sacred (law 8)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,14 +17,14 @@ from ..model import IbidemError
 from .compact import compact
 from .errors import our_fault, place, reason, say
 from .expand import expand
-from .proxy import proxy
+from .proxy.command import proxy
 from .recall import recall
 from .recall_server import recall_server
-from .report import report
+from .report.command import report
 from .show import show
 from .store import store
 from .validate import validate
-from .wrap import wrap
+from .wrap.command import wrap
 
 INTERRUPTED = 130
 READER_GONE = 141

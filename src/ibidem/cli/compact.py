@@ -7,12 +7,12 @@ from functools import partial
 
 import click
 
-from .. import engine
-from ..profiles import PROFILES
+from ..engine import pipeline
+from ..strategies.profiles import PROFILES
 from .errors import InputError, say
-from .figures import Figures
 from .options import echo_json, format_option, json_option
 from .reading import Source, ask, open_source
+from .view.figures import Figures
 from .writing import Write, output
 
 
@@ -43,7 +43,7 @@ def compact(file: str | None, out: str | None, profile: str, format: str | None,
 def rewrite(source: Source, write: Write, profile: str, format: str | None) -> Figures:
     """Pass on every request, compacted. A line that cannot be read is passed on as it came, and the rest is done."""
     figures = Figures(source.name, profile, source.size)
-    call = partial(engine.compact, profile=profile, format=format)
+    call = partial(pipeline.compact, profile=profile, format=format)
     for request in source:
         data = request.data
         if not request.blank:
@@ -66,6 +66,6 @@ def _render(figures: Figures, as_json: bool, err: bool) -> None:
     if as_json:
         echo_json(figures.as_dict(), err)
         return
-    from .table import draw  # rich takes longer to import than most requests to rewrite
+    from .view.table import draw  # rich takes longer to import than most requests to rewrite
 
     draw(figures, sys.stderr if err else sys.stdout)

@@ -6,7 +6,7 @@ from functools import partial
 
 import click
 
-from .. import expansion
+from ..engine import expansion
 from .errors import InputError, say
 from .options import format_option
 from .reading import Source, ask, open_source

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from ..environment import has_password
 from ..formats import FORMATS
-from ..machine import has_password
 from .errors import InputError
 
 format_option = click.option(

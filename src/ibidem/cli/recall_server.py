@@ -16,7 +16,7 @@ def recall_server(target: str) -> int:
 
     It has one tool, `recall`. Clients start it themselves: claude mcp add ibidem -- ibidem recall-server
     """
-    from ..recall_server import server
+    from ..store.recall_server import server
 
     try:
         found = server(target)

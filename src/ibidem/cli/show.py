@@ -7,12 +7,12 @@ from functools import partial
 
 import click
 
-from .. import engine
-from ..profiles import PROFILES
+from ..engine import pipeline
+from ..strategies.profiles import PROFILES
 from .errors import InputError, say
 from .options import echo_json, format_option, json_option
-from .parts import View, view
 from .reading import Source, ask, open_source
+from .view.parts import View, view
 from .writing import output
 
 
@@ -46,7 +46,7 @@ def show(
         found, count = last_readable(source, profile, format)
     with output(out) as write:
         if out is not None:
-            from .page import page
+            from .view.page import page
 
             write(page(found).encode())
     err = out == "-" or (out is not None and not as_json)
@@ -56,7 +56,7 @@ def show(
         edits = [part.as_dict() for part in found.parts]
         echo_json({**found.figures.as_dict(), "file": request.file, "line": request.line, "edits": edits}, err)
         return 0
-    from .columns import draw  # rich takes longer to import than most requests to rewrite
+    from .view.columns import draw  # rich takes longer to import than most requests to rewrite
 
     draw(found, sys.stderr if err else sys.stdout, everything=everything, plain=no_color, texts=out is None)
     return 0
@@ -65,7 +65,7 @@ def show(
 def last_readable(source: Source, profile: str, format: str | None) -> tuple[View, int]:
     """What is done to it, and how many requests there are. A line behind it that cannot be read is reported."""
     requests = [request for request in source if not request.blank]
-    call = partial(engine.compact, profile=profile, format=format)
+    call = partial(pipeline.compact, profile=profile, format=format)
     errors: list[InputError] = []
     for request in reversed(requests):
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .. import machine
+from .. import environment
 from ..model import IbidemError, one_line
 from .errors import InputError
 from .options import echo_json, json_option, without_password
@@ -25,7 +25,7 @@ store_option = click.option(
     "--store",
     "target",
     metavar="STORE",
-    default=machine.store_target,
+    default=environment.store_target,
     callback=without_password,
     help="A file or a redis:// URL; with a password, in IBIDEM_STORE. Otherwise the store in your data folder.",
 )
@@ -42,13 +42,7 @@ bytes_option = click.option(
 @contextmanager
 def opened(target: str, limits: Limits | None = None) -> Iterator[Store]:
     """The store, for a look at what is there. One that is not there is empty, and is not made by looking."""
-    from ..store import (  # SQLite takes longer to import than all of us
-        Limits,
-        MemoryStore,
-        StoreError,
-        is_missing,
-        open_store,
-    )
+    from ..store import Limits, MemoryStore, StoreError, is_missing, open_store
 
     limits = limits or Limits()
     try:

@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from .. import engine
+from ..engine import pipeline
 from ..model import one_line
 from .errors import InputError, say
 from .options import echo_json, format_option, json_option
@@ -88,7 +88,7 @@ def judge(source: Source, format: str | None) -> Report:
 def _findings(request: Request, format: str | None) -> list[Finding]:
     return [
         Finding(request.file, request.line, found.rule, found.position, found.message)
-        for found in ask(partial(engine.validate, format=format), request)
+        for found in ask(partial(pipeline.validate, format=format), request)
     ]
 
 

@@ -17,15 +17,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from .. import formats, profiles
-from ..engine import Compacted
-from ..growing import Way
-from ..keeping import conversation_key
+from .. import formats
+from ..engine.incremental import Way
+from ..engine.pipeline import Compacted
+from ..engine.session import Session
 from ..model import IbidemError, Message
 from ..plan import Edit
-from ..profiles import final
-from ..session import Session
 from ..store import MemoryStore, Store
+from ..store.recall import conversation_key
+from ..strategies import profiles
+from ..strategies.profiles import final
 from ..wire import Scanned, scan
 from ..wire.scan import scan_tolerantly
 from .opening import opened, title

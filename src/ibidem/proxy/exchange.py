@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ..sessions.recorded import Usage
+from ..billing.usage import Usage
 from .headers import HeaderList, first, for_client, for_upstream, wants_websocket
 from .refusals import HELD, STATUSES, Refusal
 from .routes import Route, carries_conversations, route

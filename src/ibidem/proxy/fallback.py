@@ -20,7 +20,7 @@ from typing import NamedTuple
 from .. import formats
 from ..wire import Scanned, scan
 from ..wire.scan import scan_tolerantly
-from .bill import freed
+from .books.bill import freed
 from .conversations import LIKELY, Conversation, Conversations, Owed, Sent, goes_on
 from .outcome import Job, Outcome
 from .packing import decoded, encoded

@@ -6,8 +6,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..engine.journal import Place
 from ..plan import Edit
-from ..trail import Place
 from .conversations import Conversation, Owed, Sent
 
 Result = Literal["rewritten", "unchanged", "observed", "failed open"]

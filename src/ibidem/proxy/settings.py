@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..model import IbidemError, one_line
-from ..profiles import PROFILES
 from ..store.limits import BYTES, DAYS, USE_BYTES, USE_DAYS, are_days
+from ..strategies.profiles import PROFILES
 from .files import content
 from .providers import PROVIDERS as PROVIDERS
 from .providers import base_url as base_url

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ..sessions.recorded import Usage
+from ..billing.usage import Usage
 from .encodings import Decoder, decoder
 
 __all__ = ["Reader", "decoder"]

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .limits import Limits
-from .memory import HERE, MemoryStore
-from .redis import RedisStore
-from .sqlite import SqliteStore
-from .store import Store, StoreError, StoreStats, reference
+from .naming import reference
+from .store import HERE, Store, StoreError, StoreStats
+
+if TYPE_CHECKING:
+    from .memory import MemoryStore
+    from .redis import RedisStore
+    from .sqlite import SqliteStore
 
 __all__ = [
     "Limits",
@@ -26,6 +31,9 @@ __all__ = [
     "reference",
 ]
 
+_KINDS = {"MemoryStore": "memory", "RedisStore": "redis", "SqliteStore": "sqlite"}
+"""Each is loaded when it is first asked for: SQLite takes longer to import than the rest of us."""
+
 SERVERS = ("redis://", "rediss://", "unix://")
 
 
@@ -37,6 +45,10 @@ def open_store(
 ) -> Store:
     """`memory:`, the URL of a Redis server, or the path of an SQLite file. Nothing is opened before its first use."""
     limits = limits or Limits()
+    from .memory import MemoryStore
+    from .redis import RedisStore
+    from .sqlite import SqliteStore
+
     if target == HERE:
         return MemoryStore(limits=limits, clock=clock)
     if isinstance(target, str) and target.startswith(SERVERS):
@@ -63,3 +75,10 @@ def is_missing(target: str) -> bool:
 def _is_path(target: str) -> bool:
     """One that begins like the address of a server is a mistake, not a file."""
     return "://" not in target and f"{target.partition(':')[0]}://" not in SERVERS
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _KINDS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f".{_KINDS[name]}", __name__), name)
+    return value

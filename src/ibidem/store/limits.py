@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .. import machine
+from .. import environment
 from ..model import IbidemError, one_line
 
 DAY = 86_400.0
@@ -45,8 +45,8 @@ class Limits:
     @classmethod
     def usual(cls) -> Limits:
         """As the environment of this process sets them. Raises IbidemError that names the variable."""
-        days, size = machine.store_limits()
-        return cls.of(_days(days, machine.STORE_DAYS), _size(size, machine.STORE_BYTES))
+        days, size = environment.store_limits()
+        return cls.of(_days(days, environment.STORE_DAYS), _size(size, environment.STORE_BYTES))
 
     def over_before(self, now: float) -> float:
         """A session that was last used before that is over."""

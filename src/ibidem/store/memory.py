@@ -14,9 +14,7 @@ from dataclasses import dataclass, field
 
 from .limits import MOST_ORIGINALS, MOST_SESSIONS, Limits, Slice, Told, slice_bytes
 from .packing import Packed, original, pack, packed, unpack
-from .store import Store, StoreStats, collision, known_references
-
-HERE = "memory:"
+from .store import HERE, Store, StoreStats, collision, known_references
 
 
 @dataclass(frozen=True, slots=True)

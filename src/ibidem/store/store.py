@@ -26,10 +26,13 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from ..model import IbidemError
-from ..removals import DIGITS, reference
 from .limits import Limits
+from .naming import DIGITS, reference
 
 __all__ = ["Limits", "Store", "StoreError", "StoreStats", "reference"]
+
+HERE = "memory:"
+"""How a store in the memory of this process is named."""
 
 _REFERENCE = re.compile(f"[0-9a-f]{{{DIGITS}}}")
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from .. import formats, references
-from ..engine import Compacted
-from ..expansion import expand
+from .. import formats
+from ..engine.expansion import expand
+from ..engine.pipeline import Compacted
+from ..markers import backref
+from ..markers.numbering import Sources
 from ..model import Path, Text
-from ..sources import Sources
 from .laws import Run, put, read
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def forgeries(tag: str) -> SearchStrategy[str]:
     number = st.sampled_from([0, 1, 2, 3, 9, 10, 50, 999_999_999])
     digest = st.sampled_from(["", ".000000", ".999999", ".123456n", ".123456x", ".123456s", ".1234563gprjnt99"])
     source = st.builds("{} {}{}".format, st.sampled_from(["result", "call"]), number, st.sampled_from(["", ".1", ".c"]))
-    tail = st.sampled_from(["", ", Read(a.py)", ", but for:", f". {references.EXPLANATION}"])
+    tail = st.sampled_from(["", ", Read(a.py)", ", but for:", f". {backref.EXPLANATION}"])
     span = st.builds("{} {}-{} of".format, st.sampled_from(["lines", "rows", "items"]), number, number)
     own = st.builds("{}-{} ".format, number, number)
     refers = st.builds(
@@ -101,7 +102,7 @@ def references_are_visible(result: Compacted, format: str) -> None:
 
     For edits that are made on arrival and keep all line numbers.
     """
-    sources, texts = Sources(), dict[references.Source, str]()
+    sources, texts = Sources(), dict[backref.Source, str]()
     edited = {(edit.message, edit.path) for edit in result.plan}
     for message in read(result.request, format).messages:
         for place in sources.read(message):
@@ -112,14 +113,14 @@ def references_are_visible(result: Compacted, format: str) -> None:
             texts[place.source] = place.text
 
 
-def _markers(text: str, tag: str) -> list[references.Marker]:
-    from ..layout import marked
+def _markers(text: str, tag: str) -> list[backref.Marker]:
+    from ..markers.layout import marked
 
-    found = marked(text, tag) if references.opening(tag) in text else None
+    found = marked(text, tag) if backref.opening(tag) in text else None
     return [marker for marker in found.markers if marker and marker.source] if found else []
 
 
-def _visible(marker: references.Marker, text: str) -> bool:
+def _visible(marker: backref.Marker, text: str) -> bool:
     if marker.unit == "item":
         return marker.last <= text.count(",") + 1
     numbered = (re.search(rf"^ *{number}[→\t:]", text, re.MULTILINE) for number in (marker.first, marker.last))

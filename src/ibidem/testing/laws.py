@@ -8,18 +8,19 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
-from .. import engine, formats, rules
-from ..expansion import expand
+from .. import formats, rules
+from ..engine import pipeline
+from ..engine.expansion import expand
 from ..model import Conversation, Opaque, Text, Thinking, ToolCall, ToolResult
 from ..plan import Edit, Strategy
 from ..tokens import counter
 from ..wire import open_document
 
-Run = Callable[[Any], engine.Compacted]
+Run = Callable[[Any], pipeline.Compacted]
 
 
 def runner(strategies: Sequence[Strategy], format: str) -> Run:
-    return lambda request: engine.compact(request, strategies=strategies, format=format)
+    return lambda request: pipeline.compact(request, strategies=strategies, format=format)
 
 
 def read(request: Any, format: str) -> Conversation:
@@ -127,7 +128,7 @@ def put(value: Any, path: Sequence[Any], text: str) -> None:
     value[path[-1]] = text
 
 
-def _places(result: engine.Compacted) -> list[tuple[Any, ...]]:
+def _places(result: pipeline.Compacted) -> list[tuple[Any, ...]]:
     def place(edit: Edit) -> tuple[Any, ...]:
         return edit.strategy, edit.op, edit.message, edit.path
 

@@ -15,8 +15,8 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from ..prices import CACHING, Caching
-from ..sessions import Usage
+from ..billing.prices import CACHING, Caching
+from ..billing.usage import Usage
 from ..tokens import counter
 from .answers import Part, Thought
 

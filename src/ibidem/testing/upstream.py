@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import parse_qs
 
-from ..prices import Prices
+from ..billing.prices import Prices
 from . import wire
 from .answers import DEFAULT, Answer, Fails, Header
 from .dialects import Asked, Dialect, Reply, asked
@@ -280,7 +280,7 @@ def _key(seen: Seen, query: dict[str, list[str]]) -> str:
 
 
 def _refused(body: Any, dialect: Dialect) -> str:
-    from ..engine import validate
+    from ..engine.pipeline import validate
 
     return "; ".join(str(violation) for violation in validate(body, format=dialect.format))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...prices import CACHING
-from ...sessions import Usage
+from ...billing.prices import CACHING
+from ...billing.usage import Usage
 from ..answers import Called, Part, Said, Thought
 from ..prompt_cache import Unit
 from .dialect import Dialect, Reply, dumps, event, listed, pieces

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...sessions import Usage
+from ...billing.usage import Usage
 from ..answers import Header, Part
 from ..prompt_cache import Unit
 

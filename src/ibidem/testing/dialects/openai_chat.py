@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...sessions import Usage
+from ...billing.usage import Usage
 from ..answers import Called, Said, Thought
 from ..prompt_cache import Unit
 from .dialect import CREATED, Dialect, Reply, data, dumps, listed, named, pieces

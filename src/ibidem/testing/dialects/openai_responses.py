@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from ...sessions import Usage
+from ...billing.usage import Usage
 from ..answers import Called, Said, Thought
 from ..prompt_cache import Unit
 from . import openai_chat

@@ -1,0 +1,230 @@
+"""What providers charge for input, and how long they remember it: data, and the arithmetic on it.
+
+Prices come from `genai-prices`, which ships them in its wheel; nothing is fetched. They are dollars per token here and
+per million tokens in a file of one's own. How caches work is not in that package, so it stands here, by provider.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from ..model import IbidemError, type_name
+from .budget import Economy
+
+MILLION = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Dollars per input token."""
+
+    fresh: float
+    read: float
+    write: float
+    write_1h: float
+
+
+@dataclass(frozen=True, slots=True)
+class Caching:
+    """When a provider finds the beginning of a request in its cache."""
+
+    minimum: int
+    """Tokens of the shortest prefix that is kept."""
+    step: int = 1
+    """Prefixes are found in multiples of so many tokens."""
+    lifetime: float = 300
+    """Seconds from the last use."""
+    lifetime_1h: float = 3600
+    """Where the longer one was paid for."""
+    forgotten: float | None = None
+    """Seconds after which nothing is left for sure, where that is later."""
+
+
+CACHING: dict[str, Caching] = {
+    "anthropic": Caching(minimum=1024),
+    "openai": Caching(minimum=1024, step=128, lifetime=600, forgotten=3600),
+    "google": Caching(minimum=2048, lifetime=600, forgotten=3600),
+    "deepseek": Caching(minimum=64, step=64, lifetime=3600, forgotten=86400),
+}
+"""By provider, as documented; lifetimes of automatic caches are their usual ones. Others are taken for OpenAI's."""
+
+PRESERVED = frozenset(
+    {"claude-fable-5-1", "claude-fable-5-2", "claude-mythos-5-1", "claude-mythos-5-2"}
+    | {"claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5"}
+)
+"""Models of the list that sign thinking against all that was sent before it."""
+
+DEFAULTS: dict[str, str] = {
+    "anthropic": "claude-sonnet-4-5",
+    "openai-chat": "gpt-5",
+    "openai-responses": "gpt-5",
+    "gemini": "gemini-2.5-pro",
+}
+"""The model whose prices are taken for one that is unknown, by wire format: neither the dearest nor the cheapest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one model costs."""
+
+    model: str
+    """Its name in the price list."""
+    tiers: tuple[tuple[int, Rates], ...]
+    """Rates by the size of a request, each from more than so many input tokens on; the whole request pays them."""
+    caching: Caching
+    provider: str = ""
+    window: int | None = None
+    """Input tokens that fit."""
+    preserved_thinking: bool = False
+    assumed: bool = False
+    """The model is not in the list: these are the prices of another one."""
+
+    def rates(self, size: float) -> Rates:
+        """For a request of so many input tokens."""
+        found = self.tiers[0][1]
+        for start, rates in self.tiers[1:]:
+            if size > start:
+                found = rates
+        return found
+
+
+def economy_of(price: Price, long: bool = False) -> Economy:
+    """What looking back has to reckon with; `long` if the cache was asked to remember for an hour."""
+    rates = price.tiers[0][1]
+    fresh = rates.fresh or 1.0
+    return Economy(
+        read=rates.read / fresh,
+        write=(rates.write_1h if long else rates.write) / fresh,
+        lifetime=price.caching.lifetime_1h if long else price.caching.lifetime,
+        forgotten=price.caching.forgotten,
+        preserved_thinking=price.preserved_thinking,
+        tiers=tuple(start for start, _ in price.tiers[1:]),
+        window=price.window,
+    )
+
+
+class Prices:
+    """Looks models up: in a table of one's own first, then in the list. Asking twice costs nothing."""
+
+    def __init__(self, own: Mapping[str, Price] | None = None, model: str | None = None) -> None:
+        self.own = dict(own or {})
+        self.model = model
+        """Price everything as this one."""
+
+    def of(self, model: str, format: str, at: float | None = None) -> Price:
+        """The price of a model on a day (Unix seconds; today if None); that of a default for an unknown one."""
+        name = model if self.model is None else self.model
+        if name in self.own:
+            return self.own[name]
+        day = int(at // 86400) if at is not None and abs(at) < 1e11 else None  # years that a calendar has
+        found = _listed(name, day) if name else None
+        if found is None and self.model is not None:
+            raise IbidemError(f"model {name!r} is not in the price list: name another one or give its prices in a file")
+        return found or replace(_default(format, day), assumed=True)
+
+
+def _default(format: str, day: int | None) -> Price:
+    found = _listed(DEFAULTS[format], day)
+    assert found is not None, DEFAULTS[format]
+    return found
+
+
+@lru_cache(4096)
+def _listed(model: str, day: int | None) -> Price | None:
+    import genai_prices
+
+    when = datetime.now(UTC) if day is None else datetime.fromtimestamp(day * 86400, UTC)
+    for name in dict.fromkeys((model, model.rpartition("/")[2])):  # `openrouter/vendor/model` and the like
+        try:
+            found = genai_prices.calc_price(genai_prices.Usage(), name, genai_request_timestamp=when)
+        except (LookupError, ValueError):
+            continue
+        price = found.model_price
+        if getattr(price, "input_mtok", None) is None:
+            continue
+        caching = CACHING.get(found.provider.id, CACHING["openai"])
+        name = found.model.id
+        return Price(name, _tiers(price), caching, found.provider.id, found.model.context_window, name in PRESERVED)
+    return None
+
+
+def _tiers(price: Any) -> tuple[tuple[int, Rates], ...]:
+    names = ("input_mtok", "cache_read_mtok", "cache_write_mtok", "cache_write_1h_mtok")
+    listed = [getattr(price, name, None) for name in names]
+    starts = {tier.start for value in listed for tier in getattr(value, "tiers", ())}
+    return tuple((start, _rates(*(_at(value, start) for value in listed))) for start in (0, *sorted(starts)))
+
+
+def _at(value: Any, start: int) -> float | None:
+    """A price in the tier that begins at `start`; the list has plain numbers and tiers."""
+    if value is None or not hasattr(value, "tiers"):
+        return None if value is None else float(value)
+    found = value.base
+    for tier in value.tiers:
+        if tier.start <= start:
+            found = tier.price
+    return float(found)
+
+
+def _rates(fresh: float | None, read: float | None, write: float | None, write_1h: float | None) -> Rates:
+    """From dollars per million. What is not listed costs what fresh input does: no discount, or no surcharge."""
+    fresh = fresh or 0.0
+    write = fresh if write is None else write
+    read, write_1h = (fresh if read is None else read), (write if write_1h is None else write_1h)
+    return Rates(fresh / MILLION, read / MILLION, write / MILLION, write_1h / MILLION)
+
+
+FIELDS = ("input", "read", "write", "write_1h")
+
+
+def own_prices(text: str | bytes, where: str) -> dict[str, Price]:
+    """Prices from a JSON file: `{"my-model": {"input": 3, "read": 0.3, "write": 3.75, "write_1h": 6}}`, in dollars per
+    million tokens. Also `lifetime` and `minimum` of the cache, and `tiers`: a list of the same with a `from`."""
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise IbidemError(f"{where}: nested too deeply") from None
+    except ValueError as error:
+        raise IbidemError(f"{where}: not valid JSON ({error}): correct it there") from None
+    if not isinstance(found, dict) or not found:
+        raise IbidemError(f'{where}: an object of models is expected, such as {{"my-model": {{"input": 3}}}}')
+    return {name: _own(name, fields, f"{where}: {name}") for name, fields in found.items()}
+
+
+def _own(name: str, fields: Any, where: str) -> Price:
+    if not isinstance(fields, dict):
+        raise IbidemError(f"{where}: must be an object with a field 'input', not {type_name(fields)}")
+    unknown = fields.keys() - {*FIELDS, "tiers", "lifetime", "minimum"}
+    if unknown:
+        raise IbidemError(f"{where}: unknown field {min(unknown)!r}: use {', '.join((*FIELDS, 'tiers'))}")
+    tiers = fields.get("tiers", [])
+    if not isinstance(tiers, list):
+        raise IbidemError(f"{where}: 'tiers' must be a list, not {type_name(tiers)}")
+    if "input" not in fields:
+        raise IbidemError(f"{where}: the field 'input' is missing: dollars per million tokens")
+    base = {key: _number(fields, key, where) for key in FIELDS if key in fields}
+    rows = [(0, _rates(*(base.get(key) for key in FIELDS)))]
+    for tier in tiers:
+        if not isinstance(tier, dict) or "from" not in tier:
+            raise IbidemError(f"{where}: a tier is an object with a field 'from': input tokens")
+        if wrong := tier.keys() - {*FIELDS, "from"}:
+            raise IbidemError(f"{where}: a tier has an unknown field {min(wrong)!r}: use from, {', '.join(FIELDS)}")
+        own = {**base, **{key: _number(tier, key, where) for key in FIELDS if key in tier}}
+        rows.append((int(_number(tier, "from", where)), _rates(*(own.get(key) for key in FIELDS))))
+    known = CACHING["anthropic"] if "write" in fields else CACHING["openai"]
+    if "lifetime" in fields:
+        known = replace(known, lifetime=_number(fields, "lifetime", where), forgotten=None)
+    minimum = int(_number(fields, "minimum", where)) if "minimum" in fields else known.minimum
+    return Price(name, tuple(sorted(rows, key=lambda row: row[0])), replace(known, minimum=minimum))
+
+
+def _number(fields: Mapping[str, Any], key: str, where: str) -> float:
+    value = fields[key]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e300:
+        raise IbidemError(f"{where}: {key!r} must be a number, zero or more")
+    return float(value)

@@ -1,0 +1,24 @@
+"""What a provider counted for one request: the unit in which everything is paid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one request as its provider counted them. The first four add up to its input."""
+
+    fresh: int = 0
+    """Neither read from the cache nor written to it."""
+    read: int = 0
+    written: int = 0
+    """Written to the cache for its usual lifetime."""
+    written_1h: int = 0
+    output: int = 0
+    reasoning: int = 0
+    """Of the output."""
+
+    @property
+    def input(self) -> int:
+        return self.fresh + self.read + self.written + self.written_1h

@@ -1,0 +1,104 @@
+"""`ibidem proxy`"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ...strategies.profiles import PROFILES
+from ..options import without_password
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+_DAYS = click.option(
+    "--store-days", type=float, metavar="DAYS", help="How long it remembers what is not used; 30 if not given."
+)
+_BYTES = click.option("--store-bytes", type=int, metavar="BYTES", help="How much it keeps; 2 GB if not given.")
+
+_OPTIONS: dict[str, Decorator] = {
+    "host": click.option("--host", help="Where to listen, 127.0.0.1 if not given; all but loopback needs a token."),
+    "port": click.option("--port", type=int, help="8123 if not given; 0 is a free one."),
+    "free port": click.option("--port", type=int, help="A free one if not given."),
+    "token": click.option("--token", help="What clients must send as x-ibidem-token; better set IBIDEM_TOKEN."),
+    "page token": click.option(
+        "--page-token",
+        help="What must come besides, as x-ibidem-page-token, to see texts; better set IBIDEM_PAGE_TOKEN.",
+    ),
+    "texts": click.option(
+        "--texts/--no-texts",
+        default=None,
+        help="Whether texts may be seen at all; off where others can connect and no page token is set.",
+    ),
+    "profile": click.option(
+        "--profile", type=click.Choice(list(PROFILES)), help="Which strategies run, lossless if not given."
+    ),
+    "upstream": click.option(
+        "--upstream",
+        metavar="FORMAT=URL",
+        multiple=True,
+        help="Where requests in FORMAT go (anthropic, openai, gemini); may be given several times.",
+    ),
+    "store": click.option(
+        "--store",
+        metavar="STORE",
+        callback=without_password,
+        help="Where originals are kept: a file or a redis:// URL; with a password, in IBIDEM_STORE.",
+    ),
+    "store limits": lambda command: _DAYS(_BYTES(command)),
+    "observe": click.option(
+        "--observe/--no-observe", default=None, help="Rewrite nothing, only measure what it would have saved."
+    ),
+    "json log": click.option(
+        "--json-log", metavar="FILE", help="One JSON object per exchange; `-` is standard output."
+    ),
+    "json file": click.option("--json-log", metavar="FILE", help="One JSON object per exchange."),
+    "budget": click.option("--budget-ms", type=float, metavar="MS", help="Time for one request, 2000 if not given."),
+    "body": click.option(
+        "--max-body", type=int, metavar="BYTES", help="Larger requests get 413; 100 MiB if not given."
+    ),
+    "rewrite": click.option(
+        "--max-rewrite",
+        type=int,
+        metavar="BYTES",
+        help="With more that is new, it goes as it came; 16 MiB if not given.",
+    ),
+    "conversations": click.option("--conversations", type=int, metavar="N", help="Kept in memory, 1000 if not given."),
+    "memory": click.option("--memory-mb", type=int, metavar="MB", help="What they may hold there, 256 if not given."),
+    "resend": click.option(
+        "--resend/--no-resend",
+        default=None,
+        help="Send again, without new edits, what the provider refuses.",
+    ),
+    "websockets": click.option(
+        "--websockets/--no-websockets", default=None, help="Whether requests may come through WebSockets, as they are."
+    ),
+    "config": click.option("--config", metavar="FILE", help="Settings, instead of those in your ibidem.toml."),
+}
+
+
+def settings_options(*names: str) -> Decorator:
+    """The options of these names. One that is not given is None, so that weaker sources can speak."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name in reversed(names):
+            command = _OPTIONS[name](command)
+        return command
+
+    return decorate
+
+
+@click.command(short_help="Rewrite requests on their way, until stopped.")
+@settings_options("host", "port", "token", "page token", "texts", "profile", "upstream", "store", "store limits")
+@settings_options("observe", "json log")
+@settings_options("budget", "body", "rewrite", "conversations", "memory", "resend", "websockets", "config")
+def proxy(**flags: Any) -> int:
+    """Rewrite requests on their way to the provider, until stopped.
+
+    Listens on this machine; point a client at it with its base URL. What is no conversation goes through as it came.
+    A setting may also be given as a variable (IBIDEM_PORT) or in your ibidem.toml; an option is the strongest.
+    """
+    from .serving import run  # and with it asyncio
+
+    return run(flags)

@@ -1,0 +1,146 @@
+"""What `ibidem proxy` does, and what `ibidem wrap` needs of it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ... import environment
+from ...model import IbidemError, one_line
+from ...proxy.settings import Loaded, Settings, read
+from ...proxy.wiring import lines
+from ..errors import InputError, place, reason, say
+
+if TYPE_CHECKING:
+    from ...proxy.edge.server import Address, Summary
+
+
+def run(flags: Mapping[str, Any]) -> int:
+    found = loaded(flags, environment.variables())
+    settings = found.settings
+    if line := found.line():
+        say(line)
+    aside = settings.json_log == "-"  # standard output has its readers
+
+    def announce(address: Address) -> None:
+        click.echo("\n".join(_announced(address.url, settings)), err=aside)
+
+    summary = _loop()(_until_stopped(settings, announce))
+    click.echo(summary.line(), err=aside)
+    return 0
+
+
+def _loop() -> Callable[[Coroutine[Any, Any, Summary]], Summary]:
+    """What runs it: the faster loop where there is one. Without the packages, that is said where they are needed."""
+    try:
+        from ...proxy.edge.server import run as run_loop
+    except ModuleNotFoundError:
+        return asyncio.run
+    return run_loop
+
+
+def loaded(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Loaded:
+    try:
+        return read(flags, environment, current_folder(), _own_folder())
+    except IbidemError as error:
+        raise as_input_error(error) from None
+
+
+def current_folder() -> Path | None:
+    """None where it was deleted, or may not be looked at."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
+
+
+def _own_folder() -> Path | None:
+    """None for who has no home. A relative one would be in whatever folder we happen to be, which is nobody's own."""
+    try:
+        found = environment.config_folder()
+    except IbidemError:
+        return None
+    if not found.is_absolute():
+        raise IbidemError(f"{one_line(str(found))}: HOME or XDG_CONFIG_HOME is no absolute path: write it from / on")
+    return found
+
+
+def as_input_error(error: IbidemError) -> InputError:
+    where, _, what = str(error).partition(": ")
+    return InputError(where, what)
+
+
+async def served(settings: Settings, ready: Callable[[Address], None], stop: asyncio.Event) -> Summary:
+    """Listen until told to stop. Raises InputError for whatever makes that impossible."""
+    try:
+        from ...proxy.edge.server import serve  # it needs packages that the rest of us does without
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("ibidem"):
+            raise
+        raise InputError(error.name or "aiohttp", "needs: pip install 'ibidem[proxy]'") from None
+    except ImportError as error:  # it is there, and broken
+        way_out = "pip install --force-reinstall 'ibidem[proxy]'"
+        raise InputError(error.name or "aiohttp", f"cannot be loaded ({one_line(str(error))}): {way_out}") from None
+    try:
+        return await serve(settings, ready=ready, stop=stop)
+    except OSError as error:
+        if error.filename is not None:
+            raise InputError(one_line(place(error)), reason(error)) from None
+        raise InputError(f"{one_line(settings.host)} port {settings.port}", _cannot_listen(error)) from None
+    except IbidemError as error:
+        raise as_input_error(error) from None
+
+
+async def _until_stopped(settings: Settings, announce: Callable[[Address], None]) -> Summary:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def asked(number: int) -> None:
+        stop.set()
+        loop.remove_signal_handler(number)  # who asks again wants it to end at once
+
+    with suppress(NotImplementedError):  # Windows: an interrupt ends it at once
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, asked, number)
+    return await served(settings, announce, stop)
+
+
+_LISTENING = {
+    errno.EADDRINUSE: "this port is taken: use another with --port, or 0 for a free one",
+    errno.EACCES: "no permission for this port: use one above 1023 with --port",
+    errno.EADDRNOTAVAIL: "this machine has no such address: use --host 127.0.0.1",
+}
+
+
+def _cannot_listen(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return _LISTENING[errno.EADDRNOTAVAIL]
+    return _LISTENING.get(error.errno or 0) or f"{one_line(error.strerror or str(error))}: use another with --port"
+
+
+_TEXTS = {
+    "token": "Texts are shown to those who also send x-ibidem-page-token, a browser page_token=.",
+    "none": "Texts are shown to nobody.",
+}
+
+
+def _announced(url: str, settings: Settings) -> list[str]:
+    does = "Observing" if settings.observe else f"Rewriting with profile {settings.profile}"
+    return [
+        f"{does}, on {url}",
+        f"What happens is shown on {url}/ibidem",
+        "",
+        *(f"  {line}" for line in lines(url)),
+        "",
+        *(["Clients must send the header x-ibidem-token."] if settings.token else []),
+        *([_TEXTS[settings.text_access]] if settings.text_access in _TEXTS else []),
+        "Stop with Ctrl-C.",
+    ]

@@ -1,0 +1,125 @@
+"""A view in the terminal: original and sent text beside each other, or below each other where it is narrow."""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import IO, NamedTuple
+
+from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from ...model import one_line
+from . import table
+from .parts import Block, Line, Part, View, change, left_out, shortened, spelt
+
+WIDE = 100
+"""Columns from which two texts have room beside each other."""
+
+GUTTER = {"kept": "  ", "gone": "- ", "new": "+ ", "marker": "» "}
+STYLE = {"kept": "dim", "gone": "red", "new": "", "marker": "bold cyan"}
+"""What the gutter says too, for those who see no colours."""
+LEGEND = "- left out   » marker   + written otherwise   (kept text has no sign)"
+
+_STYLING = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Cell(NamedTuple):
+    text: str
+    style: str = ""
+
+
+NOTHING = Cell("")
+BETWEEN = " │ "
+
+
+def draw(view: View, stream: IO[str], *, everything: bool = False, plain: bool = False, texts: bool = True) -> None:
+    """Totals, and then every edit (without `texts` the totals alone)."""
+    # Texts come from elsewhere: nothing in them is markup. Rich itself heeds COLUMNS and pipes.
+    console = Console(file=stream, markup=False, emoji=False, highlight=False)
+    totals = io.StringIO() if plain or console.no_color else stream
+    table.draw(view.figures, totals)
+    with console.capture() as page:
+        if texts or not view.parts:
+            _sentence(console, LEGEND if view.parts else "Nothing was rewritten.", "dim")
+        for part in view.parts if texts else ():
+            _part(console, part, everything)
+    if isinstance(totals, io.StringIO):  # rich without colours would still write bold
+        stream.write(_STYLING.sub("", totals.getvalue() + page.get()))
+    else:
+        stream.write(page.get())
+
+
+def _part(console: Console, part: Part, everything: bool) -> None:
+    console.print()
+    _sentence(console, "  ".join(filter(None, (part.position, part.name))), "bold")
+    why = f"{part.edit.strategy}: {part.edit.reason}" if part.edit.reason else part.edit.strategy
+    _sentence(console, f"{why} ({change(part.tokens)})", "")
+    rows = _beside if console.width >= WIDE else _stacked
+    lines = [line for block in part.blocks for line in rows(block, console.width, everything)]
+    heads = [_row(Cell("  original", "dim italic"), Cell("  sent", "dim italic"), console.width)]
+    # All at once: rich takes its time for every call.
+    console.print(Text("\n").join(heads + lines if rows is _beside else lines), soft_wrap=True)
+
+
+def _beside(block: Block, width: int, everything: bool) -> Iterator[Text]:
+    half = (width - len(BETWEEN)) // 2
+    old, new = (_cells(lines, half, everything) for lines in block)
+    for left, right in zip_longest(old, new, fillvalue=NOTHING):
+        yield _row(left, right, width)
+
+
+def _row(left: Cell, right: Cell, width: int) -> Text:
+    padded = set_cell_size(left.text, (width - len(BETWEEN)) // 2)
+    return _line(Cell(padded, left.style), Cell(BETWEEN, "dim"), right)
+
+
+def _stacked(block: Block, width: int, everything: bool) -> Iterator[Text]:
+    """What goes, then what is sent for it; what stays, once."""
+    for lines in block[block.kept :]:
+        yield from map(_line, _cells(lines, width, everything))
+
+
+def _line(*cells: Cell) -> Text:
+    line = Text.assemble(*cells)
+    line.rstrip()
+    return line
+
+
+def _cells(lines: list[Line], width: int, everything: bool) -> Iterator[Cell]:
+    for middle, run in shortened(lines):
+        if middle and not everything:
+            yield Cell(f"  {left_out(run)}", "dim italic")
+            continue
+        for line in run:
+            gutter = GUTTER[line.look]
+            room = max(width - len(gutter), 2)
+            for piece in _pieces(line, room, everything):
+                yield Cell(gutter + piece, STYLE[line.look])
+                gutter = "  "
+
+
+def _pieces(line: Line, room: int, everything: bool) -> list[str]:
+    if line.look == "marker":  # half of one would be a riddle
+        words = textwrap.wrap(spelt(line.text), room, break_on_hyphens=False)
+        return [piece for each in words for piece in chop_cells(each, room)]
+    if everything:
+        return chop_cells(spelt(line.text), room) or [""]
+    return [_cut(line.text, room)]
+
+
+def _cut(text: str, room: int) -> str:
+    start = text[: 4 * room]  # no need to look at all of a line that is a megabyte
+    shown = spelt(start)
+    if cell_len(shown) <= room and len(start) == len(text):
+        return shown
+    return chop_cells(shown, room - 1)[0] + "…"
+
+
+def _sentence(console: Console, text: str, style: str) -> None:
+    wrapped = textwrap.fill(one_line(text), console.width, break_long_words=False, break_on_hyphens=False)
+    console.print(wrapped, style=style, soft_wrap=True)

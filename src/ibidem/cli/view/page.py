@@ -1,0 +1,189 @@
+"""A view as one HTML page that needs nothing else: no network, no script but its own, light and dark."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator
+from html import escape
+from importlib import resources
+
+from ...markers.backref import Source
+from ...model import one_line
+from .figures import Change
+from .parts import Block, Line, Part, Target, View, change, left_out, shortened
+
+TIP = 12
+"""Lines of a target that are shown beside its marker."""
+TIP_WIDTH = 160
+
+
+def page(view: View) -> str:
+    style, script = _file("page.css"), _file("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    name = _text(view.figures.file)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{name} – ibidem</title>
+<style>
+{style}</style>
+</head>
+<body>
+{_Page(view).body(name)}
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+class _Page:
+    """Knows which texts stand in the page, and which of their lines are pointed at."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        sent = [line for part in view.parts for block in part.blocks for line in block.sent]
+        self.targets = {line: found for line in sent if (found := view.target(line)) is not None}
+        self.anchors = {(found.source, found.first) for found in self.targets.values()}
+        edited = {part.source for part in view.parts}
+        wanted = dict.fromkeys(found.source for found in self.targets.values())
+        self.beside = [source for source in wanted if source not in edited]
+        """Pointed at, and not rewritten themselves: shown below."""
+
+    def body(self, name: str) -> str:
+        figures = self.view.figures
+        facts = f"{', '.join(figures.formats) or 'no messages'} · profile {figures.profile}"
+        parts = "\n".join(map(self._part, self.view.parts)) or "<p>Nothing was rewritten.</p>"
+        beside = "\n".join(map(self._beside, self.beside))
+        notes = "".join(f"<p>Left as it came: {_text(left.reason)}</p>" for left in figures.left)
+        return f"""<header>
+<h1>{name}</h1>
+<p class="soft">{_text(facts)} · what is sent instead, and why</p>
+{notes}<div class="totals">
+<div>{_bar("tokens", figures.tokens)}{_bar("bytes", figures.size)}</div>
+{_strategies(self.view)}
+</div>
+</header>
+<main>
+<h2>Rewritten</h2>
+<p class="legend"><span class="gone">− left out</span><span class="marker">» marker: follow it</span>\
+<span class="new">+ written otherwise</span><span class="kept">kept</span></p>
+{parts}
+{"<h2>What the markers point at</h2>" if beside else ""}
+{beside}
+</main>"""
+
+    def _part(self, part: Part) -> str:
+        own = part.source is not None and self._is_sent(part)
+        anchor = f' id="{_anchor(part.source)}"' if own and part.source else ""
+        reason = f": {_text(part.edit.reason)}" if part.edit.reason else ""
+        blocks = "\n".join(self._block(block, part.source if own else None) for block in part.blocks)
+        return f"""<details class="part" open{anchor}>
+<summary><b>{_text(part.name)}</b> <code>{_text(part.position)}</code>
+<div class="why"><span>{_text(part.edit.strategy)}{reason}</span><span>{change(part.tokens)}</span></div></summary>
+<div class="pair">
+<div class="heads">original</div><div class="heads sent">sent</div>
+{blocks}
+</div>
+</details>"""
+
+    def _is_sent(self, part: Part) -> bool:
+        """Whether markers that point at the result mean this text: a later edit may have replaced it."""
+        place = self.view.places.get(part.source) if part.source else None
+        return place is not None and place.text == part.sent
+
+    def _block(self, block: Block, source: Source | None) -> str:
+        same = " same" if block.kept else ""
+        original, sent = self._lines(block.original, None), self._lines(block.sent, source)
+        return f'<div class="text original{same}">{original}</div><div class="text sent">{sent}</div>'
+
+    def _lines(self, lines: list[Line], source: Source | None) -> str:
+        return "".join(
+            f'<details class="fold"><summary>{left_out(run)}</summary>{self._run(run, source)}</details>'
+            if middle
+            else self._run(run, source)
+            for middle, run in shortened(lines)
+        )
+
+    def _run(self, run: Iterable[Line], source: Source | None) -> str:
+        return "".join(self._line(line, source) for line in run)
+
+    def _line(self, line: Line, source: Source | None) -> str:
+        anchor = self._line_anchor(source, line.place)
+        target = self.targets.get(line) if line.look == "marker" else None
+        if target is None:
+            return f'<span class="l {line.look}"{anchor}>{_text(line.text)}</span>'
+        place = _anchor(target.source, target.first)
+        link = f'<a class="l marker" href="#{place}" data-count="{len(target.lines)}"{anchor}>'
+        return f"{link}{_text(line.text)}{_tip(target)}</a>"
+
+    def _line_anchor(self, source: Source | None, place: int) -> str:
+        pointed_at = source is not None and (source, place) in self.anchors
+        return f' id="{_anchor(source, place)}"' if source is not None and pointed_at else ""
+
+    def _beside(self, source: Source) -> str:
+        place = self.view.places[source]
+        lines = place.text.split("\n")
+        numbered = "" if self.view.shown(source).numbering else " numbered"  # else the text shows its own numbers
+        rows = "".join(
+            f'<span class="l" data-n="{number + 1}"{self._line_anchor(source, number)}>{_text(line)}</span>'
+            for number, line in enumerate(lines)
+        )
+        label = f" {_text(place.asked.label)}" if place.asked.label else ""
+        return f"""<details class="target" id="{_anchor(source)}">
+<summary><b>{source}</b>{label} <span class="soft">{len(lines):,} line{"s" * (len(lines) != 1)}</span></summary>
+<div class="text sent{numbered}">{rows}</div>
+</details>"""
+
+
+def _tip(target: Target) -> str:
+    shown = "\n".join(_text(line[:TIP_WIDTH]) for line in target.lines[:TIP])
+    more = len(target.lines) - TIP
+    rest = f"<i>… {more:,} more lines</i>" if more > 0 else ""
+    return f'<span class="tip" role="tooltip"><i>{target.source}</i>{shown}{rest}</span>'
+
+
+def _bar(name: str, change: Change | None) -> str:
+    if change is None:
+        return f'<div class="bar"><p><b>{name}</b><span>not counted</span></p></div>'
+    width = min(100.0, 100 * (1 - change.saved))
+    numbers = f"{change.before:,} → {change.after:,} ({-change.saved:+.1%})".replace("-", "−")
+    track = f'<div class="track"><div style="width:{width:.1f}%"></div></div>'
+    return f'<div class="bar"><p><b>{name}</b><span>{numbers}</span></p>{track}</div>'
+
+
+def _strategies(view: View) -> str:
+    rows = "".join(f"<tr>{''.join(_cells(name, saved.values()))}</tr>" for name, saved in _used(view))
+    head = "<tr><th>strategy</th><th>hits</th><th>bytes</th><th>tokens</th></tr>"
+    return f"<table>{head}{rows}</table>" if rows else ""
+
+
+def _used(view: View) -> Iterator[tuple[str, dict[str, int]]]:
+    for name, saved in view.figures.strategies.items():
+        if saved["hits"]:
+            yield name, {key: saved[key] for key in ("hits", "bytes", "tokens")}
+
+
+def _cells(name: str, values: Iterable[int]) -> Iterator[str]:
+    yield f"<td>{_text(name)}</td>"
+    yield from (f"<td>{value:,}</td>" for value in values)
+
+
+def _anchor(source: Source, line: int | None = None) -> str:
+    """`result-2-17`; of the parts of a source none has a sign that means something in HTML."""
+    return "-".join(
+        [source.kind, str(source.number), *filter(None, [source.part]), *([] if line is None else [f"L{line + 1}"])]
+    )
+
+
+def _text(text: str) -> str:
+    """Control characters are spelt out and nothing is markup. Tabs stay what they are."""
+    return escape("\t".join(one_line(piece) for piece in text.split("\t")))
+
+
+def _file(name: str) -> str:
+    return (resources.files(__package__) / name).read_text("utf-8")

@@ -1,0 +1,97 @@
+"""Figures for people: two small tables whose columns stand under each other, and a sentence where one is due."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import IO
+
+from rich.console import Console
+from rich.table import Table
+
+from ...model import one_line
+from .figures import COUNTED, Change, Figures
+
+SHOWN = 10
+"""Reasons that are printed; the rest is in `--json`."""
+
+NONE = "-"
+
+Row = Sequence[str]
+
+
+def draw(figures: Figures, stream: IO[str]) -> None:
+    # Names and reasons come from elsewhere: nothing in them is markup. Rich itself heeds NO_COLOR, COLUMNS and pipes.
+    console = Console(file=stream, markup=False, emoji=False, highlight=False)
+    totals, strategies = _totals(figures), _strategies(figures)
+    widths = [max(map(len, column)) for column in zip(*totals, *strategies, strict=True)]
+    with console.capture() as page:  # and written by us: rich has its own way to end when the reader is gone
+        _sentence(console, _title(figures), "bold")
+        for rows in (totals, strategies):
+            console.print()
+            console.print(_table(rows, widths), crop=False)  # a number cut short would be a wrong one
+        console.print()
+        for line in _left(figures):
+            _sentence(console, line, "yellow")
+        _sentence(console, _footnote(figures), "dim")
+    stream.write(page.get())
+
+
+def _sentence(console: Console, text: str, style: str) -> None:
+    """Wrapped here: rich would leave a space at the end of each line, and break a path at its hyphens."""
+    wrapped = textwrap.fill(one_line(text), console.width, break_long_words=False, break_on_hyphens=False)
+    console.print(wrapped, style=style, soft_wrap=True)
+
+
+def _table(rows: list[Row], widths: list[int]) -> Table:
+    table = Table(box=None, padding=(0, 0, 0, 3), pad_edge=False, header_style="bold")
+    head, *body = rows
+    for place, (name, width) in enumerate(zip(head, widths, strict=True)):
+        table.add_column(name, min_width=width, no_wrap=True, justify="right" if place else "left")
+    for row in body:
+        table.add_row(*row)
+    return table
+
+
+def _totals(figures: Figures) -> list[Row]:
+    rows = [("", "before", "after", "saved"), _total("messages", figures.messages), _total("bytes", figures.size)]
+    uncounted = ("tokens", "not counted", "not counted", NONE)
+    return [*rows, _total("tokens", figures.tokens) if figures.tokens else uncounted]
+
+
+def _total(name: str, change: Change) -> Row:
+    saved = f"{change.saved:.1%}" if change.before != change.after else NONE
+    return (name, f"{change.before:,}", f"{change.after:,}", saved)
+
+
+def _strategies(figures: Figures) -> list[Row]:
+    keys = ("hits", "bytes", "tokens")
+    rows = [
+        (name, *(f"{saved[key]:,}" if saved["hits"] else NONE for key in keys))
+        for name, saved in figures.strategies.items()
+    ]
+    return [("strategy", *keys), *rows]
+
+
+def _title(figures: Figures) -> str:
+    count = "" if figures.requests == 1 else f"{figures.requests:,} requests, "
+    return f"{figures.file}: {count}{', '.join(figures.formats) or 'no messages'}, profile {figures.profile}"
+
+
+def _left(figures: Figures) -> list[str]:
+    read = [left for left in figures.left if left.read]
+    lines = [f"{left.position.capitalize()} left as it came: {left.reason}" for left in read[:SHOWN]]
+    if len(read) > SHOWN:
+        lines.append(f"{len(read) - SHOWN:,} more left as they came: --json lists them.")
+    if figures.unreadable:  # each was named when it was met
+        lines.append(f"Unreadable, and left as they came: {figures.unreadable:,}.")
+    return lines
+
+
+def _footnote(figures: Figures) -> str:
+    notes = ["Requests are counted as JSON, strategies by the text in it."]
+    if figures.encodings:
+        notes.append(f"Tokens: {', '.join(figures.encodings)}.")
+    if figures.tokens is None:
+        notes.append(f"They are not counted in more than {COUNTED >> 20} MB.")
+    return " ".join(notes)

@@ -1,0 +1,355 @@
+"""What `ibidem wrap` does: a proxy in a thread, and a command that does not notice us.
+
+The command is our child in our own process group, so the terminal is its own too: what is typed, window sizes, Ctrl-C
+and Ctrl-Z reach it from the kernel. We get the same signals and do not act on them. One that a process sent to us alone
+is handed on. When the command stops, so do we, and the shell sees a stopped job; when it ends, we end in the same way,
+by the same signal if it was one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
+
+from ... import environment
+from ...model import IbidemError, one_line
+from ...proxy.settings import Settings, check, inherited, told
+from ...proxy.wiring import VARIABLES, Wiring, inherit, leads_to, prepared, table
+from ..errors import InputError, our_fault, place, reason, say
+from ..proxy.serving import as_input_error, current_folder, loaded, served
+
+if TYPE_CHECKING:
+    from ...proxy.edge.server import Address, Summary
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+SIGNALLED = 128
+"""What a shell reports for these."""
+
+UP = 30.0
+DOWN = 10.0
+"""Seconds that the proxy may take to start and to stop."""
+
+
+UNUSED = {"host", "port", "token", "websockets"}
+"""Settings that are for `ibidem proxy`: this one is for one command, and listens where that finds it."""
+
+
+def show(command: Sequence[str], flags: Mapping[str, Any]) -> int:
+    _refuse(flags)
+    settings, wiring, line = _settings(command, flags, environment.variables())
+    click.echo("\n".join(table(wiring, settings.upstreams)))
+    if line:
+        _say(line)
+    return 0
+
+
+def run(command: Sequence[str], flags: Mapping[str, Any]) -> int:
+    _refuse(flags)
+    try:
+        program = _found(command[0])
+    except OSError as error:
+        _say(f"{one_line(command[0])}: {_cannot_run(error)}")
+        return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
+    watched = _take_signals()
+    given = environment.variables()
+    try:
+        proxy, ready, variables, line = _led(command, flags, given)
+    except Exception as error:  # whatever it is, the command is what was asked for
+        _say(f"there is no proxy, the command runs without it: {_why(error)}")
+        return _ended(_run(program, command, given, watched))
+    try:
+        if line:
+            _say(line)
+        code = _run(program, ready, variables, watched)
+    finally:
+        line = proxy.stop()
+    _say(line)
+    return _ended(code)
+
+
+def _refuse(flags: Mapping[str, Any]) -> None:
+    """A mistake on the command line is told at once, as that of any command is: nothing runs before it is corrected."""
+    if flags.get("json_log") == "-":
+        raise click.UsageError("--json-log - would write between the lines of the command: name a file")
+    try:
+        check(flags)
+    except IbidemError as error:
+        raise as_input_error(error) from None
+
+
+def _led(
+    command: Sequence[str], flags: Mapping[str, Any], environment: Mapping[str, str]
+) -> tuple[Background, list[str], dict[str, str], str]:
+    """A proxy that runs; the command and its variables, that lead to it; and which settings came from a file."""
+    settings, wiring, line = _settings(command, flags, environment)
+    _log_aside()
+    proxy, url = _started(settings)
+    try:
+        return proxy, *prepared(command, environment, wiring, url, settings.upstreams), line
+    except BaseException:
+        proxy.stop()
+        raise
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, OSError):
+        return f"{place(error) if error.filename is not None else 'proxy'}: {reason(error)}"
+    return str(error) if isinstance(error, IbidemError) else our_fault(error)
+
+
+def _say(line: str) -> None:
+    with suppress(OSError, ValueError):  # nobody may be left to hear it
+        say(line)
+
+
+def _settings(
+    command: Sequence[str], flags: Mapping[str, Any], environment: Mapping[str, str]
+) -> tuple[Settings, Wiring, str]:
+    port = flags.get("port") or 0
+    known = {each.name for each in VARIABLES}
+    before = {name: text for name, text in environment.items() if name not in known or not _leads_to(text, port)}
+    try:
+        wiring = inherit(command, before, current_folder() or Path(os.sep), told(flags, environment))
+    except IbidemError as error:
+        raise as_input_error(error) from None
+    flags = {**flags, "host": "127.0.0.1", "port": port, "websockets": bool(flags.get("websockets"))}
+    found = loaded(flags, inherited(before, wiring.upstreams))
+    return replace(found.settings, token=None), wiring, found.line(UNUSED)
+
+
+def _leads_to(text: str, port: int) -> bool:
+    try:
+        return port != 0 and leads_to(text, port)
+    except ValueError:
+        return False
+
+
+def _log_aside() -> None:
+    """Standard error is the command's. What we would warn of goes to a file, which is made when there is something."""
+    logging.raiseExceptions = False
+    logging.captureWarnings(True)
+    try:
+        handler: logging.Handler = _Log(
+            environment.cache_folder() / "wrap.log", maxBytes=2**20, backupCount=1, delay=True
+        )
+    except (IbidemError, OSError):
+        handler = logging.NullHandler()  # there is no place for it, and that is no reason to do without a proxy
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger().addHandler(handler)
+    sys.unraisablehook = _aside
+
+
+def _aside(found: sys.UnraisableHookArgs) -> None:
+    """What Python itself would print of it."""
+    logging.getLogger("ibidem").warning("ignored: %s in %r", found.exc_type.__name__, found.object)
+
+
+class _Log(RotatingFileHandler):
+    def _open(self) -> IO[str]:  # type: ignore[override]
+        Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)  # nobody waits for a pipe
+        return os.fdopen(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8", errors="backslashreplace")
+
+
+# --- the proxy ----------------------------------------------------------------------------------
+
+
+class Background:
+    """The proxy in a thread of this process: while we are stopped, so is it, and it cannot outlive us."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._up: Future[str] = Future()
+        self._end: Future[Summary] = Future()
+        self._thread = threading.Thread(target=self._run, name="ibidem proxy", daemon=True)
+
+    def start(self) -> str:
+        """Its address. Raises what is in the way if there will be none."""
+        self._thread.start()
+        try:
+            return self._up.result(UP)
+        except InputError:
+            raise
+        except Exception as error:
+            logging.getLogger("ibidem").warning("the proxy did not start", exc_info=error)
+            raise
+
+    def stop(self) -> str:
+        """What it did, in a line."""
+        with suppress(RuntimeError):  # it ended before us
+            self._loop.call_soon_threadsafe(self._stop.set)
+        try:
+            return _summed(self._end.result(DOWN))
+        except TimeoutError as error:
+            logging.getLogger("ibidem").warning("the proxy did not end", exc_info=error)
+            return f"the proxy did not end within {DOWN:.0f} s, and its figures are not known: the store may be locked"
+        except Exception as error:
+            logging.getLogger("ibidem").warning("the proxy did not end well", exc_info=error)
+            return our_fault(error)
+
+    def _run(self) -> None:
+        try:
+            self._end.set_result(asyncio.run(self._serve()))
+        except BaseException as error:
+            if not self._up.done():
+                self._up.set_exception(error)
+            self._end.set_exception(error)
+
+    async def _serve(self) -> Summary:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+
+        def ready(address: Address) -> None:
+            self._up.set_result(address.url)
+
+        return await served(self._settings, ready, self._stop)
+
+
+def _summed(summary: Summary) -> str:
+    """What it did, and where it could not do it, the commonest reason: a store that cannot be opened, for one."""
+    failures = summary.state["failures"]
+    if not failures:
+        return summary.line()
+    reason, count = failures[0]["reason"], sum(each["count"] for each in failures)
+    return f"{summary.line()}; {count:,} of them as they came: {reason}"
+
+
+def _started(settings: Settings) -> tuple[Background, str]:
+    """A free port may be one that an upstream names, of a proxy that is gone: then we would ask ourselves."""
+    for _ in range(3):
+        proxy = Background(settings)
+        url = proxy.start()
+        if not any(leads_to(upstream, urlsplit(url).port or 0) for upstream in settings.upstreams.values()):
+            return proxy, url
+        proxy.stop()
+    raise InputError("upstream", "this is the proxy's own address: name another with --upstream")
+
+
+# --- the command --------------------------------------------------------------------------------
+
+Watched = frozenset[int]
+
+POSIX = os.name == "posix"
+HANDED_ON = ("INT", "QUIT", "TERM", "HUP", "TSTP", "TTIN", "TTOU", "CONT", "WINCH", "USR1", "USR2")
+FATAL = {"SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP"}
+"""Ends us if it comes before there is a command."""
+
+
+def _found(name: str) -> str:
+    """The file that a shell would run. OSError says why there is none."""
+    if found := shutil.which(name):
+        return found
+    beside = os.path.dirname(name) != ""
+    if not beside or not os.path.exists(name):
+        raise FileNotFoundError(errno.ENOENT, "")
+    raise IsADirectoryError(errno.EISDIR, "") if os.path.isdir(name) else PermissionError(errno.EACCES, "")
+
+
+def _cannot_run(error: OSError) -> str:
+    reasons = {
+        errno.ENOENT: "command not found: check its name and PATH",
+        errno.EISDIR: "this is a folder: name a program",
+        errno.EACCES: "not executable: change the file's mode",
+    }
+    return reasons.get(error.errno or 0) or f"{error.strerror}: name another program"
+
+
+def _take_signals() -> Watched:
+    """From now on signals wait for us to ask, in every thread that starts later."""
+    if not POSIX:
+        return frozenset()
+    watched = frozenset(getattr(signal, f"SIG{name}") for name in HANDED_ON)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # some systems drop one that nobody handles
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*watched, signal.SIGCHLD})
+    return watched
+
+
+def _run(program: str, command: Sequence[str], environment: Mapping[str, str], watched: Watched) -> int:
+    """The exit code, or minus the signal that ended it."""
+    if not POSIX:
+        return _run_elsewhere(program, command, environment)
+    early = [number for number in signal.sigpending() if signal.Signals(number).name in FATAL]
+    if early:
+        return -int(early[0])
+    try:
+        child = _spawned(program, command, environment, watched)
+    except OSError as error:
+        _say(f"{one_line(command[0])}: {_cannot_run(error)}")
+        return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
+    while True:
+        number, to_us_alone = _next_signal(watched)
+        if number == signal.SIGCHLD:
+            pid, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
+            if pid and os.WIFSTOPPED(status):
+                os.kill(os.getpid(), signal.SIGSTOP)
+            elif pid:
+                return os.waitstatus_to_exitcode(status)
+        elif to_us_alone:
+            with suppress(ProcessLookupError):
+                os.kill(child, number)
+
+
+def _spawned(program: str, command: Sequence[str], environment: Mapping[str, str], watched: Watched) -> int:
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ()) - watched - {signal.SIGCHLD}
+    ours = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)]  # Python ignores them
+    try:
+        return os.posix_spawn(program, list(command), environment, setsigmask=mask, setsigdef=ours)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    shell = ["/bin/sh", program, *command[1:]]  # a script without a first line that says so
+    return os.posix_spawn(shell[0], shell, environment, setsigmask=mask, setsigdef=ours)
+
+
+def _next_signal(watched: Watched) -> tuple[int, bool]:
+    """The next signal, and whether it was for us alone, rather than from the terminal to the whole group."""
+    awaited: set[int] = {*watched, signal.SIGCHLD}
+    if hasattr(signal, "sigwaitinfo"):
+        info = signal.sigwaitinfo(awaited)
+        # A terminal that goes tells only the leader of its session, and that may be us.
+        led = info.si_signo == signal.SIGHUP and os.getsid(0) == os.getpid()
+        return info.si_signo, info.si_code <= 0 or led
+    number = signal.sigwait(awaited)  # macOS does not tell who sent it
+    return number, number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def _run_elsewhere(program: str, command: Sequence[str], environment: Mapping[str, str]) -> int:
+    with subprocess.Popen([program, *command[1:]], env=dict(environment)) as child:
+        while True:
+            with suppress(KeyboardInterrupt):  # the command got it too
+                return child.wait()
+
+
+def _ended(code: int) -> int:
+    """End as the command did, so that whoever waits for us sees what happened to it."""
+    if code >= 0 or not POSIX:
+        return code
+    import resource  # not everywhere, and nor are signals
+
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the core of the command is of interest, not ours
+    with suppress(OSError):
+        signal.signal(-code, signal.SIG_DFL)  # none can be set for SIGKILL
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
+    os.kill(os.getpid(), -code)
+    return SIGNALLED - code

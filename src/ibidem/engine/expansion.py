@@ -1,0 +1,136 @@
+"""The way back: every reference replaced by what it points at, and what was let go by what the store kept of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import formats
+from ..markers.backref import Source
+from ..markers.evicted import beside, recorded, refs_in, stub
+from ..markers.layout import Shown
+from ..markers.numbering import Sources
+from ..markers.restore import Budget, left_of, restore
+from ..model import Message, Path
+from ..plan import own_texts
+from ..store.recall import checked_store
+from ..wire import Change, open_document
+
+if TYPE_CHECKING:
+    from ..store import Store
+
+
+def expand(request: Any, *, format: str | None = None, store: Store | None = None) -> Any:
+    """The request as it was before `compact`, byte for byte.
+
+    What arrival edits left out comes from the compacted request alone; what was let go later comes from the store, and
+    stays as it is without one. A part is restored only if the digest in its marker agrees with the outcome; everything
+    else is passed on as it is. Same type and shape as given; the same object if there is nothing to restore.
+    """
+    checked_store(store)
+    document = open_document(request)
+    try:
+        dialect = formats.named(format) if format is not None else formats.detect(document.value)
+    except formats.Ambiguous:
+        return request  # `compact` left it as it came
+    if format is None and isinstance(document.value, dict) and dialect.history_key not in document.value:
+        return request
+    prefix = (dialect.history_key,) if isinstance(document.value, dict) else ()
+    try:
+        known = Expansion(formats.parse(document.value, dialect).messages, store)
+    except RecursionError:
+        return request  # the same: what is nested so deeply cannot be rewritten
+    restored = document.write([Change((*prefix, *path), "set", text) for path, text in known.texts])
+    if not known.records:
+        return restored
+    document = open_document(restored)
+    messages = formats.parse(document.value, dialect).messages
+    return document.write(
+        [Change((*prefix, *path), "before", block) for path, block in _dropped(messages, known.records, dialect)]
+    )
+
+
+class Expansion:
+    """The texts of a history that can be told as they were."""
+
+    def __init__(self, messages: Sequence[Message], store: Store | None) -> None:
+        self.texts: list[tuple[Path, str]] = []
+        """Where an original stands, and the original."""
+        self.records: list[str] = []
+        """What else the store knows of this history."""
+        self._sources = Sources()
+        self._sent: dict[Source, str] = {}
+        self._shown: dict[Source, Shown] = {}
+        self._length = self._fetched = 0
+        """Characters of the texts so far, and those that were fetched to restore them."""
+        self._kept = {} if store is None else _kept(messages, store)
+        for message in messages:
+            self._read(message)
+
+    def _source(self, source: Source) -> Shown | None:
+        if source in self._sent and source not in self._shown:
+            self._shown[source] = Shown.of(self._sent[source], self._sources.tag)
+        return self._shown.get(source)
+
+    def _read(self, message: Message) -> None:
+        for place in self._sources.read(message):
+            self._sent[place.source] = place.text
+            evicted = restored = None
+            if place.segment is not None:
+                evicted = self._evicted(place.text)
+                restored = self._restored(place.text) if evicted is None else None
+                if (original := restored if evicted is None else evicted) is not None:
+                    self.texts.append(((message.index, *place.segment.path), original))
+            # As `compact` counts: a text that went later was sent then, and what a marker stands for never was.
+            self._length += len(place.text if evicted is None else evicted)
+        for path, text in own_texts(message):
+            original = self._evicted(text)
+            if original is not None:
+                self.texts.append(((message.index, *path), original))
+                self._length += len(original)
+
+    def _restored(self, text: str) -> str | None:
+        budget = Budget(self._length, self._fetched)
+        found = restore(text, self._sources.tag, self._source, budget)
+        if found is None:
+            return None
+        self._fetched += budget.used
+        return found.original
+
+    def _evicted(self, text: str) -> str | None:
+        """The original of a text, if it is what was left of one: a tool or the model may quote a marker."""
+        found = stub(text, self._sources.tag)
+        original = self._kept.get(found.ref) if found else None
+        if found is None or original is None or not left_of(text, original, self._sources.tag):
+            return None
+        if found.record in self._kept and self._kept[found.record] not in self.records:
+            self.records.append(self._kept[found.record])
+        return original
+
+
+def _kept(messages: Iterable[Message], store: Store) -> dict[str, str]:
+    """All that the store has of what texts of a history refer to."""
+    refs: set[str] = set()
+    sources = Sources()
+    for message in messages:
+        texts = [place.text for place in sources.read(message) if place.segment is not None]
+        for text in (*texts, *(text for _, text in own_texts(message))):
+            refs.update(refs_in(text, sources.tag))
+    return store.get(refs) if refs else {}
+
+
+def _dropped(
+    messages: Sequence[Message], records: Iterable[str], dialect: formats.Format
+) -> Iterator[tuple[Path, Any]]:
+    """Blocks that are missing, each with the place of what now stands there: only beside what stood beside them."""
+    found = {(each.message, each.path): each for text in records for each in recorded(text)}
+    shift: Counter[int] = Counter()
+    for each in sorted(found.values(), key=lambda each: (each.message, each.path)):
+        message = messages[each.message] if 0 <= each.message < len(messages) else None
+        if message is None or beside(message) != each.beside or dialect.parts_path(message) != each.path[:-1]:
+            continue
+        if each.block in message.wire[each.path[0]]:
+            continue
+        yield (message.index, *each.path[:-1], int(each.path[-1]) - shift[message.index]), each.block
+        shift[message.index] += 1

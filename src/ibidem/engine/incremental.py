@@ -1,0 +1,268 @@
+"""What is known of a conversation that grows, so that each request costs the work for what is new in it.
+
+A fingerprint of every message, the state of the fold, and the edits it made. What counts as the same message is what
+the fold can see of it: a cache mark that moved does not matter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from ..billing.budget import Moment
+from ..formats import Format
+from ..model import Kind, Message, Text, ToolCall, ToolResult
+from ..plan import Edit, Plan
+from ..strategies.arrival.backrefs import Fold, SaidOnce
+from ..strategies.revision.evict import Folding, LookBack
+from ..wire import Change, Scanned
+from ..wire.scan import Known, Written, rescan
+from . import pipeline
+
+
+class _Message(NamedTuple):
+    fingerprint: int | None
+    """Of the message as it came, if it came as text."""
+    essence: int | None
+    """Of what the fold can see of it, if that was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the messages of a request were sent, so that another one can begin in the same way.
+
+    A value of its own: what is known of the conversation may change meanwhile, in another thread.
+    """
+
+    dialect: Format
+    known: Known | None
+    plan: Plan
+    _messages: tuple[_Message, ...]
+    _changes: Mapping[int, list[Change]]
+    _written: Written
+
+    @classmethod
+    def unwritten(cls, dialect: Format, scanned: Scanned) -> Way:
+        """Of a request that nothing was made of yet: it goes on in one that begins with the same bytes."""
+        messages = tuple(_Message(scanned.fingerprint(index), None) for index in range(len(scanned)))
+        return cls(dialect, scanned.known, Plan(), messages, {}, {})
+
+    @property
+    def messages(self) -> int:
+        return len(self._messages)
+
+    def rescan(self, request: bytes) -> Scanned | None:
+        """A request that begins with the same bytes; None for any other."""
+        return rescan(request, self.known) if self.known is not None else None
+
+    def shared(self, scanned: Scanned) -> int:
+        """With how many of the messages that were sent a request begins."""
+        first = scanned.unchanged if self._came_from(scanned) else 0
+        for index in range(first, len(self._messages)):
+            if index >= len(scanned) or not self._same(index, scanned):
+                return index
+        return len(self._messages)
+
+    def continues(self, other: Way) -> bool:
+        """Whether it is of a later request, which began with all messages of the other."""
+        ours, theirs = self._messages, other._messages
+        same = (a.essence is not None and a.essence == b.essence for a, b in zip(ours, theirs, strict=False))
+        return len(ours) > len(theirs) and all(same)
+
+    def _same(self, index: int, scanned: Scanned) -> bool:
+        known, fingerprint = self._messages[index], scanned.fingerprint(index)
+        if fingerprint is not None and fingerprint == known.fingerprint:
+            return True
+        return known.essence is not None and essence(self.dialect.read(index, scanned.value(index))) == known.essence
+
+    def over(self, scanned: Scanned, shared: int) -> Any:
+        """A request with so many messages sent as they were then, and all others as they come."""
+        changes = {index: some for index, some in self._changes.items() if index < shared}
+        return scanned.write(changes, dict(self._written) if self._came_from(scanned) else {})
+
+    def _came_from(self, scanned: Scanned) -> bool:
+        return scanned.origin is not None and scanned.origin is self.known
+
+
+class Growing:
+    """The messages seen so far, and what is sent for them. Work of its own is in the two that follow."""
+
+    def __init__(self, dialect: Format, refers: bool) -> None:
+        self.dialect = dialect
+        self.refers = refers
+        self.known: Known | None = None
+        self.edits: dict[int, tuple[Edit, ...]] = {}
+        self._messages: list[_Message] = []
+        self._changes: dict[int, list[Change]] = {}
+        self._written: Written = {}
+        self._plan: Plan | None = None
+        """Of all edits, as long as none is added."""
+
+    def __len__(self) -> int:
+        """Messages seen."""
+        return len(self._messages)
+
+    def goes_on(self, dialect: Format, refers: bool) -> bool:
+        return self.dialect is dialect and self.refers == refers
+
+    def shared(self, scanned: Scanned) -> int:
+        """With how many of the messages seen so far the request begins."""
+        for index in range(scanned.unchanged, len(self)):
+            if index >= len(scanned):
+                return index
+            known, fingerprint = self._messages[index], scanned.fingerprint(index)
+            if fingerprint is not None and fingerprint == known.fingerprint:
+                continue
+            if essence(self.dialect.read(index, scanned.value(index))) != known.essence:
+                return index
+            self._messages[index] = _Message(fingerprint, known.essence)
+        return len(self)
+
+    def take(self, new: Sequence[Message], scanned: Scanned, model: str | None) -> None:
+        """Work on what is new."""
+        self._work(new, scanned, model)
+        for message in new:
+            self._messages.append(_Message(scanned.fingerprint(message.index), essence(message)))
+        self.known = scanned.known
+
+    def _work(self, new: Sequence[Message], scanned: Scanned, model: str | None) -> None:
+        raise NotImplementedError
+
+    def write(self, scanned: Scanned) -> Any:
+        return scanned.write(self._changes, self._written)
+
+    @property
+    def way(self) -> Way:
+        """How all of it is sent."""
+        messages, changes = tuple(self._messages), dict(self._changes)
+        return Way(self.dialect, self.known, self.plan, messages, changes, dict(self._written))
+
+    def keep(self, as_is: Container[int]) -> None:
+        """These messages were sent as they came."""
+        raise NotImplementedError
+
+    @property
+    def plan(self) -> Plan:
+        if self._plan is None:
+            self._plan = Plan(tuple(edit for index in sorted(self.edits) for edit in self.edits[index]))
+        return self._plan
+
+    def _set(self, message: int, edits: Iterable[Edit]) -> None:
+        """These are the edits of a message."""
+        found = tuple(edits)
+        self._plan = None
+        if found != self.edits.pop(message, ()):
+            self._changes.pop(message, None)
+            self._written.pop(message, None)
+        if found:
+            self.edits[message] = found
+            self._changes[message] = [Change(edit.path, edit.op, edit.written) for edit in found]
+
+
+class Arriving(Growing):
+    """Decided once."""
+
+    def __init__(self, dialect: Format, refers: bool, settings: SaidOnce) -> None:
+        super().__init__(dialect, refers)
+        self._fold = Fold(settings, refers)
+
+    def keep(self, as_is: Container[int]) -> None:
+        self._fold.as_is = as_is
+
+    def _work(self, new: Sequence[Message], scanned: Scanned, model: str | None) -> None:
+        for message in new:
+            self._set(message.index, pipeline.admitted(message, self._fold.feed(message), self._fold.settings))
+
+
+class Looking(Growing):
+    """Decided again, at points."""
+
+    def __init__(self, dialect: Format, refers: bool, folding: Folding) -> None:
+        super().__init__(dialect, refers)
+        self.folding = folding
+        self.moments: Mapping[int, Moment] = {}
+        """Of the requests so far, the one that is worked on included."""
+
+    def keep(self, as_is: Container[int]) -> None:
+        self.folding.fold.as_is = as_is
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(super().plan.edits, tuple(self.folding.points))
+
+    def _work(self, new: Sequence[Message], scanned: Scanned, model: str | None) -> None:
+        points = len(self.folding.points)
+        plan = self.folding.further(new, self.moments)
+        if len(self.folding.points) != points:
+            self._looked_back(plan, scanned, model)
+            return
+        fresh = {message.index: message for message in new}
+        for index, edits in _by_message(edit for edit in plan if edit.message in fresh).items():
+            self._set(index, pipeline.admitted(fresh[index], edits, self.folding.settings))
+
+    def _looked_back(self, plan: Plan, scanned: Scanned, model: str | None) -> None:
+        """What was sent before changes: now the request is checked as a whole."""
+        found = pipeline.compact(scanned.given, strategies=[_Decided(plan)], format=self.dialect.name, model=model)
+        if found.reason:
+            raise RuntimeError(found.reason)
+        by_message = _by_message(found.plan)
+        for index in self.edits.keys() | by_message.keys():
+            self._set(index, by_message.get(index, ()))
+
+
+def _by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
+    found: dict[int, list[Edit]] = {}
+    for edit in edits:
+        found.setdefault(edit.message, []).append(edit)
+    return found
+
+
+class _Decided:
+    """A plan that was made already."""
+
+    name: ClassVar[str] = LookBack.name
+    labels: ClassVar[tuple[str, ...]] = LookBack.labels
+    touches: ClassVar[frozenset[Kind]] = LookBack.touches
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def plan(self, conv: Any) -> Plan:
+        return self._plan
+
+
+Substance = tuple[Any, ...]
+
+
+def _substance(message: Message) -> Substance:
+    """What a strategy can see of a message, and where it stands in it.
+
+    What a user says is never edited, so its place does not matter: a client that puts a mark on it has to write it
+    differently.
+    """
+    if message.role == "user" and all(isinstance(part, Text) for part in message.parts):
+        return (message.role, *message.texts())
+    seen: list[Any] = [message.role]
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            seen.append((part.id, part.name, part.arguments, part.path))
+        elif isinstance(part, ToolResult):
+            seen.append((part.call_id, part.failed, part.path))
+            seen.extend((seg.path, seg.text if isinstance(seg, Text) else seg.kind) for seg in part.segments)
+        elif isinstance(part, Text):
+            seen.append((part.path, part.text, part.bound))
+        else:
+            seen.append((type(part).__name__, part.path))
+    return tuple(seen)
+
+
+def essence(message: Message) -> int:
+    """A fingerprint of it, for this process."""
+    return hash(_substance(message))
+
+
+def substance(message: Message) -> bytes:
+    """A digest of it, for every process."""
+    return hashlib.sha256(repr(_substance(message)).encode("utf-8", "surrogatepass")).digest()

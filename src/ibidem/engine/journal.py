@@ -1,0 +1,158 @@
+"""What is known of the requests of a conversation beside their messages: when they came, and how they went out.
+
+Each note is bound to a digest of the history that was sent. So what was noted for one branch of a conversation (a
+fork, a rewind, another run of the same prompt) says nothing about another, and any replica that is given the notes and
+a history decides as the one before it did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, NamedTuple
+
+from ..billing.budget import Moment
+from ..model import IbidemError
+
+VERSION = 3
+DIGITS = 16
+MOST = 8192
+"""Notes that are kept of a conversation, the newest."""
+
+MOST_REFUSALS = 2
+"""After so many rewritten requests that a provider refused, nothing new is rewritten in a conversation."""
+
+Place = tuple[int, str]
+"""Messages, and the digest of what they say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Numbers from one on and below another, in order and apart."""
+
+    all: tuple[tuple[int, float], ...] = ()
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and any(first <= number < last for first, last in self.all)
+
+    def __or__(self, other: tuple[int, float]) -> Ranges:
+        """With one more."""
+        apart = [each for each in self.all if each[1] < other[0] or other[1] < each[0]]
+        near = [other, *(each for each in self.all if each not in apart)]
+        whole = (min(first for first, _ in near), max(last for _, last in near))
+        return Ranges(tuple(sorted([*apart, whole])))
+
+
+class Note(NamedTuple):
+    """Of one request."""
+
+    moment: Moment
+    as_is: int | None = None
+    """From this message on it went out as it came."""
+    at: float | None = None
+    """When it was answered, in seconds since 1970."""
+    context: int | None = None
+    """Input tokens, as the provider counted them."""
+    stopped: bool = False
+    """Nothing that was sent is changed from here on."""
+    asked: str = ""
+    """A digest of the model and its tools: another one finds nothing in a cache."""
+    refused: bool = False
+    """As it was planned, its provider refused it."""
+
+    def merged(self, other: Note) -> Note:
+        """With what another replica noted of the same request: what is known of its answer, and how it went out."""
+        found = other if self.at is None and other.at is not None else self
+        firsts = [each.as_is for each in (self, other) if each.as_is is not None]
+        return found._replace(
+            as_is=min(firsts, default=None),
+            stopped=self.stopped or other.stopped,
+            refused=self.refused or other.refused,
+        )
+
+
+class Trail:
+    """Notes, and a history that is followed along them."""
+
+    def __init__(self) -> None:
+        self.notes: dict[Place, Note] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Follow a history from its start."""
+        self._chain = hashlib.sha256()
+        self._places: list[Place] = []
+
+    def __len__(self) -> int:
+        """Messages of the history that is followed."""
+        return len(self._places)
+
+    def follow(self, substances: Iterable[bytes]) -> None:
+        """More messages of the history."""
+        for substance in substances:
+            self._chain.update(substance)
+            self._places.append((len(self._places) + 1, self._chain.hexdigest()[:DIGITS]))
+
+    def note(self, place: Place | None = None, **fields: Any) -> None:
+        """About the request that ends here, or at a place."""
+        here = place or self._places[-1]
+        self.notes[here] = self.notes.get(here, Note(Moment()))._replace(**fields)
+
+    @property
+    def place(self) -> Place | None:
+        return self._places[-1] if self._places else None
+
+    @property
+    def here(self) -> Note | None:
+        """Of the request that ends here, if it was sent before."""
+        return self.notes.get(self._places[-1]) if self._places else None
+
+    @property
+    def before(self) -> Note | None:
+        """Of the last request before it."""
+        found = (self.notes.get(place) for place in reversed(self._places[:-1]))
+        return next((note for note in found if note is not None), None)
+
+    def moments(self) -> dict[int, Moment]:
+        return {place[0]: note.moment for place in self._places if (note := self.notes.get(place)) is not None}
+
+    @property
+    def as_is(self) -> Ranges:
+        """Messages that were sent as they came: the provider knows them that way, and so they stay."""
+        if not self.unusual:
+            return Ranges()
+        found = [(place, note) for place in self._places if (note := self.notes.get(place)) is not None]
+        went: list[tuple[int, float]] = [
+            (note.as_is, place[0]) for place, note in found if note.as_is is not None and note.as_is < place[0]
+        ]
+        refused = [place[0] for place, note in found if note.refused]
+        went += [(length, float("inf")) for length in refused[MOST_REFUSALS - 1 :]]
+        return reduce(Ranges.__or__, went, Ranges())
+
+    @property
+    def unusual(self) -> bool:
+        """Something is noted that a history alone does not tell, whatever the profile."""
+        return any(note.as_is is not None or note.refused for note in self.notes.values())
+
+    def dump(self) -> bytes:
+        kept = list(self.notes.items())[-MOST:]
+        rows = [[*place, note.moment, *note[1:]] for place, note in kept]
+        return json.dumps({"version": VERSION, "notes": rows}, separators=(",", ":")).encode()
+
+    def load(self, state: bytes) -> None:
+        """Add the notes of another. Raises IbidemError for what is none."""
+        try:
+            found = json.loads(state)
+            if found["version"] != VERSION:
+                raise ValueError(f"version {found['version']!r} instead of {VERSION}")
+            rows = [
+                ((int(n), str(digest)), Note(Moment(*moment), *rest)) for n, digest, moment, *rest in found["notes"]
+            ]
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            raise IbidemError(f"this is no state of a session ({error}): begin without one") from None
+        for place, note in rows:
+            known = self.notes.get(place)
+            self.notes[place] = note if known is None else known.merged(note)

@@ -1,0 +1,293 @@
+"""compact(): read, plan, check, write."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from .. import formats, rules
+from ..billing.prices import Prices, economy_of
+from ..model import INSERTED, Conversation, Message, UsageError, size, to_json
+from ..plan import Edit, Plan, Strategy, Targets, apply
+from ..rules.rule import Violation
+from ..store.recall import checked_store, default_store
+from ..strategies import profiles
+from ..tokens import counter, no_more
+from ..wire import Document, no_larger, open_document
+from .stats import Stats
+
+if TYPE_CHECKING:
+    from ..store import Store
+
+RECALL = re.compile(r"(?:[\w.-]*[_./-])?ibidem[_./-]+recall", re.ASCII)
+"""How clients name a tool `recall` of a server `ibidem`."""
+
+log = logging.getLogger("ibidem")
+log.addHandler(logging.NullHandler())  # a library speaks only where it is listened to
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """The outcome. `request` has the type and shape that was given, and is the same object if nothing changed."""
+
+    request: Any
+    plan: Plan
+    stats: Stats
+    reason: str = ""
+    """Why the request was left as it came, if something stood against rewriting it."""
+    format: str = ""
+    """Empty where nothing tells it: such a request is left as it came."""
+    _conversation: Conversation | None = field(default=None, repr=False)
+    _refused: tuple[Violation, ...] = ()
+
+    @cached_property
+    def conversation(self) -> Conversation | None:
+        """The request as values, as it is sent; None for one whose format nothing tells."""
+        return self._conversation or (_read(self.request, self.format) if self.format else None)
+
+    @cached_property
+    def violations(self) -> list[Violation]:
+        """What the rules have against it: against the plan if it was refused, else against the request as it is."""
+        if self._refused:
+            return list(self._refused)
+        return rules.violations(self.conversation) if self.conversation else []
+
+
+def compact(
+    request: Any,
+    *,
+    profile: str = "lossless",
+    strategies: Sequence[Strategy] | None = None,
+    format: str | None = None,
+    model: str | None = None,
+    store: Store | None = None,
+) -> Compacted:
+    """Rewrite a request so that nothing is said twice. The request itself is never changed.
+
+    `request` is a provider body or a bare list of messages, items or contents, parsed or as JSON text. Raises
+    IbidemError for what is no request at all, and UsageError for settings that are none; whatever goes wrong after
+    that, the request is returned as it came, with the reason (law 12). One that could be of several formats is returned
+    as it came, with a reason if one of them would have something to rewrite. What a profile lets go is kept in `store`,
+    or in the store of this user.
+    """
+    chosen = profiles.chosen(profile, strategies)
+    checked(format, model, store)
+    document = open_document(request)
+    try:
+        dialect = formats.named(format) if format is not None else formats.detect(document.value, model)
+    except formats.Ambiguous as error:
+        return _undecided(document, error, chosen, model)
+    if format is None and isinstance(document.value, dict) and dialect.history_key not in document.value:
+        return Compacted(request, Plan(), Stats(), "", dialect.name, Conversation((), dialect, document.value, False))
+    conv = formats.parse(document.value, dialect)
+    try:
+        name = model or _model(conv)
+        return _compact(document, conv, [settled(each, conv, name, store) for each in chosen], name)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        log.warning("request left as it came: %s", reason, exc_info=True)
+        return Compacted(request, Plan(), Stats(failures=(reason,)), reason, dialect.name, conv)
+
+
+def checked(format: str | None, model: str | None, store: Any) -> None:
+    """Raises IbidemError for settings that a program cannot have meant."""
+    if format is not None:
+        formats.named(format)
+    if not isinstance(model, str | None):
+        raise UsageError(f"model: {model!r} is no text: pass the name of the model")
+    checked_store(store)
+
+
+def _undecided(
+    document: Document, error: formats.Ambiguous, chosen: Sequence[Strategy], model: str | None
+) -> Compacted:
+    """A request that could be of several formats. FormatError if it is of none of them after all."""
+    readings = list(_readings(document.value, error))
+    if any(_proposed(conv, chosen, model) for conv in readings):
+        log.warning("request left as it came: %s", error)
+        return Compacted(document.given, Plan(), Stats(failures=(str(error),)), str(error))
+    return Compacted(document.given, Plan(), Stats())
+
+
+def _readings(request: Any, error: formats.Ambiguous) -> Iterator[Conversation]:
+    """What a request is in each of the formats that it could be of. FormatError if it is none in any."""
+    told: formats.FormatError = error
+    count = 0
+    for dialect in error.candidates:
+        try:
+            yield formats.parse(request, dialect)
+            count += 1
+        except formats.FormatError as wrong:
+            told = wrong
+    if not count:
+        raise told
+
+
+def _proposed(conv: Conversation, chosen: Sequence[Strategy], model: str | None) -> bool:
+    """Whether something would be rewritten in it. Nothing is kept."""
+    try:
+        name = model or _model(conv)
+        return any(bool(tuple(settled(each, conv, name, _Nowhere()).plan(conv))) for each in chosen)
+    except Exception:
+        log.warning("a request of an unknown format could not be looked at", exc_info=True)
+        return False
+
+
+class _Nowhere:
+    """Stands in for a store where nothing is to be kept."""
+
+    where = "nowhere"
+
+    def put(self, session: str, originals: Mapping[str, str]) -> None: ...
+
+    def load(self, session: str) -> None: ...
+
+
+def _compact(document: Document, conv: Conversation, chosen: Sequence[Strategy], model: str | None) -> Compacted:
+    plan, sent = Plan(), conv
+    for strategy in chosen:
+        proposed = strategy.plan(sent)
+        step = Plan(tuple(_admitted(conv, sent, plan, proposed, strategy, model)), getattr(proposed, "points", ()))
+        plan += step
+        sent = apply(conv, plan, step, sent) if step else sent
+    name = conv.dialect.name
+    refused = _broken(conv, sent) if plan.structural else []
+    if refused:
+        reason = f"the plan would break a rule: {refused[0]}"
+        log.warning("request left as it came: %s", reason)
+        return Compacted(document.given, Plan(), Stats(failures=(reason,)), reason, name, conv, tuple(refused))
+    stats = Stats.of(plan, model)
+    prefix = (conv.dialect.history_key,) if isinstance(document.value, dict) else ()
+    written = document.write(plan.changes(prefix))
+    if stats.total_bytes_saved:
+        log.info(
+            "context rewritten: dedup_hits=%d snippet_hits=%d bytes_saved=%d",
+            stats.dedup_hits,
+            stats.snippet_hits,
+            stats.total_bytes_saved,
+        )
+    return Compacted(written, plan, stats, "", name, sent)
+
+
+def settled(strategy: Strategy, conv: Conversation, model: str | None, store: Any) -> Strategy:
+    """What looks back needs a store, and to know what its provider charges."""
+    settle = getattr(strategy, "settled", None)
+    if settle is None:
+        return strategy
+    economy = economy_of(Prices().of(model or "", conv.dialect.name), _for_an_hour(conv))
+    found: Strategy = settle(economy, store or default_store(), way_back(conv.head))
+    return found
+
+
+def tool_names(head: Mapping[str, Any]) -> list[str]:
+    """The tools that a request offers, in every format's way of naming them."""
+    found: list[str] = []
+    tools = head.get("tools")
+    for tool in tools if isinstance(tools, list) else ():
+        inside = tool if isinstance(tool, dict) else {}
+        declared = inside.get("functionDeclarations") or inside.get("function_declarations")
+        named = (inside, inside.get("function"), *(declared if isinstance(declared, list) else ()))
+        found += [one["name"] for one in named if isinstance(one, dict) and isinstance(one.get("name"), str)]
+    return found
+
+
+def way_back(head: Mapping[str, Any]) -> str:
+    """The tool of our recall server, by the name that the client gave it, if the request offers it."""
+    return next((name for name in tool_names(head) if RECALL.fullmatch(name)), "")
+
+
+def _for_an_hour(conv: Conversation) -> bool:
+    """Whether the request asks the provider to remember it for that long."""
+    recent = [message.wire for message in conv.messages[-3:]]
+    return '"ttl":"1h"' in to_json([conv.head.get("system"), conv.head.get("cache_control"), recent])
+
+
+def _admitted(
+    conv: Conversation,
+    sent: Conversation,
+    plan: Plan,
+    proposed: Iterable[Edit],
+    strategy: Strategy,
+    model: str | None,
+) -> Iterator[Edit]:
+    """The edits a strategy may make: of what it is named for (law 8), and never for more than there was (law 4)."""
+    now = {message.index: message for message in sent.messages}
+    closed = {INSERTED, *(edit.message for edit in plan if edit.path and edit.op in ("before", "after"))}
+    near: Targets | None = None
+    for edit in proposed:
+        if not INSERTED <= edit.message <= len(conv.messages):
+            raise IndexError(f"{strategy.name} edits message {edit.message}, which is not there")
+        if not edit.path:
+            if "messages" in strategy.touches and edit.op != "set":
+                yield edit
+            continue
+        message = None if edit.message in closed else now.get(edit.message)
+        if message is not None and (near is None or near.message is not message):
+            near = Targets(message)
+        found = near.of(edit) if near is not None and message is not None else None
+        if found is None or found.kind not in strategy.touches:
+            continue
+        if found.text is None:
+            yield edit
+        elif _smaller(edit, found.text, model):
+            yield edit if edit.removed == (found.text,) else replace(edit, removed=(found.text,))
+
+
+def admitted(message: Message, edits: Iterable[Edit], strategy: Strategy) -> Iterator[Edit]:
+    """The same for one message, and a strategy that puts one text in another's place."""
+    near = Targets(message)
+    for edit in edits:
+        found = near.of(edit)
+        free = found is not None and found.kind in strategy.touches
+        if found is not None and free and found.text is not None and _smaller(edit, found.text, None):
+            yield edit
+
+
+def _smaller(edit: Edit, before: str, model: str | None) -> bool:
+    """Fewer bytes, no more of them as JSON, and no more tokens; never a blank, which providers refuse."""
+    after = edit.written if isinstance(edit.written, str) else to_json(edit.written)
+    if not after.strip() or size(after) >= size(before) or not no_larger(after, before):
+        return False
+    return edit.fewer_tokens or no_more(after, before, counter(model))
+
+
+def _broken(before: Conversation, after: Conversation) -> list[Violation]:
+    """What a plan breaks: rules that were kept before. A plan that leaves less to refuse than it found is a repair."""
+    found = rules.violations(after)
+    if not found:
+        return []
+    known = rules.violations(before)
+    new = {violation.rule for violation in found} - {violation.rule for violation in known}
+    return [violation for violation in found if violation.rule in new] if len(found) > len(known) else []
+
+
+def validate(request: Any, *, format: str | None = None) -> list[Violation]:
+    """What the request's provider would refuse it for: rule, position, and a sentence.
+
+    For a request that could be of several formats, what all of them would refuse.
+    """
+    try:
+        return rules.violations(_read(request, format))
+    except formats.Ambiguous as error:
+        first, *others = (rules.violations(conv) for conv in _readings(open_document(request).value, error))
+        said = [{(each.rule, each.message) for each in found} for found in others]
+        return [each for each in first if all((each.rule, each.message) in found for found in said)]
+
+
+def detect(request: Any) -> str:
+    """The name of the request's wire format; FormatError if it is none or could be several."""
+    return formats.detect(open_document(request).value).name
+
+
+def _read(request: Any, format: str | None) -> Conversation:
+    value = open_document(request).value
+    return formats.parse(value, formats.named(format) if format is not None else formats.detect(value))
+
+
+def _model(conv: Conversation) -> str | None:
+    found = conv.head.get("model")
+    return found if isinstance(found, str) else None

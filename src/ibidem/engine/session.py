@@ -1,0 +1,274 @@
+"""A conversation that grows: each call does the work for what is new, and gives what `compact` would give.
+
+A request that begins with the messages of the one before costs their comparison and what comes after them. Any other
+request (a fork, a rewind, a history that the client changed, another conversation) is worked on from the start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import formats
+from ..billing.budget import Moment
+from ..model import Message, to_json
+from ..plan import Strategy
+from ..store.recall import conversation_key, keeper
+from ..strategies import profiles
+from ..strategies.arrival.backrefs import SaidOnce
+from ..strategies.revision.evict import Folding, LookBack
+from ..wire import Scanned, open_document, scan
+from ..wire.scan import rescan, scan_tolerantly
+from . import pipeline
+from .incremental import Arriving, Growing, Looking, Way, substance
+from .journal import Note, Place, Trail
+from .pipeline import Compacted
+from .stats import Stats
+
+if TYPE_CHECKING:
+    from ..store import Store
+
+log = logging.getLogger("ibidem")
+
+FOREVER = 1e9
+"""Seconds: no cache remembers for so long."""
+
+
+class Went(NamedTuple):
+    """How a request was sent that was not sent as planned."""
+
+    since: int
+    refused: bool
+
+
+class Session:
+    """Thread-safe: calls are carried out one after the other."""
+
+    def __init__(
+        self,
+        profile: str = "lossless",
+        *,
+        strategies: Sequence[Strategy] | None = None,
+        format: str | None = None,
+        model: str | None = None,
+        store: Store | None = None,
+        state: bytes | None = None,
+    ) -> None:
+        """`store` keeps what is let go; the user's own if there is none. With `state`, go on where another was."""
+        self._strategies = profiles.chosen(profile, strategies)
+        pipeline.checked(format, model, store)
+        self._strategy = self._strategies[0] if len(self._strategies) == 1 else None
+        self._format = format
+        self._model = model
+        self._store = store
+        self._lock = threading.Lock()
+        self._seen: Growing | None = None
+        self._trail = Trail()
+        if state is not None:
+            self._trail.load(state)
+
+    @property
+    def looks_back(self) -> bool:
+        return isinstance(self._strategy, LookBack)
+
+    def state(self) -> bytes:
+        """What is known beside the history: enough for another session, anywhere, to go on in the same way."""
+        with self._lock:
+            return self._trail.dump()
+
+    def learn(self, state: bytes) -> None:
+        """What another session of the same conversation came to know since."""
+        with self._lock:
+            self._trail.load(state)
+
+    def rescan(self, data: bytes) -> Scanned | None:
+        """A request that begins as the last one did, as `compact` takes it too; None for any other."""
+        with self._lock:
+            known = self._seen.known if self._seen is not None else None
+            return None if known is None else rescan(data, known)
+
+    def shares(self, scanned: Scanned) -> tuple[int, int]:
+        """With how many of the messages it has seen a request begins, and how many those are."""
+        with self._lock:
+            seen = self._seen
+            return (seen.shared(self._checked(scanned)), len(seen)) if seen is not None else (0, 0)
+
+    def compact(
+        self, request: Any, *, idle: float | None = None, context: int | None = None, at: float | None = None
+    ) -> Compacted:
+        """As `ibidem.compact` with the session's settings.
+
+        For profiles that look back: `idle` is how many seconds ago the last answer came (the provider's cache may have
+        forgotten it), `context` how many input tokens the provider counted for the request before. Where `answered`
+        told these already, the time is enough: `at`, in seconds since 1970.
+        """
+        if isinstance(request, str):
+            found = self.compact(request.encode("utf-8", "surrogatepass"), idle=idle, context=context, at=at)
+            return replace(found, request=found.request.decode("utf-8", "surrogatepass") if found.plan else request)
+        with self._lock:
+            if isinstance(self._strategy, SaidOnce | LookBack):
+                scanned = self._scan(request)
+                if scanned is not None:
+                    return self._grow(scanned, Moment(idle, context), at)
+            return self._afresh(request.given if isinstance(request, Scanned) else request)
+
+    @property
+    def place(self) -> Place | None:
+        """Of the last request, for those who will know later what became of it."""
+        with self._lock:
+            return self._trail.place
+
+    def answered(self, *, at: float, context: int | None = None, place: Place | None = None) -> None:
+        """The last request, or the one at a place, was answered at that time; its provider counted so many tokens."""
+        with self._lock:
+            if place or len(self._trail):
+                self._trail.note(place, at=at, context=context)
+
+    def stop_revising(self, place: Place | None = None) -> None:
+        """What was sent stays as it is from there on: the provider did not take the last change well."""
+        with self._lock:
+            if place or len(self._trail):
+                self._trail.note(place, stopped=True)
+
+    @property
+    def way(self) -> Way | None:
+        """How the last request was written, for one that cannot be worked on: it can begin in the same way."""
+        with self._lock:
+            return self._seen.way if self._seen is not None else None
+
+    @property
+    def notes(self) -> int:
+        """Of this and all other branches, as many as are in memory."""
+        with self._lock:
+            return len(self._trail.notes)
+
+    @property
+    def unusual(self) -> bool:
+        """Whether there is something to remember that a history alone does not tell."""
+        with self._lock:
+            return self._trail.unusual
+
+    def went(self, request: Any, since: int, *, refused: bool = False, at: float | None = None) -> None:
+        """A request was not sent as it was, or would have been, planned.
+
+        Its messages from `since` on went out as they came, those before as they had been sent before; what was to be
+        changed of them in this very request was not. The provider knows it that way, so it stays so; later messages
+        may refer to it. `refused`: because the provider had not taken what was planned.
+        """
+        with self._lock:
+            scanned = self._scan(request) if isinstance(self._strategy, SaidOnce | LookBack) else None
+            if scanned is not None:
+                self._grow(scanned, Moment(), at, Went(since, refused))
+
+    def _scan(self, request: Any) -> Scanned | None:
+        if isinstance(request, Scanned):
+            return self._checked(request)
+        found = scan(request, self._seen.known if self._seen is not None else None)
+        if found is None and self.looks_back and isinstance(request, bytes):
+            return scan_tolerantly(request)
+        return found
+
+    def _checked(self, scanned: Scanned) -> Scanned:
+        """What was known of it when it was scanned may be known no more: another request came between."""
+        if scanned.unchanged and (self._seen is None or scanned.origin is not self._seen.known):
+            scanned.unchanged = 0
+        return scanned
+
+    def _afresh(self, request: Any) -> Compacted:
+        return pipeline.compact(
+            request, strategies=self._strategies, format=self._format, model=self._model, store=self._store
+        )
+
+    def _grow(self, scanned: Scanned, moment: Moment, at: float | None, went: Went | None = None) -> Compacted:
+        try:
+            dialect = formats.named(self._format) if self._format else formats.detect(scanned.sketch, self._model)
+        except formats.Ambiguous:
+            return self._afresh(scanned.given)
+        if scanned.key and scanned.key != dialect.history_key:
+            return self._afresh(scanned.given)
+        model = self._model or (found if isinstance(found := scanned.head.get("model"), str) else None)
+        refers = not dialect.clears_history(scanned.head)
+        seen = self._seen
+        if seen is not None and not (seen.goes_on(dialect, refers) and seen.shared(scanned) == len(seen)):
+            seen = None
+        if isinstance(seen, Looking) and seen.folding.settings.way != pipeline.way_back(scanned.head):
+            seen = None  # markers are worded anew; with other tools, no cache knows the old ones
+        if seen is not None and went is not None and not self._agrees(seen, scanned, went):
+            seen = None  # what was made of it was not sent: it is worked on again
+        self._seen = None  # until all went well
+        try:
+            new = [dialect.read(index, scanned.value(index)) for index in range(len(seen or ()), len(scanned))]
+            seen = self._followed(seen, new, scanned, dialect, model)
+            if isinstance(seen, Looking):
+                self._note_moment(moment, at, scanned.head)
+                seen.moments = self._trail.moments()
+            if went is not None:
+                self._note(went)
+            seen.keep(self._trail.as_is)
+            seen.take(new, scanned, model)
+            if isinstance(seen, Looking) and seen.folding.refused:
+                self._trail.note(moment=seen.moments[len(self._trail)]._replace(refused=True))
+            written, plan = seen.write(scanned), seen.plan
+        except Exception:
+            log.warning("a session begins again", exc_info=True)
+            return self._afresh(scanned.given)
+        self._seen = seen
+        return Compacted(written, plan, Stats.of(plan, model), "", dialect.name)
+
+    def _agrees(self, seen: Growing, scanned: Scanned, went: Went) -> bool:
+        """Whether all that was made of the messages seen is what went out."""
+        if len(seen) <= went.since:
+            return True
+        here = self._trail.here
+        if here is None or here.as_is is None or len(seen) != len(scanned):
+            return False
+        return here.as_is <= went.since and (here.refused or not went.refused)
+
+    def _note(self, went: Went) -> None:
+        """What went as it came once stays so, also where the same request is sent again."""
+        here = self._trail.here or Note(Moment())
+        since = went.since if here.as_is is None else min(went.since, here.as_is)
+        self._trail.note(as_is=since, refused=went.refused or here.refused, stopped=went.refused or here.stopped)
+
+    def _followed(
+        self, seen: Growing | None, new: Sequence[Message], scanned: Scanned, dialect: formats.Format, model: str | None
+    ) -> Growing:
+        """What is known of the conversation, with its trail up to here."""
+        trail, strategy = self._trail, self._strategy
+        if seen is None:
+            trail.begin()
+        trail.follow(map(substance, new))
+        if seen is not None:
+            return seen
+        refers = not dialect.clears_history(scanned.head)
+        if isinstance(strategy, SaidOnce):
+            return Arriving(dialect, refers, strategy)
+        conv = formats.parse(open_document(scanned.given).value, dialect)
+        assert strategy is not None
+        settled = pipeline.settled(strategy, conv, model, self._store)
+        assert isinstance(settled, LookBack)
+        keep = keeper(settled.store, conversation_key(new)) if settled.store else None
+        return Looking(dialect, refers, Folding(settled, refers, keep))
+
+    def _note_moment(self, moment: Moment, at: float | None, head: Mapping[str, Any]) -> None:
+        """Of the request that is being sent, if it is not one that was sent before."""
+        trail = self._trail
+        if trail.here is None:
+            before, asked = trail.before, _asked(head)
+            if before is not None:
+                if at is not None and before.at is not None:
+                    moment = moment._replace(idle=max(0.0, at - before.at), context=before.context)
+                if before.asked and before.asked != asked:
+                    moment = moment._replace(idle=FOREVER)
+                moment = moment._replace(refused=before.stopped)
+            trail.note(moment=moment, stopped=before is not None and before.stopped, asked=asked)
+
+
+def _asked(head: Mapping[str, Any]) -> str:
+    """A digest of the model and its tools: they stand before a conversation in a provider's cache."""
+    asked = to_json([head.get("model"), pipeline.tool_names(head)])
+    return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:8]

@@ -1,0 +1,90 @@
+"""What a plan saves, by strategy. Bytes are content bytes; tokens are counted when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ..plan import Edit, Plan
+from ..tokens import TokenCounter, counter
+
+
+class StrategyStats:
+    """Hits, bytes and tokens saved by one strategy."""
+
+    def __init__(self, edits: Iterable[Edit], count: TokenCounter | None = None) -> None:
+        self._edits = tuple(edits)
+        self._count = count
+
+    @cached_property
+    def hits(self) -> int:
+        return sum(edit.hits for edit in self._edits)
+
+    @cached_property
+    def bytes(self) -> int:
+        return sum(edit.bytes_saved for edit in self._edits)
+
+    @cached_property
+    def tokens(self) -> int:
+        """Tokens of what went, less tokens of what stands there now."""
+        count = self._count or counter()
+        return sum(sum(map(count, edit.removed)) - count(edit.added) for edit in self._edits)
+
+    def as_dict(self) -> dict[str, int]:
+        return {"hits": self.hits, "bytes": self.bytes, "tokens": self.tokens}
+
+    def __repr__(self) -> str:
+        return f"StrategyStats(hits={self.hits}, bytes={self.bytes})"
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Totals of one request, or of several added up."""
+
+    strategies: Mapping[str, StrategyStats] = field(default_factory=dict)
+    failures: tuple[str, ...] = ()
+    """Why a request was sent as it came, for each that was."""
+
+    @classmethod
+    def of(cls, plan: Plan, model: str | None = None, failures: tuple[str, ...] = ()) -> Stats:
+        by_name: dict[str, list[Edit]] = {}
+        for edit in plan:
+            by_name.setdefault(edit.strategy, []).append(edit)
+
+        def count(text: str) -> int:
+            return counter(model)(text)
+
+        return cls({name: StrategyStats(edits, count) for name, edits in by_name.items()}, failures)
+
+    @property
+    def dedup_hits(self) -> int:
+        """Results replaced by a reference to an equal one."""
+        return self._hits("dedup")
+
+    @property
+    def snippet_hits(self) -> int:
+        """Results that lost their middle."""
+        return self._hits("snippet")
+
+    @property
+    def total_bytes_saved(self) -> int:
+        return sum(each.bytes for each in self.strategies.values())
+
+    @property
+    def total_tokens_saved(self) -> int:
+        return sum(each.tokens for each in self.strategies.values())
+
+    def _hits(self, name: str) -> int:
+        return self.strategies[name].hits if name in self.strategies else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "dedup_hits": self.dedup_hits,
+            "snippet_hits": self.snippet_hits,
+            "total_bytes_saved": self.total_bytes_saved,
+            "total_tokens_saved": self.total_tokens_saved,
+            "strategies": {name: each.as_dict() for name, each in self.strategies.items()},
+            "failures": list(self.failures),
+        }

@@ -1,0 +1,78 @@
+"""What this machine offers: the one place that asks the environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from .model import IbidemError
+
+NAME = "ibidem"
+
+
+def cache_folder() -> Path:
+    """Where things are kept that may be deleted at any time."""
+    return _folder("XDG_CACHE_HOME", ".cache", "Library/Caches", "Cache")
+
+
+def data_folder() -> Path:
+    """Where things are kept that nothing can bring back."""
+    return _folder("XDG_DATA_HOME", ".local/share", "Library/Application Support", "Data")
+
+
+def config_folder() -> Path:
+    """Where this user's own settings are."""
+    return _folder("XDG_CONFIG_HOME", ".config", "Library/Application Support", "Config")
+
+
+def variables() -> dict[str, str]:
+    """The variables of this process: a copy, to be read or handed to another."""
+    return dict(os.environ)
+
+
+def system_proxies(host: str) -> dict[str, str]:
+    """By scheme: the proxies that settings of the system name for a host, on systems that have such settings."""
+    if sys.platform not in ("darwin", "win32"):
+        return {}
+    from urllib.request import getproxies, proxy_bypass
+
+    return {} if proxy_bypass(host) else getproxies()
+
+
+def store_target() -> str:
+    """The store of originals, where no option names one."""
+    return os.environ.get("IBIDEM_STORE") or str(data_folder() / "store.sqlite3")
+
+
+def has_password(target: str) -> bool:
+    """Whether a store's address holds a password, which would then stand in the list of processes. A path has none."""
+    _, mark, rest = target.partition("://")
+    if not mark:
+        return False
+    known = rest.rpartition("@")[0].partition(":")[2]  # before the last sign: one in a password may be unescaped
+    return bool(known) or "password=" in rest.partition("?")[2].lower()
+
+
+STORE_DAYS, STORE_BYTES = "IBIDEM_STORE_DAYS", "IBIDEM_STORE_BYTES"
+
+
+def store_limits() -> tuple[str, str]:
+    """For how many days it remembers, and how many bytes, as texts; empty where nothing is said."""
+    return os.environ.get(STORE_DAYS, ""), os.environ.get(STORE_BYTES, "")
+
+
+def _folder(variable: str, unix: str, mac: str, windows: str) -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home() / "AppData" / "Local") / NAME / windows
+    if found := os.environ.get(variable):
+        return Path(found) / NAME
+    return home() / (mac if sys.platform == "darwin" else unix) / NAME
+
+
+def home() -> Path:
+    """The home folder of this user."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise IbidemError("HOME: not set, and this user has no home folder: set it to a folder of yours") from None

@@ -1,0 +1,183 @@
+"""The markers of what was let go: their wording, and how they are found again.
+
+    [ibidem 123 3f9a1c0b77de: 340 lines left out, the file was changed later]
+
+It stands where the text stood, so the call that it answers, or the name of the argument that it is, says what the text
+was. The twelve digits are the reference under which the store keeps the original; they come from its content, so that
+nothing else can be brought back by them. Where lines stay because something below refers to them, the others go in
+several stretches, and only the first marker carries the reference. Each says how many lines it stands for, so that the
+lines that stay keep their places.
+
+Thinking leaves no marker: providers take it as it was or not at all. What went of it at one time is recorded in one
+text, with where each block stood and a digest of what stands beside it. That record goes to the store as well, and its
+reference stands behind that of a text that went at the same time: `[ibidem 123 3f9a1c0b77de+5a0b1c2d3e4f: 340 lines …`.
+So whoever has the request and the store finds all of it, and nothing else has to be known.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ..model import Message, Path, Text, Thinking, ToolCall, ToolResult, to_json
+from ..store.naming import DIGITS, reference
+from .backref import opening
+
+_GONE = re.compile(
+    rf"\[ibidem (?P<tag>[0-9]{{3}})(?: (?P<ref>[0-9a-f]{{{DIGITS}}})(?:\+(?P<record>[0-9a-f]{{{DIGITS}}}))?)?: "
+    r"(?P<lines>[0-9]{1,9}) lines? left out(?:, [^\[\]\n]*)?\]"
+)
+
+SHORT = 3
+"""Lines between others that stay: fewer are not worth a marker."""
+
+
+class Gone(NamedTuple):
+    tag: str
+    ref: str
+    """Empty on all but the first marker of a text."""
+    lines: int
+    why: str = ""
+    way: str = ""
+    """The tool that brings it back, where the request offers one."""
+
+    def __str__(self) -> str:
+        ref = f" {self.ref}" if self.ref else ""
+        text = f"[ibidem {self.tag}{ref}: {self.lines} line{'s' * (self.lines != 1)} left out"
+        why, way = (f", {self.why}" if self.why else ""), (f", {self.way} gives it back" if self.way else "")
+        return f"{text}{why}{way}]"
+
+
+def gone_lines(line: str, tag: str) -> int:
+    """How many lines a line stands for, if it is such a marker of this conversation; else 0."""
+    found = _GONE.fullmatch(line) if line.startswith(opening(tag)) else None
+    return int(found["lines"]) if found and found["tag"] == tag else 0
+
+
+class Stub(NamedTuple):
+    """A text that has the form of one of which lines were let go."""
+
+    ref: str
+    record: str
+    """Empty if it carries none."""
+    gaps: tuple[tuple[int, int], ...]
+    """Lines of it that stand for others, and for how many each."""
+
+
+def stub(text: str, tag: str) -> Stub | None:
+    """None for a text that we cannot have left, such as one that quotes a marker.
+
+    What is let go had no marker in it. So all that begins like one is one of this kind, on a line of its own, and the
+    first alone has a reference.
+    """
+    start = opening(tag)
+    if start not in text:
+        return None
+    lines = enumerate(text.split("\n"))
+    found = [(at, _GONE.fullmatch(line)) for at, line in lines if line.startswith(start)]
+    markers = [(at, each) for at, each in found if each is not None and each["tag"] == tag]
+    if len(markers) != text.count(start) or [bool(each["ref"]) for _, each in markers].count(True) != 1:
+        return None
+    first = markers[0][1]
+    gaps = tuple((at, int(each["lines"])) for at, each in markers)
+    return Stub(first["ref"], first["record"] or "", gaps) if first["ref"] else None
+
+
+def refs_in(text: str, tag: str) -> list[str]:
+    """References of what was let go of a text, and of records that it carries."""
+    found = stub(text, tag)
+    return [] if found is None else [ref for ref in found[:2] if ref]
+
+
+def carrying(text: str, ref: str, record: str) -> str:
+    """A text whose marker has this reference, with that of a record behind it, and of no other."""
+    return re.sub(rf"(?<= {ref})(?:\+[0-9a-f]{{{DIGITS}}})?(?=: )", f"+{record}", text, count=1)
+
+
+def stands_for(text: str, original: str, tag: str) -> bool:
+    """Whether a text is what was left of an original: some of its lines in their places, and markers for the rest."""
+    lines, at = original.split("\n"), 0
+    for line in text.split("\n"):
+        gone = gone_lines(line, tag)
+        if not gone and lines[at : at + 1] != [line]:
+            return False
+        at += gone or 1
+    return at == len(lines)
+
+
+def thinned(lines: Sequence[str], stay: Iterable[tuple[int, int]], marker: Gone, go: Collection[int] = ()) -> str:
+    """Lines of which only these stretches (first, and last not included) stay, in their places.
+
+    A few lines between two stretches stay with them, unless they are to `go` in any case.
+    """
+    kept: list[str] = []
+    done = 0
+    for first, last in [*merged(stay), (len(lines), len(lines))]:
+        few = first - done < SHORT and first < len(lines) and not any(each in go for each in range(done, first))
+        if first > done and not few:
+            kept.append(str(marker._replace(lines=first - done)))
+            marker = marker._replace(ref="", why="", way="")
+        else:
+            kept.extend(lines[done:first])
+        kept.extend(lines[first:last])
+        done = max(done, last)
+    return "\n".join(kept)
+
+
+def merged(stretches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """In order, without overlap."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(stretches):
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return found
+
+
+# ── what leaves no marker ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Dropped(NamedTuple):
+    """A block of a message that went whole."""
+
+    message: int
+    path: Path
+    """Where it stood; it ends in its place among the parts of the message as it was."""
+    beside: str
+    """Digest of the rest of the message, see `beside`."""
+    block: Any
+    """As it stood on the wire."""
+
+
+def beside(message: Message) -> str:
+    """A digest of everything in a message but its thinking, as it was before anything went. Cache marks may move."""
+    return reference(to_json([message.role, *_seen(message)]))
+
+
+def _seen(message: Message) -> Iterator[list[str]]:
+    for part in message.parts:
+        if isinstance(part, Text):
+            yield ["text", part.text]
+        elif isinstance(part, ToolCall):
+            yield ["call", part.id, part.name, part.arguments]
+        elif isinstance(part, ToolResult):
+            texts = (each.text if isinstance(each, Text) else each.kind for each in part.segments)
+            yield ["result", part.call_id, *texts]
+        elif not isinstance(part, Thinking):
+            yield [part.kind]
+
+
+def record(dropped: Iterable[Dropped]) -> str:
+    return to_json({"dropped": [list(each) for each in dropped]})
+
+
+def recorded(text: str) -> list[Dropped]:
+    """What a record says; nothing if it is none."""
+    try:
+        found = json.loads(text)["dropped"]
+        return [Dropped(int(message), tuple(path), str(rest), block) for message, path, rest, block in found]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return []

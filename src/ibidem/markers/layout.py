@@ -1,0 +1,332 @@
+"""A text as it is sent, taken apart into the units that references count in.
+
+Everything here is a function of the sent text alone, so whoever reads the request later, to expand it or to compact it
+further, counts the same.
+
+A text with markers may be anybody's: a tool can print what it likes. So it is taken apart only if every marker in it
+stands where one of ours would (`marked`), and a line that stands for many is one unit, however many it claims.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, pairwise
+from operator import lt
+from typing import NamedTuple
+
+from . import backref, evicted
+from .backref import Marker
+
+MARKS = {"n": "→", "t": "\t", "k": ":"}
+"""What parts a line's number from its text; folded text has tabs."""
+TAB, COLON = "t", "k"
+COMMAS = {"x": ", ", "y": ","}
+"""How a text of one line is parted; the letter stands among the flags of its marker."""
+
+HOLE = "\x00"
+"""Stands where a marker stands: equal to no line that could be meant."""
+
+GONE = "\x00\x00"
+"""Stands for lines that were let go: equal to no line that could be meant."""
+
+LOOK = 60
+_NUMBERED = {letter: re.compile(rf" *(\d+){mark}") for letter, mark in MARKS.items()}
+_ANY_NUMBER = re.compile(rf"\n *\d+[{''.join(MARKS.values())}]")
+
+
+@dataclass(frozen=True)
+class Layout:
+    units: Sequence[str]
+    """Lines, or pieces of a single line; HOLE where a marker stands."""
+    bodies: Sequence[str]
+    """What is compared: units without their line numbers."""
+    numbers: list[int | None] | None
+    """Line numbers, where the text has them."""
+    mark: str
+    """Letter of the numbering, see MARKS."""
+    comma: str
+    """Letter of what parts the units, see COMMAS; empty for lines."""
+    holes: bool
+    marked: bool = False
+    """A marker, or what begins like one, stands in the text; without one, the units joined are the text itself."""
+    gaps: tuple[tuple[int, int], ...] = ()
+    """Units that stand for lines which were let go, and how many lines each: the others keep their places."""
+
+    @property
+    def joint(self) -> str:
+        return COMMAS[self.comma] if self.comma else "\n"
+
+    @property
+    def word(self) -> str:
+        return "item" if self.comma else "line"
+
+    def unit_at(self, place: int) -> int:
+        """Which unit stands at a place, counted with what was let go; -1 for what was."""
+        gap = bisect_right(self._gap_places, place) - 1
+        if gap < 0:
+            return place
+        unit, lines = self.gaps[gap]
+        after = place - self._gap_places[gap] - lines
+        return unit + 1 + after if after >= 0 else -1
+
+    @cached_property
+    def _gap_places(self) -> list[int]:
+        before = accumulate((lines - 1 for _, lines in self.gaps), initial=0)
+        return [unit + shift for (unit, _), shift in zip(self.gaps, before, strict=False)]
+
+    @cached_property
+    def edges(self) -> list[int]:
+        """Positions where a stretch of consecutive numbers, or of lines without, begins; none without numbers."""
+        numbers = self.numbers
+        if numbers is None:
+            return []
+        return [
+            at
+            for at, (before, here) in enumerate(pairwise(numbers), 1)
+            if here != (None if before is None else before + 1)
+        ]
+
+
+OPAQUE = Layout((), (), None, "", "", True, True)
+"""Of a text whose markers are not ours: nothing in it can be pointed at."""
+
+
+def lay_out(text: str, tag: str) -> Layout:
+    """The layout of a sent text; its own marker, if it has one, says how it was folded."""
+    if backref.opening(tag) not in text:
+        return _parted(text.split("\n"))
+    found = marked(text, tag)
+    if found is None:
+        return _with_gaps(text, tag)
+    lines, markers = found.lines, found.markers
+    if len(lines) > 1 and markers[-1] is not None and markers[-1].source is None:
+        del lines[-1], markers[-1]  # it says how the text was folded, and hides nothing
+    flags = found.head.flags
+    lines = thicken(lines) if SPARSE in flags else lines
+    lines = [line if marker is None else HOLE for line, marker in zip(lines, markers, strict=True)]
+    return _parted(lines, flags, any(markers), True)
+
+
+def _parted(lines: list[str], flags: str = "", holes: bool = False, marked: bool = False) -> Layout:
+    comma = comma_of("\n".join(lines), flags) if flags or len(lines) == 1 else ""
+    if comma:
+        joint = COMMAS[comma]
+        units = [unit for line in lines for unit in ([HOLE] if line == HOLE else line.split(joint))]
+        return Layout(units, units, None, "", comma, holes, marked)
+    return number(lines, holes, marked)
+
+
+def _with_gaps(text: str, tag: str) -> Layout:
+    """Of a text of which lines were let go, one unit for each marker; OPAQUE if it is none."""
+    found = evicted.stub(text, tag)
+    if found is None:
+        return OPAQUE
+    lines = text.split("\n")
+    for unit, _ in found.gaps:
+        lines[unit] = GONE
+    return replace(number(lines, True, True), gaps=found.gaps)
+
+
+class Marked(NamedTuple):
+    """A text in which every marker stands where one of ours would."""
+
+    lines: list[str]
+    markers: list[Marker | None]
+    """For each line the marker that it is."""
+    head: Marker
+    """The first: it has the digest, and says how the text was folded."""
+
+
+def marked(text: str, tag: str) -> Marked | None:
+    """A text that has the form of a part with references; None for any other, such as one that quotes a marker.
+
+    What is rewritten had no marker in it. So all that begins like one is one, on a line of its own, and only the first
+    has a digest.
+    """
+    lines = text.split("\n")
+    markers = parsed(lines, tag)
+    found = [marker for marker in markers if marker is not None]
+    if not found or len(found) != text.count(backref.opening(tag)):
+        return None
+    letters = [letter for letter in found[0].flags if letter.isalpha()]
+    if len(set(letters)) != len(letters) or [bool(marker.digest) for marker in found].count(True) != 1:
+        return None
+    return Marked(lines, markers, found[0]) if found[0].digest else None
+
+
+SPARSE = "s"
+"""Among the flags: of consecutive line numbers only every tenth is written."""
+_DENSE = re.compile(r"(\d{1,9})(?=\t)")
+
+
+def thin(sent: str, tag: str) -> str | None:
+    """A sent text with most of its consecutive line numbers left out; None if it has no marker to say so."""
+    lines = sent.split("\n")
+    markers = parsed(lines, tag)
+    head = next((at for at, marker in enumerate(markers) if marker is not None and marker.digest), None)
+    if head is None:
+        return None
+    last: int | None = None
+    for at, line in enumerate(lines):
+        found = _DENSE.match(line)
+        shown = int(found[1]) if found else None
+        if found and shown is not None and last is not None and shown == last + 1 and shown % 10:
+            lines[at] = line[found.end() :]
+        last = shown
+    marker = markers[head]
+    if marker is not None:
+        lines[head] = str(marker._replace(flags=marker.flags + SPARSE))
+    return "\n".join(lines)
+
+
+def thicken(lines: list[str]) -> list[str]:
+    """The numbers put back: a line that starts with a tab goes on counting."""
+    dense: list[str] = []
+    last: int | None = None
+    for line in lines:
+        found = _DENSE.match(line)
+        if found is None and line[:1] == "\t" and last is not None:
+            last += 1
+            dense.append(f"{last}{line}")
+            continue
+        last = int(found[1]) if found else None
+        dense.append(line)
+    return dense
+
+
+def parsed(lines: list[str], tag: str) -> list[Marker | None]:
+    opening = backref.opening(tag)
+    return [backref.parse(line, tag) if line.startswith(opening) else None for line in lines]
+
+
+def comma_of(text: str, flags: str = "") -> str:
+    for letter in COMMAS:
+        if letter in flags:
+            return letter
+    if "\n" in text or len(text) < 200:
+        return ""
+    return next((letter for letter, joint in COMMAS.items() if text.count(joint) >= 8), "")
+
+
+def number(lines: Sequence[str], holes: bool = False, marked: bool = False) -> Layout:
+    """Lines, with their numbers told apart if they have any."""
+    shown = [line for line in lines if line != GONE] if GONE in lines else lines
+    start = "\n".join(["", *shown[:LOOK]])
+    for letter, pattern in _NUMBERED.items() if _ANY_NUMBER.search(start) else ():
+        match = pattern.match
+        if MARKS[letter] not in start or not any(map(match, shown[:LOOK])):
+            continue
+        found = [match(line) for line in lines]
+        if 2 * sum(map(bool, found)) < len(shown):
+            continue
+        numbers = [int(each[1]) if each and len(each[1]) < 10 else None for each in found]
+        if letter == COLON and not _count_up(numbers):
+            continue
+        bodies = [
+            line[each.end() :] if each and len(each[1]) < 10 else line for line, each in zip(lines, found, strict=True)
+        ]
+        return Layout(lines, bodies, numbers, letter, "", holes, marked)
+    return Layout(lines, lines, None, "", "", holes, marked)
+
+
+def _count_up(numbers: list[int | None]) -> bool:
+    """Whether these are line numbers: times of day have colons too."""
+    shown = [each for each in numbers if each is not None]
+    return 5 * [*map(lt, shown, shown[1:])].count(True) >= 4 * (len(shown) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """Where the numbers of a text's lines stand: stretches of (position, number), and whether a number occurs once."""
+
+    starts: tuple[int, ...]
+    firsts: tuple[int | None, ...]
+    unique: bool
+    by_number: tuple[tuple[int, int, int], ...]
+    """Number, position and length of each stretch that has numbers, in the order of the numbers."""
+
+    @classmethod
+    def of(cls, layout: Layout) -> Numbering | None:
+        if layout.numbers is None:
+            return None
+        starts = (0, *layout.edges)
+        firsts = tuple(layout.numbers[start] for start in starts)
+        shown = [each for each in layout.numbers if each is not None]
+        ends = (*starts[1:], len(layout.numbers))
+        stretches = zip(firsts, starts, ends, strict=True)
+        by_number = sorted((first, start, end - start) for first, start, end in stretches if first is not None)
+        return cls(starts, firsts, len(set(shown)) == len(shown), tuple(by_number))
+
+    def address(self, first: int, last: int) -> tuple[str, int]:
+        """What to call a range of lines: by the numbers they show, or by where they stand (`row`)."""
+        at = bisect_right(self.starts, first) - 1
+        shown = self.firsts[at]
+        whole = at + 1 == len(self.starts) or last < self.starts[at + 1]
+        if self.unique and shown is not None and whole:
+            return "line", shown + first - self.starts[at]
+        return "row", first + 1
+
+    def position(self, unit: str, first: int) -> int:
+        """Where the line called that stands; -1 if there is none."""
+        if unit == "row":
+            return first - 1
+        at = bisect_right(self.by_number, (first, len(self.starts) + self.starts[-1])) - 1
+        if at < 0:
+            return -1
+        shown, start, length = self.by_number[at]
+        return start + first - shown if first - shown < length else -1
+
+
+def placed(numbering: Numbering | None, marker: Marker) -> int:
+    """Where the first unit that a marker points at stands in a text that is numbered like that; -1 if nowhere."""
+    return marker.first - 1 if numbering is None else numbering.position(marker.unit, marker.first)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A text the model can see, ready to be pointed at; taken apart when a part of it is."""
+
+    sent: str
+    tag: str
+
+    @classmethod
+    def of(cls, sent: str, tag: str) -> Shown:
+        return cls(sent, tag)
+
+    @cached_property
+    def layout(self) -> Layout:
+        return lay_out(self.sent, self.tag)
+
+    @cached_property
+    def numbering(self) -> Numbering | None:
+        return Numbering.of(self.layout)
+
+    def whole(self) -> str | None:
+        """All of it, without the marker that says how it was folded; None if it is not there in full."""
+        if backref.opening(self.tag) not in self.sent:
+            return self.sent
+        return None if self.layout.holes else self.layout.joint.join(self.layout.units)
+
+    @property
+    def comma(self) -> str:
+        """Letter of what parts its units; empty for lines."""
+        return self.layout.comma
+
+    def position(self, marker: Marker) -> int:
+        """The first unit that a marker points at; -1 if there is none."""
+        found = placed(self.numbering, marker)
+        shown = self.numbering is not None and marker.unit != "row"
+        return found if shown else self.layout.unit_at(found)
+
+    def bodies(self, marker: Marker) -> Sequence[str] | None:
+        """The units that a marker points at; None if they are not there in full."""
+        first = self.position(marker)
+        last = first + marker.last - marker.first
+        if first < 0 or last < first or last >= len(self.layout.bodies):
+            return None
+        found = self.layout.bodies[first : last + 1]
+        return None if self.layout.holes and (HOLE in found or GONE in found) else found

@@ -1,0 +1,104 @@
+"""The texts of a request that the model can be referred to, numbered as it meets them.
+
+Results and calls are counted from the start of the request, each for themselves. Both `compact` and `expand` number
+with this, so a number means the same to both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ..model import Message, Opaque, Text, ToolCall, ToolResult
+from . import backref
+from .backref import Source
+
+
+class Asked(NamedTuple):
+    """A call, as far as its result is concerned."""
+
+    tool: str = ""
+    arguments: str = ""
+    label: str = ""
+
+
+class Place(NamedTuple):
+    source: Source
+    text: str
+    asked: Asked
+    segment: Text | None = None
+    """Where it stands in a result; None for an argument of a call."""
+    failed: bool = False
+    call_id: str = ""
+
+
+class Sources:
+    """Reads messages in order. Its tag is known from the user's first message on, or from the first place before it."""
+
+    def __init__(self) -> None:
+        self._beginning: list[str] = []
+        self._tag = ""
+        self._calls = self._results = 0
+        self._asked: dict[str, Asked] = {}
+
+    @property
+    def tag(self) -> str:
+        """Fixed by what is read, never by being asked for: whoever reads the request again must find the same."""
+        return self._tag
+
+    def _fix(self) -> None:
+        self._tag = self._tag or backref.tag_of(self._beginning)
+
+    def read(self, message: Message) -> Iterator[Place]:
+        """The places of one more message."""
+        if not self._tag and not message.results:
+            self._beginning.extend(message.texts())
+            if message.role == "user":
+                self._fix()
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                yield from self._call(part)
+            elif isinstance(part, ToolResult):
+                yield from self._result(part)
+
+    def _call(self, call: ToolCall) -> Iterator[Place]:
+        self._calls += 1
+        given = _parsed(call)
+        asked = Asked(call.name, call.arguments, backref.label_of(call.name, given))
+        self._asked[call.id] = asked
+        for key, text in long_texts(given):
+            self._fix()
+            yield Place(Source("call", self._calls, key), text, asked)
+
+    def _result(self, result: ToolResult) -> Iterator[Place]:
+        self._results += 1
+        self._fix()
+        asked = self._asked.get(result.call_id, Asked())
+        texts = [segment for segment in result.segments if isinstance(segment, Text)]
+        for place, segment in enumerate(texts, 1):
+            source = Source("result", self._results, "" if len(texts) == 1 else str(place))
+            yield Place(source, segment.text, asked, segment, result.failed, result.call_id)
+
+
+def clears(message: Message) -> bool:
+    """Whether what came before a message is out of the model's sight."""
+    return any(isinstance(part, Opaque) and part.kind == "compaction" for part in message.parts)
+
+
+def _parsed(call: ToolCall) -> Any:
+    """The arguments as a value; a string that is no JSON is the one argument `input`."""
+    if not isinstance(call.input, str):
+        return call.input
+    try:
+        return json.loads(call.input)
+    except (ValueError, RecursionError):
+        return {"input": call.input}
+
+
+def long_texts(given: Any) -> Iterator[tuple[str, str]]:
+    """String arguments of several lines, by name: the content of a file that was written, say."""
+    if isinstance(given, dict):
+        for key, value in given.items():
+            if isinstance(value, str) and value.count("\n") >= 2 and key.isidentifier() and key.isascii():
+                yield key, value

@@ -1,0 +1,408 @@
+"""What happened: totals, conversations, requests and events, in memory and bounded. The page and the metrics show it.
+
+No header and no key is ever held here. Of texts, only those that were rewritten are, for the newest requests, so that
+what was made of them can be looked at.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from ... import __version__
+from ...billing.calibration import WEIGHTS, Weights
+from ...billing.prices import Price, Prices
+from ...billing.usage import Usage
+from ...plan import Edit
+from ..outcome import Outcome
+from ..settings import Settings
+from .bill import Account, Removed, paid, rewritten, untouched
+
+CONVERSATIONS, EXCHANGES, EVENTS, DETAILS = 200, 500, 50, 50
+"""Most that are held: conversations that are shown, requests of one, events, requests of one with their texts."""
+
+ALL_EXCHANGES = 50_000
+"""Requests that are held of all conversations."""
+
+REASONS = 50
+"""Different reasons of failures that are told apart."""
+
+POINTER = 8
+"""Bytes that an edit takes in each list that has it."""
+
+TEXTS = 0.25
+"""The share of the memory setting that texts which are held to be shown may take."""
+
+COLLAPSED = 0.5
+"""A provider that reads less than this share of the last request, warm and unchanged, has lost it."""
+
+
+NEARLY = 0.02
+"""By what share of a request we may be wrong about where its messages end."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request. Field names are those of the page."""
+
+    id: str
+    at: float
+    path: str
+    outcome: str
+    reason: str = ""
+    status: int = 0
+    messages: int = 0
+    edits: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    took_ms: float = 0.0
+    first_byte_ms: float | None = None
+    total_ms: float | None = None
+    input: int = 0
+    read: int = 0
+    written: int = 0
+    fresh: int = 0
+    output: int = 0
+    removed: int = 0
+    paid: float | None = None
+    would_have_paid: float | None = None
+    revision: str | None = None
+    conversation: str | None = None
+    resent: str = ""
+    """What the provider called it, where it refused what was sent first."""
+
+
+@dataclass(slots=True)
+class Told:
+    """One conversation. Field names are those of the page."""
+
+    id: str
+    title: str
+    client: str
+    model: str
+    format: str
+    first: float
+    last: float
+    requests: int = 0
+    active: bool = False
+    paid: float = 0.0
+    would_have_paid: float = 0.0
+    input: int = 0
+    read: int = 0
+    written: int = 0
+    removed: int = 0
+    hits: int = 0
+    misses: int = 0
+    breaks: int = 0
+    stopped: bool = False
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What is known of a conversation to judge its next answer by."""
+
+    told: Told
+    account: Account
+    exchanges: deque[Exchange] = field(default_factory=lambda: deque(maxlen=EXCHANGES))
+    details: OrderedDict[str, tuple[tuple[Edit, ...], int]] = field(default_factory=OrderedDict)
+    """The edits of the newest requests, and how many messages were not new in each."""
+    texts: int = 0
+    """Bytes that the texts in them take, about: requests share them."""
+    active: int = 0
+    """Requests that are on their way."""
+    last: _Billed | None = None
+
+
+class _Billed(NamedTuple):
+    """The last request of a conversation that its provider charged for."""
+
+    size: float
+    """In provider tokens, as it came; if nothing is rewritten, as it would have been sent."""
+    sent: int
+    """As it was sent."""
+    messages: int
+    model: str
+    at: float
+    """When it was answered."""
+    revised: bool
+    """It changed what had been sent."""
+
+
+class Records:
+    """For one thread."""
+
+    def __init__(self, settings: Settings, started: float) -> None:
+        self._settings = settings
+        self._started = started
+        self._prices = Prices()
+        self._made = 0
+        self._conversations: OrderedDict[str, _Watched] = OrderedDict()
+        self._exchanges = self._texts = 0
+        """How many are held, and bytes of their texts."""
+        self._totals: Counter[str] = Counter()
+        self._money = {"paid": 0.0, "would_have_paid": 0.0}
+        self._breaks: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._edits: Counter[str] = Counter()
+        self._removed: Counter[str] = Counter()
+        self._events: deque[dict[str, Any]] = deque(maxlen=EVENTS)
+        self.changes = 0
+        """Grows with everything that happens."""
+
+    def begin(self, path: str, outcome: Outcome | None, at: float, client: str, format: str, size: int) -> Exchange:
+        """A request is on its way out. Without an outcome it passed untouched."""
+        self._made += 1
+        self.changes += 1
+        found = Exchange(f"e{self._made}", at, path, outcome.result if outcome else "passed", bytes_in=size)
+        found.bytes_out = len(outcome.body) if outcome and outcome.body is not None else size
+        self._totals["requests"] += 1
+        self._totals["passed" if found.outcome != "rewritten" else "rewritten"] += 1
+        if outcome is None:
+            return found
+        found.reason, found.took_ms, found.messages = outcome.reason, 1e3 * outcome.took, outcome.messages
+        found.edits, found.revision = len(outcome.edits), outcome.revision or None
+        if outcome.result == "failed open":
+            self._failed(outcome, at)
+        if outcome.conversation is not None:
+            self._converse(found, outcome, client, format)
+        return found
+
+    def resent(self, found: Exchange, before: Outcome, outcome: Outcome, kind: str, at: float) -> None:
+        """What was sent was refused, and goes out once more in another way."""
+        self.changes += 1
+        if not found.resent:
+            self._failed(outcome, at)
+            self._totals["refused"] += 1
+        found.outcome, found.reason, found.resent = outcome.result, outcome.reason, kind
+        found.bytes_out = len(outcome.body) if outcome.body is not None else found.bytes_in
+        found.edits, found.revision = len(outcome.edits), None
+        owner = before.conversation
+        watched = self._conversations.get(owner.id) if owner else None
+        if watched is None:
+            return
+        watched.account.take(outcome.edits, outcome.freed)
+        found.removed = round(watched.account.scale * watched.account.all)
+        if before.revision:
+            self._breaks -= Counter((before.revision,))
+            watched.told.breaks -= 1
+        if found.id in watched.details:
+            watched.details[found.id] = (outcome.edits, outcome.first_new)
+
+    def _failed(self, outcome: Outcome, at: float) -> None:
+        reason = outcome.reason
+        if reason not in self._failures and len(self._failures) >= REASONS:
+            reason = "other reasons"
+        if reason not in self._failures and not outcome.theirs:
+            self.event("failure", at, f"requests go out without new edits: {reason}")
+        self._failures[reason] += 1
+        self._totals["failed_open"] += 1
+
+    def _converse(self, found: Exchange, outcome: Outcome, client: str, format: str) -> None:
+        owner = outcome.conversation
+        assert owner is not None
+        watched = self._conversations.get(owner.id)
+        if watched is None:
+            told = Told(owner.id, owner.title, client, outcome.model, format, found.at, found.at)
+            usual = WEIGHTS.get(self._prices.of(outcome.model, format).provider, Weights()).result
+            watched = self._conversations[owner.id] = _Watched(told, Account(usual))
+        self._conversations.move_to_end(owner.id)
+        told = watched.told
+        told.requests, told.last, told.active, told.model = told.requests + 1, found.at, True, outcome.model
+        watched.active += 1
+        self._exchanges += len(watched.exchanges) < EXCHANGES
+        watched.exchanges.append(found)
+        found.conversation = owner.id
+        for edit in watched.account.take(outcome.edits, outcome.freed):
+            self._edits[edit.strategy] += 1
+        found.removed = round(watched.account.scale * watched.account.all)
+        if outcome.revision:
+            self._breaks[outcome.revision] += 1
+            told.breaks += 1
+        if outcome.edits:
+            watched.details[found.id] = (outcome.edits, outcome.first_new)
+            if len(watched.details) > DETAILS:
+                watched.details.popitem(last=False)
+            texts = found.bytes_in + POINTER * len(watched.details) * len(outcome.edits)
+            self._texts, watched.texts = self._texts + texts - watched.texts, texts
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Of what is held to be shown, that of conversations that were quiet for longest."""
+        while len(self._conversations) > max(CONVERSATIONS, self._settings.conversations):
+            gone = self._conversations.popitem(last=False)[1]
+            self._forget_texts(gone)
+            self._exchanges -= len(gone.exchanges)
+        quiet = iter(self._conversations.values())
+        while self._texts > TEXTS * self._settings.memory_mb * 2**20 and (each := next(quiet, None)):
+            self._forget_texts(each)
+        quiet = iter(self._conversations.values())
+        while self._exchanges > ALL_EXCHANGES and (each := next(quiet, None)):
+            self._forget_texts(each)
+            self._exchanges -= len(each.exchanges)
+            each.exchanges.clear()
+
+    def _forget_texts(self, watched: _Watched) -> None:
+        self._texts -= watched.texts
+        watched.details.clear()
+        watched.texts = 0
+
+    def end(self, found: Exchange, outcome: Outcome | None, status: int, usage: Usage | None) -> bool:
+        """The answer is over. Returns whether what was changed before turned out badly, and should be the last."""
+        self.changes += 1
+        found.status = status
+        self._totals["resent"] += bool(found.resent) and 200 <= status < 300
+        owner = outcome.conversation if outcome else None
+        watched = self._conversations.get(owner.id) if owner else None
+        if watched is not None:
+            watched.active -= 1
+            watched.told.active = watched.active > 0
+        if usage is None or outcome is None or watched is None:
+            self._totals["unpriced"] += outcome is not None and 200 <= status < 300
+            return False
+        return self._billed(found, outcome, usage, watched)
+
+    def _billed(self, found: Exchange, outcome: Outcome, usage: Usage, watched: _Watched) -> bool:
+        told, last = watched.told, watched.last
+        price = self._prices.of(outcome.model, told.format)
+        warm = last is not None and last.model == outcome.model and found.at - last.at <= price.caching.lifetime
+        hit = last is not None and usage.read >= COLLAPSED * min(last.sent, usage.input)
+        lost = warm and not hit and last is not None and last.revised and not outcome.revision
+        self._calibrate(outcome, usage, watched)
+        other = self._other(outcome, usage, watched, price, warm, lost)
+        found.paid, found.would_have_paid = paid(usage, price), paid(other, price)
+        found.input, found.read, found.fresh, found.output = usage.input, usage.read, usage.fresh, usage.output
+        found.written = usage.written + usage.written_1h
+        self._add(told, found)
+        for strategy, tokens in watched.account.by_strategy.items():
+            self._removed[strategy] += round(watched.account.scale * tokens)
+        collapsed = lost and told.hits > 0 and not told.stopped and usage.input > 2 * price.caching.minimum
+        if last is not None:
+            told.hits, told.misses = told.hits + hit, told.misses + (not hit)
+            self._totals["hits" if hit else "misses"] += 1
+        answered = found.at + (found.total_ms or 0.0) / 1e3
+        size = float(other.input)
+        watched.last = _Billed(size, usage.input, outcome.messages, outcome.model, answered, bool(outcome.revision))
+        if collapsed:
+            told.stopped = True
+            self.event("collapse", found.at, "cache reads fell after a revision: revisions stop here", told.id)
+        return collapsed
+
+    def _calibrate(self, outcome: Outcome, usage: Usage, watched: _Watched) -> None:
+        last, account = watched.last, watched.account
+        if last is None or outcome.revision or last.messages != outcome.first_new or last.model != outcome.model:
+            return
+        new = account.all - account.before(outcome.first_new)
+        account.grew(outcome.new - (0.0 if self._settings.observe else new), usage.input - last.sent)
+
+    def _other(self, outcome: Outcome, usage: Usage, watched: _Watched, price: Price, warm: bool, lost: bool) -> Usage:
+        """The usage of the same request the other way: as it came, or if nothing is rewritten as it would have been."""
+        last, account = watched.last, watched.account
+        known = _read_messages(outcome, usage, last, price.caching.step)
+        scale = account.scale
+        before = scale * account.before(known)
+        removed = Removed(before, scale * account.all - before)
+        revised = outcome.revision not in ("", "cold cache")
+        if self._settings.observe:
+            return rewritten(usage, removed, outcome.rewritten if revised else 0.0, price.caching.minimum)
+        if last is not None and warm and (revised or lost or last.sent < price.caching.minimum <= last.size):
+            return untouched(usage, removed, last.size)
+        return untouched(usage, removed)
+
+    def _add(self, told: Told, found: Exchange) -> None:
+        assert found.paid is not None
+        assert found.would_have_paid is not None
+        self._money["paid"] += found.paid
+        self._money["would_have_paid"] += found.would_have_paid
+        told.paid += found.paid
+        told.would_have_paid += found.would_have_paid
+        for name in ("input", "read", "written", "removed"):
+            self._totals[name] += getattr(found, name)
+            setattr(told, name, getattr(told, name) + getattr(found, name))
+
+    def event(self, kind: str, at: float, text: str, conversation: str = "") -> None:
+        self.changes += 1
+        self._events.appendleft({"at": at, "kind": kind, "conversation": conversation, "text": text})
+
+    # ── what is shown ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def snapshot(self, now: float) -> dict[str, Any]:
+        names = ("requests", "rewritten", "passed", "failed_open", "refused", "resent", "unpriced", "hits", "misses")
+        tokens = ("input", "read", "written", "removed")
+        newest = list(reversed(self._conversations.values()))[:CONVERSATIONS]
+        return {
+            "version": __version__,
+            "profile": self._settings.profile,
+            "observe": self._settings.observe,
+            "started": self._started,
+            "now": now,
+            "totals": {
+                **{name: self._totals[name] for name in (*names, *tokens)},
+                **self._money,
+                "breaks": dict(self._breaks),
+            },
+            "failures": [{"reason": reason, "count": count} for reason, count in self._failures.most_common()],
+            "strategies": [
+                {"name": name, "edits": self._edits[name], "tokens": tokens}
+                for name, tokens in self._removed.most_common()
+            ],
+            "events": list(self._events),
+            "conversations": [asdict(each.told) for each in newest],
+        }
+
+    def conversation(self, id: str) -> dict[str, Any] | None:
+        found = self._conversations.get(id)
+        if found is None:
+            return None
+        return {"conversation": asdict(found.told), "exchanges": [asdict(each) for each in found.exchanges]}
+
+    def exchange(self, id: str) -> dict[str, Any] | None:
+        for each in self._conversations.values():
+            for exchange in each.exchanges:
+                if exchange.id == id:
+                    edits, first_new = each.details.get(id, ((), 0))
+                    shown = [_shown(edit, first_new) for edit in edits]
+                    return {"exchange": asdict(exchange), "kept": len(shown) == exchange.edits, "edits": shown}
+        return None
+
+    @property
+    def line(self) -> str:
+        """One line about all of it."""
+        totals, money = self._totals, self._money
+        count = f"{totals['requests']:,} request{'s' if totals['requests'] != 1 else ''}"
+        if not money["paid"]:
+            return f"{count}, nothing to bill"
+        ours, theirs = money["paid"], money["would_have_paid"]
+        if self._settings.observe:
+            ours, theirs = theirs, ours
+        share = 100 * (1 - ours / theirs) if theirs else 0.0
+        less = f"{share:.0f} % less" if share >= 0 else f"{-share:.0f} % more"
+        if self._settings.observe:
+            return f"{count}, paid ${theirs:.2f}; it would have been ${ours:.2f} ({less})"
+        return f"{count}, paid ${ours:.2f} instead of ${theirs:.2f} ({less})"
+
+
+def _read_messages(outcome: Outcome, usage: Usage, last: _Billed | None, step: int) -> int:
+    """With how many of its messages the part of a request ends that the provider read, as far as can be told."""
+    share = usage.read / max(1, usage.input)
+    if last is not None:
+        if usage.read >= COLLAPSED * min(last.sent, usage.input):
+            return last.messages
+        return min(last.messages, round(outcome.messages * share))  # the beginning only
+    if outcome.first_new and share >= COLLAPSED:
+        return outcome.first_new
+    return bisect_right(outcome.ends, share + step / max(1, usage.input) + NEARLY) if usage.read else 0
+
+
+def _shown(edit: Edit, first_new: int) -> Mapping[str, Any]:
+    return {
+        "message": edit.message,
+        "strategy": edit.strategy,
+        "label": edit.reason,
+        "before": "\n".join(edit.removed),
+        "after": edit.added,
+        "bytes_saved": edit.bytes_saved,
+        "new": edit.message >= first_new,
+    }

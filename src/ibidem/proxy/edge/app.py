@@ -1,0 +1,372 @@
+"""What lives as long as the proxy, and decides who is answered by whom."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from typing import IO, Any, Self
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from ...engine.journal import Place
+from ...environment import store_target
+from ...model import IbidemError
+from ...store import Limits, Store, open_store
+from ..books import records
+from ..books.records import Records
+from ..conversations import Conversation, Conversations, Owed
+from ..fallback import bare, fall_back, replayed
+from ..outcome import Job, Outcome
+from ..page.pages import LIVE, Page, Pages, admitted, is_slow, misled, ours, refused, sees_texts, without_token
+from ..page.pages import text as plain
+from ..rewriter import Rewriter, whereabouts
+from ..settings import Settings
+from ..warmup import load, rehearse
+from .client_side import head, pairs, told
+from .driver import Carrier
+from .upstreams import Upstreams, ways
+
+log = logging.getLogger("ibidem")
+
+WORKERS, LARGE_WORKERS, WAYS_OUT, CLERKS = 4, 2, 2, 2
+"""Threads: that rewrite requests, and large ones; for what cannot be rewritten; and for what is noted afterwards.
+
+Those for what cannot be rewritten wait for nobody, so they are always there. Large requests have their own, so that who
+sends many of them waits for himself alone.
+"""
+LARGE = 2**20
+"""Bytes from which on a request is large."""
+PATIENCE = 2.0
+"""Seconds that what is to be remembered may still take at the end, and at least that the way out may take."""
+TIDY = 6 * 3600.0
+"""Seconds after which what the store need not keep is forgotten again."""
+WayOut = Callable[[Conversations, Job, Outcome], Outcome | None]
+SWITCH = 0.0005
+"""Seconds after which a thread that works lets others have a turn: to pass something on takes many short ones."""
+BUSY = "busy: earlier requests take too long"
+TOLD, ALIVE = 0.5, 15.0
+"""Seconds between two states that a page is told, and after which it is told that we are still there."""
+
+
+class Workers:
+    """Threads that rewrite, and what they are stuck with."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self.pool = ThreadPoolExecutor(count, name)
+        self.stuck: dict[Future[Outcome], float] = {}
+        """What was given up and is worked on nevertheless, and since when."""
+        self._count = count
+
+    def hopeless(self, budget: float) -> bool:
+        """Every thread has been working for long on what was given up: who waits for one would wait in vain."""
+        now = time.perf_counter()
+        return len(self.stuck) >= self._count and all(now - since >= budget for since in self.stuck.values())
+
+    def give_up(self, working: Future[Outcome], waiting: asyncio.Future[Outcome]) -> bool:
+        """Whether it has begun, and so goes on."""
+        if working.done() or working.cancel():
+            return working.done() and not working.cancelled()
+        self.stuck[working] = time.perf_counter()
+        waiting.add_done_callback(lambda _: self.stuck.pop(working, None))
+        return True
+
+
+class Proxy:
+    def __init__(self, settings: Settings, store: Store | None = None) -> None:
+        self.settings = settings
+        self._ways = ways(settings.upstreams)  # before anything is opened: it may be that there is none
+        self._log = _opened_log(settings.json_log) if settings.json_log else None
+        limits = Limits.of(settings.store_days, settings.store_bytes)
+        self.store = store or open_store(settings.store or store_target(), limits=limits)
+        most = settings.memory_mb * 2**20
+        self.conversations = Conversations(settings.profile, self.store, settings.conversations, most, settings.observe)
+        self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite)
+        self.records = Records(settings, time.time())
+        self.pages = Pages(settings, self.records, self.store, time.time)
+        self._workers = Workers(WORKERS, "ibidem")
+        self._large = Workers(LARGE_WORKERS, "ibidem-large")
+        self._ways_out = ThreadPoolExecutor(WAYS_OUT, "ibidem-out")
+        self._clerks = ThreadPoolExecutor(CLERKS, "ibidem-notes")
+        self._rehearsed = False
+        self.stopping = asyncio.Event()
+        self._closing = threading.Event()
+        self._remembering: set[asyncio.Task[None]] = set()
+        self.harmed: set[str] = set()
+        """What went wrong in our own bookkeeping, told once each."""
+
+    async def __aenter__(self) -> Self:
+        self.upstreams = Upstreams(self.settings.upstreams, self._ways)
+        sys.setswitchinterval(min(SWITCH, sys.getswitchinterval()))
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self._closing.set()
+        await self.upstreams.close()
+        if self._remembering:
+            await asyncio.wait(self._remembering, timeout=PATIENCE)
+        for pool in (self._workers.pool, self._large.pool, self._ways_out, self._clerks):
+            pool.shutdown(wait=False, cancel_futures=True)
+        if self._log is not None and self._log is not sys.stdout:
+            self._log.close()
+        self.store.close()
+
+    def warm(self) -> None:
+        """What the first request would wait for, done while there is none."""
+        threading.Thread(target=load, daemon=True).start()
+        threading.Thread(target=self._tidy, daemon=True).start()
+
+    def _tidy(self) -> None:
+        """Forget what the store need not keep, also where nothing is written to it, which would do that too."""
+        while True:
+            try:
+                self.store.prune()
+            except IbidemError as error:
+                log.warning("nothing was forgotten: %s", error)
+            except Exception as error:
+                self.harm(error, "tidy")
+            if self._closing.wait(TIDY):
+                return
+
+    # ── who is answered by whom ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await self._handle(request)
+        except Exception as error:
+            self.harm(error, "handle")
+            return told(500, "an error in the proxy itself: it is in its log")
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        headers, target = head(pairs(request.raw_headers)), request.raw_path
+        if ours(target):
+            return await self._page(request, target, headers)
+        if misled(self.settings, target, headers):
+            refusal = told(403, "this name is not the proxy's own: use the address that it printed, or set a token")
+            refusal.force_close()
+            return refusal
+        if not admitted(self.settings, target, headers):
+            refusal = told(401, "this proxy needs its token: send it as the header x-ibidem-token")
+            refusal.force_close()  # the body is not read
+            return refusal
+        return await Carrier(self, request, without_token(self.settings, target)).run()
+
+    async def _page(self, request: web.BaseRequest, target: str, headers: Mapping[str, str]) -> web.StreamResponse:
+        found = refused(self.settings, target, headers)
+        texts = sees_texts(self.settings, target, headers)
+        if found is None and request.method == "GET" and target.partition("?")[0] == LIVE:
+            return await self._live(request, texts)
+        if found is None:
+            found = await self._found(request.method, target, texts)
+        answer = web.Response(status=found.status, headers=CIMultiDict(found.headers), body=found.body)
+        if request.body_exists:
+            answer.force_close()
+        return answer
+
+    async def _found(self, method: str, target: str, texts: bool) -> Page:
+        try:
+            if is_slow(target):
+                return await asyncio.get_running_loop().run_in_executor(None, self.pages.answer, method, target, texts)
+            return self.pages.answer(method, target, texts)
+        except Exception as error:
+            self.harm(error, "page")
+            return plain(500, "an error in the proxy itself: it is in its log\n")
+
+    async def _live(self, request: web.BaseRequest, texts: bool) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        seen, quiet = -1, 0.0
+        while not self.stopping.is_set():
+            if self.records.changes != seen:
+                seen, quiet = self.records.changes, 0.0
+                await response.write(f"event: state\ndata: {json.dumps(self.pages.state(texts))}\n\n".encode())
+            elif quiet >= ALIVE:
+                quiet = 0.0
+                await response.write(b": still here\n\n")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), TOLD)
+            quiet += TOLD
+        return response
+
+    # ── rewriting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def rewrite(self, job: Job) -> Outcome:
+        """In time, or not at all. Never raises."""
+        try:
+            found = await self._rewrite(job)
+        except Exception as error:
+            self.harm(error, "rewrite")
+            found = Outcome(result="failed open", reason=f"{type(error).__name__} in the proxy")
+        if not self._rehearsed:
+            self._rehearsed = True
+            threading.Thread(target=rehearse, args=(self.settings.profile,), daemon=True).start()
+        if found.result == "failed open":
+            level = logging.INFO if found.theirs else logging.WARNING
+            log.log(level, "request sent without new edits: %s", found.reason)
+            return found if found.theirs else await self._way_out(job, found)
+        return found
+
+    async def _rewrite(self, job: Job) -> Outcome:
+        workers = self._large if len(job.body) > LARGE else self._workers
+        budget = job.patience = self.settings.budget_ms / 1e3
+        if workers.hopeless(budget):
+            return Outcome(result="failed open", reason=BUSY)
+        working = workers.pool.submit(self.rewriter.rewrite, job)
+        waiting = asyncio.wrap_future(working)
+        try:
+            await asyncio.wait((waiting,), timeout=budget)
+            if waiting.done() or not job.end():  # or it was done at the last moment
+                return await waiting
+        except asyncio.CancelledError:
+            job.end()
+            workers.give_up(working, waiting)
+            raise
+        begun = workers.give_up(working, waiting)
+        return Outcome(result="failed open", reason="time-out" if begun else BUSY, took=budget)
+
+    async def _way_out(self, job: Job, failed: Outcome) -> Outcome:
+        """What is sent after all: what earlier requests sent, and then what came. In time too, or as it came."""
+        if self.settings.observe:
+            return failed
+        budget = self.settings.budget_ms / 1e3
+        known = await self._in_time(self._ways_out, fall_back, job, failed, max(budget, PATIENCE)) or failed
+        if failed.took >= budget:  # that would take as long as what there was no time for
+            return known
+        return await self._in_time(self._clerks, replayed, job, known, budget) or known
+
+    async def _in_time(
+        self, pool: ThreadPoolExecutor, work: WayOut, job: Job, failed: Outcome, patience: float
+    ) -> Outcome | None:
+        working = pool.submit(work, self.conversations, job, failed)
+        waiting = asyncio.wrap_future(working)
+        try:
+            await asyncio.wait((waiting,), timeout=patience)
+            if waiting.done():
+                return await waiting
+            working.cancel()
+        except IbidemError as error:
+            log.debug("a request goes as it came: %s", error)
+        except Exception as error:
+            self.harm(error, "way out")
+        return None
+
+    async def again(self, job: Job, refused: Outcome, kind: str, tried: Sequence[bytes]) -> Outcome | None:
+        """What is sent instead of what the provider refused; None if all of that was refused."""
+        log.warning("a rewritten request was refused: %s", kind)
+        told = f"refused by the provider: {kind}"
+        conversation = refused.conversation
+        failed = Outcome(result="failed open", reason=told, refused=True, took=refused.took, conversation=conversation)
+        found = await self._way_out(job, failed)
+        if found.body is not None and found.body not in tried:
+            return found
+        return bare(job, failed) if job.body not in tried else None
+
+    def took(self, outcome: Outcome) -> None:
+        """The provider takes a request: the conversation goes on in that way."""
+        found, owed = outcome.conversation, outcome.owed
+        if found is not None and outcome.sent is not None:
+            before = found.sent
+            if before is None or not before.way.continues(outcome.sent.way):  # else a later one was taken first
+                found.sent = outcome.sent
+        if owed is None:
+            return
+        if found is not None:
+            found.owed = owed
+            if not owed.since:
+                found.sent = None
+        self._in_background(self._settle(found, owed))
+
+    async def _settle(self, found: Conversation | None, owed: Owed) -> None:
+        """Whoever has the conversation does it at the end, or before the next request: nobody is waited for here."""
+
+        def work() -> None:
+            own = found or self.conversations.adopt(owed)
+            if own.lock.acquire(blocking=False):
+                try:
+                    self.conversations.settle(own)
+                    self.conversations.save(own)
+                finally:
+                    own.lock.release()
+
+        await self._noted(found.id if found is not None else "", work)
+
+    async def _noted(self, conversation: str, work: Callable[[], None]) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._clerks, work)
+        except IbidemError as error:
+            self.records.event("store", time.time(), str(error), conversation)
+        except Exception as error:
+            self.harm(error, "remember")
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._remembering.add(task)
+        task.add_done_callback(self._remembering.discard)
+
+    def remember(self, outcome: Outcome, context: int | None, collapsed: bool) -> None:
+        """What the answer told about a conversation, for profiles that go by it. Nobody waits for that."""
+        found = outcome.conversation
+        if found is not None and self.conversations.looks_back:
+            counted = context if outcome.place is not None else None  # of which request it is, is not known
+            self._in_background(self._remember(found, outcome.place, time.time(), counted, collapsed))
+
+    async def _remember(
+        self, found: Conversation, place: Place | None, at: float, context: int | None, collapsed: bool
+    ) -> None:
+
+        def work() -> None:
+            with found.lock:
+                self.conversations.settle(found)
+                found.session.answered(at=at, context=context, place=place)
+                if collapsed:
+                    found.session.stop_revising(place)
+                self.conversations.save(found)
+
+        await self._noted(found.id, work)
+
+    # ── what is written down ────────────────────────────────────────────────────────────────────────────────────────
+
+    def write_log(self, exchange: records.Exchange) -> None:
+        if self._log is None:
+            return
+        try:
+            self._log.write(json.dumps(asdict(exchange)) + "\n")
+            self._log.flush()
+        except (OSError, ValueError) as error:
+            self._log = None
+            self.records.event("log", time.time(), f"{self.settings.json_log}: {error}: nothing more is written to it")
+
+    @contextmanager
+    def unharmed(self, what: str) -> Iterator[None]:
+        """What goes wrong in our own books never reaches an exchange."""
+        try:
+            yield
+        except Exception as error:
+            self.harm(error, what)
+
+    def harm(self, error: Exception, what: str) -> None:
+        """Told once, and without its message: that may quote what a client sent."""
+        found = f"{what}: {whereabouts(error)}"
+        if found not in self.harmed:
+            self.harmed.add(found)
+            log.error("an error in the proxy itself, requests go on: %s", found)
+            with suppress(Exception):
+                self.records.event("error", time.time(), found)
+
+
+def _opened_log(name: str) -> IO[str]:
+    if name == "-":
+        return sys.stdout
+    try:
+        return os.fdopen(os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8")
+    except OSError as error:
+        raise IbidemError(f"{name}: cannot be written ({error.strerror}): name another with --json-log") from None

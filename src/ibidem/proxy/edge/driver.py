@@ -1,0 +1,354 @@
+"""Carries out what an `Exchange` commands, between the client's connection and the upstream's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from aiohttp import StreamReader, web
+
+from ...model import one_line
+from ..books import records
+from ..exchange import (
+    AnswerChunk,
+    AnswerEnded,
+    AnswerStarted,
+    CancelUpstream,
+    ClientGone,
+    Command,
+    Connect,
+    EndAnswer,
+    EndUpstream,
+    Event,
+    Exchange,
+    Refuse,
+    RequestBroken,
+    RequestChunk,
+    RequestEnded,
+    RequestStarted,
+    Resend,
+    Resent,
+    ResetClient,
+    Rewrite,
+    Rewritten,
+    SendAnswer,
+    SendUpstream,
+    StartAnswer,
+    Tunnel,
+    UpstreamFailed,
+)
+from ..headers import first
+from ..outcome import Job, Outcome
+from ..routes import carries_conversations, client_session
+from .client_side import CONTINUE, Answer, Gone, Taken, pairs, told
+from .tunnel import tunnel
+from .upstreams import Broken, Link, left
+
+if TYPE_CHECKING:
+    from .app import Proxy
+
+UNSEEN = "a conversation goes through a WebSocket, where nothing can be rewritten: start with --no-websockets"
+
+
+class Carrier:
+    """One exchange, and the two connections it is about."""
+
+    def __init__(self, proxy: Proxy, request: web.BaseRequest, target: str) -> None:
+        self.proxy = proxy
+        self.request = request
+        self.headers = pairs(request.raw_headers)
+        self.target = target
+        self.exchange = Exchange(proxy.settings.max_body, proxy.settings.websockets, proxy.settings.resend)
+        self.started = time.perf_counter()
+        self.response: web.StreamResponse | None = None
+        self.outcome: Outcome | None = None
+        self.record: records.Exchange | None = None
+        self._job: Job | None = None
+        self._tried: list[bytes] = []
+        """What was sent and refused."""
+        self._link: Link | None = None
+        self._passing: asyncio.Task[None] | None = None
+
+    async def run(self) -> web.StreamResponse:
+        try:
+            await self._do(self._start())
+            if self.exchange.rewrites:
+                await self._take_in()
+            elif self._link is not None and not self.exchange.over:
+                self._pass_on()
+            while self._link is not None and not self.exchange.over:
+                await self._answer(self._link)
+        except (asyncio.CancelledError, Gone, ConnectionError) as error:
+            await self._do(ClientGone())
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        finally:
+            self._let_go()
+            self._close()
+        return self.response or Taken()
+
+    def _start(self) -> RequestStarted:
+        request = self.request
+        version = (request.version.major, request.version.minor)
+        return RequestStarted(request.method, self.target, self.headers, version, request.keep_alive)
+
+    async def _do(self, event: Event) -> None:
+        for command in self.exchange.handle(event):
+            await self._carry_out(command)
+
+    async def _carry_out(self, command: Command) -> None:
+        match command:
+            case Connect():
+                await self._connect(command)
+            case SendUpstream(data):
+                if self._link is not None:
+                    self._link.send(data)
+            case EndUpstream():
+                if self._link is not None:
+                    self._link.end()
+            case Rewrite(body):
+                await self._rewrite(body)
+            case Resend(kind):
+                await self._resend(kind)
+            case StartAnswer():
+                self.response = Answer(self.request, command)
+            case SendAnswer(data):
+                self._begun.send(data)
+            case EndAnswer():
+                self._begun.end()
+            case Tunnel():
+                self._begun.flush()
+                if carries_conversations(self.target):
+                    with self.proxy.unharmed("event"):
+                        self.proxy.records.event("websocket", time.time(), UNSEEN)
+                assert self._link is not None
+                await tunnel(self.request, self._link)
+            case CancelUpstream():
+                self._let_go()
+            case ResetClient():
+                self._begun.reset()
+            case Refuse(status, message, headers, last):
+                self.response = told(status, message, dict(headers))
+                if last:
+                    self.response.force_close()
+
+    @property
+    def _begun(self) -> Answer:
+        assert isinstance(self.response, Answer)
+        return self.response
+
+    # ── the request ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _take_in(self) -> None:
+        """A body that is held until it is complete."""
+        if self.exchange.over:
+            return
+        self._invite()
+        read = self.request.content.readany
+        try:
+            while data := await read():
+                await self._do(RequestChunk(data))
+                if self.exchange.over:
+                    return
+        except web.RequestPayloadError as error:
+            await self._do(RequestBroken(_why(error)))
+            return
+        await self._do(RequestEnded())
+
+    def _pass_on(self) -> None:
+        """A body that is sent on as it comes. Upstream may answer before it is complete."""
+        if self.request.body_exists:
+            assert self._link is not None
+            self._link.flush()
+            self._passing = asyncio.ensure_future(self._pass())
+        else:
+            for command in self.exchange.handle(RequestEnded()):
+                assert isinstance(command, EndUpstream)
+                assert self._link is not None
+                self._link.end()
+
+    async def _pass(self) -> None:
+        link = self._link
+        assert link is not None
+        self._invite()
+        read = self.request.content.readany
+        try:
+            while not self.exchange.over and (data := await read()):
+                await self._do(RequestChunk(data))
+                await link.drain()
+            await self._do(RequestEnded())
+        except web.RequestPayloadError as error:
+            await self._do(RequestBroken(_why(error)))
+        except ConnectionError:  # one of them is gone, which is told where the answer is awaited
+            return
+        except Exception as error:
+            self.proxy.harm(error, "pass")
+            self._let_go()  # the answer to half of it is not awaited
+
+    def _invite(self) -> None:
+        """A client that asked whether it may send its body waits for this."""
+        waits = first(self.headers, "expect").lower() == "100-continue" and self.request.version >= (1, 1)
+        if waits and self.request.transport is not None:
+            self.request.transport.write(CONTINUE)
+
+    async def _rewrite(self, body: bytes) -> None:
+        route = self.exchange.route
+        assert route is not None
+        assert route.format is not None
+        encoding = first(self.headers, "content-encoding").strip().lower()
+        most = self.proxy.settings.max_body
+        job = Job(route.format, client_session(self.headers), encoding, body, time.time(), route.counts, most)
+        self.outcome = await self.proxy.rewrite(job)
+        if self.outcome.body is not None and self.proxy.settings.resend:
+            self._job = job
+        await self._do(Rewritten(self.outcome.body))
+
+    async def _resend(self, kind: str) -> None:
+        """What was sent was refused."""
+        job, outcome = self._job, self.outcome
+        assert job is not None
+        assert outcome is not None
+        self._tried.append(job.body if outcome.body is None else outcome.body)
+        found = await self.proxy.again(job, outcome, kind, self._tried)
+        if found is None:
+            await self._do(Resent(None))
+            return
+        self.outcome = found
+        if self.record is not None:
+            with self.proxy.unharmed("resent"):
+                self.proxy.records.resent(self.record, outcome, found, kind, time.time())
+        await self._do(Resent(job.body if found.body is None else found.body, last=found.body is None))
+
+    # ── the answer ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _connect(self, command: Connect) -> None:
+        if self.record is None:
+            self._begin()
+        try:
+            self._link = await self.proxy.upstreams.connect(command.provider)
+        except Broken as error:
+            await self._broke(error)
+            return
+        self._link.start(command.method, command.target, command.headers, command.chunked)
+
+    async def _answer(self, link: Link) -> None:
+        try:
+            message, content = await link.answer()
+        except Broken as error:
+            await self._broke(error)
+            return
+        if self.exchange.over:  # the request came to a bad end meanwhile
+            return
+        if self.record is not None:
+            self.record.first_byte_ms = 1e3 * (time.perf_counter() - self.started)
+        if self.outcome is not None and 200 <= message.code < 300:
+            self.proxy.took(self.outcome)
+        await self._do(AnswerStarted(message.code, message.reason or "", pairs(message.raw_headers)))
+        if self.exchange.holds:
+            await self._hold(link, content)
+            return
+        self._job = None
+        self._tried.clear()
+        if message.code == 101:
+            await self._do(AnswerEnded())
+        elif not self.exchange.over:
+            await self._stream(link, content)
+
+    async def _hold(self, link: Link, content: StreamReader) -> None:
+        """A refusal, until all of it is here and it is known what becomes of it."""
+        try:
+            while data := await content.readany():
+                await self._do(AnswerChunk(data))
+                if not self.exchange.holds:  # it is too long for that
+                    await self._stream(link, content)
+                    return
+            broken = link.broke_off()
+        except Broken as error:
+            broken = error
+        if broken is not None:
+            await self._broke(broken)
+            return
+        link.release()
+        self._link = None
+        await self._do(AnswerEnded())
+
+    async def _stream(self, link: Link, content: StreamReader) -> None:
+        handle, answer, read = self.exchange.handle, self._begun, content.readany
+        try:
+            data = content.read_nowait()  # what is here goes out with the head, which waits for nothing else
+            if not data:
+                answer.flush()
+                data = await read()
+            while data:
+                for command in handle(AnswerChunk(data)):
+                    if isinstance(command, SendAnswer):
+                        answer.send(command.data)
+                await answer.drain()
+                data = await read()
+            broken = link.broke_off()
+        except Broken as error:
+            broken = error
+            for command in handle(AnswerChunk(left(content))):
+                await self._carry_out(command)
+        if broken is not None:
+            await self._broke(broken)
+        elif not self.exchange.over:
+            await self._do(AnswerEnded())
+            if self._passing is None or self._passing.done():
+                link.release()
+                self._link = None
+
+    async def _broke(self, error: BaseException) -> None:
+        route = self.exchange.route
+        assert route is not None
+        await self._do(UpstreamFailed(f"{self.proxy.upstreams.host(route.provider)}: {_why(error)}"))
+
+    def _let_go(self) -> None:
+        if self._passing is not None and self._passing is not asyncio.current_task():
+            self._passing.cancel()
+        if self._link is not None:
+            self._link.cancel()
+            self._link = None
+
+    # ── what is written down ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self) -> None:
+        route = self.exchange.route
+        assert route is not None
+        path = route.target.partition("?")[0]
+        client = first(self.headers, "user-agent").split(" ")[0]
+        with self.proxy.unharmed("begin"):
+            self.record = self.proxy.records.begin(
+                path, self._counted, time.time(), client, route.format or "", self.exchange.received
+            )
+
+    @property
+    def _counted(self) -> Outcome | None:
+        """The outcome, if it is one of a conversation: who only asks for a size sends none."""
+        route, outcome = self.exchange.route, self.outcome
+        if route is None or outcome is None or (route.counts and outcome.result != "failed open"):
+            return None
+        return outcome
+
+    def _close(self) -> None:
+        record, exchange, outcome = self.record, self.exchange, self._counted
+        collapsed = False
+        if record is not None:
+            with self.proxy.unharmed("end"):
+                record.total_ms = 1e3 * (time.perf_counter() - self.started)
+                record.reason = record.reason or exchange.failure
+                if not exchange.rewrites:
+                    record.bytes_in, record.bytes_out = exchange.received, exchange.sent
+                collapsed = self.proxy.records.end(record, outcome, exchange.status, exchange.usage)
+            with self.proxy.unharmed("log"):
+                self.proxy.write_log(record)
+        if outcome is not None and exchange.usage is not None:
+            spared = record.removed if record is not None and self.proxy.settings.observe else 0
+            self.proxy.remember(outcome, exchange.usage.input - spared, collapsed)
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "did not answer in time"
+    return one_line(str(error)) or type(error).__name__

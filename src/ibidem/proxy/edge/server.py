@@ -1,0 +1,130 @@
+"""Listens, and runs the proxy until it is told to stop.
+
+Sockets are known to this file and those that it is made of (`service`, `carrier`, `answering`, `incoming`, `tunnel`,
+`upstreams`, `connections`); what is said through them is decided elsewhere, by `exchange`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, NamedTuple, Self, TypeVar
+
+from aiohttp import web
+
+from ...store import Store
+from ..settings import Settings
+from .app import Proxy
+from .incoming import Server
+from .upstreams import HEAD, HEADERS, PIECE
+
+Result = TypeVar("Result")
+
+GRACE = 1.0
+"""Seconds that answers which are under way have left when the proxy is stopped."""
+
+quiet = logging.getLogger("ibidem.http")
+quiet.disabled = True  # the server would quote what it cannot parse, keys and all
+
+
+class Address(NamedTuple):
+    url: str
+    port: int
+
+
+class Summary(NamedTuple):
+    text: str
+    state: dict[str, Any]
+
+    def line(self) -> str:
+        return self.text
+
+
+def run(main: Coroutine[Any, Any, Result]) -> Result:
+    """As `asyncio.run`, with the faster loop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+async def serve(
+    settings: Settings,
+    *,
+    ready: Callable[[Address], None] | None = None,
+    stop: asyncio.Event | None = None,
+    store: Store | None = None,
+) -> Summary:
+    """Listen until `stop` is set. Raises OSError if the address cannot be listened on."""
+    async with Proxy(settings, store) as proxy:
+        server = Server(
+            proxy.handle,
+            handler_cancellation=True,
+            auto_decompress=False,
+            access_log=None,
+            logger=quiet,
+            read_bufsize=PIECE,
+            max_line_size=HEAD,
+            max_field_size=HEAD,
+            max_headers=HEADERS,
+        )
+        runner = web.ServerRunner(server, shutdown_timeout=GRACE)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, settings.host, settings.port)
+            await site.start()
+            port: int = runner.addresses[0][1]
+            host = f"[{settings.host}]" if ":" in settings.host else settings.host
+            proxy.warm()
+            if ready is not None:
+                ready(Address(f"http://{host}:{port}", port))
+            await (stop or asyncio.Event()).wait()
+        finally:
+            proxy.stopping.set()
+            await runner.cleanup()
+        return Summary(proxy.records.line, proxy.pages.state())
+
+
+class Running:
+    """A proxy in a thread of this process, for tests and benchmarks: `with Running(settings) as proxy: proxy.url`."""
+
+    def __init__(
+        self, settings: Settings, store: Store | None = None, runner: Callable[[Any], Any] = asyncio.run
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._runner = runner
+        self._address: Future[Address] = Future()
+        self._summary: Future[Summary] = Future()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.url = self._address.result(30).url
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def stop(self) -> Summary:
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stop.set)
+        return self._summary.result(30)
+
+    def _run(self) -> None:
+        try:
+            self._summary.set_result(self._runner(self._serve()))
+        except BaseException as error:
+            for future in (self._address, self._summary):
+                if not future.done():
+                    future.set_exception(error)
+
+    async def _serve(self) -> Summary:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        return await serve(self._settings, ready=self._address.set_result, stop=self._stop, store=self._store)

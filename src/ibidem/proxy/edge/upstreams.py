@@ -1,0 +1,282 @@
+"""Connections to the upstreams, kept open between requests.
+
+Of aiohttp's client, the connector (names, TLS, proxies, what is kept open) and the parser of answers are used, and not
+the session above them: that one would tidy what is sent. Here a request goes out in the bytes that it is given in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.connector import Connection
+from multidict import CIMultiDict
+from yarl import URL
+
+from ... import environment
+from ...model import IbidemError
+from ..egress import Hop, hop, trusted
+from ..headers import HeaderList
+from .connections import Connector, Wire, context
+
+CONNECT = 60.0
+"""Seconds to reach an upstream."""
+PIECE = 2**18
+"""Bytes of an answer that are taken in before they are passed on."""
+HEAD = 2**20
+"""Bytes that one header may have; more than any provider takes."""
+HEADERS = 10_000
+AUTOMATIC = ("Accept", "Accept-Encoding", "User-Agent")
+"""What aiohttp would tell a proxy about itself."""
+JOINED = 2**16
+"""Bytes up to which head and body go out in one piece."""
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that may be asked again when a connection that was in use before ends without a word."""
+TIMED_OUT = 408
+
+Broken = (aiohttp.ClientError, OSError, TimeoutError, aiohttp.http.HttpProcessingError)
+"""What an upstream may fail with."""
+
+log = logging.getLogger("ibidem")
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How the upstreams are reached from this machine."""
+
+    hops: Mapping[str, Hop | None]
+    """By provider: the proxy on the way."""
+    context: ssl.SSLContext | None
+    """None: nobody on the way speaks TLS."""
+
+
+def ways(bases: Mapping[str, str]) -> Ways:
+    """As the environment says. Raises IbidemError where that cannot be followed."""
+    variables = environment.variables()
+    hops = {provider: hop(base, variables, environment.system_proxies) for provider, base in bases.items()}
+    socks = next((each for each in hops.values() if each is not None and each.socks), None)
+    if socks is not None and find_spec("python_socks") is None:
+        raise IbidemError(f"{socks.variable}: a SOCKS proxy needs: pip install 'ibidem[socks]'")
+    safe = any(urlsplit(base).scheme == "https" for base in bases.values())
+    safe = safe or any(each is not None and each.scheme == "https" for each in hops.values())
+    return Ways(hops, context(trusted(variables)) if safe else None)
+
+
+class Upstreams:
+    """By provider. To be made where a loop is running."""
+
+    def __init__(self, bases: Mapping[str, str], ways: Ways) -> None:
+        self._bases = {provider: URL(base, encoded=True) for provider, base in bases.items()}
+        named = {provider: each for provider, each in ways.hops.items() if each is not None}
+        socks = {_place(self._bases[provider]): each for provider, each in named.items() if each.socks}
+        self._connector = Connector(socks, limit=0, ttl_dns_cache=300, ssl=ways.context or True)
+        self._asked = {provider: _request(base, named.get(provider)) for provider, base in self._bases.items()}
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT)
+        self._confused: set[str] = set()
+        """Who gave an answer that nobody had asked for: there a connection is used once."""
+
+    def host(self, provider: str) -> str:
+        return self._bases[provider].host or ""
+
+    async def connect(self, provider: str) -> Link:
+        asked = self._asked[provider]
+        fresh = provider in self._confused
+        link = Link(await self._taken(asked, fresh), asked, self._bases[provider], partial(self._taken, asked, True))
+        link.protocol.warn = partial(self._confuse, provider)
+        return link
+
+    def _confuse(self, provider: str) -> None:
+        if provider not in self._confused:
+            self._confused.add(provider)
+            log.warning("%s gives answers that nobody asked for: a connection is used once there", self.host(provider))
+
+    async def _taken(self, asked: aiohttp.ClientRequest, fresh: bool = False) -> Connection:
+        """One on which nothing was heard that nobody asked for; with `fresh`, one that was not used yet."""
+        while True:
+            connection = await self._connector.connect(asked, [], self._timeout)
+            wire = connection.protocol
+            assert isinstance(wire, Wire)
+            if not wire.used and not wire.is_connected():
+                return connection  # which says why, when it is asked
+            if wire.clean() and not (fresh and wire.used):
+                return connection
+            connection.close()
+            if not wire.used:
+                raise aiohttp.ClientConnectionError("it spoke before it was asked")
+
+    async def close(self) -> None:
+        await self._connector.close()
+
+
+def _place(base: URL) -> tuple[str, int]:
+    return base.raw_host or "", base.port or 0
+
+
+def _request(base: URL, hop: Hop | None) -> aiohttp.ClientRequest:
+    """Names the other end of a connection."""
+    proxy, headers = None, None
+    if hop is not None and not hop.socks:
+        proxy = URL(hop.url)
+        if hop.user is not None:
+            known = b64encode(f"{hop.user}:{hop.password}".encode()).decode()
+            headers = CIMultiDict({"Proxy-Authorization": f"Basic {known}", "Host": base.host_port_subcomponent or ""})
+    return aiohttp.ClientRequest(
+        "GET", base, loop=asyncio.get_running_loop(), proxy=proxy, proxy_headers=headers, skip_auto_headers=AUTOMATIC
+    )
+
+
+class Link:
+    """One connection, for the time of one exchange; another one, if the first had timed out meanwhile."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        asked: aiohttp.ClientRequest,
+        base: URL,
+        another: Callable[[], Awaitable[Connection]],
+    ) -> None:
+        self._base = base
+        self._another = another
+        through = asked.proxy is not None and not asked.is_ssl()
+        self._through: Mapping[str, str] | None = (asked.proxy_headers or {}) if through else None
+        self._waiting = b""
+        self._chunked = False
+        self._method = ""
+        self._take(connection)
+        self._said: list[bytes] | None = [] if self.protocol.used else None
+        """All that was written, as long as it may have to be said again."""
+
+    def _take(self, connection: Connection) -> None:
+        assert isinstance(connection.protocol, Wire)
+        self._connection = connection
+        self.protocol = connection.protocol
+
+    def start(self, method: str, target: str, headers: HeaderList, chunked: bool) -> None:
+        """The head. It goes out with what follows it."""
+        path = self._base.raw_path.rstrip("/") + target
+        lines = [f"Host: {self._base.host_port_subcomponent}", *(f"{name}: {value}" for name, value in headers)]
+        if self._through is not None:
+            path = f"{self._base.origin()}{path}"
+            lines += [f"{name}: {value}" for name, value in self._through.items() if name.lower() != "host"]
+        first = f"{method} {path} HTTP/1.1\r\n".encode("utf-8", "surrogateescape")
+        self._waiting = first + "\r\n".join([*lines, "", ""]).encode("latin-1")
+        self._chunked = chunked
+        self._method = method
+        self._ask()
+
+    def _ask(self) -> None:
+        self.protocol.set_response_params(
+            skip_payload=self._method == "HEAD",
+            read_until_eof=True,
+            auto_decompress=False,
+            read_bufsize=PIECE,
+            max_line_size=HEAD,
+            max_field_size=HEAD,
+            max_headers=HEADERS,
+        )
+
+    def flush(self) -> None:
+        """The head, where it is not known when something will follow it."""
+        self._write(self._waiting)
+        self._waiting = b""
+
+    def send(self, data: bytes) -> None:
+        if self._said is not None and sum(map(len, self._said)) > JOINED:
+            self._said = None  # too much to be kept: it is not said again
+        if self._chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+        if self._waiting and len(data) <= JOINED:
+            self._write(self._waiting + data)
+        else:
+            self._write(self._waiting)
+            self._write(data)
+        self._waiting = b""
+
+    def end(self) -> None:
+        self.protocol.complete = True
+        last = b"0\r\n\r\n" if self._chunked else b""
+        self._write(self._waiting + last)
+        self._waiting = b""
+
+    def _write(self, data: bytes) -> None:
+        if self._said is not None and data:
+            self._said.append(data)
+        transport = self.protocol.transport
+        if transport is not None and data:  # without one the answer is an error, which is awaited anyway
+            transport.write(data)
+
+    async def drain(self) -> None:
+        """Until the upstream has taken enough of it to be sent more."""
+        if self.protocol.writing_paused:
+            await self.protocol._drain_helper()
+
+    async def answer(self) -> tuple[aiohttp.http.RawResponseMessage, aiohttp.StreamReader]:
+        """The first that is more than a sign of life."""
+        try:
+            found = await self._heard()
+        except Broken:
+            if not self._may_ask_again or self._method not in SAFE or self.protocol.heard:
+                raise
+        else:
+            if found[0].code != TIMED_OUT or not self._may_ask_again:
+                self._said = None
+                return found
+        await self._ask_again()
+        return await self._heard()
+
+    async def _heard(self) -> tuple[aiohttp.http.RawResponseMessage, aiohttp.StreamReader]:
+        while True:
+            message, content = await self.protocol.read()
+            if message.code >= 200 or message.code == 101:
+                return message, content
+
+    @property
+    def _may_ask_again(self) -> bool:
+        """It was in use before, so upstream may have spoken of that time; and all of the request is in hand."""
+        return self._said is not None and self.protocol.complete
+
+    async def _ask_again(self) -> None:
+        said, self._said = self._said or [], None
+        self.cancel()
+        self._take(await self._another())
+        self._ask()
+        for each in said:
+            self._write(each)
+        self.protocol.complete = True
+
+    def broke_off(self) -> BaseException | None:
+        """Why the connection ended, for an answer whose end is told by nothing else."""
+        found = None if self.protocol.over else self.protocol.exception()
+        return found if isinstance(found, aiohttp.ClientOSError) else None
+
+    def release(self) -> None:
+        """It may be used again, if all is well with it."""
+        self.protocol.rest()
+        self._connection.release()
+
+    def close(self) -> None:
+        """It may not, but what was written to it is still sent."""
+        self._connection.close()
+
+    def cancel(self) -> None:
+        """At once: what was not sent yet is not sent any more."""
+        if self._connection.protocol is not None:
+            with suppress(Exception):
+                self.protocol.abort()
+            self._connection.close()
+
+
+def left(content: Any) -> bytes:
+    """What came of an answer before it broke off, and was not passed on yet."""
+    return bytes(content._read_nowait(-1)) if getattr(content, "_buffer", None) else b""

@@ -1,0 +1,159 @@
+"""The page at /ibidem, one HTML document that needs nothing but the proxy's API; and the same figures for Prometheus.
+
+Both show the object that /ibidem/api/state gives. `paid` is what was paid. `would_have_paid` is the other way: without
+ibidem; while observing, with it. `removed` counts tokens that were left out; while observing, that would have been.
+Everything in that object is text to the page, never markup: its policy lets no other script in, and no text become one.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from html import escape
+from importlib import resources
+from typing import Any, NamedTuple
+
+STYLES = (("ibidem.report", "page.css"), (__package__, "dashboard.css"))
+"""The report's look, and what the page has besides."""
+SCRIPTS = ("dashboard.js", "dashboard_views.js", "dashboard_edits.js", "dashboard_live.js")
+"""In this order. They run after the report's script, which writes numbers."""
+
+
+def _file(package: str, name: str) -> str:
+    return (resources.files(package) / name).read_text("utf-8")
+
+
+def _digest(source: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
+
+
+@cache
+def _parts() -> dict[str, str]:
+    """The scripts share one block, so that no name of theirs meets one of the report's."""
+    style = "\n".join(_file(*each) for each in STYLES)
+    own = "\n".join(_file(__package__, name) for name in SCRIPTS)
+    script = f"{_file('ibidem.report', 'page.js')}\n{{\n{own}\n}}"
+    policy = (
+        "default-src 'none'; connect-src 'self'; img-src data:; "
+        f"style-src {_digest(style)}; script-src {_digest(script)}; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    return {"STYLE": style, "SCRIPT": script, "POLICY": policy}
+
+
+CSP: str = f"{_parts()['POLICY']}; frame-ancestors 'none'"
+"""As a header; the page says the same of itself, but for who may frame it, which only a header can say."""
+HEADERS: Mapping[str, str] = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Content-Security-Policy": CSP,
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def page(token: str | None = None, page_token: str | None = None) -> str:
+    """With tokens, the page sends them along with whatever it asks for."""
+    values = {**_parts(), "TOKEN": escape(token or ""), "PAGETOKEN": escape(page_token or "")}
+    return re.sub("@([A-Z]+)@", lambda found: values[found[1]], _file(__package__, "dashboard.html"))
+
+
+# --- for Prometheus -------------------------------------------------------------------------------------------------
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Samples = Iterable[tuple[dict[str, str], Any]]
+
+
+class Family(NamedTuple):
+    name: str
+    kind: str
+    help: str
+    samples: Samples
+
+
+def metrics(state: Mapping[str, Any]) -> str:
+    """The state as Prometheus text, version 0.0.4. What is not known has no sample."""
+    return "".join(_lines(family) for family in _families(state))
+
+
+def _families(state: Mapping[str, Any]) -> Iterator[Family]:
+    totals = state["totals"]
+    about = {
+        "version": state["version"],
+        "profile": state["profile"],
+        "observe": "true" if state["observe"] else "false",
+    }
+    yield Family("ibidem_info", "gauge", "What runs here.", [(about, 1)])
+    yield Family("ibidem_start_time_seconds", "gauge", "When it started, in Unix seconds.", [({}, state["started"])])
+    yield Family(
+        "ibidem_conversations", "gauge", "Conversations in memory, as listed.", [({}, len(state["conversations"]))]
+    )
+    for name, help_text, samples in _counters(state, totals):
+        yield Family(f"ibidem_{name}_total", "counter", help_text, samples)
+
+
+def _counters(state: Mapping[str, Any], totals: Mapping[str, Any]) -> Iterator[tuple[str, str, Samples]]:
+    yield (
+        "requests",
+        "Requests, by what became of them.",
+        _by("outcome", {n: totals[n] for n in ("rewritten", "passed")}),
+    )
+    failures = Counter[str]()
+    for each in state["failures"]:
+        failures[each["reason"]] += each["count"]
+    yield "failed_open", "Requests sent without new edits because of a failure.", _by("reason", failures)
+    yield "refused", "Rewritten requests that their provider refused.", [({}, totals["refused"])]
+    yield "resent", "Of these, those that were taken when they were sent again.", [({}, totals["resent"])]
+    yield "paid_dollars", "What was paid for input, at list prices, in dollars.", [({}, _money(totals, "paid"))]
+    other = "with ibidem" if state["observe"] else "without ibidem"
+    would = _money(totals, "would_have_paid")
+    yield "would_have_paid_dollars", f"The same {other}, in dollars.", [({}, would)]
+    yield "unpriced_requests", "Requests whose cost is not known; no sum has them.", [({}, totals["unpriced"])]
+    yield "tokens", "Input tokens as the providers counted them.", _by("kind", _tokens(totals))
+    removed = "Input tokens left out; while observing, that would have been."
+    yield "removed_tokens", removed, [({}, totals["removed"])]
+    strategies = state["strategies"]
+    yield "edits", "Edits that were made.", _by("strategy", {each["name"]: each["edits"] for each in strategies})
+    by_strategy = {each["name"]: each["tokens"] for each in strategies}
+    yield "strategy_removed_tokens", "Tokens left out, summed over requests.", _by("strategy", by_strategy)
+    yield "cache_hits", "Requests whose beginning the provider's cache knew.", [({}, totals["hits"])]
+    yield "cache_misses", "Requests whose beginning it should have known and did not.", [({}, totals["misses"])]
+    yield "cache_breaks", "Requests in which ibidem changed what had been sent.", _by("reason", totals["breaks"])
+
+
+def _money(totals: Mapping[str, Any], name: str) -> float | None:
+    return None if totals["unpriced"] and totals["unpriced"] >= totals["requests"] else totals[name]
+
+
+def _tokens(totals: Mapping[str, Any]) -> dict[str, Any]:
+    """Parts that add up to all input."""
+    plain = totals["input"] - totals["read"] - totals["written"]
+    return {"read": totals["read"], "written": totals["written"], "uncached": max(0, plain)}
+
+
+def _by(label: str, found: Mapping[str, Any]) -> Samples:
+    return [({label: name}, value) for name, value in found.items()]
+
+
+def _lines(family: Family) -> str:
+    head = f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n"
+    return head + "".join(
+        f"{family.name}{_labels(labels)} {value!r}\n" for labels, value in family.samples if value is not None
+    )
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(value: str) -> str:
+    """A lone surrogate, which no encoding has, is spelt out."""
+    written = value.encode("utf-8", "backslashreplace").decode()
+    return written.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

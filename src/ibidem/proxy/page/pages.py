@@ -1,0 +1,215 @@
+"""What the proxy itself answers, under /ibidem: the page, its API, metrics, health, and texts that were let go.
+
+Only for those who may see it: a browser that was led here by another site sends that site's `Host` or `Origin`, and is
+refused. Figures are for all who may use the proxy. Texts that a client sent (what was rewritten, what was let go, and
+the titles of conversations, which are their first words) may need a token of their own, or are shown to nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from hmac import compare_digest
+from ipaddress import ip_address
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote_plus
+
+from ...model import IbidemError
+from ...store import Store
+from ...store.recall import recall
+from ..books.records import Records
+from ..settings import Settings
+from .dashboard import HEADERS, METRICS_TYPE, metrics, page
+
+ROOT = "/ibidem"
+LIVE = f"{ROOT}/api/live"
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]"})
+TEXTS = ("api/exchange", "recall")
+"""What is below these is texts."""
+TOKENS = {"token": "x-ibidem-token", "page_token": "x-ibidem-page-token"}
+"""What opens a door, by its name in a query: as a header."""
+PLAIN = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+class Page(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def ours(target: str) -> bool:
+    path = target.partition("?")[0]
+    return path == ROOT or path.startswith(f"{ROOT}/")
+
+
+def text(status: int, message: str, kind: str = "text/plain; charset=utf-8") -> Page:
+    return Page(status, {**PLAIN, "Content-Type": kind}, message.encode("utf-8", "surrogatepass"))
+
+
+def document(found: Any, status: int = 200) -> Page:
+    return text(status, json.dumps(found, ensure_ascii=False), "application/json; charset=utf-8")
+
+
+def is_slow(target: str) -> bool:
+    """What is looked up in the store, which may take its time."""
+    return target.startswith(f"{ROOT}/recall/")
+
+
+def admitted(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
+    """Whether a client may use the proxy at all. Names of headers are in lower case."""
+    return settings.token is None or _sent("token", settings.token, target, headers)
+
+
+def sees_texts(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
+    """Whether who may use the proxy may also see what its clients sent."""
+    if settings.text_access == "token" and settings.page_token is not None:
+        return _sent("page_token", settings.page_token, target, headers)
+    return settings.text_access == "all"
+
+
+def _sent(name: str, wanted: str, target: str, headers: Mapping[str, str]) -> bool:
+    header = headers.get(TOKENS[name], "").encode("latin-1", "replace")
+    return _same(header or _given(name, target), wanted)
+
+
+def without_token(settings: Settings, target: str) -> str:
+    """What is for the proxy alone goes nowhere else. Nothing else of the target is changed."""
+    path, mark, query = target.partition("?")
+    if (settings.token or settings.page_token) is None or "token" not in query:
+        return target
+    kept = [part for part in query.split("&") if not _is_token(part, settings)]
+    return f"{path}{mark if kept else ''}{'&'.join(kept)}" if len(kept) < query.count("&") + 1 else target
+
+
+def _is_token(part: str, settings: Settings) -> bool:
+    name, _, value = part.partition("=")
+    token = {"token": settings.token, "page_token": settings.page_token}.get(unquote_plus(name))
+    return token is not None and _same(unquote_plus(value).encode("utf-8", "replace"), token)
+
+
+def _given(wanted: str, target: str) -> bytes:
+    found = (value for name, value in parse_qsl(target.partition("?")[2]) if name == wanted)
+    return next(found, "").encode("utf-8", "replace")
+
+
+def misled(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
+    """Whether a browser may have been led here by a name that another site owns, where no token would stop it.
+
+    Who sends no name at all is no browser. Who takes us for a proxy of another kind is told so elsewhere.
+    """
+    host = headers.get("host")
+    if settings.token is not None or host is None or not target.startswith("/"):
+        return False
+    return not _is_own(settings, _host(host))
+
+
+def refused(settings: Settings, target: str, headers: Mapping[str, str]) -> Page | None:
+    """Why this is not shown to who asks for it."""
+    if not _is_own(settings, _host(headers.get("host", ""))):
+        return text(403, "this name is not the proxy's own: use the address that it printed\n")
+    if _is_foreign(target, headers):
+        return text(403, "another site may not ask for this\n")
+    if not admitted(settings, target, headers):
+        return text(401, "this needs the token: send it as x-ibidem-token, or as ?token= in a browser\n")
+    return None
+
+
+def _is_own(settings: Settings, host: str) -> bool:
+    """A name that leads here can be given to any address by who owns it; an address cannot."""
+    if host in LOOPBACK or host.strip("[]") == settings.host.strip("[]").lower():
+        return True
+    return settings.host in EVERYWHERE and _is_address(host.strip("[]"))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return False
+
+
+def _is_foreign(target: str, headers: Mapping[str, str]) -> bool:
+    """Whether a browser says that another site made it ask. Following a link to the page itself is no harm."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+    if origin is not None and origin.lower().partition("://")[2] != headers.get("host", "").lower():
+        return True
+    led = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    if led and target.partition("?")[0].rstrip("/") == ROOT:
+        return False
+    return site not in ("none", "same-origin")
+
+
+def _host(value: str) -> str:
+    """Without the port."""
+    name, colon, port = value.rpartition(":")
+    return name.lower() if colon and port.isdecimal() and (":" not in name or name.endswith("]")) else value.lower()
+
+
+def _same(given: bytes, wanted: str) -> bool:
+    return compare_digest(given, wanted.encode("utf-8", "surrogateescape"))
+
+
+def _untitled(conversation: Mapping[str, Any]) -> dict[str, Any]:
+    return {**conversation, "title": ""}
+
+
+class Pages:
+    def __init__(self, settings: Settings, records: Records, store: Store, clock: Callable[[], float]) -> None:
+        self._settings = settings
+        self._records = records
+        self._store = store
+        self._clock = clock
+
+    def state(self, texts: bool = True) -> dict[str, Any]:
+        found = self._records.snapshot(self._clock())
+        if not texts:
+            found["conversations"] = [_untitled(each) for each in found["conversations"]]
+        return {**found, "texts": "all" if texts else self._settings.text_access}
+
+    def answer(self, method: str, target: str, texts: bool = True) -> Page:
+        """`texts`: who asks may see them."""
+        path = target.partition("?")[0].rstrip("/")
+        if method not in ("GET", "HEAD"):
+            return Page(405, {**text(405, "").headers, "Allow": "GET, HEAD"}, b"use GET\n")
+        if path == ROOT:
+            tokens = self._settings.token, self._settings.page_token if texts else None
+            return Page(200, HEADERS, page(*tokens).encode())
+        kind, _, name = path.removeprefix(f"{ROOT}/").rpartition("/")
+        if kind in TEXTS and not texts:
+            return self._withheld()
+        found = self._named(kind, name, texts)
+        return found if found is not None else text(404, f"there is nothing here: see {ROOT}\n")
+
+    def _withheld(self) -> Page:
+        if self._settings.text_access == "token":
+            return text(
+                401, "texts need the page token: send it as x-ibidem-page-token, or as page_token= in a browser\n"
+            )
+        return text(
+            403,
+            "texts are shown to nobody here: to see them, start the proxy with --page-token and without --no-texts\n",
+        )
+
+    def _named(self, kind: str, name: str, texts: bool) -> Page | None:
+        if (kind, name) == ("api", "state"):
+            return document(self.state(texts))
+        if (kind, name) == ("", "metrics"):
+            return text(200, metrics(self.state()), METRICS_TYPE)
+        if (kind, name) == ("", "health"):
+            return document({"status": "ok", "version": self.state()["version"]})
+        if kind == "api/conversation":
+            found = self._records.conversation(name)
+            if found is not None and not texts:
+                found["conversation"] = _untitled(found["conversation"])
+            return None if found is None else document(found)
+        if kind == "api/exchange":
+            found = self._records.exchange(name)
+            return None if found is None else document(found)
+        return self._recalled(name) if kind == "recall" else None
+
+    def _recalled(self, ref: str) -> Page:
+        try:
+            return text(200, recall(ref, store=self._store))
+        except IbidemError as error:
+            return text(404, f"{error}\n")

@@ -1,0 +1,223 @@
+"""One request body on its way out: what is sent instead, or why it goes as it came (law 12).
+
+`Rewriter.rewrite` runs in a thread of its own and may be given up on; whoever waits for it then sends what `fallback`
+makes of it, and the conversation is told that it went out that way.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate
+
+from ..engine.pipeline import Compacted
+from ..model import IbidemError, one_line
+from ..plan import Edit
+from ..store import StoreError
+from ..tokens import SAMPLED, SAMPLES, estimate
+from ..wire import Scanned
+from .books.bill import freed
+from .conversations import Conversation, Conversations, Found, Sent
+from .fallback import too_much
+from .opening import Single, Unreadable
+from .outcome import Job, Outcome, Result
+from .packing import decoded, encoded
+
+log = logging.getLogger("ibidem")
+
+TRIES = 3
+"""How often a conversation is looked up that others work on at the same time."""
+
+SMALL = 2**18
+"""Bytes that hold nobody up, whatever is in them."""
+
+REASON = 200
+"""Characters of a reason that are told."""
+
+
+class Failed(IbidemError):
+    """A request that can be read and was not rewritten."""
+
+
+class TooMuch(IbidemError):
+    """A request with more in it than is read here."""
+
+
+class Rewriter:
+    def __init__(
+        self, conversations: Conversations, observe: bool, max_body: int, max_rewrite: int = 16 * 2**20
+    ) -> None:
+        self.conversations = conversations
+        self._observe = observe
+        self._max_body = max_body
+        self._max_rewrite = max_rewrite
+
+    def rewrite(self, job: Job) -> Outcome:
+        """Never raises."""
+        start, unread = time.perf_counter(), False
+        try:
+            return self._rewrite(job, start)
+        except Single:
+            return Outcome(result="unchanged", took=time.perf_counter() - start)
+        except Unreadable as error:
+            told, theirs = str(error), True
+        except TooMuch as error:
+            told, theirs, unread = str(error), False, True
+        except (StoreError, Failed) as error:
+            told, theirs = one_line(str(error))[:REASON], False
+        except IbidemError:  # it says where: each would be a reason of its own
+            told, theirs = "its messages cannot be read", True
+        except Exception as error:
+            log.debug("a request cannot be rewritten", exc_info=True)
+            told, theirs = whereabouts(error), False
+        took = time.perf_counter() - start
+        return Outcome(result="failed open", reason=told, theirs=theirs, unread=unread, took=took)
+
+    def _rewrite(self, job: Job, start: float) -> Outcome:
+        body = job.decoded = decoded(job.body, job.encoding, self._max_body)
+        find, begin = self.conversations.find, self.conversations.begin
+        weigh = partial(self._weigh, body)
+        if job.counts:
+            return self._counted(job, body, start)
+        for _ in range(TRIES):
+            found = find(job.format, job.named, body, weigh) or begin(job.format, job.named, body)
+            job.conversation = found.conversation
+            with _held(found.conversation.lock, job.patience) as held:
+                if job.ended or not held:
+                    break
+                self.conversations.settle(found.conversation)
+                current = self.conversations.current(found, body)
+                if current is not None:
+                    return self._work(job, body, current, start)
+        raise Failed("busy: other requests of the same conversation were faster")
+
+    def _work(self, job: Job, body: bytes, found: Found, start: float) -> Outcome:
+        """Under the conversation's lock."""
+        conversation = found.conversation
+        compacted = self.conversations.rewrite(found, job.at)
+        changed = compacted.request is not body
+        try:
+            _refuse(compacted)
+            new = encoded(compacted.request, job.encoding) if changed and not self._observe else None
+            result: Result = "observed" if self._observe else "rewritten" if changed else "unchanged"
+            outcome = self._outcome(found, compacted, result, new, start)
+            self.conversations.save(conversation)
+        except Exception:
+            job.end()
+            raise
+        if not job.end() and not self._observe:  # something else is on its way already
+            self._went_otherwise(conversation)
+        return outcome
+
+    def _went_otherwise(self, conversation: Conversation) -> None:
+        """What was made of it is not what was sent. Done here, so that no later request has to wait for it.
+
+        If the provider took that already: what it refuses must not be noted, and is not known yet (`Proxy.took`).
+        """
+        if conversation.owed is not None:
+            self.conversations.settle(conversation)
+            self.conversations.save(conversation)
+
+    def _weigh(self, body: bytes, start: int) -> None:
+        """What is known of a request is not read again. What is new may be more than can be read while others wait."""
+        if len(body) - start > SMALL and too_much(body, start, self._max_rewrite):
+            raise TooMuch("what is new in it is too large to be rewritten here: allow more with --max-rewrite")
+
+    def _outcome(self, found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float) -> Outcome:
+        outcome = _outcome(found, compacted, result, body, start)
+        way = found.conversation.last
+        return outcome if way is None or self._observe else replace(outcome, sent=Sent(way, outcome.freed))
+
+    def _counted(self, job: Job, body: bytes, start: float) -> Outcome:
+        """The size is asked of what would be sent, and nothing is: so nothing is remembered of it."""
+        found = self.conversations.find(job.format, job.named, body, partial(self._weigh, body))
+        if found is not None and found.conversation.owed is not None:
+            with found.conversation.lock:
+                self.conversations.settle(found.conversation)
+        compacted = self.conversations.preview(job.format, found, body, job.at)
+        _refuse(compacted)
+        new = None if self._observe or not compacted.plan else encoded(compacted.request, job.encoding)
+        job.end()
+        return Outcome(result="unchanged" if new is None else "rewritten", body=new, took=time.perf_counter() - start)
+
+
+@contextmanager
+def _held(lock: threading.Lock, patience: float) -> Iterator[bool]:
+    """Whether it was had in time: a thread that waits for longer is lost to others."""
+    held = lock.acquire(timeout=patience)
+    try:
+        yield held
+    finally:
+        if held:
+            lock.release()
+
+
+def _outcome(found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float) -> Outcome:
+    """With what the books need to know of it, counted here, where nobody else waits."""
+    conversation, plan = found.conversation, compacted.plan
+    point = plan.points[-1] if len(plan.points) > conversation.points else None
+    conversation.points = len(plan.points)
+    conversation.freed = freed(plan.edits, conversation.edits, conversation.freed)
+    conversation.edits = plan.edits
+    return Outcome(
+        result=result,
+        body=body,
+        conversation=conversation,
+        messages=conversation.messages,
+        first_new=conversation.first_new,
+        new=_tokens(found.scanned, conversation.first_new),
+        ends=() if conversation.first_new else _ends(found.scanned, plan.edits),
+        edits=plan.edits,
+        freed=conversation.freed,
+        revision=point.reason if point else "",
+        rewritten=point.rewritten if point else 0.0,
+        took=time.perf_counter() - start,
+        model=conversation.model,
+        place=conversation.session.place,
+    )
+
+
+def _refuse(compacted: Compacted) -> None:
+    """Raises if something stood against it. The particulars may quote what the client sent, and are not told."""
+    if compacted.reason:
+        raise Failed(compacted.reason.partition(":")[0])
+
+
+def whereabouts(error: BaseException) -> str:
+    """What went wrong and where. Its message may quote what the client sent."""
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return f"{type(error).__name__} at {place}"
+
+
+def _tokens(scanned: Scanned, first: int) -> float:
+    """Of the messages from this one on, about: read as text, with the commonest escapes of JSON undone."""
+    known = scanned.known
+    if known is None or first >= len(known.spans):
+        return 0.0
+    data = scanned.given[known.spans[first][0] : known.spans[-1][1]]
+    step = max(1, len(data) // SAMPLES)
+    pieces = [data[at : at + SAMPLED] for at in range(0, len(data), step)] if len(data) > SAMPLES * SAMPLED else [data]
+    plain = b"".join(pieces).replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\t", b"\t")
+    return estimate(plain.decode("utf-8", "replace")) * len(data) / max(1, sum(map(len, pieces)))
+
+
+def _ends(scanned: Scanned, edits: tuple[Edit, ...]) -> tuple[float, ...]:
+    """What stands beside the messages comes first: that is how providers see it."""
+    known = scanned.known
+    if known is None:
+        return ()
+    sizes = [end - start for start, end in known.spans]
+    head = len(scanned.given) - sum(sizes)
+    for edit in edits:
+        sizes[edit.message] -= edit.bytes_saved
+    sums = list(accumulate(sizes, initial=head))
+    return tuple(each / sums[-1] for each in sums[1:])

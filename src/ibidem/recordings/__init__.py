@@ -1,0 +1,79 @@
+"""Recorded sessions of the agents people use: one reader per log format, told apart by content, never by name."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from ..model import string
+from .claude_code import READER as CLAUDE_CODE
+from .codex import READER as CODEX
+from .copilot_cli import READER as COPILOT_CLI
+from .log import Log, LogError, read_log
+from .mini_swe_agent import READER as MINI_SWE_AGENT
+from .moatless import READER as MOATLESS
+from .opencode import READER as OPENCODE
+from .openhands import READER as OPENHANDS
+from .pi import READER as PI
+from .reader import Reader
+from .recording import Request, Segment, Sent, Session, Skipped
+from .requests import READER as REQUESTS
+from .swe_agent import READER as SWE_AGENT
+from .tau_bench import READER as TAU_BENCH
+
+READERS: tuple[Reader, ...] = (
+    CLAUDE_CODE,
+    CODEX,
+    COPILOT_CLI,
+    PI,
+    OPENCODE,
+    MOATLESS,
+    MINI_SWE_AGENT,
+    SWE_AGENT,
+    OPENHANDS,
+    TAU_BENCH,
+    REQUESTS,
+)
+"""The first that knows a row of the file reads it."""
+
+LOOK = 100
+"""Rows that are looked at before a file is given up."""
+
+__all__ = ["READERS", "Log", "LogError", "Reader", "Request", "Segment", "Sent", "Session", "Skipped", "read"]
+
+
+def read(path: str, data: bytes) -> list[Session]:
+    """The sessions in a file. Raises LogError when it is no log, or one without a request."""
+    log = read_log(path, data)
+    reader = reader_of(log)
+    sessions = [session for session in reader.read(log) if session.length]
+    if not sessions:
+        raise LogError(f"{path}: a log of {reader.agent} without an answer of the model: nothing was sent")
+    for session in sessions:
+        session.path = path
+        session.project, session.name = string(session.project), str(session.name)
+        for segment in session.segments:
+            segment.requests = [_sound(sent) for sent in segment.requests]
+    sessions[0].skipped = log.skipped
+    return sessions
+
+
+MOST = 10**12
+"""Tokens that no request has: a log that says more counts for one that says nothing."""
+
+
+def _sound(sent: Sent) -> Sent:
+    """Whatever a log held, names are text and counts are counts."""
+    usage = sent.usage
+    counts = [getattr(usage, each.name) for each in fields(usage)] if usage else []
+    if not all(isinstance(count, int) and 0 <= count < MOST for count in counts):
+        usage = None
+    return replace(sent, model=string(sent.model), answer=string(sent.answer), usage=usage)
+
+
+def reader_of(log: Log) -> Reader:
+    for _, row in log.rows[:LOOK]:
+        for reader in READERS:
+            if reader.knows(row):
+                return reader
+    known = ", ".join(reader.agent for reader in READERS)
+    raise LogError(f"{log.path}: not a log that is known here ({known})")

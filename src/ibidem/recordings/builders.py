@@ -1,0 +1,183 @@
+"""Builds histories from what an agent's own log tells of a conversation: what was said, answered and returned.
+
+Two builders with the same verbs. Both take content as Anthropic blocks; one keeps them, the other turns them into chat
+messages. A segment is never changed behind a request that was sent: what would do so starts a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .chat import Chat, text_of
+from .recording import Cause, Json, Segment, Sent
+
+ANTHROPIC, CHAT = "anthropic", "openai-chat"
+
+
+def shared(before: Sequence[Any], after: Sequence[Any]) -> int:
+    """How many entries two histories have in common from their beginning."""
+    for number, (one, other) in enumerate(zip(before, after, strict=False)):
+        if one is not other and one != other:
+            return number
+    return min(len(before), len(after))
+
+
+class Segments:
+    """The segments of a session while it is read. A segment in which nothing was sent is replaced by the next."""
+
+    def __init__(self) -> None:
+        self.current = Segment()
+        self._before: list[Segment] = []
+
+    def begin(self, history: Sequence[Json], cause: Cause) -> Segment:
+        """Go on with this history. What it has in common with an earlier segment is taken from there."""
+        if self.current.requests:
+            self._before.append(self.current)
+        elif self.current.cause == "compaction" and cause == "micro-compaction":
+            cause = "compaction"
+        self.current = Segment(list(history))
+        if self._before:
+            nearest = max(reversed(self._before), key=lambda segment: shared(segment.history, history))
+            common = shared(nearest.history, history)
+            self.current = Segment([*nearest.history[:common], *history[common:]], [], common, cause)
+        return self.current
+
+    def done(self) -> list[Segment]:
+        return [segment for segment in (*self._before, self.current) if segment.requests]
+
+
+class Turns:
+    """Anthropic messages. User lines that follow each other are one message, results first; messages are replaced,
+    never changed, because segments share them."""
+
+    def __init__(self) -> None:
+        self.segments = Segments()
+
+    @property
+    def history(self) -> list[Json]:
+        return self.segments.current.history
+
+    def say(self, blocks: list[Json]) -> None:
+        if self.history and self.history[-1]["role"] == "user":
+            blocks = [*self.history[-1]["content"], *blocks]
+            blocks.sort(key=lambda block: block["type"] != "tool_result")
+            self._reopen()
+        self.history.append({"role": "user", "content": blocks})
+
+    def result(self, call: str, content: list[Json], *, name: str = "", failed: bool = False) -> None:
+        """A text alone is sent as a string: a list may not be empty."""
+        plain = all(block["type"] == "text" for block in content)
+        result = {"type": "tool_result", "tool_use_id": call, "content": text_of(content) if plain else content}
+        self.say([result | ({"is_error": True} if failed else {})])
+
+    def answer(self, blocks: list[Json], sent: Sent | None) -> None:
+        """An answer, and the request before it unless that is not told. Without blocks it was not sent back."""
+        if sent and self.history:
+            self.segments.current.requests.append(_at(sent, len(self.history)))
+        if blocks:
+            self.history.append({"role": "assistant", "content": blocks})
+
+    def clear(self, calls: Iterable[str], note: str) -> None:
+        """From here on the results of these calls are sent as a note."""
+        wanted = set(calls)
+        cleared = [_cleared(message, wanted, note) for message in self.history]
+        if cleared != self.history:
+            self.segments.begin(cleared, "micro-compaction")
+
+    def restart(self, history: list[Json], cause: Cause) -> None:
+        if cause != "rewind" or history != self.history:
+            self.segments.begin(history, cause)
+
+    def done(self) -> list[Json]:
+        return self.history
+
+    def _reopen(self) -> None:
+        """Take back the last message, to replace it. It stays as it is for a request that carried it."""
+        current = self.segments.current
+        if current.requests and current.requests[-1].length == len(self.history):
+            self.segments.begin(self.history[:-1], "rewind")
+        else:
+            self.history.pop()
+            current.inherited = min(current.inherited, len(self.history))
+
+
+class ChatTurns:
+    """The same as chat messages. Thoughts, and images in results, have no place in them and are left out."""
+
+    def __init__(self) -> None:
+        self.segments = Segments()
+        self.chat = Chat()
+        self.chat.segment = self.segments.current
+
+    @property
+    def history(self) -> list[Json]:
+        return self.chat.history
+
+    def say(self, blocks: list[Json]) -> None:
+        texts = [block["text"] for block in blocks if block["type"] == "text"]
+        self.chat.say("user", "\n".join(texts) if len(texts) == len(blocks) else [_part(block) for block in blocks])
+
+    def result(self, call: str, content: list[Json], *, name: str = "", failed: bool = False) -> None:
+        self.chat.result(call, text_of(content))
+
+    def answer(self, blocks: list[Json], sent: Sent | None) -> None:
+        texts = [block["text"] for block in blocks if block["type"] == "text"]
+        calls = [
+            {"id": block["id"], "name": block["name"], "arguments": block["input"]}
+            for block in blocks
+            if block["type"] == "tool_use"
+        ]
+        told = sent or Sent(0)
+        number = len(self.chat.segment.requests)
+        self.chat.answer(
+            "\n".join(texts) or None, calls, model=told.model, at=told.at, answered=told.answered, usage=told.usage
+        )
+        if not sent:
+            del self.chat.segment.requests[number:]
+
+    def clear(self, calls: Iterable[str], note: str) -> None:
+        wanted = set(calls)
+        history = self.done()
+        cleared = [
+            message | {"content": note} if message.get("tool_call_id") in wanted else message for message in history
+        ]
+        if cleared != history:
+            self.chat.segment = self.segments.begin(cleared, "micro-compaction")
+
+    def restart(self, history: list[Json], cause: Cause) -> None:
+        if cause != "rewind" or history != self.done():
+            self.chat.segment = self.segments.begin(history, cause)
+
+    def done(self) -> list[Json]:
+        return self.chat.done().history
+
+
+Builder = Turns | ChatTurns
+BUILDERS: dict[str, type[Turns] | type[ChatTurns]] = {ANTHROPIC: Turns, CHAT: ChatTurns}
+
+
+def _at(sent: Sent, length: int) -> Sent:
+    return Sent(length, sent.model, sent.at, sent.answered, sent.usage)
+
+
+def _cleared(message: Json, calls: set[str], note: str) -> Json:
+    if all(block.get("tool_use_id") not in calls for block in message["content"]):
+        return message
+    blocks = [block | {"content": note} if block.get("tool_use_id") in calls else block for block in message["content"]]
+    return message | {"content": blocks}
+
+
+def _part(block: Json) -> Json:
+    if block["type"] != "image":
+        return block
+    source = block["source"]
+    return {"type": "image_url", "image_url": {"url": f"data:{source['media_type']};base64,{source['data']}"}}
+
+
+def text(content: str) -> Json:
+    return {"type": "text", "text": content}
+
+
+def image(mime: str, data: str) -> Json:
+    return {"type": "image", "source": {"type": "base64", "media_type": mime, "data": data}}

@@ -1,0 +1,76 @@
+"""Builds a history of OpenAI chat messages from events that a log tells in any order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..billing.usage import Usage
+from .recording import Json, Segment, Sent
+
+
+class Chat:
+    """Messages in wire order: what arrives while results are due waits until they are in."""
+
+    def __init__(self) -> None:
+        self.segment = Segment()
+        self.due: set[str] = set()
+        self._waiting: list[Json] = []
+
+    @property
+    def history(self) -> list[Json]:
+        return self.segment.history
+
+    def say(self, role: str, content: Any) -> None:
+        (self._waiting if self.due else self.history).append({"role": role, "content": content})
+
+    def answer(
+        self,
+        content: Any,
+        calls: list[Json] | None = None,
+        *,
+        model: str = "",
+        at: float | None = None,
+        answered: float | None = None,
+        usage: Usage | None = None,
+    ) -> None:
+        """An answer of the model, and so the request before it. Calls are given as they are on the wire, or as
+        `{id, name, arguments}`. An answer without content and calls was a request all the same."""
+        self._release()
+        if self.history:
+            self.segment.requests.append(Sent(len(self.history), model, at, answered, usage))
+        message = {"role": "assistant", "content": content}
+        if calls:
+            self.history.append({**message, "tool_calls": [_wire(call) for call in calls]})
+        elif content is not None:
+            self.history.append(message)
+        self.due = {call["id"] for call in calls or ()}
+
+    def result(self, call: str, content: Any, name: str | None = None) -> None:
+        named = {"name": name} if name else {}
+        self.history.append({"role": "tool", "tool_call_id": call, **named, "content": content})
+        self.due.discard(call)
+        if not self.due:
+            self._release()
+
+    def done(self) -> Segment:
+        self._release()
+        return self.segment
+
+    def _release(self) -> None:
+        self.history.extend(self._waiting)
+        self._waiting, self.due = [], set()
+
+
+def _wire(call: Json) -> Json:
+    function = call.get("function", call)
+    arguments = function["arguments"]
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return {"id": call["id"], "type": "function", "function": {"name": function["name"], "arguments": text}}
+
+
+def text_of(content: Any) -> str:
+    """The text of a content that is a string or a list of parts."""
+    if isinstance(content, list):
+        return "\n".join(part["text"] for part in content if isinstance(part, dict) and "text" in part)
+    return content if isinstance(content, str) else ""

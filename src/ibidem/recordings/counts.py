@@ -1,0 +1,60 @@
+"""Token counts and model names as agents copy them from litellm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..billing.usage import Usage
+from .recording import Json
+
+
+def name_of(*found: Any) -> str:
+    """The first that is a name at all."""
+    return next((each for each in found if isinstance(each, str) and each), "")
+
+
+def count(value: Any) -> int:
+    """A number of tokens; 0 for what is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def within(found: Json, key: str) -> Json:
+    """The object that stands there; an empty one for anything else."""
+    inner = found.get(key)
+    return inner if isinstance(inner, dict) else {}
+
+
+def usage_of(found: Any) -> Usage | None:
+    """Token counts as litellm hands them on from every provider, and as agents copy them from there.
+
+    `prompt_tokens` holds what was read from the cache, as with OpenAI, and in newer releases what was written to it
+    too. Older ones left the latter apart and, before that, both: so a count that is too large to be a part is apart.
+    None where nothing was counted.
+    """
+    if not isinstance(found, dict):
+        return None
+    inside = _object(found, "prompt_tokens_details", "input_tokens_details")
+    outside = _object(found, "completion_tokens_details", "output_tokens_details")
+    total = _count(found, "prompt_tokens", "input_tokens")
+    read = _count(found, "cache_read_input_tokens", "cache_read_tokens", "prompt_cache_hit_tokens", "cached_tokens")
+    read = read or _count(inside, "cached_tokens")
+    written = _count(found, "cache_creation_input_tokens", "cache_write_tokens")
+    written = written or _count(inside, "cache_creation_tokens")
+    if not total + read + written:
+        return None
+    if total >= read + written:
+        total -= read + written
+    elif total >= read:
+        total -= read
+    output = _count(found, "completion_tokens", "output_tokens")
+    reasoning = _count(outside, "reasoning_tokens") or _count(found, "reasoning_tokens")
+    return Usage(total, read, written, output=output, reasoning=reasoning)
+
+
+def _object(found: Json, *keys: str) -> Json:
+    return next((found[key] for key in keys if isinstance(found.get(key), dict)), {})
+
+
+def _count(found: Json, *keys: str) -> int:
+    values = (found.get(key) for key in keys)
+    return next((value for value in values if isinstance(value, int) and value > 0), 0)

@@ -1,0 +1,169 @@
+"""A log file as rows: one JSON value per line, one value in all, or a list of them; plain or packed (zstd, gzip).
+
+A line that is no JSON object, or that a reader cannot use, is counted, named and skipped: agents are killed while they
+write. What cannot be read at all is a LogError that says why.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from ..model import IbidemError, type_name
+from .recording import Json, Skipped
+
+ZSTD = b"\x28\xb5\x2f\xfd"
+"""What a zstd frame begins with."""
+GZIP = b"\x1f\x8b"
+"""What a gzip member begins with."""
+MOST = 512 << 20
+"""Bytes that a compressed log may unpack to."""
+PIECE = 1 << 20
+"""Bytes that are unpacked at once."""
+
+UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
+"""What reading a row of an unexpected shape raises."""
+
+
+class LogError(IbidemError):
+    """A file that holds no session; the message says what it holds and what to do."""
+
+
+@dataclass(slots=True)
+class Log:
+    """The rows of one file, in order, each with its line (or its number, in a file that is one JSON value)."""
+
+    path: str
+    rows: list[tuple[int, Json]]
+    skipped: list[Skipped] = field(default_factory=list)
+
+    @contextmanager
+    def tolerating(self, line: int) -> Iterator[None]:
+        """Whatever this line has wrong with it, the next ones are read."""
+        try:
+            yield
+        except UNUSABLE as error:
+            self.skipped.append(Skipped(line, f"unexpected shape ({type(error).__name__}: {error})"))
+
+
+def read_log(path: str, data: bytes) -> Log:
+    """Raises LogError when there is not one JSON object in it."""
+    data = _unpacked(path, data)
+    if not data.strip():
+        raise LogError(f"{path}: empty: a session log is expected")
+    log = Log(path, [])
+    lines = data.split(b"\n")
+    whole = _decoded(data) if _is_one_value(lines) else None
+    if isinstance(whole, dict | list):
+        values = whole if isinstance(whole, list) else [whole]
+        for number, value in enumerate(values, 1):
+            _take(log, number, value)
+    else:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                _take(log, number, _decoded(line))
+    if not log.rows:
+        raise LogError(f"{path}: no JSON objects in it: a session log is expected, as JSON or one object per line")
+    return log
+
+
+def _take(log: Log, number: int, value: Any) -> None:
+    if isinstance(value, dict):
+        log.rows.append((number, value))
+    else:
+        why = value.why if isinstance(value, _Broken) else f"{type_name(value)} where an object is expected"
+        log.skipped.append(Skipped(number, why))
+
+
+def _is_one_value(lines: list[bytes]) -> bool:
+    """Nothing may follow a complete value, so a complete first line with more behind it is a row."""
+    filled = [line for line in lines[:64] if line.strip()]
+    return len(filled) < 2 or not isinstance(_decoded(filled[0]), dict)
+
+
+class _Broken(msgspec.Struct):
+    why: str
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:  # more forgiving: lone surrogates, NaN, bytes that are no UTF-8
+        return json.loads(data.decode("utf-8", "replace"))
+    except ValueError as error:
+        return _Broken(f"not valid JSON ({error})")
+    except RecursionError:
+        return _Broken("nested too deeply")
+
+
+def _unpacked(path: str, data: bytes) -> bytes:
+    """A few kilobytes may unpack to gigabytes, so that is not found out by trying."""
+    kind, pieces = (
+        ("zstd", _zstd) if data.startswith(ZSTD) else ("gzip", _gzip) if data.startswith(GZIP) else ("", None)
+    )
+    if pieces is None:
+        return data
+    found, size = [], 0
+    try:
+        for piece in pieces(data):
+            size += len(piece)
+            if size > MOST:
+                told = f"unpacks to more than {MOST >> 20:,} MiB"
+                raise LogError(f"{path}: {told}: if that is right, unpack it and name the file that comes out")
+            found.append(piece)
+    except _Damaged as error:
+        raise LogError(f"{path}: not a {kind} file, though it begins like one ({error}): copy it again") from None
+    return b"".join(found)
+
+
+class _Damaged(Exception):
+    pass
+
+
+def _zstd(data: bytes) -> Iterator[bytes]:
+    """Frames may follow each other, and need not say how large they are."""
+    import zstandard
+
+    try:
+        reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
+        while piece := reader.read(PIECE):
+            yield piece
+    except (zstandard.ZstdError, MemoryError) as error:  # a frame may ask for a large window
+        raise _Damaged(error) from None
+
+
+def _gzip(data: bytes) -> Iterator[bytes]:
+    """Members may follow each other; a log that is still being written ends anywhere."""
+    member = zlib.decompressobj(31)
+    try:
+        for start in range(0, len(data), PIECE // 16):
+            rest = data[start : start + PIECE // 16]
+            while rest:
+                if member.eof:
+                    member = zlib.decompressobj(31)
+                yield member.decompress(rest, PIECE)
+                rest = member.unused_data if member.eof else member.unconsumed_tail
+    except zlib.error as error:
+        raise _Damaged(error) from None
+
+
+def seconds(stamp: Any) -> float | None:
+    """Unix seconds of a timestamp: ISO 8601 text (UTC if it names no zone), seconds or milliseconds; else None."""
+    if isinstance(stamp, str):
+        try:
+            found = datetime.fromisoformat(stamp)
+        except ValueError:
+            return None
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    if isinstance(stamp, int | float) and not isinstance(stamp, bool):
+        return (stamp / 1000 if stamp > 1e11 else float(stamp)) if abs(stamp) < 1e14 else None
+    return None

@@ -1,0 +1,103 @@
+"""mini-SWE-agent: a `.traj.json` file, one JSON object of `{info, messages, trajectory_format}`.
+
+The messages are the wire, in order, with what was noted about them in `extra`: the whole response of the provider and
+a time. Version 1 has the commands in the text of the answers and their output in user messages, which is how they were
+sent; version 2 calls a tool. With models of the Responses API an answer is a whole response, of which the items were
+sent. An answer the agent could not parse was dropped: the complaint about it (`FormatError`) is what is left of that
+request. The last message may have the role `exit`; it was never sent.
+
+What the log does not tell: the tools, and the times of the first messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .counts import name_of, usage_of
+from .log import Log, seconds
+from .reader import Reader
+from .recording import Json, Segment, Sent, Session
+
+AGENT = "mini-swe-agent"
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+NOTES = ("extra", "timestamp")
+"""Fields of a message that are not sent."""
+
+
+def _knows(row: Json) -> bool:
+    if str(row.get("trajectory_format")).startswith(AGENT):
+        return isinstance(row.get("messages"), list)
+    info = row.get("info")
+    return isinstance(row.get("messages"), list) and isinstance(info, dict) and "mini_version" in info
+
+
+class _Run:
+    def __init__(self, model: str) -> None:
+        self.segment = Segment()
+        self._model = model
+        self._latest: float | None = None
+
+    def message(self, message: Json) -> None:
+        extra = message.get("extra") or {}
+        at = seconds(extra.get("timestamp", message.get("timestamp")))
+        if message.get("object") == "response":
+            self._sent(message, at)
+            self.segment.history.extend(_without_notes(item) for item in message["output"])
+            return
+        role = message.get("role")
+        dropped = extra.get("interrupt_type") == "FormatError" and not self._answered()
+        if role == "assistant" or dropped:
+            self._sent(extra.get("response") or {}, at)
+        if role in ROLES:
+            self.segment.history.append(_without_notes({"content": None, **message}))
+        elif message.get("type") == "function_call_output":
+            self.segment.history.append(_without_notes(message))
+        elif role != "exit":
+            raise ValueError(f"a message of role {role!r}")
+        if role != "assistant":
+            self._latest = at
+
+    def _answered(self) -> bool:
+        """The last entry is an answer, so a complaint is about that one."""
+        last = self.segment.history[-1:]
+        return any(entry.get("role") == "assistant" or entry.get("type") == "function_call" for entry in last)
+
+    def _sent(self, response: Json, at: float | None) -> None:
+        """The time at which the response was begun stands in for what was sent before it and has none."""
+        if self.segment.history:
+            begun = self._latest or seconds(response.get("created", response.get("created_at")))
+            model = name_of(response.get("model"), self._model)
+            usage = usage_of(response.get("usage"))
+            self.segment.requests.append(Sent(len(self.segment.history), model, begun, at, usage))
+
+
+def _without_notes(message: Json) -> Json:
+    """Empty fields were left out on the wire, but for the content."""
+    return {
+        key: value
+        for key, value in message.items()
+        if key not in NOTES and (value is not None or (key == "content" and "role" in message))
+    }
+
+
+def _read(log: Log) -> Iterator[Session]:
+    runs = [(line, row) for line, row in log.rows if _knows(row)]
+    for line, row in runs:
+        model = project = ""
+        with log.tolerating(line):
+            config = (row.get("info") or {}).get("config") or {}
+            model = str((config.get("model") or {}).get("model_name") or "")
+            folder = (config.get("environment") or {}).get("cwd")
+            project = str(row.get("instance_id") or folder or "")
+        run = _Run(model)
+        for message in row["messages"]:
+            with log.tolerating(line):
+                run.message(message)
+        responses = any(isinstance(each, dict) and each.get("object") == "response" for each in row["messages"])
+        wire = "openai-responses" if responses else "openai-chat"
+        name = str(row.get("instance_id") or line) if len(runs) > 1 else ""
+        yield Session(AGENT, wire, [run.segment], name=name, project=project)
+
+
+READER = Reader(AGENT, _knows, _read)

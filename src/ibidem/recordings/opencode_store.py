@@ -1,0 +1,124 @@
+"""What OpenCode keeps on disk, as its export would tell it: a database, or in older releases one file per message.
+
+`opencode.db` has the tables session, message and part, with the message or part as JSON in `data`. The folder `storage`
+has session/<project>/<session>.json, message/<session>/<message>.json and part/<message>/<part>.json. Names are read
+from columns and file names, because the JSON may lack or contradict them. Ids ascend with time, so parts are in their
+order. What is no JSON is told as nothing, and its reader names it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .log import LogError
+from .recording import Json
+
+SQLITE = b"SQLite format 3\x00"
+"""What a database begins with."""
+READ_ONLY = ("mode=ro", "mode=ro&immutable=1")
+"""A database that is being written can be read only where its folder can be written; then it is read as it lies."""
+
+
+def is_store(path: Path) -> bool:
+    """Whether this is a database, or the folder with the sessions of a storage."""
+    if path.is_dir():
+        return path.name == "session" and (path.parent / "message").is_dir()
+    try:
+        with path.open("rb") as file:
+            return file.read(len(SQLITE)) == SQLITE
+    except OSError:
+        return False
+
+
+def exports(path: Path) -> Iterator[Json]:
+    """Every session in the shape of an export. Raises LogError for a database that is not OpenCode's."""
+    return _of_folder(path.parent) if path.is_dir() else _of_database(path)
+
+
+def _of_folder(storage: Path) -> Iterator[Json]:
+    for session in _files(storage / "session"):
+        info = {**(_json(session) or {}), "id": session.stem}
+        messages = [
+            {
+                "info": _named(_json(file), file.stem),
+                "parts": [_json(part) for part in _in(storage / "part" / file.stem)],
+            }
+            for file in _in(storage / "message" / session.stem)
+        ]
+        yield {"info": info, "messages": sorted(messages, key=_created)}
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/*.json"))
+
+
+def _in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.json"))
+
+
+def _created(message: Json) -> float:
+    """The sort is stable, so messages of one moment stay in the order of their ids."""
+    match message:
+        case {"info": {"time": {"created": int() | float() as created}}}:
+            return float(created)
+    return 0.0
+
+
+def _of_database(path: Path) -> Iterator[Json]:
+    try:
+        with closing(_opened(path)) as database:
+            sessions = database.execute("SELECT id, directory, parent_id FROM session ORDER BY id").fetchall()
+            for name, directory, parent in sessions:
+                info = {"id": name, "directory": directory or "", "parentID": parent}
+                yield {"info": info, "messages": list(_messages(database, name))}
+    except sqlite3.DatabaseError as error:
+        raise LogError(f"{path}: not a database of OpenCode's, or a damaged one ({error})") from None
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(f"{path.resolve().as_uri()}?{READ_ONLY[0]}", uri=True)
+    try:
+        database.execute("SELECT count(*) FROM sqlite_master")
+    except sqlite3.OperationalError:
+        database.close()
+        return sqlite3.connect(f"{path.resolve().as_uri()}?{READ_ONLY[1]}", uri=True)
+    except sqlite3.DatabaseError:
+        database.close()
+        raise
+    return database
+
+
+def _messages(database: sqlite3.Connection, session: str) -> Iterator[Json]:
+    parts: dict[str, list[Any]] = defaultdict(list)
+    for message, data in database.execute(
+        "SELECT message_id, data FROM part WHERE session_id = ? ORDER BY id", [session]
+    ):
+        parts[message].append(_decoded(data))
+    query = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
+    for name, data in database.execute(query, [session]):
+        yield {"info": _named(_decoded(data), name), "parts": parts[name]}
+
+
+def _named(info: Any, name: str) -> Json | None:
+    return {**info, "id": name} if isinstance(info, dict) else None
+
+
+def _json(path: Path) -> Any:
+    try:
+        return _decoded(path.read_bytes())
+    except OSError:
+        return None
+
+
+def _decoded(data: Any) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError):
+        return None

@@ -1,0 +1,105 @@
+"""A recorded session: the requests an agent sent, as far as its log tells.
+
+A context only grows until something rewrites it. So a run of requests is one history and the lengths at which it was
+sent; what rewrites the context (a compaction, a rewind) starts a new segment. Segments share the messages they have in
+common, so a session takes no more memory than its log. Nothing is repaired: unanswered calls, orphan results and empty
+texts stay as recorded, and `ibidem.validate` will name them. A request whose answer was not logged is no request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from .. import formats
+from ..billing.usage import Usage
+
+Json = dict[str, Any]
+
+Cause = Literal["start", "compaction", "micro-compaction", "rewind"]
+"""What a segment begins with: nothing, a summary, a history with results cleared, or the part that was kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One request: the first `length` entries of its segment's history. Times are Unix seconds."""
+
+    length: int
+    model: str = ""
+    """Empty where the log does not say."""
+    at: float | None = None
+    """When it was sent: the time of the last thing it contains."""
+    answered: float | None = None
+    """When its answer was complete."""
+    usage: Usage | None = None
+    answer: str = ""
+    """The id of its answer, where there is one: a resumed session's log repeats the answers of the one it goes on."""
+
+
+@dataclass(slots=True)
+class Segment:
+    """A stretch over which the context only grew. Its first `inherited` entries were sent in an earlier segment."""
+
+    history: list[Json] = field(default_factory=list)
+    requests: list[Sent] = field(default_factory=list)
+    inherited: int = 0
+    cause: Cause = "start"
+
+
+class Skipped(NamedTuple):
+    """A line of a log that could not be used."""
+
+    line: int
+    why: str
+
+
+class Request(NamedTuple):
+    """A request as it was sent, in its provider's format."""
+
+    body: Json
+    sent: Sent
+
+
+@dataclass(slots=True)
+class Session:
+    """One conversation with one agent. A sub-agent's is a session of its own."""
+
+    agent: str
+    format: str
+    segments: list[Segment]
+    path: str = ""
+    """The file it was read from."""
+    name: str = ""
+    """Tells sessions of one file apart; empty where there is one only."""
+    project: str = ""
+    """What was worked on: a folder or a task, where the log says."""
+    head: Json = field(default_factory=dict)
+    """What every request carried beside its history (system prompt, tools), where the log says."""
+    skipped: list[Skipped] = field(default_factory=list)
+    """Lines of the file that could not be used; on its first session only."""
+
+    @property
+    def models(self) -> list[str]:
+        """In the order of their first use."""
+        return list(dict.fromkeys(sent.model for segment in self.segments for sent in segment.requests if sent.model))
+
+    @property
+    def length(self) -> int:
+        """How many requests were sent."""
+        return sum(len(segment.requests) for segment in self.segments)
+
+    def requests(self) -> Iterator[Request]:
+        """Every request in turn. A body is made when it is asked for and shares its messages with the others."""
+        key = formats.named(self.format).history_key
+        for segment in self.segments:
+            for sent in segment.requests:
+                model = {"model": sent.model} if sent.model else {}
+                yield Request({**model, **self.head, key: segment.history[: sent.length]}, sent)
+
+
+def by_model(entry: Json) -> bool:
+    """Whether the model said it: a message of its role, or an item that is no message and no output."""
+    if "role" in entry:
+        return entry["role"] in ("assistant", "model")
+    return not str(entry.get("type")).endswith("_output")

@@ -1,0 +1,195 @@
+"""Plain request bodies of any format, one per line or file, bare or in a record beside the answer.
+
+A body whose history begins with the one before is the next request of its conversation; one that only begins like it is
+a rewind. A conversation is known by what its bodies carry beside the history, its leading instructions and its first
+message. Bodies of several conversations may be mixed. A body that stands alone tells of the requests before it as well:
+every answer in its history was given to one. Cache marks are left out of histories: they move from request to
+request and say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import is_
+from typing import Any
+
+import msgspec
+
+from .. import formats
+from ..billing.usage import Usage
+from .builders import shared
+from .counts import count, within
+from .log import Log, seconds
+from .reader import Reader
+from .recording import Json, Segment, Sent, Session, by_model
+
+WRAPPERS = ("request", "body")
+"""Where a record keeps the body."""
+OTHERS = frozenset(
+    {"type", "info", "trajectory", "trajectory_format", "simulations", "traj", "instance_id", "payload", "parts"}
+)
+"""What a request body does not have, and logs of agents do."""
+
+
+def knows(row: Json) -> bool:
+    body = _body(row)
+    name = body and (_format(body) or _by_model(body))
+    return bool(body and name and _entries(body, name))
+
+
+def read(log: Log) -> Iterable[Session]:
+    bodies = [body for _, row in log.rows if knows(row) and (body := _body(row))]
+    usual = next((name for tell in (_format, _by_model) for body in bodies if (name := tell(body))), "")
+    reading = _Reading(usual)
+    for line, row in log.rows:
+        if body := _body(row):
+            with log.tolerating(line):
+                reading.take(row, body)
+    if len(log.rows) == 1:
+        for session in reading.sessions.values():
+            _tell_all(session)
+    several = len(reading.sessions) > 1
+    for number, session in enumerate(reading.sessions.values(), 1):
+        session.name = str(number) if several else ""
+        yield session
+
+
+def _body(row: Json) -> Json | None:
+    """The body in a row: the row itself, or what it wraps."""
+    for _ in range(3):
+        if not OTHERS.isdisjoint(row):
+            return None
+        if any(known.history_key in row for known in formats.FORMATS.values()):
+            return row
+        inner = next((row[key] for key in WRAPPERS if isinstance(row.get(key), dict)), None)
+        if inner is None:
+            return None
+        row = inner
+    return None
+
+
+def _format(body: Json) -> str | None:
+    """By its shape alone: through a gateway any model is asked in any format, and one log has one."""
+    return _by_model({key: value for key, value in body.items() if key != "model"})
+
+
+def _by_model(body: Json) -> str | None:
+    try:
+        return formats.detect(body).name
+    except formats.FormatError:
+        return None
+
+
+def _entries(body: Json, format_: str) -> list[Json]:
+    history = body.get(formats.named(format_).history_key)
+    if isinstance(history, str) and formats.named(format_).takes_prompt:
+        return [{"role": "user", "content": history}]
+    if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
+        return []
+    return history
+
+
+class _Reading:
+    def __init__(self, usual: str) -> None:
+        self.usual = usual
+        """What a body is taken for that could be of several formats."""
+        self.sessions: dict[bytes, Session] = {}
+
+    def take(self, row: Json, body: Json) -> None:
+        format_ = _format(body) or self.usual
+        entries = [_unmarked(entry) for entry in _entries(body, format_)]
+        if not entries:
+            raise ValueError("a request body without a list of messages")
+        model = body.get("model")
+        key = formats.named(format_).history_key
+        head = {name: value for name, value in body.items() if name not in (key, "model")}
+        opening = msgspec.json.encode([format_, _unmarked_head(head), entries[: _first(entries)]])
+        usage = _usage(row)
+        counted = usage if usage and usage.input else None
+        sent = Sent(len(entries), model if isinstance(model, str) else "", _time(row), usage=counted)
+        session = self.sessions.setdefault(opening, Session("requests", format_, [Segment()], head=head))
+        _send(session, entries, sent)
+
+
+def _first(entries: list[Json]) -> int:
+    """How many entries tell a conversation from another: instructions alone do not."""
+    spoken = (n for n, entry in enumerate(entries, 1) if entry.get("role") not in ("system", "developer"))
+    return next(spoken, len(entries))
+
+
+def _send(session: Session, entries: list[Json], sent: Sent) -> None:
+    last = session.segments[-1]
+    common = shared(last.history, entries)
+    if common < len(last.history):
+        last = Segment(last.history[:common], [], common, "rewind")
+        session.segments.append(last)
+    last.history.extend(entries[common:])
+    last.requests.append(sent)
+
+
+def _tell_all(session: Session) -> None:
+    """The requests that led to the only one that is known."""
+    segment, last = session.segments[-1], session.segments[-1].requests[-1]
+    answers = [by_model(entry) for entry in segment.history]
+    begun = (n for n in range(1, len(answers)) if answers[n] and not answers[n - 1])
+    segment.requests[:0] = [Sent(length, last.model) for length in begun]
+
+
+def _unmarked(entry: Json) -> Json:
+    """The same object where there is no mark."""
+    content = entry.get("content")
+    if not isinstance(content, list):
+        return entry
+    bare = [_bare(block) for block in content]
+    return entry if all(map(is_, bare, content)) else entry | {"content": bare}
+
+
+def _bare(block: Any) -> Any:
+    if not isinstance(block, dict):
+        return block
+    if "cache_control" in block:
+        block = {key: value for key, value in block.items() if key != "cache_control"}
+    return _unmarked(block)
+
+
+def _unmarked_head(head: Json) -> Json:
+    return {key: [_bare(one) for one in value] if isinstance(value, list) else value for key, value in head.items()}
+
+
+def _time(row: Json) -> float | None:
+    return next((at for key in ("timestamp", "time", "created_at") if (at := seconds(row.get(key))) is not None), None)
+
+
+def _usage(row: Json) -> Usage | None:
+    """What the answer beside the body says, in the words of any provider. What is no count is none."""
+    answer = row
+    for key in ("response", "body") if isinstance(row.get("response"), dict) else ():
+        answer = answer[key] if isinstance(answer.get(key), dict) else answer
+    if isinstance(found := answer.get("usageMetadata"), dict):
+        return _counted(found, "promptTokenCount", "candidatesTokenCount", count(found.get("cachedContentTokenCount")))
+    if not isinstance(found := answer.get("usage"), dict):
+        return None
+    if "prompt_tokens" in found:
+        return _counted(found, "prompt_tokens", "completion_tokens", _detail(found, "prompt", "cached"))
+    if "input_tokens_details" in found:
+        return _counted(found, "input_tokens", "output_tokens", _detail(found, "input", "cached"))
+    long = count(within(found, "cache_creation").get("ephemeral_1h_input_tokens"))
+    written = max(0, count(found.get("cache_creation_input_tokens")) - long)
+    read_ = count(found.get("cache_read_input_tokens"))
+    return Usage(count(found.get("input_tokens")), read_, written, long, count(found.get("output_tokens")))
+
+
+def _detail(usage: Json, side: str, what: str) -> int:
+    return count(within(usage, f"{side}_tokens_details").get(f"{what}_tokens"))
+
+
+def _counted(usage: Json, all_input: str, output: str, read_: int) -> Usage:
+    """Where the input counts what was read from the cache."""
+    side = output.partition("_")[0]
+    thoughts = count(usage.get("thoughtsTokenCount"))
+    reasoning = thoughts or _detail(usage, side, "reasoning")
+    fresh = max(0, count(usage.get(all_input)) - read_)
+    return Usage(fresh, read_, output=count(usage.get(output)) + thoughts, reasoning=reasoning)
+
+
+READER = Reader("requests", knows, read)

@@ -1,0 +1,316 @@
+"""One recorded session, sent again under a profile: what it would have cost.
+
+Every request gets a size (see `sizes`), and the part of it that the provider had in its cache costs less. Where the
+log has usage, it says how much that was: a miss that was recorded happens in the replay as well, at the same request
+and the same place, whatever the profile. Where it has none, the rules of the provider decide: the longest beginning
+that was sent before, if it is long enough and the last request is not too long ago. What a profile changes in messages
+that were already sent is never in the cache.
+
+Only input is priced: no profile changes what the model answers, and many logs record output wrongly.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Literal, NamedTuple
+
+from .. import formats
+from ..billing.calibration import WEIGHTS, Count, Weights, size_of
+from ..billing.prices import Price, Prices, Rates
+from ..model import Message, to_json
+from ..recordings import Segment, Sent, Session
+from .sizes import anchored, fitted
+
+FULL = 0.97
+"""A recorded read of this share of what could have been read is no miss: providers count in blocks."""
+
+
+AfterBreak = Literal["hit", "miss", "free"]
+"""Whether a provider still finds what stands before a change, or nothing but the head; or all, which none does: a bound
+to compare with."""
+
+
+class Change(NamedTuple):
+    """What a profile does to one message."""
+
+    message: int
+    key: int
+    """A fingerprint: two requests send the same only if these are equal."""
+    removed: float
+    """Provider tokens, before they are scaled."""
+
+
+class View:
+    """A segment as a profile sends it: the messages it changes, in order."""
+
+    def __init__(self, changes: Sequence[Change] = ()) -> None:
+        self.places = [change.message for change in changes]
+        self.keys = [change.key for change in changes]
+        self._removed = [0.0, *accumulate(change.removed for change in changes)]
+
+    def before(self, message: int) -> float:
+        """Tokens that it removes from the messages before this one."""
+        return self._removed[bisect_left(self.places, message)]
+
+    def parts_from(self, other: View, shared: int) -> int:
+        """The first message that the two send differently, of `shared` that they have in common."""
+        if self is not other:
+            ours, theirs = zip(self.places, self.keys, strict=True), zip(other.places, other.keys, strict=True)
+            for here, there in zip([*ours, None], [*theirs, None], strict=False):
+                if here != there:
+                    return min(shared, *(change[0] for change in (here, there) if change))
+        return shared
+
+
+AS_RECORDED = View()
+
+
+@dataclass(slots=True)
+class Step:
+    """One request, as far as it is the same under every profile."""
+
+    sent: Sent
+    segment: int
+    rates: Rates
+    price: Price
+    size: float
+    """Tokens, all in all, as it was sent."""
+    scale: float
+    """Provider tokens per weighed token of ours."""
+    head: float
+    """Tokens before the history: system prompt, tools, and whatever else the log does not show."""
+    sums: Sequence[float]
+    """Weighed tokens of ours before each entry of the history."""
+    shared: int
+    """Entries that the request before had as well, in the same places; -1 if there was none."""
+    found: float | None
+    """How much of it the provider found in its cache, if the log says; infinite for all that could be found."""
+    warm: bool
+    """By the clock, the cache still holds the request before."""
+    dear: float
+    """Dollars for a token that was not read from the cache, as recorded."""
+    write: float
+    """Dollars for one that is written, for as long as was asked for."""
+    whole: bool
+    """The log shows what stands before the history, so that limits of the cache can be told."""
+
+    def kept(self, view: View, last: View | None) -> int:
+        """Of the entries that the request before had as well, those that it had sent in the same way."""
+        return view.parts_from(last, self.shared) if last is not None and self.shared > 0 else self.shared
+
+    def charge(self, view: View, kept: int, after_break: AfterBreak, by_rule: bool) -> Charge:
+        """The request, sent as this view, if so many of its first entries are sent as they were before."""
+        size = self.size - self.scale * view.before(self.sent.length)
+        could = min(size, _readable(self, view, None if by_rule else self.found))
+        read = could
+        if kept < self.shared and after_break != "free":
+            read = min(could, _position(self, view, kept if after_break == "hit" else 0))
+        dear = self.write if by_rule else self.dear
+        cost = read * self.rates.read + (size - read) * dear
+        return Charge(cost, size, read, (could - read) * (dear - self.rates.read))
+
+
+@dataclass(slots=True)
+class Bill:
+    """What a session costs. Dollars for input, and provider tokens."""
+
+    cost: float = 0.0
+    tokens: float = 0.0
+    read: float = 0.0
+    peak: float = 0.0
+    """Tokens of the largest request."""
+    breaks: int = 0
+    """Requests that changed what had been sent before."""
+    rewrites: float = 0.0
+    """Dollars of the cost for writing again what could have been read, had nothing been changed."""
+    costs: list[float] = field(default_factory=list)
+    """By request."""
+
+    def add(self, charge: Charge) -> None:
+        self.cost += charge.cost
+        self.tokens += charge.size
+        self.read += charge.read
+        self.peak = max(self.peak, charge.size)
+        self.rewrites += charge.again
+        self.costs.append(charge.cost)
+
+
+class Charge(NamedTuple):
+    """What one request costs: dollars, and provider tokens."""
+
+    cost: float
+    size: float
+    read: float
+    again: float
+    """Dollars of the cost for writing again what could have been read, had nothing been changed."""
+
+
+class Replay:
+    """A session that was measured once and can be billed for any number of profiles."""
+
+    def __init__(self, session: Session, prices: Prices, count: Count, messages: Sequence[Sequence[Message]]) -> None:
+        """`messages` are the histories of its segments as values."""
+        self.session = session
+        first = next((sent for segment in session.segments for sent in segment.requests), None)
+        price = prices.of(first.model if first else "", session.format, first.at if first else None)
+        self.weights = WEIGHTS.get(price.provider, Weights())
+        self.steps = list(self._steps(prices, count, messages))
+
+    def _steps(self, prices: Prices, count: Count, messages: Sequence[Sequence[Message]]) -> Iterator[Step]:
+        session, weights = self.session, self.weights
+        measured = [
+            (segment, _sums(segment, [size_of(message, weights, count) for message in history], session.format))
+            for segment, history in zip(session.segments, messages, strict=True)
+        ]
+        models = {sent.model for segment in session.segments for sent in segment.requests}
+        scale = {model: fitted(measured, model) for model in models}
+        head = weights.text * _count_head(session, count)
+        last: Step | None = None
+        for number, (segment, sums) in enumerate(measured):
+            sizes = anchored(segment, sums, scale, head)
+            for sent, size in zip(segment.requests, sizes, strict=True):
+                price = prices.of(sent.model, session.format, sent.at)
+                last = self._step(number, sent, size, scale[sent.model], sums, price, last)
+                yield last
+
+    def _step(
+        self, number: int, sent: Sent, size: float, scale: float, sums: Sequence[float], price: Price, last: Step | None
+    ) -> Step:
+        own = sums[sent.length]
+        scale = min(scale, size / own) if own else scale  # the log may hold more than was sent
+        rates = price.rates(size)
+        shared = -1
+        if last is not None:
+            before, after = self.session.segments[last.segment].history, self.session.segments[number].history
+            longest = min(last.sent.length, sent.length)
+            shared = longest if last.segment == number else _common(before, after, longest)
+        return Step(
+            sent,
+            number,
+            rates,
+            price,
+            size,
+            scale,
+            size - scale * own,
+            sums,
+            shared,
+            _found(sent, last, self.session.segments[number]),
+            last is not None and _warm(sent, last, price),
+            _dear(sent, rates),
+            rates.write_1h if sent.usage and sent.usage.written_1h else rates.write,
+            bool(self.session.head),
+        )
+
+    def bill(
+        self, views: Sequence[View] | None = None, *, after_break: AfterBreak = "hit", by_rule: bool = False
+    ) -> Bill:
+        """The bill for requests sent as these views, one per request; as recorded if there are none.
+
+        `by_rule` lets the provider's rules decide what is in the cache even where the log knows better.
+        """
+        bill = Bill()
+        last: View | None = None
+        for number, step in enumerate(self.steps):
+            view = views[number] if views else AS_RECORDED
+            kept = step.kept(view, last)
+            bill.breaks += kept < step.shared
+            bill.add(step.charge(view, kept, after_break, by_rule))
+            last = view
+        return bill
+
+    def recorded(self) -> list[float | None]:
+        """Dollars for the input of each request by its recorded usage."""
+        return [
+            None
+            if (usage := step.sent.usage) is None
+            else usage.read * step.rates.read + (usage.input - usage.read) * step.dear
+            for step in self.steps
+        ]
+
+
+def _sums(segment: Segment, sizes: list[float], format: str) -> list[float]:
+    """Sizes summed up. Reasoning that is sent back sealed has the size that was billed for it as output."""
+    if format == "openai-responses":
+        for sent in segment.requests:
+            if sent.usage and sent.length < len(sizes):
+                sizes[sent.length] += sent.usage.reasoning
+    return [0.0, *accumulate(sizes)]
+
+
+def _count_head(session: Session, count: Count) -> int:
+    return sum(count(value if isinstance(value, str) else to_json(value)) for value in session.head.values())
+
+
+def _common(before: Sequence[object], after: Sequence[object], longest: int) -> int:
+    """Entries at the start of both that are the same objects: segments share what they have in common."""
+    return next((place for place in range(longest) if before[place] is not after[place]), longest)
+
+
+def _found(sent: Sent, last: Step | None, segment: Segment) -> float | None:
+    if sent.usage is None:
+        return None
+    before = last.sent.usage if last else None
+    if before is not None and sent is not segment.requests[0]:
+        possible = min(before.input, sent.usage.input)
+        if sent.usage.read >= FULL * possible:
+            return float("inf")
+    return float(sent.usage.read)
+
+
+def _warm(sent: Sent, last: Step, price: Price) -> bool:
+    """Whether the cache still holds the request before. A log without times is taken for one without pauses."""
+    if sent.model != last.sent.model:
+        return False
+    if sent.at is None or last.sent.answered is None:
+        return True
+    long = last.sent.usage is not None and last.sent.usage.written_1h > 0
+    return sent.at - last.sent.answered <= (price.caching.lifetime_1h if long else price.caching.lifetime)
+
+
+def _dear(sent: Sent, rates: Rates) -> float:
+    """Dollars for a token that is not read: written as recorded, or all of it written."""
+    usage = sent.usage
+    if usage is None or usage.input == usage.read:
+        return rates.write
+    cost = usage.fresh * rates.fresh + usage.written * rates.write + usage.written_1h * rates.write_1h
+    return cost / (usage.input - usage.read)
+
+
+def _position(step: Step, view: View, entry: int) -> float:
+    """Tokens of the request before an entry of its history."""
+    return step.head + step.scale * (step.sums[entry] - view.before(entry))
+
+
+def _readable(step: Step, view: View, found: float | None) -> float:
+    """Tokens that are in the cache if nothing was changed that had been sent."""
+    if found is not None and found != float("inf"):
+        own = (found - step.head) / step.scale if step.scale else 0.0
+        entry = max(0, bisect_right(step.sums, own) - 1)
+        return max(0.0, found - step.scale * view.before(entry))
+    if found is None and not step.warm:
+        return 0.0
+    read = _position(step, view, max(step.shared, 0)) if step.shared >= 0 else 0.0
+    if found is None and step.whole:  # elsewhere system prompt and tools are missing, and they are never short
+        read -= read % step.price.caching.step
+        if read < step.price.caching.minimum:
+            return 0.0
+    return read
+
+
+def messages_of(session: Session) -> list[list[Message]]:
+    """The histories of a session's segments as values; entries that segments share are read once."""
+    dialect = formats.named(session.format)
+    known: dict[int, Message] = {}
+    found = []
+    for segment in session.segments:
+        history = []
+        for index, wire in enumerate(segment.history):
+            message = known.get(id(wire))
+            if message is None or message.index != index:
+                message = known[id(wire)] = dialect.read(index, wire)
+            history.append(message)
+        found.append(history)
+    return found

@@ -1,0 +1,357 @@
+"""What a profile does to every request of a recorded session, and for which tool and file.
+
+A profile of arrival edits is run once per segment: what it does to a request is what it does to a longer one, cut off
+(law 2). Any other is run on every request anew, as it would have been.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from .. import formats, rules
+from ..billing.budget import Economy, Moment, Point
+from ..billing.calibration import Count, Weights
+from ..engine import expansion, pipeline
+from ..model import Conversation, Kind, Message, Text, ToolCall, ToolResult
+from ..plan import Edit, Plan, Strategy, target
+from ..recordings import Segment, Sent, Session
+from ..strategies import profiles
+from ..strategies.revision.entry import Held
+from ..strategies.revision.evict import Folding, LookBack
+from .billing import Change, View
+
+PATHS = ("file_path", "path", "notebook_path", "filename", "file", "filePath", "target_file", "absolute_path")
+"""Arguments of calls that name a file."""
+
+
+class Asked(NamedTuple):
+    """What a result was for."""
+
+    tool: str = ""
+    file: str = ""
+
+
+class Spell(NamedTuple):
+    """An edit, and the requests it was in: from `first` on and before `last`, counted through the session."""
+
+    strategy: str
+    asked: Asked
+    tokens: float
+    """Provider tokens that it takes out of each of them, before they are scaled."""
+    hits: int
+    first: int
+    last: int
+    new: bool
+    """Not the same edit in a message that was carried over from an earlier segment."""
+
+
+class Stage(NamedTuple):
+    """A change of a text that had been sent."""
+
+    first: int
+    """The request from which on it could have been made, counted through the session."""
+    made: int
+    """The request at which it was; one after the last of its stretch if it still waited there."""
+    edit: Edit
+
+
+@dataclass(slots=True)
+class Slot:
+    """A text of a stretch, and what became of it."""
+
+    held: Held
+    arrival: Edit | None
+    """How it was sent first."""
+    stages: list[Stage] = field(default_factory=list)
+
+    def at(self, point: int) -> Edit | None:
+        """How it is sent if everything that waited at this request went then."""
+        found = [stage.edit for stage in self.stages if stage.first <= point]
+        return found[-1] if found else self.arrival
+
+
+@dataclass(slots=True)
+class Stretch:
+    """The requests of a segment, and the texts in them: what `optimum` chooses the moments for."""
+
+    first: int
+    last: int
+    """Not included. Both are counted through the session."""
+    slots: list[Slot]
+    points: list[int]
+    """Requests at which the profile let texts go."""
+    view: Callable[[int], View]
+    """How the stretch is sent after everything that waited at a request went then, and nothing since."""
+
+
+class Watch:
+    """Looks at a fold after every request: which texts changed, and since when each could have.
+
+    A text waits from the first request after which it is seen waiting; one that was passed over when others went, from
+    the request after that. What something refers to does not go before what refers to it can, so that every request
+    of every choice of moments is one that could have been sent (law 5).
+    """
+
+    def __init__(self, folding: Folding) -> None:
+        self.slots: list[Slot] = []
+        self.points: list[int] = []
+        self._folding = folding
+        self._since: dict[int, int] = {}
+        self._referrers: dict[Any, list[Slot]] = {}
+        self._made = 0
+
+    def look(self, number: int) -> None:
+        """The request of this number was sent."""
+        holding = self._folding.holding
+        for held in holding.all[len(self.slots) :]:
+            slot = Slot(held, None if held.gone else held.edit)
+            self.slots.append(slot)
+            for pin in held.pins:
+                self._referrers.setdefault(pin.marker.source, []).append(slot)
+            if held.gone and held.edit is not None:
+                slot.stages.append(Stage(number, number, held.edit))
+        waiting = holding.waiting.texts
+        for key in waiting:
+            self._since.setdefault(key, number)
+        if len(self._folding.points) > self._made:
+            self._made = len(self._folding.points)
+            self.points.append(number)
+            self._changed(number)
+            self._since = {key: max(since, number + 1) for key, since in self._since.items() if key in waiting}
+
+    def _changed(self, number: int) -> None:
+        for slot in reversed(self.slots):  # what refers stands below
+            edit = slot.held.edit
+            if edit is None or edit is (slot.stages[-1].edit if slot.stages else slot.arrival):
+                continue
+            first = self._since.get(id(slot.held), number)
+            for source in slot.held.sources:
+                for other in self._referrers.get(source, ()):
+                    first = max([first, *(stage.first for stage in other.stages)])
+            slot.stages.append(Stage(first, number, edit))
+
+    def end(self, number: int) -> None:
+        """What still waits after the last request would have gone as it does when the cache is cold."""
+        folding = self._folding
+        known = len(folding.points)
+        folding.request(Moment(idle=float("inf")))
+        self._changed(number)
+        del folding.points[known:]
+
+
+class Rerun:
+    """A session under a profile: a view of every request, and the edits behind them."""
+
+    def __init__(
+        self,
+        session: Session,
+        messages: Sequence[Sequence[Message]],
+        strategies: Sequence[Strategy],
+        weights: Weights,
+        count: Count,
+        economy: Economy | None = None,
+        scales: Sequence[float] = (),
+    ) -> None:
+        """`scales` are the provider's tokens per weighed token of ours, by request (1 if there are none)."""
+        self.points: list[Point] = []
+        self.stretches: list[Stretch] = []
+        """Of profiles that look back."""
+        self.views: list[View] = []
+        self.spells: list[Spell] = []
+        self.failures: list[str] = []
+        """Laws that were broken, and requests that were left as they came because something went wrong."""
+        self._weights, self._count, self._scales = weights, count, scales
+        self._strategies = tuple(strategies)
+        self._lossless = profiles.lossless(strategies)
+        run: Callable[[Session, Segment, Sequence[Message]], None]
+        run = self._once if profiles.final(strategies) else self._each
+        if isinstance(strategies[0], LookBack):
+            looking = strategies[0] if economy is None else replace(strategies[0], economy=economy)
+            run = partial(self._look_back, looking)
+        for segment, history in zip(session.segments, messages, strict=True):
+            run(session, segment, history)
+
+    def _compact(self, session: Session, segment: Segment, length: int) -> pipeline.Compacted:
+        key = formats.named(session.format).history_key
+        body = {**session.head, key: segment.history[:length]}
+        model = segment.requests[0].model or None
+        result = pipeline.compact(body, strategies=self._strategies, format=session.format, model=model)
+        self.failures.extend(result.stats.failures)
+        return result
+
+    def _once(self, session: Session, segment: Segment, history: Sequence[Message]) -> None:
+        last = segment.requests[-1].length
+        result = self._compact(session, segment, last)
+        body = {**session.head, formats.named(session.format).history_key: segment.history[:last]}
+        if self._lossless and expansion.expand(result.request, format=session.format) != body:
+            self.failures.append("law 6: what was sent does not give back what was said")
+        edits = by_message(result.plan)
+        view, tokens = self._view(edits, history)
+        start = len(self.views)
+        lengths = [sent.length for sent in segment.requests]
+        asked = asked_in(history[:last])
+        for message, some in edits.items():
+            first = start + bisect_right(lengths, message)
+            for edit in some:
+                spell = Spell(
+                    edit.strategy,
+                    _asked(history[message], edit, asked),
+                    tokens[id(edit)],
+                    edit.hits,
+                    first,
+                    start + len(lengths),
+                    message >= segment.inherited,
+                )
+                self.spells.append(spell)
+        self.views.extend([view] * len(lengths))
+
+    def _each(self, session: Session, segment: Segment, history: Sequence[Message]) -> None:
+        def plans() -> Iterator[Plan]:
+            for sent in segment.requests:
+                result = self._compact(session, segment, sent.length)
+                self._check(result, history, sent.length)
+                yield result.plan
+
+        self._follow(segment, history, plans())
+
+    def _look_back(self, looking: LookBack, session: Session, segment: Segment, history: Sequence[Message]) -> None:
+        """Requests come with their pauses, and with what the provider would have said of the one before."""
+        folding = Folding(looking)
+        watch = Watch(folding)
+        moments: dict[int, Moment] = {}
+        start = len(self.views)
+
+        def plans() -> Iterator[Plan]:
+            last: Sent | None = None
+            for number, sent in enumerate(segment.requests, start):
+                idle = sent.at - last.answered if last and last.answered and sent.at is not None else None
+                if last is None and segment.cause != "start":
+                    idle = float("inf")  # the client rewrote its context: little of it is in the cache
+                moments[sent.length] = Moment(idle, self._context(last) if last else None)
+                yield folding.through(history[: sent.length], moments)
+                watch.look(number)
+                last = sent
+
+        self._follow(segment, history, plans())
+        watch.end(len(self.views))
+        self.points.extend(folding.points)
+        edits = partial(_edits_at, watch.slots)
+        view = partial(self._view_at, edits, history)
+        self.stretches.append(Stretch(start, len(self.views), watch.slots, watch.points, view))
+
+    def _context(self, last: Sent) -> int | None:
+        """Input tokens of the request before: what was recorded, less what was taken out of it."""
+        if last.usage is None:
+            return None
+        scale = self._scales[len(self.views) - 1] if self._scales else 1.0
+        return max(0, round(last.usage.input - scale * self.views[-1].before(last.length)))
+
+    def _view_at(self, edits: Callable[[int], list[Edit]], history: Sequence[Message], point: int) -> View:
+        return self._view(by_message(edits(point)), history)[0]
+
+    def _follow(self, segment: Segment, history: Sequence[Message], plans: Iterable[Plan]) -> None:
+        """Views of requests whose plans may change what was sent before."""
+        asked = asked_in(history)
+        running: dict[tuple[Any, ...], tuple[int, Edit, float]] = {}
+        start = len(self.views)
+        seen: set[tuple[Any, ...]] = set()
+        for number, plan in enumerate(plans, start):
+            edits = by_message(plan)
+            view, tokens = self._view(edits, history)
+            self.views.append(view)
+            now = {_identity(edit): edit for some in edits.values() for edit in some}
+            for key in [key for key in running if key not in now]:
+                self._end(running.pop(key), number, asked, history, key not in seen)
+                seen.add(key)
+            for key, edit in now.items():
+                running.setdefault(key, (number, edit, tokens[id(edit)]))
+        for key, spell in running.items():
+            self._end(spell, start + len(segment.requests), asked, history, key not in seen)
+
+    def _end(
+        self,
+        running: tuple[int, Edit, float],
+        last: int,
+        asked: Mapping[str, Asked],
+        history: Sequence[Message],
+        new: bool,
+    ) -> None:
+        first, edit, tokens = running
+        message = history[edit.message] if 0 <= edit.message < len(history) else None
+        what = _asked(message, edit, asked) if message else Asked()
+        self.spells.append(Spell(edit.strategy, what, tokens, edit.hits, first, last, new))
+
+    def _check(self, result: pipeline.Compacted, history: Sequence[Message], length: int) -> None:
+        """Law 1, where a plan does more than put one text in another's place."""
+        if result.plan.structural and result.violations:
+            before = Conversation(tuple(history[:length]), formats.named(result.format), {})
+            known = {violation.rule for violation in rules.violations(before)}
+            broken = {violation.rule for violation in result.violations} - known
+            self.failures.extend(f"law 1: {rule}" for rule in sorted(broken))
+
+    def _view(self, edits: Mapping[int, Sequence[Edit]], history: Sequence[Message]) -> tuple[View, dict[int, float]]:
+        """The view, and the tokens that each edit removes (by its identity)."""
+        tokens: dict[int, float] = {}
+        changes = []
+        for message, some in edits.items():
+            for edit in some:
+                kind = _kind(history[message], edit) if 0 <= message < len(history) else "messages"
+                removed = sum(map(self._count, edit.removed)) - (self._count(edit.added) if edit.added else 0)
+                tokens[id(edit)] = self._weights.of(kind) * removed
+            key = hash(tuple((edit.op, edit.path, edit.added) for edit in some))
+            changes.append(Change(message, key, sum(tokens[id(edit)] for edit in some)))
+        return View(changes), tokens
+
+
+def _edits_at(slots: Iterable[Slot], point: int) -> list[Edit]:
+    return [edit for slot in slots if (edit := slot.at(point)) is not None]
+
+
+def by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
+    """Edits by the message they are in, in the order of the messages."""
+    found: dict[int, list[Edit]] = {}
+    for edit in edits:
+        found.setdefault(edit.message, []).append(edit)
+    return dict(sorted(found.items()))
+
+
+def asked_in(history: Iterable[Message]) -> dict[str, Asked]:
+    """Call id → tool and file."""
+    return {call.id: Asked(call.name, file_of(call)) for message in history for call in message.calls}
+
+
+def file_of(call: ToolCall) -> str:
+    """The file that a call is about, if it names one."""
+    given = call.input
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError):
+            return ""
+    if not isinstance(given, dict):
+        return ""
+    return next((value for key in PATHS if isinstance(value := given.get(key), str) and value), "")
+
+
+def _identity(edit: Edit) -> tuple[Any, ...]:
+    return (edit.strategy, edit.op, edit.message, edit.path, edit.added)
+
+
+def _kind(message: Message, edit: Edit) -> Kind:
+    found = target(message, edit) if edit.path else None
+    return found.kind if found else "messages"
+
+
+def _asked(message: Message, edit: Edit, asked: Mapping[str, Asked]) -> Asked:
+    """What an edit of a result was for; for anything else, what was edited."""
+    for part in message.parts:
+        if isinstance(part, ToolResult) and any(isinstance(s, Text) and s.path == edit.path for s in part.segments):
+            return asked.get(part.call_id, Asked(part.name))
+        if isinstance(part, ToolCall) and edit.path in (part.path, part.input_path):
+            return asked.get(part.id, Asked(part.name))
+    return Asked()

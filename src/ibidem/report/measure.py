@@ -1,0 +1,207 @@
+"""One log → its figures. A pure function of the bytes and the settings: it runs anywhere, and can be remembered."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+import msgspec
+
+from .. import formats, recordings, rules
+from ..billing.calibration import Count, Weights
+from ..billing.prices import Price, Prices, economy_of
+from ..model import Conversation, Message, Text
+from ..recordings import Session
+from ..replay.billing import AfterBreak, Bill, Replay, messages_of
+from ..replay.hindsight import best as best_moments
+from ..replay.simulate import Asked, Rerun, asked_in
+from ..strategies import profiles
+from ..tokens import counter, remembering
+from .figures import FileFigures, Outcome, Recorded, Results, Saved, SessionFigures, Spent, Unread, World
+
+UNDONE = "taken back"
+"""Where the price is put of a change that only undid an earlier one."""
+
+UNNAMED = "(not named)"
+"""A model that the log does not tell."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What a report is asked to compare, and at which prices."""
+
+    profiles: tuple[str, ...] = ("lossless",)
+    model: str | None = None
+    """Price everything as this model."""
+    prices: dict[str, Price] = {}
+    """Of one's own, by model."""
+    optimum: bool = False
+    """Also work out the best moments for what profiles let go of."""
+
+
+WORLDS: tuple[AfterBreak, ...] = ("hit", "miss")
+
+
+def assess(path: str, data: bytes, settings: Settings, known: frozenset[str] = frozenset()) -> FileFigures:
+    """The sessions in a log. Answers in `known` are in another file already: a session that was resumed."""
+    try:
+        found = recordings.read(path, data)
+    except recordings.LogError as error:
+        return FileFigures(unread=[Unread(path, str(error).removeprefix(f"{path}: "))], size=len(data))
+    figures = [assess_session(session, settings) for each in found if (session := without(each, known)).length]
+    return FileFigures(figures, size=len(data))
+
+
+def without(session: Session, known: frozenset[str]) -> Session:
+    """The session without requests that were counted elsewhere. Their history stays: it was sent again."""
+    if known:
+        for segment in session.segments:
+            old = [sent.length for sent in segment.requests if sent.answer and sent.answer in known]
+            segment.inherited = max([segment.inherited, *old])
+            segment.requests = [sent for sent in segment.requests if not sent.answer or sent.answer not in known]
+        session.segments = [segment for segment in session.segments if segment.requests]
+    return session
+
+
+def answers_in(session: Session) -> Iterator[str]:
+    return (sent.answer for segment in session.segments for sent in segment.requests if sent.answer)
+
+
+def assess_session(session: Session, settings: Settings) -> SessionFigures:
+    count = remembering(counter(session.models[0] if session.models else None))
+    prices = Prices(settings.prices, settings.model)
+    messages = messages_of(session)
+    replay = Replay(session, prices, count, messages)
+    baseline = replay.bill()
+    long = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
+    economy = economy_of(replay.steps[0].price, long)
+    invalid, violations = _invalid(session, messages)
+    tools, files = _results(session, messages, replay.weights, count)
+    scales = [step.scale for step in replay.steps]
+
+    def outcome(name: str) -> Outcome:
+        strategies = profiles.named(name)
+        rerun = Rerun(session, messages, strategies, replay.weights, count, economy, scales)
+        found = _outcome(replay, baseline, rerun)
+        if not profiles.final(strategies):
+            found.worlds = {world: _world(replay, baseline, rerun, world, settings.optimum) for world in WORLDS}
+        return found
+
+    return SessionFigures(
+        path=session.path,
+        agent=session.agent,
+        name=session.name,
+        project=session.project,
+        model=session.models[0] if session.models else "",
+        models=session.models,
+        priced_as={step.sent.model or UNNAMED: step.price.model for step in replay.steps if step.price.assumed},
+        started=next((step.sent.at for step in replay.steps if step.sent.at is not None), None),
+        requests=session.length,
+        restarts=dict(Counter(segment.cause for segment in session.segments if segment.cause != "start")),
+        skipped=[(skipped.line, skipped.why) for skipped in session.skipped],
+        invalid=invalid,
+        violations=violations,
+        baseline=_spent(baseline),
+        recorded=_recorded(replay, baseline),
+        profiles={name: outcome(name) for name in settings.profiles},
+        tools=tools,
+        files=files,
+    )
+
+
+def _spent(bill: Bill) -> Spent:
+    return Spent(bill.cost, bill.tokens, bill.read, bill.peak, bill.breaks)
+
+
+def _recorded(replay: Replay, baseline: Bill) -> Recorded | None:
+    found = replay.recorded()
+    known = [number for number, cost in enumerate(found) if cost is not None]
+    if not known:
+        return None
+    by_rule = replay.bill(by_rule=True).costs
+    return Recorded(
+        sum(cost for cost in found if cost is not None),
+        len(known),
+        sum(baseline.costs[number] for number in known),
+        sum(by_rule[number] for number in known),
+    )
+
+
+def _outcome(replay: Replay, baseline: Bill, rerun: Rerun) -> Outcome:
+    bill = replay.bill(rerun.views)
+    outcome = Outcome(
+        _spent(bill),
+        worst=_worst(baseline.costs, bill.costs),
+        law_failures=len(rerun.failures),
+        failures=sorted(set(rerun.failures))[:20],
+        points=dict(Counter(point.reason for point in rerun.points)),
+    )
+    # What a removed token saved in each request, so that the parts add up to what was saved in all.
+    rates = []
+    for step, view, before, after in zip(replay.steps, rerun.views, baseline.costs, bill.costs, strict=True):
+        removed = view.before(step.sent.length)
+        rates.append((before - after) / removed if removed else 0.0)
+        if not removed and before != after:  # only what was taken back broke the cache: no text to put it down to
+            outcome.strategies.setdefault(UNDONE, Saved()).add(1, 0.0, before - after)
+    earned = [0.0, *accumulate(rates)]
+    for spell in rerun.spells:
+        cost = spell.tokens * (earned[spell.last] - earned[spell.first])
+        once = (spell.hits, spell.tokens) if spell.new else (0, 0.0)
+        outcome.strategies.setdefault(spell.strategy, Saved()).add(*once, cost)
+        if spell.asked.tool:
+            outcome.tools.setdefault(spell.asked.tool, Saved()).add(*once, cost)
+        if spell.asked.file:
+            outcome.files.setdefault(spell.asked.file, Saved()).add(*once, cost)
+    return outcome
+
+
+def _world(replay: Replay, baseline: Bill, rerun: Rerun, world: AfterBreak, hindsight: bool) -> World:
+    bill = replay.bill(rerun.views, after_break=world)
+    best = best_moments(replay, rerun.stretches, after_break=world).cost if hindsight and rerun.stretches else None
+    return World(bill.cost, bill.rewrites, _worst(baseline.costs, bill.costs), best)
+
+
+def _worst(before: Sequence[float], after: Sequence[float]) -> float:
+    shares = [ours / theirs - 1 for theirs, ours in zip(accumulate(before), accumulate(after), strict=True) if theirs]
+    return max([0.0, *shares])
+
+
+def _invalid(session: Session, messages: Sequence[Sequence[Message]]) -> tuple[int, dict[str, int]]:
+    """Requests that break a rule of their provider. What is wrong in a history is wrong in every longer one."""
+    dialect = formats.named(session.format)
+    invalid, broken = 0, Counter[str]()
+    for segment, history in zip(session.segments, messages, strict=True):
+        lengths = [sent.length for sent in segment.requests]
+        found: dict[str, int] = {}
+        whole = Conversation(tuple(history[: lengths[-1]]), dialect, session.head)
+        for violation in rules.violations(whole):
+            index = re.search(r"\[(\d+)\]", violation.position)
+            place = int(index[1]) if index else 0
+            found[violation.rule] = min(place, found.get(violation.rule, place))
+        reach = {rule: len(lengths) - bisect_right(lengths, place) for rule, place in found.items()}
+        invalid += max(reach.values(), default=0)
+        broken.update(reach)
+    return invalid, dict(broken)
+
+
+def _results(
+    session: Session, messages: Sequence[Sequence[Message]], weights: Weights, count: Count
+) -> tuple[dict[str, Results], dict[str, Results]]:
+    """Tool results by tool and by file."""
+    tools: dict[str, Results] = {}
+    files: dict[str, Results] = {}
+    for segment, history in zip(session.segments, messages, strict=True):
+        sent = history[: segment.requests[-1].length]
+        asked = asked_in(sent)
+        for message in sent[segment.inherited :]:
+            for result in message.results:
+                what = asked.get(result.call_id, Asked(result.name))
+                tokens = weights.result * sum(count(part.text) for part in result.segments if isinstance(part, Text))
+                for table, name in ((tools, what.tool), (files, what.file)):
+                    if name:
+                        found = table.setdefault(name, Results())
+                        found.count += 1
+                        found.tokens += tokens
+    return tools, files

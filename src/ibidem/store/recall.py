@@ -1,0 +1,100 @@
+"""Where what was let go is kept, and how it comes back."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ..environment import store_target
+from ..model import IbidemError, Message, UsageError
+
+if TYPE_CHECKING:
+    from . import Store
+
+log = logging.getLogger("ibidem")
+
+Keep = Callable[[Mapping[str, str]], bool]
+
+NOTED, PAUSE = 300.0, 6 * 3600.0
+"""Seconds within which the use of a conversation is noted once, and after which a store may have forgotten it."""
+
+
+@cache
+def _opened(target: str) -> Store:
+    from . import Limits, open_store  # SQLite takes longer to import than the rest of us
+
+    return open_store(target, limits=Limits.usual())
+
+
+def default_store() -> Store:
+    """The store of this user: `IBIDEM_STORE`, or a file in their data folder. Nothing is opened before it is used."""
+    return _opened(store_target())
+
+
+def checked_store(store: Any) -> None:
+    """Raises UsageError for what is no store."""
+    if store is None or (not isinstance(store, type) and all(hasattr(store, verb) for verb in ("put", "get", "load"))):
+        return
+    path = store if isinstance(store, str | os.PathLike) else "PATH"
+    raise UsageError(f"store: {store!r} is no store: pass ibidem.store.open_store({str(path)!r})")
+
+
+def conversation_key(messages: Iterable[Message]) -> str:
+    """The name of a conversation in a store: from its texts up to and including the user's first."""
+    digest = hashlib.sha256()
+    for message in messages:
+        for text in message.texts():
+            digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+        if message.role == "user" and not message.results:
+            break
+    return digest.hexdigest()[:16]
+
+
+def keeper(store: Store, session: str) -> Keep:
+    """Puts originals into a store; says whether that went well. What cannot be kept stays in the conversation.
+
+    Given none, it notes that the conversation is still in use: a store forgets those that are not. After a long pause
+    it puts again what it put before.
+    """
+    noted, owed = 0.0, False
+    before: dict[str, str] = {}
+
+    def keep(originals: Mapping[str, str]) -> bool:
+        nonlocal noted, owed
+        now = time.time()  # of day: it goes on while a machine sleeps
+        pause, noted = now - noted, now
+        if not originals and 0 <= pause < NOTED:
+            noted = now - pause
+            return True
+        again = before if owed or pause > PAUSE else {}
+        try:
+            if originals or again:
+                store.put(session, {**again, **originals})
+            else:
+                store.load(session)
+        except IbidemError as error:
+            log.warning("nothing was let go: %s" if originals else "a use was not noted: %s", error)
+            owed = bool(again)
+            return False
+        owed = False
+        before.update(originals)
+        return True
+
+    return keep
+
+
+def recall(ref: str, *, store: Store | None = None) -> str:
+    """A text that was let go, by the twelve digits in its marker, byte for byte; IbidemError if it is not there."""
+    checked_store(store)
+    if not isinstance(ref, str):
+        raise UsageError(f"ref: {ref!r} is no text: pass the twelve digits in the marker")
+    found = (store or default_store()).get([ref])
+    if ref not in found:
+        where = (store or default_store()).where
+        raise IbidemError(f"{ref}: not in the store {where}: name the store that the conversation was kept in")
+    return found[ref]

@@ -1,0 +1,345 @@
+"""What the model has been shown so far, and where a text was shown before.
+
+The ledger holds the texts as they were sent. Of their lines every fourth that says something is indexed, by hash, at
+its earliest place; every line of a new text is looked up. So a run of four such lines that stands anywhere above is
+found, at a quarter of the memory. A hit is compared in full and extended both ways before it counts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, compress
+from typing import NamedTuple
+
+from ...markers import backref
+from ...markers.backref import Marker, Source
+from ...markers.layout import HOLE, Layout, Numbering, Shown, lay_out, placed
+from ...markers.lines import Lines
+from ...markers.numbering import Place
+
+STRIDE = 4
+TELLING = 10
+"""Characters from which a line says enough to be looked for."""
+ALONE = 80
+"""Characters below which a single line is not worth a look."""
+KEPT = 4
+"""Texts that are kept taken apart."""
+LONG = 160
+"""Characters from which a line is indexed wherever it stands."""
+OFFSET, WITHIN = 32, (1 << 32) - 1
+"""Bits of an index entry that say where in its slot a line stands; the slot is in those above."""
+
+
+class Slot(NamedTuple):
+    """One text as it was sent."""
+
+    source: Source
+    label: str
+    call_id: str
+    sent: str
+    text: str
+    """Bodies of its units, a line each; holes where markers stand."""
+    numbering: Numbering | None
+    comma: str
+    units: int
+    whole: bool
+    """Nothing of it was left out."""
+    place: int
+    """Characters sent before it, of everything that counts as distance."""
+    shapeless: bool
+    """It was sent as it is because no shape fits it."""
+
+
+class Match(NamedTuple):
+    """Units `first` up to, not including, `last` of the new text stand in a slot."""
+
+    first: int
+    last: int
+    slot: int
+    offset: int
+    """Where they start in the slot's text."""
+
+
+class _Bodies:
+    """What is compared of a text, measured once: to look it up, and to index it."""
+
+    __slots__ = ("edges", "hashes", "joined", "lengths", "seq", "starts")
+
+    def __init__(self, layout: Layout) -> None:
+        self.seq = layout.bodies
+        self.edges = layout.edges if layout.numbers is not None else []
+        self.hashes = [*map(hash, layout.bodies)]
+        self.lengths = [*map(len, layout.bodies)]
+        self.starts = [*accumulate(self.lengths, initial=0)]
+        """Characters before each unit, line breaks not counted."""
+        self.joined: str | None = None
+
+    def stretch(self, at: int) -> tuple[int, int]:
+        """First and last (not included) of the units that a run around this one may take in."""
+        edge = bisect_right(self.edges, at)
+        return self.edges[edge - 1] if edge else 0, self.edges[edge] if edge < len(self.edges) else len(self.seq)
+
+    def beside(self, at: int, old: str, local: int, after: int) -> bool:
+        """Whether a unit next to this one may stand there as well: most lines that are found stand alone."""
+        seq = self.seq
+        if at + 1 < len(seq) and old.startswith(seq[at + 1], after + 1):
+            return True
+        return at > 0 and local > 0 and old.endswith(seq[at - 1], 0, local - 1)
+
+    @property
+    def text(self) -> str:
+        """A line each."""
+        if self.joined is None:
+            self.joined = "\n".join(self.seq)
+        return self.joined
+
+
+@dataclass(frozen=True)
+class Standing(Shown):
+    """The text of a slot: the lines that a marker points at are found without taking all of it apart."""
+
+    slot: Slot
+    lines: Lines
+
+    @property
+    def comma(self) -> str:
+        return self.slot.comma
+
+    def position(self, marker: Marker) -> int:
+        return placed(self.slot.numbering, marker)
+
+    def bodies(self, marker: Marker) -> Sequence[str] | None:
+        first = self.position(marker)
+        last = first + marker.last - marker.first
+        if first < 0 or last >= self.slot.units:
+            return None
+        found = self.lines.between(first, last + 1)
+        return None if not self.slot.whole and HOLE in found else found
+
+
+class Ledger:
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.slots: list[Slot] = []
+        self._index: dict[int, int] = {}
+        self._whole: dict[int, int] = {}
+        self._by_source: dict[Source, int] = {}
+        self._shown: dict[Source, Shown] = {}
+        self._lines: dict[int, Lines] = {}
+        """Of the slots that something referred to."""
+        self.gone: set[int] = set()
+        """Slots whose text was let go since."""
+        self._measured: _Bodies | None = None
+
+    def forget(self) -> None:
+        """What came before is no longer in the model's sight."""
+        self._index.clear()
+        self._whole.clear()
+
+    def drop(self, source: Source) -> None:
+        """A text is no longer in the request."""
+        slot = self._by_source.pop(source, None)
+        if slot is not None:
+            self.gone.add(slot)
+            self._shown.pop(source, None)
+            self._lines.pop(slot, None)
+
+    def add_opaque(self, place: Place, before: int) -> None:
+        """Take in a text with markers that are not known to be ours: it is counted, and never referred to."""
+        self._by_source[place.source] = len(self.slots)
+        asked = place.asked
+        self.slots.append(
+            Slot(place.source, asked.label, place.call_id, place.text, "", None, "", 0, False, before, False)
+        )
+
+    def add(self, place: Place, sent: str, before: int, layout: Layout | None = None, nearest: int = 0) -> None:
+        """Take in a text as it was sent, after `before` characters; its layout may be known already.
+
+        What was sent before `nearest` characters is out of reach, and this copy takes its place.
+        """
+        shapeless = layout is not None
+        layout = layout or lay_out(sent, self.tag)
+        bodies, self._measured = self._measure(layout), None
+        plain = layout.bodies is layout.units and not layout.comma and not layout.marked
+        text = sent if plain else bodies.text
+        numbering, units = Numbering.of(layout), len(layout.units)
+        slot = Slot(
+            place.source,
+            place.asked.label,
+            place.call_id,
+            sent,
+            text,
+            numbering,
+            layout.comma,
+            units,
+            not layout.holes,
+            before,
+            shapeless,
+        )
+        reach = self._reach(nearest)
+        self._index_lines(bodies, reach)
+        if slot.whole:  # without a marker, the units joined are the text itself, and its hash is known
+            folded = layout.joint.join(layout.units) if layout.marked else sent
+            known = self._whole.get(hash(folded), -1)
+            if known < reach or known in self.gone:
+                self._whole[hash(folded)] = len(self.slots)
+        self._by_source[place.source] = len(self.slots)
+        self.slots.append(slot)
+
+    def _reach(self, nearest: int) -> int:
+        """The first slot that is in reach."""
+        return bisect_left(self.slots, nearest, key=lambda slot: slot.place) if nearest > 0 else 0
+
+    def _measure(self, layout: Layout) -> _Bodies:
+        """A text is looked up and then added: it is measured once."""
+        if self._measured is None or self._measured.seq is not layout.bodies:
+            self._measured = _Bodies(layout)
+        return self._measured
+
+    def _index_lines(self, bodies: _Bodies, reach: int) -> None:
+        """Index some lines of the next slot, the earliest copy of each that is in reach: the slot, then where in it."""
+        hashes, lengths, starts = bodies.hashes, bodies.lengths, bodies.starts
+        if reach:
+            near = reach << OFFSET
+            for key in [key for key in hashes if self._index.get(key, near) < near]:
+                self._index.pop(key, None)
+        if self.gone:
+            for key in [key for key in hashes if self._index.get(key, -1) >> OFFSET in self.gone]:
+                self._index.pop(key, None)
+        base = len(self.slots) << OFFSET
+        setdefault = self._index.setdefault
+        at, count = 0, len(hashes)
+        while at < count:
+            if lengths[at] >= TELLING:
+                setdefault(hashes[at], base + starts[at] + at)
+                at += STRIDE
+            else:
+                at += 1
+        if max(lengths, default=0) >= LONG:
+            for at in [at for at, length in enumerate(lengths) if length >= LONG]:
+                setdefault(hashes[at], base + starts[at] + at)
+
+    def shapeless(self, text: str) -> bool:
+        """Whether no shape fits this text, as is known of one that was sent as it is before."""
+        found = self._whole.get(hash(text))
+        return found is not None and self.slots[found].shapeless and self.slots[found].sent == text
+
+    def same(self, folded: str, nearest: int = 0) -> Slot | None:
+        """The slot whose text is this one, to the letter (a marker that says how it was folded aside)."""
+        found = self._whole.get(hash(folded))
+        if found is None or found in self.gone:
+            return None
+        slot = self.slots[found]
+        rest = slot.sent[len(folded) :]
+        fits = slot.sent.startswith(folded) and (not rest or rest.startswith("\n" + backref.opening(self.tag)))
+        return slot if fits and slot.place >= nearest else None
+
+    def shown(self, source: Source) -> Shown | None:
+        """A text that was sent, taken apart; the last few are kept, as references come in flocks."""
+        if source not in self._by_source:
+            return None
+        if source not in self._shown:
+            if len(self._shown) >= KEPT:
+                del self._shown[next(iter(self._shown))]
+            number = self._by_source[source]
+            slot = self.slots[number]
+            if not slot.units:  # it is opaque: what stands in it is found only by whoever takes it apart
+                self._shown[source] = Shown.of(slot.sent, self.tag)
+            else:
+                self._shown[source] = Standing(slot.sent, self.tag, slot, self._lines_of(number))
+        return self._shown[source]
+
+    def unread(self, source: Source) -> int:
+        """Characters to be read before anything is found in a text: those of an opaque one, which is not indexed."""
+        slot = self.slots[self._by_source[source]] if source in self._by_source else None
+        return len(slot.sent) if slot is not None and not slot.units else 0
+
+    def line_at(self, number: int, offset: int) -> int:
+        """The line, counted from 0, of a place in a slot's text."""
+        return self._lines_of(number).at(offset)
+
+    def _lines_of(self, number: int) -> Lines:
+        if number not in self._lines:
+            self._lines[number] = Lines(self.slots[number].text)
+        return self._lines[number]
+
+    def matches(self, layout: Layout, nearest: int = 0) -> Iterator[Match]:
+        """Runs of units that stand in slots from `nearest` characters on, each as long as it goes, left to right."""
+        index, new = self._index, self._measure(layout)
+        hashes, starts = new.hashes, new.starts
+        covered = 0
+        resume: tuple[int, int] | None = None
+        for at in compress(range(len(hashes)), map(index.__contains__, hashes)):
+            if at < covered:
+                continue
+            best = None
+            if resume is not None:  # where the last run would go on, past a changed line or two
+                there = resume[1] + starts[at] + at
+                best = self._extend(new, at, resume[0], there, covered, nearest)
+            if best is None:
+                found = index[hashes[at]]
+                best = self._extend(new, at, found >> OFFSET, found & WITHIN, covered, nearest)
+            if best is not None:
+                yield best
+                covered = best.last
+                resume = (best.slot, best.offset - starts[best.first] - best.first)
+
+    def _extend(self, new: _Bodies, at: int, number: int, local: int, covered: int, nearest: int) -> Match | None:
+        """The run around unit `at`, if it stands at that offset of a slot, and is more than a short line."""
+        if number in self.gone:
+            return None
+        slot, bodies = self.slots[number], new.seq
+        body, old = bodies[at], slot.text
+        after = local + len(body)
+        if len(body) < ALONE and not new.beside(at, old, local, after):
+            return None
+        if local < 0 or not old.startswith(body, local) or (local and old[local - 1] != "\n"):
+            return None
+        if (after < len(old) and old[after] != "\n") or slot.place < nearest:
+            return None
+        floor, limit = new.stretch(at) if new.edges else (0, len(bodies))
+        first = at
+        while first > covered and first > floor:
+            before = bodies[first - 1]
+            there = local - len(before) - 1
+            if there < 0 or not old.startswith(before, there) or (there and old[there - 1] != "\n"):
+                break
+            first, local = first - 1, there
+        last = at + 1
+        if last < limit and old.startswith(bodies[last], after + 1):
+            end = new.starts[limit] + limit - 1
+            begin = new.starts[at] + at
+            there = after - len(body)
+            length = _whole_lines(new.text, begin, end, old, there, common(new.text, begin, end, old, there))
+            last = at + 1 + new.text.count("\n", begin, begin + length)
+        if last - first == 1 and len(body) < ALONE:
+            return None
+        return Match(first, last, number, local)
+
+
+def common(new: str, at: int, limit: int, old: str, there: int) -> int:
+    """How many characters agree from there on. Compares ever longer slices, then ever shorter ones."""
+    limit = min(limit - at, len(old) - there)
+    done, step = 0, 64
+    while done < limit:
+        size = min(step, limit - done)
+        if new[at + done : at + done + size] == old[there + done : there + done + size]:
+            done += size
+            step *= 2
+        elif size == 1:
+            break
+        else:
+            step = size // 2
+            limit = done + size - 1
+    return done
+
+
+def _whole_lines(new: str, at: int, limit: int, old: str, there: int, length: int) -> int:
+    """The agreement cut back to whole lines on both sides; -1 if not even one is whole."""
+    ends_new = at + length == limit or new[at + length] == "\n"
+    ends_old = there + length == len(old) or old[there + length] == "\n"
+    if ends_new and ends_old:
+        return length
+    return max(-1, new.rfind("\n", at, at + length) - at)

@@ -1,0 +1,32 @@
+"""How texts are sent: what the fold over a conversation says of each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...markers.backref import Source
+from ...markers.layout import Layout
+from ...markers.numbering import Place
+
+
+class Said(NamedTuple):
+    """A text that was taken in, and how it is sent."""
+
+    place: Place
+    sent: str
+    targets: tuple[Source, ...] = ()
+    """What it refers to."""
+
+
+class Sent(NamedTuple):
+    """How a text is sent."""
+
+    text: str
+    layout: Layout | None = None
+    """If it is known."""
+    in_full: bool = False
+    """Because it was asked for again."""
+    targets: tuple[Source, ...] = ()
+    """What it refers to."""
+    ours: bool = False
+    """What looks like a marker in it is one that was made here."""

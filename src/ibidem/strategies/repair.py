@@ -1,0 +1,187 @@
+"""Calls without results and results without calls: providers refuse both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..markers import codetether
+from ..model import INSERTED, Conversation, Kind, Message, Path, Text, ToolCall
+from ..plan import Edit
+from ..rules.pairing import Pairing, Stray, fit, pair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairPairing:
+    """Answer what was left unanswered, take away what answers nothing.
+
+    A result that stands in the wrong place is moved, not lost. A call at the very end may still be running and is
+    left alone. What is put in derives from the call alone, so it never changes between requests.
+    """
+
+    name: ClassVar[str] = "pairing"
+    touches: ClassVar[frozenset[Kind]] = frozenset({"messages"})
+
+    by_place: bool = True
+    """Pair by id and by where the provider looks; False pairs by id alone, as the codetether profile does."""
+
+    def plan(self, conv: Conversation) -> Iterator[Edit]:
+        return self._by_place(conv) if self.by_place else self._by_id(conv)
+
+    def _by_place(self, conv: Conversation) -> Iterator[Edit]:
+        found = pair(conv)
+        misplaced = [stray for stray in found.strays if stray.why == "misplaced"]
+        answers: dict[int, list[tuple[ToolCall, Any]]] = {}
+        moved: list[Stray] = []
+        # Once one of the last calls gets its result, nothing is running any more.
+        waiting = not any(
+            missing.running and fit(missing.call, stray.result) for missing in found.unanswered for stray in misplaced
+        )
+        for missing in found.unanswered:
+            stray = next((stray for stray in misplaced if fit(missing.call, stray.result)), None)
+            if stray is not None:
+                misplaced.remove(stray)
+                moved.append(stray)
+                block = _wire_of(conv.messages[stray.position], stray.result.path)
+            elif missing.running and waiting:
+                continue
+            else:
+                block = conv.dialect.result_block(missing.call, codetether.UNAVAILABLE)
+            answers.setdefault(missing.position, []).append((missing.call, block))
+        receiving: set[int] = set()
+        for position, blocks in answers.items():
+            yield from self._answer(conv, position, blocks, found, receiving)
+        yield from self._remove(conv, found.strays, moved, receiving)
+
+    def _answer(
+        self,
+        conv: Conversation,
+        position: int,
+        blocks: list[tuple[ToolCall, Any]],
+        found: Pairing,
+        receiving: set[int],
+    ) -> Iterator[Edit]:
+        """Put result blocks where the format looks for them: into the next message if that is the place."""
+        following = conv.messages[position + 1] if position + 1 < len(conv.messages) else None
+        if following is not None and self._takes_results(conv, following):
+            receiving.add(position + 1)
+            yield from self._join(conv, conv.messages[position], following, blocks, found)
+            return
+        for wire in conv.dialect.results_message([block for _, block in blocks]):
+            yield self._insert("after", conv.messages[position].index, (), wire, hits=_results_in(conv, wire))
+
+    @staticmethod
+    def _takes_results(conv: Conversation, message: Message) -> bool:
+        if conv.dialect.answers != "next" or message.speaker != "user" or message.index == INSERTED:
+            return False
+        if not message.results and not conv.dialect.alternating:
+            return False
+        return conv.dialect.parts_path(message) is not None or (
+            len(message.parts) == 1 and isinstance(message.parts[0], Text)
+        )
+
+    def _join(
+        self,
+        conv: Conversation,
+        asking: Message,
+        message: Message,
+        blocks: list[tuple[ToolCall, Any]],
+        found: Pairing,
+    ) -> Iterator[Edit]:
+        parts = conv.dialect.parts_path(message)
+        if parts is None:  # a content string becomes a list that ends in that very text
+            text = next(part for part in message.parts if isinstance(part, Text))
+            value = [*(block for _, block in blocks), conv.dialect.text_block(text.text)]
+            yield self._insert("set", message.index, text.path, value, hits=len(blocks), text=text.text)
+            return
+        # In the order of the calls: where results carry no ids, that is what they are told apart by.
+        order = {id(call): place for place, call in enumerate(asking.calls)}
+        answered = [
+            (order[id(answer.call)], answer.result.path[-1])
+            for answer in found.answers
+            if id(answer.call) in order and answer.result.path
+        ]
+        for call, block in blocks:
+            before = [int(place) + 1 for asked, place in answered if asked < order[id(call)]]
+            yield self._insert("before", message.index, (*parts, max(before, default=0)), block)
+
+    def _remove(
+        self, conv: Conversation, strays: Sequence[Stray], moved: list[Stray], receiving: set[int]
+    ) -> Iterator[Edit]:
+        by_position: dict[int, list[Stray]] = {}
+        for stray in strays:
+            by_position.setdefault(stray.position, []).append(stray)
+        whole = {
+            position
+            for position, group in by_position.items()
+            if len(group) == len(conv.messages[position].parts) and position not in receiving
+        }
+        for position, group in by_position.items():
+            message = conv.messages[position]
+            hits = [int(stray not in moved) for stray in group]
+            if position in whole and not _parts_assistants(conv, position, whole):
+                yield self._drop(message, (), sum(hits))
+                continue
+            parts = conv.dialect.parts_path(message)
+            if position in whole and parts is not None:
+                whole.discard(position)
+                text = conv.dialect.text_block(codetether.UNCALLED)
+                yield self._insert("before", message.index, (*parts, 0), text, hits=0)
+            for stray, count in zip(group, hits, strict=True):
+                yield self._drop(message, stray.result.path, count)
+
+    def _by_id(self, conv: Conversation) -> Iterator[Edit]:
+        calls = {call.id for message in conv.messages for call in message.calls}
+        results = {result.call_id for message in conv.messages for result in message.results}
+        for message in conv.messages:
+            missing = [call for call in message.calls if call.id not in results]
+            blocks = [conv.dialect.result_block(call, codetether.UNAVAILABLE) for call in missing]
+            for wire in conv.dialect.results_message(blocks) if blocks else ():
+                yield self._insert("after", message.index, (), wire, hits=_results_in(conv, wire))
+            known = any(result.call_id in calls for result in message.results)
+            if message.role == "tool" and not known and not conv.server_history:
+                yield self._drop(message, (), 1)
+
+    def _insert(self, op: Any, index: int, path: Path, value: Any, *, hits: int = 1, text: str = "") -> Edit:
+        return Edit(
+            strategy=self.name,
+            op=op,
+            message=index,
+            path=path,
+            added=text,
+            value=value,
+            hits=hits,
+            reason="a call without its result",
+        )
+
+    def _drop(self, message: Message, path: Path, hits: int) -> Edit:
+        return Edit(
+            strategy=self.name,
+            op="drop",
+            message=message.index,
+            path=path,
+            hits=hits,
+            reason="a result without its call",
+        )
+
+
+def _parts_assistants(conv: Conversation, position: int, going: set[int]) -> bool:
+    """Whether, where turns alternate, two assistant messages (or an assistant and an end) would meet without it."""
+    if not conv.dialect.alternating:
+        return False
+    before = [m for n, m in enumerate(conv.messages[:position]) if n not in going][-1:]
+    after = [m for n, m in enumerate(conv.messages[position + 1 :], position + 1) if n not in going][:1]
+    around = before + after
+    return bool(around) and all(message.role == "assistant" for message in around)
+
+
+def _results_in(conv: Conversation, wire: Any) -> int:
+    return len(conv.dialect.read(INSERTED, wire).results)
+
+
+def _wire_of(message: Message, path: Path) -> Any:
+    wire = message.wire
+    for step in path:
+        wire = wire[step]
+    return wire

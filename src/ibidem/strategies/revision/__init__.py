@@ -1,0 +1,5 @@
+"""Strategies that change what was sent before. Each costs a rewrite of the provider's cached prefix."""
+
+from .evict import LookBack
+
+__all__ = ["LookBack"]

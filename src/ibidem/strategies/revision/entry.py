@@ -1,0 +1,93 @@
+"""A text that stands in a conversation, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...markers.backref import Marker, Source
+from ...model import Kind, Message, Path
+from ...plan import Edit
+
+
+class Wish(NamedTuple):
+    """Why a text could go, and how much of it."""
+
+    label: str
+    why: str
+    """What the model is told; every word is paid for at every turn."""
+    ends: bool = False
+    """Its head and its tail stay."""
+    reason: str = ""
+    """What a report says, where that is more."""
+
+
+class Going(NamedTuple):
+    """How a text goes."""
+
+    label: str
+    added: str
+    left: float
+    """Tokens of what stands there afterwards."""
+    reason: str
+    originals: Mapping[str, str]
+    """What the store has to keep, by reference."""
+    carries: tuple[Held, ...] = ()
+    """Thinking whose record is named in the marker."""
+
+
+class Pin(NamedTuple):
+    """Lines of a text that another refers to."""
+
+    marker: Marker
+    """It says which."""
+    first: int
+    last: int
+    """Not included; 0 for all of it."""
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A text in the conversation."""
+
+    message: int
+    path: Path
+    kind: Kind
+    text: str
+    """As it came."""
+    turn: int
+    """The request that is the first to send it."""
+    sources: tuple[Source, ...] = ()
+    """What references call it."""
+    pins: tuple[Pin, ...] = ()
+    """What it refers to."""
+    tokens: float = 0.0
+    sent: float = 0.0
+    """Tokens of what stands there now."""
+    edit: Edit | None = None
+    wish: Wish | None = None
+    """Waits for its moment."""
+    going: Going | None = None
+    went: Going | None = None
+    """How it went."""
+    free: bool = True
+    """May go at all."""
+    may: frozenset[str] = frozenset()
+    """Of an argument: what it may go for."""
+    written_in: str = ""
+    """Of an argument: the JSON text it is a value in, where arguments are a string."""
+    whole: Message | None = None
+    """Of thinking: the message it is in."""
+    rank: int = 0
+    """Which came to wait before which."""
+    answers: dict[Any, Any] = field(default_factory=dict)
+    """While it waits: how it would go, by the lines that must stay; see `waiting`."""
+
+    @property
+    def gone(self) -> bool:
+        return self.went is not None
+
+    @property
+    def now(self) -> str:
+        return self.text if self.edit is None else self.edit.added

@@ -1,0 +1,399 @@
+"""Which file, and which lines of it, a tool call reads or writes.
+
+Only what is certain counts: a touch that is missed keeps a text that could go, a wrong one lets a text go that the
+model still needs. So a tool is known by its name *and* by the arguments it is documented to take, a shell command is
+one plain command or nothing, and whatever does not fit is no touch at all.
+
+A touch says what the call *asks* for. Whether it was answered stands in the result, which is not looked at here: a call
+can fail, be cut short by a limit on its output, or be answered with "unchanged since last read".
+
+A relative path stays relative unless the call itself names its working directory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from ...model import ToolCall
+
+Kind: TypeAlias = Literal["read", "write"]
+Arguments: TypeAlias = Mapping[str, Any]
+Span: TypeAlias = tuple[int, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    kind: Kind
+    path: str
+    """With single slashes and no `./`; `~` and `..` are kept, since nobody here can resolve them."""
+    first: int = 1
+    """Lines are counted from 1. A write counts for the whole file."""
+    last: int | None = None
+    """Inclusive; None: to the end of the file."""
+
+    def covers(self, other: Touch) -> bool:
+        """Whether every line of the other, as far as the file has it, is a line of this."""
+        if self.path != other.path or self.first > other.first:
+            return False
+        return self.last is None or (other.last is not None and other.last <= self.last)
+
+
+def touches(call: ToolCall) -> tuple[Touch, ...]:
+    """One read, or any number of writes, or nothing: never several reads, never both."""
+    given = _arguments(call.input)
+    if call.name in _PATCHERS:
+        return _patched(call.input if given is None else _only(given, _PATCH_KEYS), "")
+    if given is None:
+        return ()
+    if call.name in _SHELLS:
+        return _shell_call(given)
+    if call.name in _MOVERS:
+        return _move(given)
+    kind = _kind(call.name, given)
+    if kind == "write":
+        return () if given.keys() & _NOT_HERE else _writes([_only(given, _PATH_KEYS)], "")
+    return _tool_read(call.name, given) if kind == "read" else ()
+
+
+def _arguments(given: Any) -> Arguments | None:
+    """The arguments that are filled in, if they are an object: some clients send null or "" for the others."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError):
+            return None
+    return {key: value for key, value in given.items() if value not in (None, "")} if isinstance(given, dict) else None
+
+
+def _only(given: Arguments, keys: Iterable[str]) -> str | None:
+    """The string under the one of these keys that is there."""
+    found = [given[key] for key in keys if key in given]
+    return found[0] if len(found) == 1 and isinstance(found[0], str) else None
+
+
+# ── paths ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+_NO_FILES = ("/dev/", "/proc/", "/sys/", "\\\\")
+
+
+def _file(path: Any, folder: str) -> str | None:
+    """The file's normal path; None for what is empty, a folder by its looks, a device or an address."""
+    if not isinstance(path, str) or not path or path != path.strip() or _CONTROL.search(path + folder):
+        return None
+    if "://" in path or path.endswith(("/", "\\")) or path.rpartition("/")[2] in (".", "..", "~"):
+        return None
+    path = _within(folder, path)
+    if _DRIVE.match(path):
+        path = path[0].upper() + path[1:].replace("\\", "/")
+    normal = "/" * path.startswith("/") + "/".join(part for part in path.split("/") if part not in ("", "."))
+    return None if normal.startswith(_NO_FILES) else normal
+
+
+def _within(folder: str, path: str) -> str:
+    alone = not folder or path.startswith(("/", "~")) or _DRIVE.match(path)
+    return path if alone else f"{folder}/{path}"
+
+
+def _writes(paths: Iterable[Any], folder: str) -> tuple[Touch, ...]:
+    found = (_file(path, folder) for path in paths)
+    return tuple(Touch("write", path) for path in dict.fromkeys(found) if path)
+
+
+_PATCHERS = ("apply_patch", "applypatch")
+_PATCH_KEYS = ("input", "patch", "patchText")
+_PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
+
+
+def _patched(patch: Any, folder: str) -> tuple[Touch, ...]:
+    """The files of a patch in the format of Codex. Lines of content never begin with an asterisk there."""
+    text = patch.strip() if isinstance(patch, str) else ""
+    whole = text.startswith("*** Begin Patch\n") and text.endswith("\n*** End Patch")
+    here = whole and "\n*** Environment ID:" not in text
+    return _writes(map(str.strip, _PATCHED.findall(text)), folder) if here else ()
+
+
+# ── tools that take a path ──────────────────────────────────────────────────────────────────────────────────────────
+
+_PATH_KEYS = ("path", "file_path", "filePath", "filename", "file", "target_file", "absolute_path", "notebook_path")
+_WRITERS = (
+    *("Write", "Edit", "MultiEdit", "NotebookEdit", "Replace", "Create"),
+    *("write", "edit", "create", "multiedit", "replace", "search_replace", "insert", "delete", "undo_edit"),
+    *("write_file", "write_to_file", "create_file", "edit_file", "delete_file", "replace_in_file", "delete_path"),
+    *("apply_diff", "insert_content", "insert_edit_into_file", "replace_string_in_file", "search_and_replace"),
+)
+_EDITORS = ("str_replace_editor", "str_replace_based_edit_tool", "text_editor", "file_editor", "fs_write")
+_COMMANDS: dict[str, Kind] = {
+    "view": "read",
+    **dict.fromkeys(("create", "str_replace", "insert", "undo_edit", "write", "append", "delete"), "write"),
+}
+"""Of an editor. Some agents give it a writer's name."""
+_NOT_HERE = frozenset(("owner", "repo", "branch", "ref", "host", "server", "bucket", "dry_run", "dryRun", "preview"))
+"""Beside a path, these say that the file is elsewhere or that nothing is written."""
+_MOVERS = ("move_file", "rename_file", "move_path", "move", "rename")
+_MOVES = (("source", "destination"), ("source_path", "destination_path"), ("old_path", "new_path"), ("src", "dst"))
+
+
+class Paging(NamedTuple):
+    """What a reader does with a call that does not say where to begin or to end."""
+
+    lines: int | None = None
+    """Shown when no limit is given; None: all. 0: not known, so a call must say it."""
+    base: int | None = None
+    """What `offset` calls the first line; None: not known, so only an offset of 0 is certain."""
+    counts_lines: bool = False
+    """`offset` and `limit` do, by its documentation."""
+
+
+_WHOLE, _UNKNOWN = Paging(), Paging(lines=0)
+_SHOW_ALL = ("view", "view_file", "cat", "get_file_contents", "fs_read")
+_READERS: dict[tuple[str, str], Paging] = {
+    ("Read", "file_path"): Paging(2000, 1, True),  # Claude Code
+    ("read", "path"): Paging(2000, 1, True),  # pi
+    ("read", "filePath"): Paging(2000, None, True),  # opencode: counts from 0, newer releases from 1
+    ("read_file", "absolute_path"): Paging(2000, 0, True),  # Gemini CLI
+    ("read_file", "file_path"): Paging(2000, None, True),  # Gemini CLI counts from 0, Codex from 1
+    ("read_file", "filePath"): Paging(2000, None, True),  # VS Code
+    ("read_file", "path"): _WHOLE,
+    ("read_text_file", "path"): _WHOLE,
+    **{(name, key): _WHOLE for name in _SHOW_ALL for key in _PATH_KEYS},
+}
+"""By tool and path argument. With any other argument it shows nobody knows what, unless it is asked for certain lines;
+the same goes for `open`, which shows a window."""
+_READ_NAMES = frozenset(("open", "open_file", *(name for name, _ in _READERS)))
+_BESIDE = frozenset(("command", "description", "explanation", "reason", "security_risk"))
+_NO_LINES = (".ipynb", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".ico", ".docx", ".xlsx", ".pptx")
+
+
+def _kind(name: str, given: Arguments) -> Kind | None:
+    command = given.get("command")
+    if name in _EDITORS or (name in _WRITERS and command is not None):
+        return _COMMANDS.get(command) if isinstance(command, str) else None
+    if name in _WRITERS:
+        return "write"
+    return "read" if name in _READ_NAMES and command is None else None
+
+
+def _move(given: Arguments) -> tuple[Touch, ...]:
+    pair = next((pair for pair in _MOVES if given.keys() - _BESIDE == set(pair)), ())
+    return _writes((given[key] for key in pair), "")
+
+
+def _tool_read(name: str, given: Arguments) -> tuple[Touch, ...]:
+    key = next((key for key in _PATH_KEYS if key in given), "")
+    path = _file(_only(given, _PATH_KEYS), "")
+    if path is None or path.lower().endswith(_NO_LINES):
+        return ()
+    paging = _READERS.get((name, key), _UNKNOWN) if name in _READ_NAMES else _WHOLE
+    span = _span({each: value for each, value in given.items() if each != key and each not in _BESIDE}, paging)
+    return () if span is None else (Touch("read", path, *span),)
+
+
+# ── lines ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_BOUNDS = (("start_line", "end_line"), ("line_start", "line_end"), ("startLine", "endLine"))
+_CURSOR = ("start_line_one_indexed", "end_line_one_indexed_inclusive")
+_CURSOR_SHOWS = range(200, 251)
+"""Lines at once: asked for fewer or more, Cursor shows others than those asked for."""
+_PAIRS, _TEXTS = ("view_range", "read_range"), ("lines", "line_range")
+_NUMBER = "[0-9]{1,9}"
+_FROM_TO = re.compile(f"({_NUMBER})-({_NUMBER})")
+
+
+def _span(asked: Arguments, paging: Paging) -> Span | None:
+    """The lines that these arguments ask for; None if there is one that is not understood."""
+    if not asked:
+        return None if paging.lines == 0 else (1, paging.lines)
+    if asked.keys() <= {"offset", "limit"}:
+        return _paged(asked, paging) if paging.counts_lines else None
+    for first, last in _BOUNDS:
+        if asked.keys() <= {first, last} and (last in asked or paging.lines is None):
+            return _between(asked.get(first, 1), asked.get(last))
+    if asked.keys() - {"should_read_entire_file"} == set(_CURSOR):
+        first_line, last_line = (_number(asked[key]) or 0 for key in _CURSOR)
+        exact = last_line - first_line + 1 in _CURSOR_SHOWS and not asked.get("should_read_entire_file")
+        return _between(first_line, last_line) if exact else None
+    [(key, value), *more] = asked.items()
+    if key in _TEXTS and isinstance(value, str) and not more and (found := _FROM_TO.fullmatch(value)):
+        return _between(*found.groups())
+    if key in _PAIRS and isinstance(value, list) and not more and len(value) == 2:
+        return _between(value[0], None if value[1] == -1 else value[1])
+    return None
+
+
+def _between(first: Any, last: Any) -> Span | None:
+    """From and to, inclusive; to the end where `last` is None."""
+    start, end = _number(first), _number(last)
+    if start is None or start < 1 or (last is not None and (end is None or end < start)):
+        return None
+    return start, end
+
+
+def _paged(asked: Arguments, paging: Paging) -> Span | None:
+    """A limit beyond the tool's own may be cut to it: such a call says nothing certain."""
+    most = paging.lines or 0
+    offset, limit = _number(asked.get("offset", 0)), _number(asked.get("limit", most))
+    if offset is None or limit is None or not 1 <= limit <= most or (offset and paging.base is None):
+        return None
+    first = max(1, offset + 1 - (paging.base or 0))
+    return first, first + limit - 1
+
+
+def _number(value: Any) -> int | None:
+    """A whole number that is not negative, however it is spelled."""
+    if isinstance(value, str):
+        return int(value) if re.fullmatch(_NUMBER, value) else None
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and value // 1 == value
+    return int(value) if whole else None
+
+
+# ── shell ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_SHELLS = (
+    *("Bash", "bash", "shell", "local_shell", "exec_command", "shell_command", "container.exec", "execute_bash"),
+    *("run_shell_command", "run_terminal_cmd", "execute_command", "run_in_terminal", "run_command"),
+)
+_FOLDER_KEYS = ("workdir", "cwd", "working_directory", "directory", "dir_path")
+_HARMLESS = (
+    *("description", "explanation", "reason", "justification", "security_risk", "goal", "type", "login", "tty"),
+    *("timeout", "timeout_ms", "yield_time_ms", "max_output_tokens", "initial_wait", "requires_approval"),
+    *("sandbox_permissions", "with_escalated_permissions", "prefix_rule", "shellId", "sessionId"),
+)
+_BACKGROUND = ("run_in_background", "is_background", "isBackground", "background", "detach", "async", "is_input")
+_SETTLED = {"mode": ("sync",), "env": ({},), **dict.fromkeys(_BACKGROUND, (False, "false"))}
+"""Harmless with these values: a plain command that has run when its result comes."""
+_INNER = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash", "/usr/bin/zsh")
+
+
+class Line(NamedTuple):
+    """One pipeline, the folder it runs in as far as the call says, and what `>` or `>>` at its end names."""
+
+    folder: str
+    stages: list[list[str]]
+    target: str | None = None
+
+
+def _shell_call(given: Arguments) -> tuple[Touch, ...]:
+    settled = {key for key, values in _SETTLED.items() if given.get(key) in values}
+    commands = [given[key] for key in ("command", "cmd") if key in given]
+    folder = _only(given, _FOLDER_KEYS) if given.keys() & set(_FOLDER_KEYS) else ""
+    strange = given.keys() - {*settled, *_HARMLESS, *_FOLDER_KEYS, "command", "cmd", "shell"}
+    if strange or folder is None or len(commands) != 1 or given.get("shell", "bash") not in _INNER:
+        return ()
+    words = commands[0]
+    if isinstance(words, str):
+        return _command(words, folder)
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        return ()
+    if len(words) == 3 and words[0] in _INNER and words[1] in ("-c", "-lc"):
+        return _command(words[2], folder)
+    return _line_touches(Line(folder, [words]))
+
+
+_HEREDOC = re.compile(r"(.*?)<<-?[ \t]*(['\"]?)(\w+)\2(.*)")
+
+
+def _command(text: str, folder: str) -> tuple[Touch, ...]:
+    """The only command there is, with or without a here-document that ends where it ends."""
+    opening, *lines = text.strip().split("\n")
+    found = _HEREDOC.fullmatch(opening) if lines else None
+    if found is None:
+        line = _line(text.strip(), folder)
+        return () if line is None else _line_touches(line)
+    before, _, tag, after = found.groups()
+    line = _line(f"{before} {after}".strip(), folder)
+    ends = [number for number, each in enumerate(lines, 1) if each.strip() == tag]
+    return () if line is None or ends != [len(lines)] else _line_touches(line, "\n".join(lines[:-1]))
+
+
+_WORD = r"""(?:[\w./@%+=:,~^-]|'[^']*'|"[^"$`\\!]*"|\\[^\w\s]|\\ )+"""
+_TOKEN = re.compile(rf"[ \t]*(?:(?P<operator>&&|>>|[|>])|(?P<word>{_WORD}))")
+_HOME = re.compile(r"~\w*(?:/|$)")
+_QUOTED = re.compile(r"""'([^']*)'|"([^"]*)"|\\(.)""")
+_OPERATOR = "\0"
+
+
+def _tokens(text: str) -> list[str] | None:
+    """Words without their quotes, operators behind a NUL; None for all that a shell would expand, but for `~`."""
+    found, at = [], 0
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if token is None or _OPERATOR in token[0]:
+            return None
+        at = token.end()
+        raw = token["word"] or _OPERATOR + token["operator"]
+        found.append(_QUOTED.sub(lambda quoted: quoted[quoted.lastindex or 0], raw))
+        if "=~" in raw or ":~" in raw or (found[-1].startswith("~") and not _HOME.match(raw)):
+            return None
+    return found
+
+
+def _line(text: str, folder: str) -> Line | None:
+    tokens = _tokens(text) or []
+    if tokens[:1] == ["cd"] and tokens[2:3] == [f"{_OPERATOR}&&"] and not tokens[1].startswith(("-", _OPERATOR)):
+        folder, tokens = _within(folder, tokens[1]), tokens[3:]
+    target = None
+    if len(tokens) > 2 and tokens[-2] in (f"{_OPERATOR}>", f"{_OPERATOR}>>"):
+        target, tokens = tokens[-1], tokens[:-2]
+    stages: list[list[str]] = [[]]
+    for token in tokens:
+        if token == f"{_OPERATOR}|":
+            stages.append([])
+        elif token.startswith(_OPERATOR):
+            return None
+        else:
+            stages[-1].append(token)
+    return Line(folder, stages, target) if all(stages) else None
+
+
+# Commands, a word a line.
+_NAME = r"[^-\n][^\n]*"
+_SPEC = r"[^-\n*?\[:\\][^\n*?\[\\]*"  # git reads more into a path than a name
+_SCRIPT = rf"(?:(?:\n-e\n[^\n]*)+|\n{_NAME})"
+_CHANGES = {
+    "rm": rf"rm(?:\n-[rRfv]+)*((?:\n{_NAME})+)",
+    "tee": rf"tee(?:\n-a)?((?:\n{_NAME})+)",
+    "mv": rf"mv(?:\n-[fv]+)*(\n{_NAME}\n{_NAME})",
+    "cp": rf"cp(?:\n-[fpva]+)*\n{_NAME}(\n{_NAME})",
+    "git": rf"git\n(?:checkout\n(?:{_NAME}\n)?--|restore(?:\n--)?)((?:\n{_SPEC})+)",
+    "sed": rf"sed(?:\n-[nErz]+)*\n-[nErz]*i[^\n]*(?:\n-[nErz]+)*(?:\n(?=\n))?{_SCRIPT}(\n{_NAME})",
+}
+_ALL = {"cat": r"cat(?:\n-[nb])?", "nl": r"nl(?:\n-ba)?"}
+_SOME = {
+    "head": rf"head(?:\n-(?:n\n?)?(?P<last>{_NUMBER}))?",
+    "tail": rf"tail\n-n\n?\+(?P<first>{_NUMBER})",
+    "sed": rf"sed\n-n\n(?P<first>{_NUMBER})(?:,(?P<last>{_NUMBER}|\$))?p",
+}
+
+
+def _line_touches(line: Line, body: str | None = None) -> tuple[Touch, ...]:
+    first, last = line.stages[0], line.stages[-1]
+    if line.target is not None:
+        return _writes([line.target], line.folder)
+    if first[0] in _PATCHERS:
+        given = [*first[1:], *([] if body is None else [body])]
+        return _patched(given[0], line.folder) if len(given) == len(line.stages) == 1 else ()
+    if any("\n" in word for word in (*first, *last)):
+        return ()
+    changed = re.fullmatch(_CHANGES.get(last[0], "(?!)"), "\n".join(last))
+    if changed and (first is last or last[0] == "tee"):
+        return _writes(changed[1].split("\n"), line.folder)
+    return () if body is not None or len(line.stages) > 2 else _shell_read(first, last, line.folder)
+
+
+def _shell_read(first: list[str], last: list[str], folder: str) -> tuple[Touch, ...]:
+    """A file shown whole or in part, or shown whole to a command that passes on a part."""
+    shows = {**_ALL, **_SOME} if first is last else _ALL
+    shown = re.fullmatch(rf"{shows.get(first[0], '(?!)')}\n(?P<file>{_NAME})", "\n".join(first))
+    passed = shown if first is last else re.fullmatch(_SOME.get(last[0], "(?!)"), "\n".join(last))
+    if shown is None or passed is None:
+        return ()
+    lines = {"first": "1", **{key: value for key, value in passed.groupdict().items() if value}}
+    end = lines.get("last", {"head": "10", "sed": lines["first"]}.get(last[0], "$"))
+    path, span = _file(shown["file"], folder), _between(lines["first"], None if end == "$" else end)
+    return () if path is None or span is None else (Touch("read", path, *span),)

@@ -1,0 +1,440 @@
+"""Conversations that grow: what is known of them is not looked at again, and never mixed up."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import ibidem
+from ibidem import testing
+from ibidem.billing.budget import Economy, Moment
+from ibidem.engine.journal import Ranges, Trail
+from ibidem.formats import FORMATS
+from ibidem.store import MemoryStore
+from ibidem.wire.scan import rescan, scan
+
+SLOW = settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
+every_format = pytest.mark.parametrize("format", list(FORMATS))
+
+
+def file_of(lines: int, seed: int = 0) -> str:
+    return "\n".join(f"value_{n} = compute({n * 31 + seed}, 'name {n * 17 % 97}')" for n in range(lines))
+
+
+def reads(*texts: str, first: str = "Look around", **fields: Any) -> dict[str, Any]:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": first}]
+    for number, text in enumerate(texts, 1):
+        call = {"type": "tool_use", "id": f"c{number}", "name": "Read", "input": {"file_path": f"{number}.py"}}
+        result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return {"model": "claude-opus-4-6", "messages": messages, **fields}
+
+
+def begun(request: dict[str, Any], messages: int) -> dict[str, Any]:
+    return {**request, "messages": request["messages"][:messages]}
+
+
+def lengths(request: dict[str, Any]) -> range:
+    """Of the requests that led to this one."""
+    return range(1, len(request["messages"]) + 1, 2)
+
+
+def marked(request: dict[str, Any]) -> dict[str, Any]:
+    """With a cache mark on the last message, as clients move it along."""
+    *rest, last = request["messages"]
+    content = last["content"]
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    last = {**last, "content": [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]}
+    return {**request, "messages": [*rest, last]}
+
+
+# ── what is known is not looked at again ────────────────────────────────────────────────────────────────────────────
+
+
+@every_format
+@given(data=st.data())
+@SLOW
+def test_a_request_that_begins_as_another_did_is_scanned_from_there(format: str, data: st.DataObject) -> None:
+    request = data.draw(testing.histories(format))
+    key = FORMATS[format].history_key
+    history = request[key]
+    known_length = data.draw(st.integers(1, len(history)))
+    indent = data.draw(st.sampled_from([None, 1]))
+    ascii_only = data.draw(st.booleans())
+    order = data.draw(st.permutations([*request, "metadata"]))
+    whole = {name: {**request, "metadata": {"n": 1}}[name] for name in order}
+    texts = [
+        json.dumps({**whole, key: history[:length]}, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "replace")
+        for length in (known_length, len(history))
+    ]
+    before, afresh = (scan(text) for text in texts)
+    assume(before is not None and afresh is not None)  # what only a tolerant parser takes
+    assert before is not None
+    assert before.known is not None
+    assert afresh is not None
+    again = rescan(texts[1], before.known)
+    if known_length == len(history):
+        assert again is None or again.unchanged < len(history)
+    else:
+        assert again is not None
+        assert again.unchanged == known_length
+    if again is not None:
+        assert len(again) == len(afresh)
+        assert [again.value(n) for n in range(len(again))] == [afresh.value(n) for n in range(len(afresh))]
+        assert dict(again.head) == dict(afresh.head)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace(b"Look around", b"Look abroad"),
+        lambda text: text.replace(b'"role": "user"', b'"role":  "user"', 1),
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace(b"]}", b",]}"),
+        lambda text: b"{}",
+        lambda text: b"",
+    ],
+    ids=["another first message", "another spelling", "cut off", "a comma too many", "nothing in it", "nothing at all"],
+)
+def test_any_other_request_is_not(change: Any) -> None:
+    request = reads(file_of(40), file_of(40, 1))
+    before = scan(json.dumps(begun(request, 3)).encode())
+    assert before is not None
+    assert before.known is not None
+    text = change(json.dumps(request).encode())
+    assert rescan(text, before.known) is None
+
+
+def test_a_mark_that_moves_costs_only_the_messages_around_it() -> None:
+    request = reads(*(file_of(30, n) for n in range(12)))
+    session = ibidem.Session(format="anthropic")
+    for length in lengths(request):
+        body = json.dumps(marked(begun(request, length))).encode()
+        again = session.rescan(body)
+        assert (again is not None and again.unchanged >= length - 4) or length <= 3  # the first had one too
+        found = scan(body)
+        assert found is not None
+        shared, seen = session.shares(found)
+        assert shared == seen == max(0, length - 2)
+        assert session.compact(body).request == ibidem.compact(body, format="anthropic").request
+
+
+@every_format
+@given(data=st.data())
+@SLOW
+def test_requests_that_fork_and_rewind_are_sent_as_compact_would_send_them(format: str, data: st.DataObject) -> None:
+    key = FORMATS[format].history_key
+    one, other = (data.draw(testing.histories(format, 8)) for _ in range(2))
+    session = ibidem.Session(format=format)
+    for _ in range(6):
+        request = data.draw(st.sampled_from([one, other]))
+        body = json.dumps({**request, key: request[key][: data.draw(st.integers(1, len(request[key])))]}).encode()
+        assert session.compact(body).request == ibidem.compact(body, format=format).request
+
+
+def test_what_was_known_when_a_request_was_scanned_may_be_known_no_more() -> None:
+    """Another request came between: what is known now is not what the scan went by."""
+    one, other = (reads(*(file_of(60, seed + n // 2) for n in range(6))) for seed in (0, 50))
+    session = ibidem.Session(format="anthropic")
+    session.compact(json.dumps(begun(one, 9)).encode())
+    body = json.dumps(one).encode()
+    scanned = session.rescan(body)
+    assert scanned is not None
+    assert scanned.unchanged == 9
+    session.compact(json.dumps(other).encode())
+    assert session.compact(scanned).request == ibidem.compact(body, format="anthropic").request
+
+
+# ── sent as it came ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("profile", ["lossless", "recoverable"])
+def test_what_went_out_as_it_came_stays_so_and_is_referred_to(profile: str) -> None:
+    text = file_of(80)
+    request = reads(text, text, text, file_of(80, 1), file_of(80, 1))
+    store = MemoryStore()
+    session = ibidem.Session(profile, format="anthropic", store=store)
+    first = begun(request, 5)
+    assert session.compact(first, at=0.0).plan
+    session.went(first, 0)
+    for length in (7, 9, 11):
+        body = begun(request, length)
+        sent = session.compact(body, at=10.0 * length)
+        assert sent.request["messages"][:5] == first["messages"]
+        assert sent.plan
+        assert ibidem.expand(sent.request, format="anthropic") == body
+        again = ibidem.Session(profile, format="anthropic", store=store, state=session.state())
+        assert again.compact(body, at=10.0 * length).request == sent.request
+
+
+@pytest.mark.parametrize("profile", ["lossless", "recoverable"])
+def test_only_what_was_new_stays_as_it_came(profile: str) -> None:
+    """What was sent before is sent as it was, what is new then goes as it came, what comes later is rewritten again."""
+    texts = [file_of(80, n // 2) for n in range(8)]
+    request, store = reads(*texts), MemoryStore()
+    session = ibidem.Session(profile, format="anthropic", store=store)
+    for length in (1, 3, 5, 7):
+        way = session.way
+        sent = session.compact(json.dumps(begun(request, length)).encode(), at=float(length))
+    assert way is not None
+    late = json.dumps(begun(request, 9)).encode()
+    scanned = scan(late)
+    assert scanned is not None
+    assert way.shared(scanned) == 5
+    went = json.loads(way.over(scanned, 5))["messages"]
+    assert went[:5] == json.loads(sent.request)["messages"][:5] != request["messages"][:5]
+    assert went[5:] == request["messages"][5:9]
+    planned = json.loads(session.compact(late, at=9.0).request)["messages"]
+    assert planned != went
+    session.went(late, 5)
+    for length in (11, 13, 15, 17):
+        body = json.dumps(begun(request, length)).encode()
+        found = session.compact(body, at=float(length))
+        assert json.loads(found.request)["messages"][:9] == went
+        assert ibidem.expand(found.request, format="anthropic", store=store) == body
+        again = ibidem.Session(profile, format="anthropic", store=store, state=session.state())
+        assert again.compact(body, at=float(length)).request == found.request
+    assert len(found.plan.edits) >= 3
+
+
+def test_a_revision_that_was_not_sent_is_decided_again() -> None:
+    request = reads(*(file_of(60, n) for n in range(8)))
+    store = MemoryStore()
+    session = looking(store)
+    for length in (1, 3, 5, 7, 9):
+        way = session.way
+        found = session.compact(begun(request, length), idle=400 if length == 9 else 5)
+    assert way is not None
+    assert found.plan.points
+    session.went(begun(request, 9), 7)
+    for each in (session, looking(store, session.state())):
+        after = each.compact(begun(request, 11), idle=5)
+        assert after.request["messages"][:9] == request["messages"][:9]
+        assert not after.plan.points
+        again = each.compact(begun(request, 13), idle=400)
+        assert [point.length for point in again.plan.points] == [13]
+
+
+def test_after_two_refusals_nothing_new_is_rewritten() -> None:
+    request = reads(*(file_of(60, n // 4) for n in range(12)))
+    session = ibidem.Session(format="anthropic")
+    session.compact(begun(request, 5))
+    session.went(begun(request, 5), 3, refused=True)
+    assert session.compact(begun(request, 9)).plan, "once may be an accident"
+    session.went(begun(request, 11), 9, refused=True)
+    kept = session.compact(begun(request, 9)).request["messages"]
+    for each in (session, ibidem.Session(format="anthropic", state=session.state())):
+        sent = each.compact(request).request["messages"]
+        assert sent[:9] == kept != request["messages"][:9]
+        assert sent[9:] == request["messages"][9:]
+
+
+def test_what_went_otherwise_is_learned_from_another_replica() -> None:
+    trail, other = Trail(), Trail()
+    for each in (trail, other):
+        each.follow([b"one", b"two", b"three"])
+    trail.note(at=5.0)
+    other.note(as_is=1, refused=True)
+    trail.load(other.dump())
+    assert trail.here is not None
+    assert (trail.here.at, trail.here.as_is, trail.here.refused) == (5.0, 1, True)
+    assert [number in trail.as_is for number in range(4)] == [False, True, True, False]
+    assert trail.unusual
+
+
+# ── what is known beside the history ────────────────────────────────────────────────────────────────────────────────
+
+CACHED = Economy(read=0.1, write=1.25, lifetime=300)
+LOOKING = ibidem.LookBack(economy=CACHED, age=1, snippet=300, mask=2)
+
+
+def looking(store: MemoryStore, state: bytes | None = None) -> ibidem.Session:
+    return ibidem.Session(strategies=[LOOKING], format="anthropic", store=store, state=state)
+
+
+def test_the_time_of_an_answer_tells_when_the_cache_is_cold() -> None:
+    request = reads(*(file_of(60, n) for n in range(6)))
+    told, timed = looking(MemoryStore()), looking(MemoryStore())
+    now = 1000.0
+    for length in lengths(request):
+        pause = 400.0 if length == 9 else 5.0
+        now += pause
+        by_hand = told.compact(begun(request, length), idle=pause)
+        by_time = timed.compact(begun(request, length), at=now)
+        assert by_time.request == by_hand.request
+        timed.answered(at=now)
+    assert by_time.plan.points[0].reason == "cold cache"
+
+
+@pytest.mark.parametrize("head", [{"model": "claude-sonnet-4-5"}, {"tools": [{"name": "Grep"}]}])
+def test_another_model_or_other_tools_find_the_cache_cold(head: dict[str, Any]) -> None:
+    request = reads(*(file_of(60, n) for n in range(6)), tools=[{"name": "Read"}])
+    session = looking(MemoryStore())
+    for length in lengths(request):
+        changed = head if length > 9 else {}
+        found = session.compact({**begun(request, length), **changed}, at=float(length))
+        session.answered(at=float(length))
+    assert found.plan.points[0][:3:2] == (11, "cold cache")
+
+
+def test_a_cache_mark_on_a_tool_is_no_other_tool() -> None:
+    request = reads(*(file_of(60, n) for n in range(6)), tools=[{"name": "Read"}])
+    session = looking(MemoryStore())
+    for length in lengths(request):
+        tool = {"name": "Read", **({"cache_control": {"type": "ephemeral"}} if length > 9 else {})}
+        found = session.compact({**begun(request, length), "tools": [tool]}, at=float(length))
+        session.answered(at=float(length))
+    assert found.plan.points == ()
+
+
+def test_two_branches_know_nothing_of_each_other() -> None:
+    """One is idle where the other is not; either goes on from the notes of both as if it were alone."""
+    trunk = [file_of(60, n) for n in range(4)]
+    requests = {
+        name: reads(*trunk, *(file_of(60, seed + n) for n in range(5))) for name, seed in (("a", 10), ("b", 20))
+    }
+    pauses = {"a": {13: 400.0}, "b": {17: 400.0}}
+    alone: dict[str, list[Any]] = {}
+    for name, request in requests.items():
+        session = looking(MemoryStore())
+        alone[name] = [
+            session.compact(begun(request, length), idle=pauses[name].get(length, 5.0)).request
+            for length in lengths(request)
+        ]
+    assert alone["a"][6]["messages"][:9] != alone["b"][6]["messages"][:9]
+    state: bytes | None = None
+    for place, length in enumerate(lengths(requests["a"])):
+        for name, request in requests.items():
+            session = looking(MemoryStore(), state)
+            idle = pauses[name].get(length, 5.0)
+            assert session.compact(begun(request, length), idle=idle).request == alone[name][place]
+            state = session.state()
+
+
+def test_what_another_replica_did_is_learned() -> None:
+    request = reads(*(file_of(60, n) for n in range(10)))
+    expected, replicas = looking(MemoryStore()), [looking(MemoryStore()) for _ in range(2)]
+    state: bytes | None = None
+    now = 0.0
+    for turn, length in enumerate(lengths(request)):
+        now += 400.0 if length in (9, 15) else 5.0
+        body = json.dumps(begun(request, length)).encode()
+        replica = replicas[turn % 3 % 2]
+        if state is not None:
+            replica.learn(state)
+        assert replica.compact(body, at=now).request == expected.compact(body, at=now).request
+        for each in (replica, expected):
+            each.answered(at=now, context=500 * length)
+        state = replica.state()
+
+
+def test_an_answer_that_is_told_late_is_noted_for_its_own_request() -> None:
+    request = reads(*(file_of(60, n) for n in range(6)))
+    late, prompt = looking(MemoryStore()), looking(MemoryStore())
+    place = None
+    for length in (1, 3, 5, 7):
+        late.compact(begun(request, length), at=float(length))
+        prompt.compact(begun(request, length), at=float(length))
+        prompt.answered(at=float(length), context=700)
+        if place is not None:
+            late.answered(at=float(length) - 2, context=700, place=place)
+        place = late.place
+    late.answered(at=7.0, context=700, place=place)
+    for length in (9, 11):
+        pair = [each.compact(begun(request, length), at=500.0 * length).request for each in (late, prompt)]
+        assert pair[0] == pair[1]
+
+
+def test_revisions_stop_when_told_and_stay_stopped_elsewhere() -> None:
+    request = reads(*(file_of(60, n) for n in range(8)))
+    store = MemoryStore()
+    session = looking(store)
+    found = None
+    for length in lengths(request):
+        found = session.compact(begun(request, length), idle=400)
+        if length == 9:
+            sent = found.request
+            assert found.plan.points
+            session.stop_revising()
+            session = looking(store, session.state())
+        if length > 9:
+            assert found.request["messages"][:9] == sent["messages"]
+
+
+@pytest.mark.parametrize("state", [b"", b"[]", b'{"version": 1, "moments": []}', b'{"version": 3, "notes": [[1]]}'])
+def test_a_state_that_is_none_gets_a_clear_message(state: bytes) -> None:
+    with pytest.raises(ibidem.IbidemError, match="this is no state of a session"):
+        looking(MemoryStore(), state)
+    session = looking(MemoryStore())
+    with pytest.raises(ibidem.IbidemError, match="begin without one"):
+        session.learn(state)
+
+
+def test_notes_come_back_as_they_were() -> None:
+    trail = Trail()
+    trail.follow([b"one", b"two"])
+    trail.note(moment=Moment(3.5, 700, True), as_is=1, at=12.5, context=900, stopped=True, asked="ab")
+    other = Trail()
+    other.load(trail.dump())
+    assert other.notes == trail.notes
+    other.follow([b"one"])
+    assert other.here is None
+    other.follow([b"two"])
+    assert other.here == trail.here
+    assert other.as_is == Ranges(((1, 2),))
+
+
+@pytest.mark.parametrize("text", ["NaN", '"\\ud800"', "1e999"])
+def test_text_that_only_a_tolerant_parser_takes_is_looked_back_on_too(text: str) -> None:
+    request = reads(*(file_of(60, n) for n in range(6)))
+    plain, odd = looking(MemoryStore()), looking(MemoryStore())
+    for length in lengths(request):
+        body = json.dumps(begun(request, length))
+        found = odd.compact(body.replace('"role": "user"', f'"odd": {text}, "role": "user"').encode(), idle=400)
+        expected = plain.compact(body.encode(), idle=400)
+        assert found.request.replace(f'"odd": {text}, '.encode(), b"") == expected.request
+    assert found.plan.points
+
+
+# ── a way back ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["mcp__ibidem__recall", "ibidem_recall", "ibidem.recall"])
+@pytest.mark.parametrize(
+    "tool",
+    [
+        lambda name: {"name": name},
+        lambda name: {"type": "function", "function": {"name": name}},
+        lambda name: {"functionDeclarations": [{"name": "Edit"}, {"name": name}]},
+    ],
+    ids=["plain", "nested", "declared"],
+)
+def test_a_marker_names_the_tool_that_gives_a_text_back_where_the_request_has_it(name: str, tool: Any) -> None:
+    request = reads(*(file_of(60, n) for n in range(6)))
+    store = MemoryStore()
+    session = looking(store)
+    for length in lengths(request):
+        body = {**begun(request, length), "tools": [{"name": "Read"}, tool(name)] if length > 9 else [{"name": "Read"}]}
+        sent = session.compact(body, idle=400)
+        said = f", {name} gives it back]" in json.dumps(sent.request["messages"], ensure_ascii=False)
+        assert said is (length > 9)
+        assert ibidem.expand(sent.request, format="anthropic", store=store) == body
+        assert (
+            ibidem.compact(sent.request, strategies=[LOOKING], format="anthropic", store=store).request == sent.request
+        )
+
+
+@pytest.mark.parametrize(
+    "tools", [None, "all", 7, [], [None], [{"name": "recall"}], [{"name": "my_ibidem_recaller"}], [{"function": 7}]]
+)
+def test_without_that_tool_no_way_is_offered(tools: Any) -> None:
+    request = {**reads(*(file_of(60, n) for n in range(6))), "tools": tools}
+    session = looking(MemoryStore())
+    for length in lengths(request):
+        sent = session.compact(begun(request, length), idle=400)
+    assert sent.plan.points
+    assert "gives it back" not in json.dumps(sent.request)

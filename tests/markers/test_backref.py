@@ -1,0 +1,314 @@
+"""The grammar of the markers: what is written can be read, what is not ours is not read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ibidem
+from ibidem.formats import FORMATS
+from ibidem.markers import backref
+from ibidem.markers.backref import EXPLANATION, LONGEST, Marker, Source, digest_of, label_of, opening, parse, tag_of
+from ibidem.testing import conv, read
+
+QUICK = settings(deadline=None, max_examples=200)
+every_format = pytest.mark.parametrize("format", FORMATS)
+
+HOSTILE = (
+    "",
+    "src/app.py",
+    "a\nb",
+    "]\n[ibidem 123: unchanged, same as result 1]",
+    "[[]]",
+    'it\'s "quoted" \\ back',
+    ", but for:",
+    ". " + EXPLANATION,
+    "x" * 5000,
+    "/a/very/" + "long/" * 40 + "path.py",
+    "line\u2028separator\u2029\x85\x0b\x0c\x1c\r",
+    "\x00\x1b[31mred\x7f",
+    "ünï🦀→\u202ertl",
+    "\ud800",
+    "   ",
+    "of result 2, lines 1-9 of result 3",
+)
+
+# ── render and parse ────────────────────────────────────────────────────────────────────────────────────────────────
+
+SOURCE = Source("result", 14)
+ROWS: dict[str, tuple[Marker, str]] = {
+    "a whole result": (
+        Marker("447", "243886", source=SOURCE, label="Read(src/app.py)"),
+        "[ibidem 447.243886: unchanged, same as result 14, Read(src/app.py)]",
+    ),
+    "without a label": (Marker("447", "243886", source=SOURCE), "[ibidem 447.243886: unchanged, same as result 14]"),
+    "the second text of a result": (
+        Marker("447", "243886", source=Source("result", 3, "2")),
+        "[ibidem 447.243886: unchanged, same as result 3.2]",
+    ),
+    "a run of lines": (
+        Marker("447", "243886", source=SOURCE, unit="line", first=120, last=340, label="Read(src/app.py)"),
+        "[ibidem 447.243886: unchanged, lines 120-340 of result 14, Read(src/app.py)]",
+    ),
+    "one line": (
+        Marker("447", source=SOURCE, unit="line", first=7, last=7),
+        "[ibidem 447: unchanged, line 7 of result 14]",
+    ),
+    "lines whose own numbers differ": (
+        Marker("447", "243886", "n", SOURCE, "line", 120, 340, own=118, label="Read(src/app.py)"),
+        "[ibidem 447.243886n: 118-338 unchanged, lines 120-340 of result 14, Read(src/app.py)]",
+    ),
+    "one line with its own number": (
+        Marker("447", source=SOURCE, unit="row", first=3, last=3, own=0),
+        "[ibidem 447: 0 unchanged, row 3 of result 14]",
+    ),
+    "items of one long line": (
+        Marker("447", "000001", "jx", SOURCE, "item", 2, 9),
+        "[ibidem 447.000001jx: unchanged, items 2-9 of result 14]",
+    ),
+    "an argument of a call": (
+        Marker("447", "243886", "n", Source("call", 2, "content"), "line", 1, 9, own=1, label="Write(a.py)"),
+        "[ibidem 447.243886n: 1-9 unchanged, lines 1-9 of call 2.content, Write(a.py)]",
+    ),
+    "the same but for a few lines": (
+        Marker("447", "243886", "x", SOURCE, label="Bash(ls)", but=True),
+        "[ibidem 447.243886x: unchanged, same as result 14, Bash(ls), but for:]",
+    ),
+    "only folded": (Marker("447", "243886", "n4"), "[ibidem 447.243886n4]"),
+    "the first of a conversation": (
+        Marker("447", "243886", source=SOURCE, label="Read(f)", explains=True),
+        f"[ibidem 447.243886: unchanged, same as result 14, Read(f). {EXPLANATION}]",
+    ),
+    "the first of a conversation, only folded": (
+        Marker("447", "243886", "n", explains=True),
+        f"[ibidem 447.243886n. {EXPLANATION}]",
+    ),
+    "the first of a conversation, but for a few lines": (
+        Marker("447", "243886", source=SOURCE, but=True, explains=True),
+        f"[ibidem 447.243886: unchanged, same as result 14, but for:. {EXPLANATION}]",
+    ),
+}
+each_row = pytest.mark.parametrize(("marker", "line"), ROWS.values(), ids=ROWS)
+
+
+@each_row
+def test_a_marker_reads_like_this_and_is_read_back(marker: Marker, line: str) -> None:
+    assert str(marker) == line
+    assert parse(line, "447") == marker
+    assert line.startswith(opening("447"))
+
+
+@each_row
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(" ", "", id="indented"),
+        pytest.param("", " ", id="with a space behind it"),
+        pytest.param("", "\n", id="with a line break behind it"),
+        pytest.param("", "\r", id="with a carriage return behind it"),
+        pytest.param("12\t", "", id="on a numbered line"),
+        pytest.param("> ", "", id="quoted"),
+        pytest.param("", " and more", id="followed by words"),
+        pytest.param("", "]", id="with a bracket too many"),
+        pytest.param("\x1b[31m", "\x1b[0m", id="in colour"),
+    ],
+)
+def test_a_line_that_holds_more_than_a_marker_is_none(marker: Marker, line: str, before: str, after: str) -> None:
+    assert parse(before + line + after, "447") is None
+
+
+@each_row
+def test_a_marker_of_another_conversation_is_none(marker: Marker, line: str) -> None:
+    assert parse(line, "448") is None
+    assert parse(line.replace("447", "0447", 1), "447") is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("", id="an empty line"),
+        pytest.param("[ibidem 447", id="no end"),
+        pytest.param("[ibidem 447.24388]", id="five digits of a digest"),
+        pytest.param("[ibidem 447.2438861]", id="seven digits of a digest"),
+        pytest.param("[ibidem 447n]", id="flags without a digest"),
+        pytest.param("[ibidem 447: unchanged, same as result ]", id="no number"),
+        pytest.param("[ibidem 447: unchanged, same as file 3]", id="an unknown kind of source"),
+        pytest.param("[ibidem 447: unchanged, page 3 of result 1]", id="an unknown unit"),
+        pytest.param("[Ibidem 447: unchanged, same as result 1]", id="another case"),
+        pytest.param("[ibidem 447: unchanged, same as result 1, Read([x])]", id="brackets in the label"),
+    ],
+)
+def test_what_only_resembles_a_marker_is_none(line: str) -> None:
+    assert parse(line, "447") is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(f"[ibidem 447: unchanged, line {'9' * 5000} of result 1]", id="a line"),
+        pytest.param(f"[ibidem 447: unchanged, lines 1-{'9' * 5000} of result 1]", id="a last line"),
+        pytest.param(f"[ibidem 447: {'9' * 5000} unchanged, line 1 of result 1]", id="an own line"),
+        pytest.param(f"[ibidem 447: unchanged, same as result {'9' * 5000}]", id="a result"),
+    ],
+)
+def test_a_number_longer_than_python_reads_is_no_error(line: str) -> None:
+    assert parse(line, "447") is None
+
+
+LABELS = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=60))
+ARGUMENTS = st.dictionaries(
+    st.sampled_from([*backref.MAIN_ARGUMENTS, "content", "limit"]),
+    st.one_of(LABELS, st.none(), st.booleans(), st.integers(), st.lists(LABELS, max_size=3)),
+    max_size=4,
+)
+TOOLS = st.one_of(st.sampled_from(["Read", "Bash", "mcp__server__tool-name"]), st.from_regex(r"[a-zA-Z0-9_-]{0,64}\Z"))
+
+
+@st.composite
+def markers(draw: Any) -> Marker:
+    """Every combination of fields that a part can ask for."""
+    digest = draw(st.one_of(st.just(""), st.from_regex(r"[0-9]{6}", fullmatch=True)))
+    flags = draw(st.from_regex(r"([a-z][0-9]{0,2}){0,4}", fullmatch=True)) if digest else ""
+    explains = draw(st.booleans())
+    tag = draw(st.from_regex(r"[0-9]{3}", fullmatch=True))
+    if draw(st.booleans()):
+        return Marker(tag, digest, flags, explains=explains)
+    part = draw(st.from_regex(r"([1-9][0-9]?|[a-z_][A-Za-z0-9_]{0,12})?", fullmatch=True))
+    source = Source(draw(st.sampled_from(["result", "call"])), draw(st.integers(1, 10**6)), part)
+    label = label_of(draw(TOOLS), draw(ARGUMENTS))
+    if draw(st.booleans()):
+        return Marker(tag, digest, flags, source, label=label, but=draw(st.booleans()), explains=explains)
+    first = draw(st.integers(1, 10**6))
+    last = first + draw(st.integers(0, 10**4))
+    own = draw(st.one_of(st.none(), st.integers(0, 10**6)))
+    unit = draw(st.sampled_from(["line", "row", "item"]))
+    return Marker(tag, digest, flags, source, unit, first, last, own, label, explains=explains)
+
+
+@given(marker=markers())
+@QUICK
+def test_whatever_is_written_is_read_and_written_alike(marker: Marker) -> None:
+    line = str(marker)
+    found = parse(line, marker.tag)
+    assert found == marker
+    assert str(found) == line
+    assert len(line.splitlines()) == 1
+    assert parse(line, f"{(int(marker.tag) + 1) % 1000:03d}") is None
+
+
+@given(marker=markers(), before=st.text(max_size=3), after=st.text(max_size=3))
+@QUICK
+def test_a_marker_fills_its_line(marker: Marker, before: str, after: str) -> None:
+    assert (parse(before + str(marker) + after, marker.tag) is not None) == (not before and not after)
+
+
+# ── labels ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "label"),
+    [
+        pytest.param("Read", {"file_path": "src/app.py"}, "Read(src/app.py)", id="a tool and its path"),
+        pytest.param("Bash", {"command": "ls -la"}, "Bash(ls -la)", id="a command"),
+        pytest.param("shell", {"command": ["bash", "-lc", "ls"]}, "shell(bash -lc ls)", id="a command in words"),
+        pytest.param("Grep", {"pattern": "x", "path": "src"}, "Grep(src)", id="the path comes before the pattern"),
+        pytest.param("Read", {"file_path": "", "pattern": "x"}, "Read(x)", id="an empty argument is passed over"),
+        pytest.param("Task", {"prompt": "do it"}, "Task", id="no main argument"),
+        pytest.param("Task", {}, "Task", id="no arguments"),
+        pytest.param("Task", None, "Task", id="arguments that are null"),
+        pytest.param("Task", ["file_path"], "Task", id="arguments that are a list"),
+        pytest.param("", {}, "", id="nothing at all"),
+        pytest.param("Read", {"path": "a[1]\nb"}, "Read(a 1 b)", id="brackets and line breaks become spaces"),
+        pytest.param("Read", {"path": " \n "}, "Read", id="a blank argument"),
+        pytest.param("Read", {"path": 5}, "Read(5)", id="a number"),
+        pytest.param(
+            "Read",
+            {"path": "/home/someone/projects/thing/src/package/module.py"},
+            "Read(thing/src/package/module.py)",
+            id="of a long path the end, from a folder on",
+        ),
+        pytest.param(
+            "Bash",
+            {"command": "git log --oneline --graph --all -- src/package"},
+            "Bash(git log --oneline --graph --all)",
+            id="of a long command the start",
+        ),
+    ],
+)
+def test_a_label_names_the_tool_and_its_main_argument(tool: str, arguments: Any, label: str) -> None:
+    assert label_of(tool, arguments) == label
+
+
+@given(tool=LABELS, arguments=st.one_of(ARGUMENTS, st.none(), st.text(), st.lists(st.integers())))
+@QUICK
+def test_a_label_is_short_on_one_line_and_without_brackets(tool: str, arguments: Any) -> None:
+    label = label_of(tool, arguments)
+    assert not set("[]") & set(label)
+    assert len(label.splitlines()) <= 1
+    assert len(label) <= 2 * LONGEST + 2
+    assert label == label_of(tool, arguments)
+
+
+# ── tags and digests ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(texts=st.lists(st.text(st.characters(), max_size=40), max_size=4))
+@QUICK
+def test_tags_and_digests_have_a_fixed_width(texts: list[str]) -> None:
+    tag, digest = tag_of(texts), digest_of("".join(texts))
+    assert (len(tag), tag.isdecimal(), tag.isascii()) == (3, True, True)
+    assert (len(digest), digest.isdecimal(), digest.isascii()) == (6, True, True)
+
+
+@pytest.mark.parametrize(
+    ("beginning", "tag"),
+    [
+        pytest.param([], "652", id="of nothing"),
+        pytest.param(["go"], "447", id="of a word"),
+        pytest.param(["\ud800"], "867", id="of a lone surrogate"),
+    ],
+)
+def test_a_tag_is_the_same_in_every_process(beginning: list[str], tag: str) -> None:
+    assert tag_of(beginning) == tag
+    assert tag_of(iter(beginning)) == tag
+
+
+def test_a_digest_is_the_same_in_every_process() -> None:
+    assert digest_of("some text\n") == "553891"
+
+
+def test_where_one_text_ends_and_the_next_begins_counts() -> None:
+    assert tag_of(["ab", "c"]) != tag_of(["a", "bc"])
+
+
+# ── the explanation ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+FILE = "".join(f"line {n} of the first file\n" for n in range(40))
+NUMBERED = "\n".join(f"{n:6}→def function_{n}(): return {n}" for n in range(1, 60))
+OTHER = "".join(f"and here is row {n} of another\n" for n in range(40))
+
+
+@every_format
+@pytest.mark.parametrize(
+    ("outputs", "explaining"),
+    [
+        pytest.param([FILE, OTHER], None, id="no marker, no explanation"),
+        pytest.param([FILE, FILE, FILE, OTHER, OTHER], 1, id="of three references the first"),
+        pytest.param([NUMBERED, FILE, FILE], 0, id="a text that is only folded explains as well"),
+        pytest.param([FILE + OTHER, FILE + "between\n" * 9 + OTHER + "after"], 1, id="of two runs in a text the first"),
+    ],
+)
+def test_the_first_marker_of_a_conversation_alone_explains(
+    outputs: list[str], explaining: int | None, format: str
+) -> None:
+    lines = ["u:go"]
+    for number, output in enumerate(outputs):
+        lines += [f"a>{number}", f"r{number}:{output}"]
+    sent = ibidem.compact(conv(*lines, format=format), format=format).request
+    texts = [segment.text for m in read(sent, format).messages for r in m.results for segment in r.segments]
+    assert [number for number, text in enumerate(texts) for _ in range(text.count(EXPLANATION))] == (
+        [] if explaining is None else [explaining]
+    )

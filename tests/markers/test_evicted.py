@@ -1,0 +1,380 @@
+"""What may go beside results, how it goes, and that it comes back to the byte."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+import ibidem
+from ibidem.markers.evicted import Dropped, Gone, carrying, record, recorded, refs_in, stands_for, stub
+from ibidem.store import MemoryStore
+from ibidem.strategies.revision.prose import plain
+from ibidem.testing import conv
+from ibidem.wire.spelling import WAYS, respell
+
+FREE = ibidem.Economy(read=1.0, write=1.0)
+"""A provider without a cache: whatever may go, goes at once."""
+CONTENT = "\n".join(f"line {n} of a file, été {n * 7919 % 1000}" for n in range(60))
+PATCH = "*** Begin Patch\n*** Add File: a.py\n" + "\n".join(f"+{n} = {n * 31}" for n in range(200)) + "\n*** End Patch"
+
+
+def other(seed: int) -> str:
+    return "\n".join(f"value {n * seed} and what else there is to say" for n in range(30))
+
+
+def run(request: Any, store: Any = None, **fields: Any) -> ibidem.Compacted:
+    looking = ibidem.LookBack(**{"economy": FREE, "age": 1, "snippet": None, "stale": False, **fields})
+    return ibidem.compact(request, strategies=[looking], store=store or MemoryStore())
+
+
+def chat(arguments: str, later: int = 4) -> dict[str, Any]:
+    """A call with these arguments, and some that came later."""
+    request: dict[str, Any] = conv(
+        "u:go",
+        "a>1",
+        "r1:done",
+        *(line for n in range(2, later + 2) for line in (f"a>{n}", f"r{n}:done")),
+        format="openai-chat",
+    )
+    request["messages"][1]["tool_calls"][0]["function"]["arguments"] = arguments
+    return request
+
+
+def arguments_of(request: Any) -> str:
+    found = request if isinstance(request, dict) else json.loads(request)
+    sent: str = found["messages"][1]["tool_calls"][0]["function"]["arguments"]
+    return sent
+
+
+# ── arguments that are a string ─────────────────────────────────────────────────────────────────────────────────────
+
+RAW = json.dumps(CONTENT, ensure_ascii=False)
+SPELLINGS = {
+    "compact": ('{"path":"a.py","content":', RAW, ',"mode":1.5}'),
+    "with spaces, in ASCII": ('{"path": "a.py", "content": ', json.dumps(CONTENT), ', "mode": 1.5}'),
+    "indented": ('{\n  "path": "é",\n  "content": ', RAW, "\n}"),
+    "numbers and space of its own": (' { "n" : 1.50E+1 ,\n"content":', RAW, ', "x":[ 1e5,{}], "y": "\\u0041" } '),
+    "safe in HTML": ('{"content":', RAW.replace("file", "\\u003cfile\\u0026"), "}"),
+}
+"""Of arguments: what stands before the long string, the string, and what stands behind it."""
+
+
+@pytest.mark.parametrize("spelled", SPELLINGS.values(), ids=SPELLINGS)
+def test_a_long_string_in_json_text_goes_and_every_other_byte_stays(spelled: tuple[str, str, str]) -> None:
+    before, _, after = spelled
+    request, store = chat("".join(spelled)), MemoryStore()
+    for body in (request, json.dumps(request), json.dumps(request, ensure_ascii=False, separators=(",", ":"))):
+        found = run(body, store, arguments=1024)
+        sent = arguments_of(found.request)
+        assert sent.startswith(before)
+        assert sent.endswith(after)
+        assert "60 lines left out" in json.loads(sent)["content"]
+        assert list(json.loads(sent)) == list(json.loads("".join(spelled)))
+        assert not ibidem.validate(found.request, format="openai-chat")
+        assert ibidem.expand(found.request, store=store) == body
+        assert run(found.request, store, arguments=1024).request == found.request
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        '{"content": ' + json.dumps(CONTENT) + ', "content": "twice"}',
+        '{"content": ' + json.dumps(CONTENT).replace("f", "\\u0066", 1) + "}",
+        '{"content": ' + json.dumps(CONTENT),
+        json.dumps(CONTENT),
+        json.dumps([CONTENT]),
+    ],
+    ids=["a key that stands twice", "a spelling that cannot be told", "cut off", "a bare string", "a list"],
+)
+def test_what_would_not_come_back_to_the_byte_stays(odd: str) -> None:
+    request = chat(odd)
+    assert run(request, arguments=1024).request is request
+
+
+def test_free_text_goes_as_a_whole() -> None:
+    """A custom tool of the Responses format takes any text."""
+    request = conv("u:go", *(line for n in range(1, 5) for line in (f"a>{n}", f"r{n}:done")), format="openai-responses")
+    item = {"type": "custom_tool_call", "call_id": "p", "name": "apply_patch", "input": PATCH}
+    request["input"][1:1] = [item, {"type": "custom_tool_call_output", "call_id": "p", "output": "ok"}]
+    store = MemoryStore()
+    found = run(request, store, arguments=1024)
+    assert found.request["input"][1]["input"].endswith("203 lines left out, old]")
+    assert ibidem.expand(found.request, store=store) == request
+
+
+def test_an_argument_that_something_refers_to_stays() -> None:
+    """A file that was written and read back: the read says that it stands in the call."""
+    call = ("Write", {"path": "a.py", "content": CONTENT})
+    lines = [line for n in range(3, 8) for line in (f"a>{n}", f"r{n}:done")]
+    request = conv("u:go", "a>1", "r1:done", "a>2", f"r2:{CONTENT}", *lines, format="openai-chat", calls={"1": call})
+    assert "call 1.content" in ibidem.compact(request).request["messages"][4]["content"]
+    assert "arguments" not in {edit.strategy for edit in run(request, arguments=1024).plan}
+
+
+def test_a_repeated_call_keeps_its_keys() -> None:
+    script = {"command": "python - <<'EOF'\n" + "print(1)\n" * 60 + "EOF", "timeout": 5}
+    calls = dict.fromkeys(("1", "3"), ("Bash", script))
+    lines = [line for n in range(1, 7) for line in (f"a>{n}", f"r{n}:done")]
+    for format in ("anthropic", "openai-chat", "openai-responses", "gemini"):
+        request, store = conv("u:go", *lines, format=format, calls=calls), MemoryStore()
+        found = run(request, store, calls=True)
+        assert [(edit.strategy, edit.message) for edit in found.plan] == [("calls", 5)]
+        assert "62 lines left out, as in an earlier call" in json.dumps(found.request)
+        assert not ibidem.validate(found.request, format=format)
+        assert ibidem.expand(found.request, store=store) == request
+
+
+def test_a_call_that_quotes_a_marker_is_left_alone_by_expand() -> None:
+    store = MemoryStore()
+    lines = [line for n in range(1, 6) for line in (f"a>{n}", f"r{n}:{CONTENT if n == 1 else 'done'}")]
+    found = run(conv("u:go", *lines, format="openai-chat"), store, mask=2).request
+    marker = next(message["content"] for message in found["messages"] if "left out" in str(message["content"]))
+    found["messages"].append({"role": "assistant", "content": f"I see {marker}"})
+    found["messages"].append({"role": "user", "content": "Yes"})
+    assert ibidem.expand(found, store=store)["messages"][-2:] == found["messages"][-2:]
+
+
+@given(st.text('ab<>&"\\\n é🦀\u2028['), st.text('ab<>&"\\\n [x', max_size=4), st.sampled_from(WAYS))
+def test_a_string_is_spelled_again_as_it_was(old: str, before: str, way: Any) -> None:
+    """Whatever stands before the marker that took its place."""
+    token, sent = way(old), f"{before}[ibidem 123"
+    assert json.loads(respell(token, old, sent)) == sent
+    assert respell(respell(token, old, sent), sent, old) == token
+
+
+# ── thinking ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def thoughtful(text: str = "é and ") -> dict[str, Any]:
+    """Two tool loops that are over, and one that runs."""
+    request: dict[str, Any] = conv(
+        *("u:go", "a:é>1", f"r1:{CONTENT}"),
+        *(f"a?{text * 40}:Well>2", "r2:done", f"a?{text * 30}>3", "r3:done", "a:So", "u:And now? é"),
+        *("a?still wondering about all of this, and for quite some time>4", "r4:done", "a>5", "r5:done"),
+    )
+    middle = request["messages"][3]["content"]
+    middle.insert(1, {"type": "redacted_thinking", "data": "x" * 400})
+    middle.insert(2, {"type": "thinking", "thinking": text * 50, "signature": "s2", "x": [1.5, None]})
+    return request
+
+
+STYLES: dict[str, dict[str, Any]] = {
+    "compact": {"separators": (",", ":"), "ensure_ascii": False},
+    "as Python writes": {},
+    "indented by one": {"indent": 1},
+    "indented by two": {"indent": 2, "ensure_ascii": False},
+    "by tabs": {"indent": "\t"},
+}
+
+
+@pytest.mark.parametrize("style", STYLES.values(), ids=STYLES)
+def test_thinking_comes_back_to_the_byte(style: dict[str, Any]) -> None:
+    request, store = thoughtful(), MemoryStore()
+    for body in (request, json.dumps(request, **style), json.dumps(request, **style).encode()):
+        found = run(body, store, mask=2, thinking=True)
+        assert [edit.strategy for edit in found.plan].count("thinking") == 3
+        text = str(found.request)
+        assert "redacted_thinking" in text
+        assert "still wondering" in text
+        assert not ibidem.validate(found.request, format="anthropic")
+        assert ibidem.expand(found.request, store=store) == body
+        assert ibidem.expand(found.request) != body
+
+
+def test_thinking_comes_back_from_a_session_that_went_at_several_points() -> None:
+    request, store = thoughtful(), MemoryStore()
+    for n in range(6, 20):
+        name = f"c{n}"
+        call = {"type": "tool_use", "id": name, "name": "Read", "input": {"file_path": name}}
+        thought = {"type": "thinking", "thinking": f"{n} " * 60, "signature": "s"}
+        request["messages"] += [
+            {"role": "assistant", "content": [thought, call]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": name, "content": other(n)}]},
+            {"role": "assistant", "content": [{"type": "text", "text": "So"}]},
+            {"role": "user", "content": "On"},
+        ]
+    looking = ibidem.LookBack(mask=3, thinking=True, age=1, economy=ibidem.Economy())
+    growing = ibidem.Session(strategies=[looking], format="anthropic", store=store)
+    records = set()
+    for length in range(9, len(request["messages"]) + 1, 2):
+        part = {**request, "messages": request["messages"][:length]}
+        found = growing.compact(part, idle=400 if length % 5 == 0 else 3)
+        assert ibidem.expand(found.request, store=store) == part
+        records |= set(re.findall(r"\+[0-9a-f]{12}: ", str(found.request)))
+    assert len(records) > 2
+    assert ibidem.Session(strategies=[looking], store=store).compact(found.request).request == found.request
+
+
+def test_thinking_is_put_back_only_beside_what_stood_beside_it() -> None:
+    request, store = thoughtful(), MemoryStore()
+    sent = run(request, store, mask=2, thinking=True).request
+    other = json.loads(json.dumps(sent))
+    other["messages"][3]["content"][-1]["input"] = {"file_path": "another"}
+    found = ibidem.expand(other, store=store)["messages"]
+    assert [block["type"] for block in found[3]["content"]] == ["redacted_thinking", "text", "tool_use"]
+    assert found[5] == request["messages"][5]
+    shorter = {**sent, "messages": sent["messages"][:3]}
+    assert ibidem.expand(shorter, store=store) == {**request, "messages": request["messages"][:3]}
+
+
+def test_a_moved_cache_mark_keeps_thinking_from_nothing() -> None:
+    request, store = thoughtful(), MemoryStore()
+    sent = run(request, store, mask=2, thinking=True).request
+    mark = {"type": "ephemeral"}
+    for body in (request, sent):
+        body["messages"][3]["content"][-1]["cache_control"] = mark
+    assert ibidem.expand(sent, store=store) == request
+
+
+def test_a_record_says_what_it_was_given() -> None:
+    dropped = [Dropped(3, ("content", 0), "abc", {"type": "thinking", "thinking": "\ud800 é", "n": 1.5})]
+    assert recorded(record(dropped)) == dropped
+    for odd in ("", "[]", "{}", '{"dropped": [1]}', '{"dropped": {"a": 1}}', '{"dropped": [[1, 2, 3, 4]]}', "[" * 9999):
+        assert recorded(odd) == []
+
+
+def test_a_marker_can_carry_a_record() -> None:
+    marker = str(Gone("123", "a" * 12, 5, "why"))
+    text = carrying(f"before\n{marker}\nafter", "a" * 12, "b" * 12)
+    assert refs_in(text, "123") == ["a" * 12, "b" * 12]
+    assert refs_in(marker, "123") == ["a" * 12]
+
+
+FIRST, NEXT = str(Gone("123", "a" * 12, 5)), str(Gone("123", "", 2))
+NO_STUBS = {
+    "no marker at all": "plain",
+    "behind other words": f"see {FIRST}",
+    "no reference": NEXT,
+    "a reference on the second": f"{NEXT}\n{FIRST}",
+    "two references": f"{FIRST}\n{FIRST}",
+    "a marker of another kind": f"{FIRST}\n[ibidem 123: unchanged, same as result 1]",
+    "half a marker": f"{FIRST}\n[ibidem 123",
+    "another conversation's": FIRST.replace("123", "124"),
+}
+
+
+@pytest.mark.parametrize("case", NO_STUBS)
+def test_what_we_cannot_have_left_is_no_stub(case: str) -> None:
+    assert stub(NO_STUBS[case], "123") is None
+
+
+def test_a_stub_says_what_it_stands_for() -> None:
+    assert stub(f"kept\n{FIRST}\nkept\n{NEXT}", "123") == ("a" * 12, "", ((1, 5), (3, 2)))
+
+
+@given(st.lists(st.sampled_from(["a", "b", "", "[ibidem 123: 2 lines left out]"]), max_size=8))
+def test_a_text_stands_for_what_it_is_left_of_and_for_nothing_else(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    original = "\n".join("x\ny" if "left out" in line else line for line in lines)
+    assert stands_for(text, original, "123")
+    assert not stands_for(text, f"{original}\nmore", "123")
+    assert not stands_for(text, f"more\n{original}", "123") or "left out" in text or len(set(lines)) < 2
+
+
+# ── prose ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SENTENCE = "This sentence says what was done and why it had to be done in just that way and in no other. "
+PARAGRAPH = SENTENCE * 4
+KEPT = {
+    "a fence": f"```\n{PARAGRAPH}\n\n{PARAGRAPH}\n```",
+    "a long fence with others inside": f"````md\n```\n{PARAGRAPH}\n```\n\n{PARAGRAPH}\n\n~~~\n````",
+    "a fence of tildes": f"~~~~ python\n{PARAGRAPH}\n\n```\n{PARAGRAPH}\n~~~\n\n{PARAGRAPH}\n~~~~",
+    "an indented fence": f"  ```\n{PARAGRAPH}\n\n{PARAGRAPH}\n  ```",
+    "a fence in a list": f"- so:\n\n  ```\n{PARAGRAPH}\n\n{PARAGRAPH}\n  ```",
+    "a fence in a quote": f"> ```\n{PARAGRAPH}\n\n{PARAGRAPH}\n> ```",
+    "a fence that never ends": f"```\n\n{PARAGRAPH}\n\n{PARAGRAPH}",
+    "indented code": f"    {PARAGRAPH}\n\n\t{PARAGRAPH}",
+    "code in a line": f"{PARAGRAPH} `x = 1` {PARAGRAPH}",
+    "a list": f"- {PARAGRAPH}\n* {PARAGRAPH}\n+ {PARAGRAPH}\n1. {PARAGRAPH}\n2) {PARAGRAPH}",
+    "a list with a lazy line": f"- {SENTENCE}\n{PARAGRAPH}",
+    "a heading": f"# {PARAGRAPH}",
+    "an underlined heading": f"{PARAGRAPH}\n======",
+    "a table": f"a | b\n--|--\n{PARAGRAPH} | {PARAGRAPH}",
+    "a quote": f"> {PARAGRAPH}\n{PARAGRAPH}",
+    "a link": f"{PARAGRAPH} [here](x.md) {PARAGRAPH}",
+    "an address": f"{PARAGRAPH} https://example.com {PARAGRAPH}",
+    "a footnote": f"[1]: {PARAGRAPH}",
+    "HTML": f"<details>\n{PARAGRAPH}\n</details>",
+    "a formula": f"{PARAGRAPH} $x$ {PARAGRAPH}",
+}
+
+
+@pytest.mark.parametrize("block", KEPT.values(), ids=KEPT)
+def test_what_is_more_than_prose_is_not_touched(block: str) -> None:
+    text = f"First.\n\n{block}\n\nLast."
+    assert plain(text.split("\n")) == []
+
+
+def test_plain_paragraphs_of_an_old_text_go_but_for_the_first_and_the_last() -> None:
+    code = KEPT["a long fence with others inside"]
+    text = f"What I did.\n\n{PARAGRAPH}\n{PARAGRAPH}\n\n{PARAGRAPH}\n\n{code}\n\n{PARAGRAPH}\n\nWhat comes next."
+    request, store = conv("u:go", f"a:{text}", "u:on", "a:So", "u:on", "a:So", "u:on"), MemoryStore()
+    found = run(request, store, prose=500)
+    sent = found.request["messages"][1]["content"][0]["text"]
+    lines = sent.split("\n")
+    assert lines[2].endswith(": 4 lines left out]")
+    assert sent.startswith("What I did.\n\n[ibidem ")
+    assert sent.endswith("1 line left out]\n\nWhat comes next.")
+    assert code in sent
+    assert ibidem.expand(found.request, store=store) == request
+    assert run(found.request, store, prose=500).request == found.request
+
+
+PIECES = [
+    *KEPT.values(),
+    PARAGRAPH,
+    SENTENCE,
+    "",
+    "```",
+    "~~~~",
+    "````",
+    "> ~~~",
+    "    x",
+    "\t- y",
+    "- ```",
+    "1. z",
+    "***",
+]
+
+
+@given(st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(["\n", "\n\n", "\n\n\n"])), max_size=12))
+@settings(deadline=None, max_examples=200)
+def test_what_goes_is_a_paragraph_of_words_to_a_markdown_parser_too(pieces: list[tuple[str, str]]) -> None:
+    lines = "".join(text + gap for text, gap in pieces).split("\n")
+    blocks = MarkdownIt("commonmark").enable("table").parse("\n".join(lines))
+    words: set[int] = set()
+    for token, inline in pairwise(blocks):
+        kinds = {child.type for child in inline.children or ()}
+        if token.type == "paragraph_open" and token.level == 0 and token.map and kinds <= {"text", "softbreak"}:
+            words |= set(range(*token.map))
+    going = {number for first, last in plain(lines) for number in range(first, last) if lines[number].strip()}
+    assert going <= words
+
+
+# ── the middle ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+def test_the_middle_of_a_long_conversation_goes_but_for_what_the_user_said(format: str) -> None:
+    lines = [
+        line for n in range(9) for line in (f"a:{n} {PARAGRAPH}>{n}", f"r{n}:{other(n)}", "a:So", f"u:{n} {CONTENT}")
+    ]
+    calls = {"2": ("Write", {"path": "a", "content": CONTENT})}
+    request, store = conv("u:go", *lines, format=format, calls=calls), MemoryStore()
+    found = run(request, store, middle=8)
+    text = json.dumps(found.request, ensure_ascii=False)
+    assert {edit.strategy for edit in found.plan} == {"middle"}
+    assert text.count("left out, old]") > 12
+    for n in range(9):
+        assert json.dumps(f"{n} {CONTENT}", ensure_ascii=False)[1:-1] in text  # said by the user
+    assert not ibidem.validate(found.request, format=format)
+    assert ibidem.expand(found.request, store=store) == request
+    short = conv("u:go", *lines[:4], format=format)
+    assert run(short, middle=8).request is short
