@@ -74,7 +74,7 @@ def every_request(session: Recorded) -> tuple[int, list[Failure]]:
 
 FREE = ibidem.Economy(read=1.0, write=1.0)
 """Without a cache everything goes as soon as it may."""
-EAGER = ibidem.LookBack(economy=FREE, mask=10, arguments=512, thinking=True, calls=True, prose=600, middle=60)
+EAGER = ibidem.Evict(economy=FREE, mask=10, arguments=512, thinking=True, calls=True, prose=600, middle=60)
 PAUSE = 4000.0
 """Seconds after which every cache has forgotten."""
 
@@ -99,7 +99,7 @@ def looking_back(session: Recorded, strategies: tuple[ibidem.Strategy, ...]) -> 
             continue
         if ibidem.expand(result.request, format=session.format, store=store) != request:
             found.append(("6 lossless, with the store", where))
-        if testing.runner((ibidem.LookBack(store=store),), session.format)(result.request).request != result.request:
+        if testing.runner((ibidem.Evict(store=store),), session.format)(result.request).request != result.request:
             found.append(("10 idempotent", where))
         if len(ibidem.validate(result.request, format=session.format)) > len(
             ibidem.validate(request, format=session.format)

@@ -18,8 +18,8 @@ from ibidem.billing.calibration import Weights, size_of
 from ibidem.recordings import LogError, read
 from ibidem.recordings.discovery import load, logs_in
 from ibidem.replay.billing import messages_of
-from ibidem.replay.simulate import Rerun
-from ibidem.report.measure import Settings, assess
+from ibidem.replay.simulate import Simulation
+from ibidem.report.measure import ReportSettings, assess
 from ibidem.strategies import profiles
 from ibidem.tokens import counter, remembering
 
@@ -66,7 +66,7 @@ def count_all(sessions: list[Any]) -> None:
 
 def rerun_all(sessions: list[Any], profile: str) -> None:
     for session in sessions:
-        Rerun(session, messages_of(session), profiles.named(profile), Weights(), len)
+        Simulation(session, messages_of(session), profiles.named(profile), Weights(), len)
 
 
 def main() -> None:
@@ -82,7 +82,7 @@ def main() -> None:
         "reading logs": lambda: read_all(contents),
         "counting tokens": lambda: count_all(sessions),
         "rewriting, lossless": lambda: rerun_all(sessions, "lossless"),
-        "report, lossless": lambda: [assess(path, data, Settings()) for path, data in contents.items()],
+        "report, lossless": lambda: [assess(path, data, ReportSettings()) for path, data in contents.items()],
     }
     print(f"{len(contents)} files, {megabytes:.1f} MB, {len(sessions)} sessions; the floor takes {floor * 1e3:.0f} ms")
     print(f"{'':24} {'MB/s':>8} {'x floor':>8}")

@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 
 from ibidem.billing.budget import Economy
 from ibidem.billing.prices import Caching, Price, Prices, Rates
-from ibidem.recordings import LogError, Session, read
+from ibidem.recordings import LogError, Recording, read
 from ibidem.recordings.discovery import load, logs_in
 from ibidem.replay import hindsight
 from ibidem.replay.billing import AfterBreak, Replay, messages_of
-from ibidem.replay.simulate import Rerun
+from ibidem.replay.simulate import Simulation
 from ibidem.strategies import profiles
-from ibidem.strategies.revision.evict import LookBack
+from ibidem.strategies.revision.evict import Evict
 from ibidem.tokens import counter, remembering
 
 MODELS = {
@@ -55,7 +55,7 @@ class Row(NamedTuple):
     """What the best moments would have cost; 0 if not asked for."""
 
 
-def measure(session: Session, names: tuple[str, ...], overrides: dict[str, Any], free: bool, hind: bool) -> list[Row]:
+def measure(session: Recording, names: tuple[str, ...], overrides: dict[str, Any], free: bool, hind: bool) -> list[Row]:
     for segment in session.segments:  # every price model has its own name for the model
         segment.requests = [replace(sent, model="m") for sent in segment.requests]
     messages, count = messages_of(session), remembering(counter())
@@ -68,15 +68,15 @@ def measure(session: Session, names: tuple[str, ...], overrides: dict[str, Any],
         scales = [step.scale for step in replay.steps]
         for name in names:
             strategies = profiles.named(name)
-            if isinstance(strategies[0], LookBack):
+            if isinstance(strategies[0], Evict):
                 strategies = (replace(strategies[0], **overrides),)
-            rerun = Rerun(session, messages, strategies, replay.weights, count, economy, scales)
+            simulation = Simulation(session, messages, strategies, replay.weights, count, economy, scales)
             for world in WORLDS:
-                costs = replay.bill(rerun.views, after_break="free" if free else world, by_rule=True).costs
+                costs = replay.bill(simulation.views, after_break="free" if free else world, by_rule=True).costs
                 ratios = [ours / theirs - 1 for ours, theirs in zip(accumulate(costs), accumulate(base), strict=True)]
                 best = sum(costs)
-                if hind and rerun.stretches:
-                    best = hindsight.best(replay, rerun.stretches, after_break=world, by_rule=True).cost
+                if hind and simulation.phases:
+                    best = hindsight.best(replay, simulation.phases, after_break=world, by_rule=True).cost
                 found.append(Row(label, name, world, sum(base), sum(costs), max([0.0, *ratios]), best))
     return found
 

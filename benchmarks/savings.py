@@ -21,7 +21,7 @@ from ibidem.tokens import counter
 
 from .corpus import Recorded, sessions
 
-LABELS = ibidem.SaidOnce.labels
+LABELS = ibidem.BackReferences.labels
 SMALL = 5000
 """Tokens of results below which a session is not named as the worst."""
 
@@ -44,7 +44,7 @@ def measure(session: Recorded, settings: dict[str, object]) -> tuple[str, str, i
     """Folder, name, tokens of results, tokens saved by strategy, and how many edits made something larger."""
     count = counter()
     request = {FORMATS[session.format].history_key: session.history}
-    strategy = ibidem.SaidOnce(**settings)  # type: ignore[arg-type]
+    strategy = ibidem.BackReferences(**settings)  # type: ignore[arg-type]
     result = ibidem.compact(request, strategies=[strategy], format=session.format)
     segments = [
         segment

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ibidem.report.measure import Settings, assess
+from ibidem.report.measure import ReportSettings, assess
 from tests.recordings.examples import Example
 from tests.recordings.hostile import ODD, Hostile, refusal
 
@@ -49,7 +49,7 @@ def test_every_odd_value_in_every_place_of_every_log(name: str, tally: Callable[
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_read_of_an_odd_log_can_be_reported(seed: int, tally: Callable[..., None]) -> None:
     """Several odd values at once, through the whole of a report."""
-    chance, settings, count = random.Random(seed), Settings(profiles=("lossless", "recoverable")), 0
+    chance, settings, count = random.Random(seed), ReportSettings(profiles=("lossless", "recoverable")), 0
     logs = [Hostile(example.data) for name in NAMES for example in examples(name)]
     for _ in range(4000):
         assess("some.log", chance.choice(logs).with_several(chance, chance.randint(1, 4)), settings)

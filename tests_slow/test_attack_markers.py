@@ -38,7 +38,7 @@ def test_generated_forgeries(format: str, tally: Callable[..., None]) -> None:
         places = testing.places_of_results(request, format)
         chosen = data.draw(st.lists(st.sampled_from(places), max_size=4, unique=True)) if places else []
         forged = {place: data.draw(testing.forgeries(testing.tag_in(request, format))) for place in chosen}
-        run = testing.runner((ibidem.SaidOnce(min_gain=0, repeat_guard=0),), format)
+        run = testing.runner((ibidem.BackReferences(min_gain=0, repeat_guard=0),), format)
         testing.foreign_markers_change_nothing_else(run, request, format, forged)
         testing.foreign_markers_come_back(run, request, format, forged)
         seen[0] += 1

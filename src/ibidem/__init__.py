@@ -23,16 +23,17 @@ if TYPE_CHECKING:
     from .plan import Edit, Plan, Strategy
     from .rules.rule import Violation
     from .store.recall import recall
-    from .strategies.arrival import Dedup, Devboy, HintStyle, SaidOnce
+    from .strategies.arrival import BackReferences, Dedup, Devboy, HintStyle
     from .strategies.ported import DedupToolCalls, DropMiddle, Lingua, PruneThinking, Snippet
     from .strategies.profiles import PROFILES
     from .strategies.repair import RepairPairing
-    from .strategies.revision import LookBack
+    from .strategies.revision import Evict
 
 __version__ = "0.1.0"
 
 __all__ = [
     "PROFILES",
+    "BackReferences",
     "Compacted",
     "Dedup",
     "DedupToolCalls",
@@ -40,15 +41,14 @@ __all__ = [
     "DropMiddle",
     "Economy",
     "Edit",
+    "Evict",
     "FormatError",
     "HintStyle",
     "IbidemError",
     "Lingua",
-    "LookBack",
     "Plan",
     "PruneThinking",
     "RepairPairing",
-    "SaidOnce",
     "Session",
     "Snippet",
     "Stats",
@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "strategies.arrival": ("Dedup", "Devboy", "HintStyle", "SaidOnce"),
+    "strategies.arrival": ("Dedup", "Devboy", "HintStyle", "BackReferences"),
     "engine.pipeline": ("Compacted", "compact", "detect", "validate"),
     "engine.expansion": ("expand",),
     "formats": ("FormatError",),
@@ -75,7 +75,7 @@ _HOME = {
     "strategies.profiles": ("PROFILES",),
     "strategies.repair": ("RepairPairing",),
     "strategies.ported": ("DedupToolCalls", "DropMiddle", "Lingua", "PruneThinking", "Snippet"),
-    "strategies.revision": ("LookBack",),
+    "strategies.revision": ("Evict",),
     "rules.rule": ("Violation",),
     "engine.session": ("Session",),
     "engine.stats": ("Stats",),

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 import ibidem
 from ibidem.cli import main
 from ibidem.cli.errors import InputError
-from ibidem.cli.reading import Request, ask
+from ibidem.cli.reading import InputRequest, ask
 from ibidem.plan import labels
 
 SAMPLES = Path(ibidem.__file__).parent / "samples"
@@ -185,7 +185,7 @@ def test_names_and_messages_cannot_break_out_of_their_line(tmp_path: Path) -> No
 
 def test_a_fault_of_ours_is_called_ours() -> None:
     with pytest.raises(InputError, match=r"^f line 3: this is a fault of ibidem, .*ZeroDivisionError"):
-        ask(lambda data: 1 // len(data), Request(b"", "f", 3))
+        ask(lambda data: 1 // len(data), InputRequest(b"", "f", 3))
 
 
 # --- byte for byte ------------------------------------------------------------------------------

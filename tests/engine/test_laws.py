@@ -25,11 +25,11 @@ STRATEGIES: dict[str, Any] = {
     "RepairPairing by id": (ibidem.RepairPairing(by_place=False),),
     "Devboy": (ibidem.Devboy(),),
     "LookBack, eager": (
-        ibidem.LookBack(
+        ibidem.Evict(
             economy=ibidem.Economy(read=1.0, write=1.0), age=1, snippet=300, mask=2, thinking=True, arguments=80
         ),
     ),
-    "SaidOnce, greedy": (ibidem.SaidOnce(min_gain=0, repeat_guard=0),),
+    "SaidOnce, greedy": (ibidem.BackReferences(min_gain=0, repeat_guard=0),),
     **{f"profile {name}": chosen for name, chosen in ibidem.PROFILES.items()},
 }
 HEEDS_TOOL_TEXT = {"profile codetether-all", "Devboy", "profile devboy"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import ibidem
 from ibidem import testing
 from ibidem.billing.budget import Economy, Moment
-from ibidem.engine.journal import Ranges, Trail
+from ibidem.engine.journal import Journal, Ranges
 from ibidem.formats import FORMATS
 from ibidem.store import MemoryStore
 from ibidem.wire.scan import rescan, scan
@@ -234,22 +234,22 @@ def test_after_two_refusals_nothing_new_is_rewritten() -> None:
 
 
 def test_what_went_otherwise_is_learned_from_another_replica() -> None:
-    trail, other = Trail(), Trail()
-    for each in (trail, other):
+    journal, other = Journal(), Journal()
+    for each in (journal, other):
         each.follow([b"one", b"two", b"three"])
-    trail.note(at=5.0)
+    journal.note(at=5.0)
     other.note(as_is=1, refused=True)
-    trail.load(other.dump())
-    assert trail.here is not None
-    assert (trail.here.at, trail.here.as_is, trail.here.refused) == (5.0, 1, True)
-    assert [number in trail.as_is for number in range(4)] == [False, True, True, False]
-    assert trail.unusual
+    journal.load(other.dump())
+    assert journal.here is not None
+    assert (journal.here.at, journal.here.as_is, journal.here.refused) == (5.0, 1, True)
+    assert [number in journal.as_is for number in range(4)] == [False, True, True, False]
+    assert journal.unusual
 
 
 # ── what is known beside the history ────────────────────────────────────────────────────────────────────────────────
 
 CACHED = Economy(read=0.1, write=1.25, lifetime=300)
-LOOKING = ibidem.LookBack(economy=CACHED, age=1, snippet=300, mask=2)
+LOOKING = ibidem.Evict(economy=CACHED, age=1, snippet=300, mask=2)
 
 
 def looking(store: MemoryStore, state: bytes | None = None) -> ibidem.Session:
@@ -375,16 +375,16 @@ def test_a_state_that_is_none_gets_a_clear_message(state: bytes) -> None:
 
 
 def test_notes_come_back_as_they_were() -> None:
-    trail = Trail()
-    trail.follow([b"one", b"two"])
-    trail.note(moment=Moment(3.5, 700, True), as_is=1, at=12.5, context=900, stopped=True, asked="ab")
-    other = Trail()
-    other.load(trail.dump())
-    assert other.notes == trail.notes
+    journal = Journal()
+    journal.follow([b"one", b"two"])
+    journal.note(moment=Moment(3.5, 700, True), as_is=1, at=12.5, context=900, stopped=True, asked="ab")
+    other = Journal()
+    other.load(journal.dump())
+    assert other.notes == journal.notes
     other.follow([b"one"])
     assert other.here is None
     other.follow([b"two"])
-    assert other.here == trail.here
+    assert other.here == journal.here
     assert other.as_is == Ranges(((1, 2),))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 import ibidem
-from ibidem.markers.evicted import Dropped, Gone, carrying, record, recorded, refs_in, stands_for, stub
+from ibidem.markers.evicted import Dropped, EvictedMarker, carrying, record, recorded, refs_in, stands_for, stub
 from ibidem.store import MemoryStore
 from ibidem.strategies.revision.prose import plain
 from ibidem.testing import conv
@@ -30,7 +30,7 @@ def other(seed: int) -> str:
 
 
 def run(request: Any, store: Any = None, **fields: Any) -> ibidem.Compacted:
-    looking = ibidem.LookBack(**{"economy": FREE, "age": 1, "snippet": None, "stale": False, **fields})
+    looking = ibidem.Evict(**{"economy": FREE, "age": 1, "snippet": None, "stale": False, **fields})
     return ibidem.compact(request, strategies=[looking], store=store or MemoryStore())
 
 
@@ -200,7 +200,7 @@ def test_thinking_comes_back_from_a_session_that_went_at_several_points() -> Non
             {"role": "assistant", "content": [{"type": "text", "text": "So"}]},
             {"role": "user", "content": "On"},
         ]
-    looking = ibidem.LookBack(mask=3, thinking=True, age=1, economy=ibidem.Economy())
+    looking = ibidem.Evict(mask=3, thinking=True, age=1, economy=ibidem.Economy())
     growing = ibidem.Session(strategies=[looking], format="anthropic", store=store)
     records = set()
     for length in range(9, len(request["messages"]) + 1, 2):
@@ -241,13 +241,13 @@ def test_a_record_says_what_it_was_given() -> None:
 
 
 def test_a_marker_can_carry_a_record() -> None:
-    marker = str(Gone("123", "a" * 12, 5, "why"))
+    marker = str(EvictedMarker("123", "a" * 12, 5, "why"))
     text = carrying(f"before\n{marker}\nafter", "a" * 12, "b" * 12)
     assert refs_in(text, "123") == ["a" * 12, "b" * 12]
     assert refs_in(marker, "123") == ["a" * 12]
 
 
-FIRST, NEXT = str(Gone("123", "a" * 12, 5)), str(Gone("123", "", 2))
+FIRST, NEXT = str(EvictedMarker("123", "a" * 12, 5)), str(EvictedMarker("123", "", 2))
 NO_STUBS = {
     "no marker at all": "plain",
     "behind other words": f"see {FIRST}",

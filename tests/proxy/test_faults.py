@@ -200,7 +200,7 @@ def test_an_error_at_any_seam(seam: str, profile: str) -> None:
 def test_an_error_in_a_strategy() -> None:
     bodies = conversation()
     with talk() as found, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ibidem.strategies.arrival.backrefs.Fold.feed", raising)
+        patch.setattr("ibidem.strategies.arrival.backrefs.BackrefFold.feed", raising)
         for body in bodies:
             assert found.send("anthropic", body)[0] == 200
         assert [seen.body for seen in found.upstream.seen] == bodies

@@ -20,7 +20,7 @@ import zstandard
 import ibidem
 from ibidem.engine.session import Session
 from ibidem.proxy.edge.app import CLERKS, LARGE_WORKERS, WAYS_OUT, WORKERS
-from ibidem.proxy.edge.driver import Carrier
+from ibidem.proxy.edge.driver import Driver
 from ibidem.store import MemoryStore, StoreError
 from ibidem.testing.answers import Answer, Calls, Fails, Gzips, Halves, Headed, Pings, Resets, Says, Slow, Thinks
 from ibidem.testing.scripts import Turn, build
@@ -418,8 +418,8 @@ def assert_nothing_is_left(found: Talk) -> None:
 
     def left() -> list[str]:
         gc.collect()
-        tasks = [task for task in asyncio.all_tasks(found.proxy._loop) if "Carrier" in repr(task)]
-        return [*map(repr, tasks), *(repr(each) for each in gc.get_objects() if isinstance(each, Carrier))]
+        tasks = [task for task in asyncio.all_tasks(found.proxy._loop) if "Driver" in repr(task)]
+        return [*map(repr, tasks), *(repr(each) for each in gc.get_objects() if isinstance(each, Driver))]
 
     waited_for(lambda: len(left()) == 0 or None)
     threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("ibidem")]

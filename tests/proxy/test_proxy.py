@@ -299,7 +299,7 @@ SEAMS: dict[str, tuple[Any, str]] = {
     "the log": (Proxy, "write_log"),
     "the rewriter": (rewriter.Rewriter, "rewrite"),
     "inside of the rewriter": (rewriter.Rewriter, "_rewrite"),
-    "the reader of usage": (usage.Reader, "_take"),
+    "the reader of usage": (usage.UsageReader, "_take"),
     "the counts in it": (usage, "_counted"),
     "the warming up": (warmup, "Records"),
     "the state of the page": (Pages, "state"),

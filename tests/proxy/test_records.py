@@ -11,7 +11,7 @@ from ibidem.engine.session import Session
 from ibidem.plan import Edit
 from ibidem.proxy.books import records
 from ibidem.proxy.books.records import Records
-from ibidem.proxy.conversations import Conversation
+from ibidem.proxy.conversations import LiveConversation
 from ibidem.proxy.outcome import Outcome
 from ibidem.proxy.settings import Settings
 from tests.support.proxied import Clock, dumped, growing, talk
@@ -20,7 +20,7 @@ USAGE = Usage(fresh=10, read=1000, written=90)
 
 
 def outcome(id: str, *, size: int = 0, first_new: int = 0, messages: int = 3) -> Outcome:
-    owner = Conversation(id, ("anthropic", ""), id, Session(), title=f"about {id}", model="claude-sonnet-4-5")
+    owner = LiveConversation(id, ("anthropic", ""), id, Session(), title=f"about {id}", model="claude-sonnet-4-5")
     removed = (f"{id} " * size,)
     edits = (Edit(strategy="spans", op="set", message=2, path=("content",), removed=removed, added="short"),)
     return Outcome(
@@ -35,7 +35,7 @@ def outcome(id: str, *, size: int = 0, first_new: int = 0, messages: int = 3) ->
     )
 
 
-def told(books: Records, found: Outcome, at: float = 1.0, size: int = 1000) -> records.Exchange:
+def told(books: Records, found: Outcome, at: float = 1.0, size: int = 1000) -> records.ExchangeRow:
     exchange = books.begin("/v1/messages", found, at, "client", "anthropic", size)
     books.end(exchange, found, 200, USAGE)
     return exchange

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ibidem.billing.usage import Usage
 from ibidem.proxy import encodings, usage
-from ibidem.proxy.usage import Reader, decoder
+from ibidem.proxy.usage import UsageReader, decoder
 
 EVENTS = "text/event-stream; charset=utf-8"
 JSON = "application/json"
@@ -33,7 +33,7 @@ def sse(*events: Any, named: bool = True, end: str = "\n") -> bytes:
 
 
 def read(format: str, kind: str, *pieces: bytes, encoding: str = "") -> Usage | None:
-    reader = Reader(format, kind, encoding)
+    reader = UsageReader(format, kind, encoding)
     for piece in pieces:
         reader.feed(piece)
     return reader.finish()
@@ -239,7 +239,7 @@ def test_huge_lines_are_read_up_to_a_bound_and_held_no_further(monkeypatch: pyte
     large = {"delta": "x" * 9_000, "usage": {"input_tokens": 7}}
     assert read("anthropic", EVENTS, sse(first), sse(large)) == Usage(fresh=7)
     huge = sse({"delta": "x" * 50_000, "usage": {"input_tokens": 7}})
-    reader = Reader("anthropic", EVENTS)
+    reader = UsageReader("anthropic", EVENTS)
     for place in range(0, len(huge), 100):
         reader.feed(huge[place : place + 100])
         assert sum(map(len, (*reader._held, *reader._event))) <= 10_100

@@ -28,7 +28,7 @@ EXAMPLES: list[Example] = [
 each = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.agent}: {example.name}")
 
 
-def read(example: Example, data: bytes | None = None) -> list[recordings.Session]:
+def read(example: Example, data: bytes | None = None) -> list[recordings.Recording]:
     return recordings.read("some.log", example.data if data is None else data)
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ibidem.billing.prices import Caching, Price, Prices, Rates
 from ibidem.billing.usage import Usage
-from ibidem.recordings import Segment, Sent, Session
-from ibidem.replay.billing import Change, Replay, View, messages_of
+from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
+from ibidem.replay.billing import MessageChange, Replay, SentView, messages_of
 
 FRESH, READ, WRITE, HOUR = 10.0, 1.0, 12.5, 20.0
 RATES = Rates(FRESH, READ, WRITE, HOUR)
@@ -31,18 +31,18 @@ def message(role: str, number: int) -> dict[str, Any]:
     return {"role": role, "content": " ".join(["word"] * number)}
 
 
-def session(*requests: Sent, sizes: Sequence[int] = (81,) * 8, **fields: Any) -> Session:
+def session(*requests: RecordedRequest, sizes: Sequence[int] = (81,) * 8, **fields: Any) -> Recording:
     """Messages of so many words each, in turns; a part of 81 words has 100 tokens."""
     history = [message("assistant" if place % 2 else "user", size) for place, size in enumerate(sizes)]
-    return Session("test", "openai-chat", [Segment(history, list(requests))], **fields)
+    return Recording("test", "openai-chat", [RecordedSegment(history, list(requests))], **fields)
 
 
-def replay(found: Session, prices: Prices = PRICES) -> Replay:
+def replay(found: Recording, prices: Prices = PRICES) -> Replay:
     return Replay(found, prices, words, messages_of(found))
 
 
-def sent(length: int, at: float | None = None, usage: Usage | None = None, model: str = "toy") -> Sent:
-    return Sent(length, model, at, None if at is None else at + 1, usage)
+def sent(length: int, at: float | None = None, usage: Usage | None = None, model: str = "toy") -> RecordedRequest:
+    return RecordedRequest(length, model, at, None if at is None else at + 1, usage)
 
 
 # ── by the rules ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -68,8 +68,8 @@ def test_another_model_has_its_own_cache() -> None:
 def test_a_new_segment_shares_what_is_the_same() -> None:
     found = session(sent(1), sent(3))
     kept = found.segments[0].history[:2]
-    found.segments.append(Segment([*kept, message("user", 31)], [sent(3)], 2, "rewind"))
-    found.segments.append(Segment([message("user", 31)], [sent(1)], 0, "compaction"))
+    found.segments.append(RecordedSegment([*kept, message("user", 31)], [sent(3)], 2, "rewind"))
+    found.segments.append(RecordedSegment([message("user", 31)], [sent(1)], 0, "compaction"))
     assert replay(found).bill().costs[2:] == [200 * READ + 50 * WRITE, 50 * WRITE]
 
 
@@ -146,7 +146,7 @@ def test_requests_without_usage_are_computed_from_those_that_have_it() -> None:
 
 def test_what_is_left_out_on_arrival_is_saved_in_every_request() -> None:
     found = replay(session(sent(1), sent(3), sent(5)))
-    view = View([Change(2, 1, 60.0)])
+    view = SentView([MessageChange(2, 1, 60.0)])
     bill = found.bill([view] * 3)
     assert bill.costs == [100 * WRITE, 100 * READ + 140 * WRITE, 240 * READ + 200 * WRITE]
     assert bill.breaks == 0
@@ -154,7 +154,7 @@ def test_what_is_left_out_on_arrival_is_saved_in_every_request() -> None:
 
 def test_a_revision_is_paid_from_where_it_changes_something() -> None:
     found = replay(session(sent(1), sent(3), sent(5)))
-    views = [View(), View(), View([Change(1, 1, 60.0)])]
+    views = [SentView(), SentView(), SentView([MessageChange(1, 1, 60.0)])]
     assert found.bill(views).costs[2] == 100 * READ + 340 * WRITE
     assert found.bill(views, after_break="miss").costs[2] == 440 * WRITE
     assert found.bill(views).breaks == 1
@@ -165,14 +165,14 @@ def test_a_revision_is_paid_from_where_it_changes_something() -> None:
 
 def test_a_revision_while_the_cache_is_cold_writes_nothing_again() -> None:
     found = replay(session(sent(1, 0.0), sent(3, 10.0), sent(5, 1000.0)))
-    bill = found.bill([View(), View(), View([Change(1, 1, 60.0)])], after_break="miss")
+    bill = found.bill([SentView(), SentView(), SentView([MessageChange(1, 1, 60.0)])], after_break="miss")
     assert (bill.costs[2], bill.breaks, bill.rewrites) == (440 * WRITE, 1, 0)
 
 
 def test_a_revision_that_is_taken_back_is_paid_again() -> None:
     found = replay(session(sent(1), sent(3), sent(5), sent(7)))
-    changed = View([Change(1, 1, 60.0)])
-    bill = found.bill([View(), changed, View(), View()])
+    changed = SentView([MessageChange(1, 1, 60.0)])
+    bill = found.bill([SentView(), changed, SentView(), SentView()])
     assert bill.breaks == 1
     assert bill.costs[2] == 100 * READ + 400 * WRITE
 
@@ -180,7 +180,7 @@ def test_a_revision_that_is_taken_back_is_paid_again() -> None:
 def test_a_recorded_miss_happens_at_the_same_place_under_a_profile() -> None:
     used = [Usage(written=100), Usage(read=100, written=200), Usage(read=250, written=250)]
     found = replay(session(*(sent(2 * n + 1, usage=each) for n, each in enumerate(used))))
-    view = View([Change(1, 1, 60.0)])
+    view = SentView([MessageChange(1, 1, 60.0)])
     # 250 tokens are half of the third message: 60 of them are no longer there
     assert found.bill([view] * 3).costs[2] == pytest.approx(190 * READ + 250 * WRITE)
 
@@ -189,8 +189,8 @@ def test_a_recorded_miss_happens_at_the_same_place_under_a_profile() -> None:
 def test_leaving_out_on_arrival_is_never_dearer(changes: list[tuple[int, float]], usage: bool) -> None:
     used = [Usage(written=100 + 200 * n, read=0) if usage else None for n in range(4)]
     found = replay(session(*(sent(2 * n + 1, usage=each) for n, each in enumerate(used))))
-    by_message = {message: Change(message, 1, removed) for message, removed in changes}
-    view = View([by_message[message] for message in sorted(by_message)])
+    by_message = {message: MessageChange(message, 1, removed) for message, removed in changes}
+    view = SentView([by_message[message] for message in sorted(by_message)])
     bill, before = found.bill([view] * 4), found.bill()
     assert all(ours <= theirs + 1e-6 for ours, theirs in zip(bill.costs, before.costs, strict=True))
 
@@ -209,5 +209,5 @@ VIEWS = {
 @pytest.mark.parametrize("kind", VIEWS)
 def test_views_part_at_the_first_message_they_send_differently(kind: str) -> None:
     first, second, place = VIEWS[kind]
-    views = [View([Change(message, key, 1.0) for message, key in each]) for each in (first, second)]
+    views = [SentView([MessageChange(message, key, 1.0) for message, key in each]) for each in (first, second)]
     assert views[0].parts_from(views[1], 9) == views[1].parts_from(views[0], 9) == place

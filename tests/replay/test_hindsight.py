@@ -16,12 +16,12 @@ from ibidem.billing.budget import Economy
 from ibidem.billing.prices import Caching, Price, Prices, Rates
 from ibidem.billing.usage import Usage
 from ibidem.plan import Edit
-from ibidem.recordings import Segment, Session
+from ibidem.recordings import RecordedSegment, Recording
 from ibidem.replay import hindsight
-from ibidem.replay.billing import Change, Replay, View, messages_of
-from ibidem.replay.simulate import Rerun, Slot, Stage, Stretch
+from ibidem.replay.billing import MessageChange, Replay, SentView, messages_of
+from ibidem.replay.simulate import Phase, Simulation, Stage, TextStages
 from ibidem.strategies import profiles
-from ibidem.strategies.revision.entry import Held
+from ibidem.strategies.revision.entry import Entry
 from tests.replay.test_billing import PRICE, PRICES, message, replay, sent, words
 from tests.report.test_report import content, log
 
@@ -38,19 +38,22 @@ class Candidate:
     tokens: float
 
 
-def view_after(candidates: Sequence[Candidate], point: int) -> View:
+def view_after(candidates: Sequence[Candidate], point: int) -> SentView:
     gone: dict[int, list[Candidate]] = {}
     for each in sorted(candidates, key=lambda each: each.message):
         if each.first <= point:
             gone.setdefault(each.message, []).append(each)
-    return View([Change(place, hash(tuple(some)), sum(each.tokens for each in some)) for place, some in gone.items()])
+    return SentView(
+        [MessageChange(place, hash(tuple(some)), sum(each.tokens for each in some)) for place, some in gone.items()]
+    )
 
 
-def stretch(first: int, last: int, candidates: Sequence[Candidate]) -> Stretch:
-    slots = [
-        Slot(Held(each.message, (), "result", "", 0), None, [Stage(each.first, last, EDIT)]) for each in candidates
+def phase(first: int, last: int, candidates: Sequence[Candidate]) -> Phase:
+    staged_texts = [
+        TextStages(Entry(each.message, (), "result", "", 0), None, [Stage(each.first, last, EDIT)])
+        for each in candidates
     ]
-    return Stretch(first, last, slots, [], lambda point: view_after(candidates, point))
+    return Phase(first, last, staged_texts, [], lambda point: view_after(candidates, point))
 
 
 def by_trying(
@@ -87,14 +90,14 @@ def cases(draw: st.DrawFn) -> tuple[Replay, list[tuple[int, int, list[Candidate]
         hit = used[number]
         usage = None if hit is None else Usage(read=int(hit * whole), written=whole - int(hit * whole))
         requests.append(sent(length, times[number], usage))
-    segments = [Segment(history, requests[:cut])]
+    segments = [RecordedSegment(history, requests[:cut])]
     if cut < count:
         kept = draw(st.integers(0, 2 * cut))
         other = [*history[:kept], *(message("user", size) for size in sizes[kept:])]
-        segments.append(Segment(other, requests[cut:], kept, "rewind"))
+        segments.append(RecordedSegment(other, requests[cut:], kept, "rewind"))
     head = draw(st.sampled_from([{}, {"instructions": "word " * 50}]))
     caching = Caching(minimum=draw(st.sampled_from([0, 120])), step=draw(st.sampled_from([1, 16])), lifetime=300)
-    session = Session("test", "openai-chat", segments, head=head)
+    session = Recording("test", "openai-chat", segments, head=head)
     parts = []
     for first, last in ((0, cut), (cut, count)):
         if first < last:
@@ -114,12 +117,12 @@ def test_it_is_the_best_of_all_choices(
     case: tuple[Replay, list[tuple[int, int, list[Candidate]]]], world: Any, by_rule: bool
 ) -> None:
     found, parts = case
-    stretches = [stretch(*part) for part in parts]
-    best = hindsight.best(found, stretches, after_break=world, by_rule=by_rule)
+    phases = [phase(*part) for part in parts]
+    best = hindsight.best(found, phases, after_break=world, by_rule=by_rule)
     least, choices = by_trying(found, parts, after_break=world, by_rule=by_rule)
     assert best.cost == least
     assert best.points in choices
-    views = hindsight.chosen(stretches, best.points)
+    views = hindsight.chosen(phases, best.points)
     assert found.bill(views, after_break=world, by_rule=by_rule).cost == best.cost
 
 
@@ -127,30 +130,34 @@ def test_a_change_that_pays_is_made_and_one_that_does_not_is_left() -> None:
     """60 tokens less to read in each request, for 40 + 200 that are written again, once."""
     lengths = [3, *range(5, 205, 2)]
     found = replay(
-        Session("test", "openai-chat", [Segment([message("user", 81)] * 210, [sent(each) for each in lengths])])
+        Recording(
+            "test", "openai-chat", [RecordedSegment([message("user", 81)] * 210, [sent(each) for each in lengths])]
+        )
     )
     one = [Candidate(0, 1, 60.0)]
-    best = hindsight.best(found, [stretch(0, len(lengths), one)])
+    best = hindsight.best(found, [phase(0, len(lengths), one)])
     assert best.points == (1,)
     assert found.bill().cost - best.cost > 0
-    few = replay(Session("test", "openai-chat", [Segment([message("user", 81)] * 9, [sent(3), sent(5), sent(7)])]))
-    assert hindsight.best(few, [stretch(0, 3, one)]) == (few.bill().cost, ())
+    few = replay(
+        Recording("test", "openai-chat", [RecordedSegment([message("user", 81)] * 9, [sent(3), sent(5), sent(7)])])
+    )
+    assert hindsight.best(few, [phase(0, 3, one)]) == (few.bill().cost, ())
 
 
 def test_a_cold_moment_is_free() -> None:
     requests = [sent(3, 0.0), sent(5, 10.0), sent(7, 1000.0)]
-    found = replay(Session("test", "openai-chat", [Segment([message("user", 81)] * 9, requests)]))
+    found = replay(Recording("test", "openai-chat", [RecordedSegment([message("user", 81)] * 9, requests)]))
     one = [Candidate(0, 1, 60.0)]
     for world in WORLDS:
-        best = hindsight.best(found, [stretch(0, 3, one)], after_break=world)  # type: ignore[arg-type]
+        best = hindsight.best(found, [phase(0, 3, one)], after_break=world)  # type: ignore[arg-type]
         assert best.points == (2,)
         assert best.cost == found.bill().cost - 60 * PRICE.rates(0).write
 
 
 def test_nothing_to_choose_from_is_nothing_done() -> None:
-    found = replay(Session("test", "openai-chat", [Segment([message("user", 81)] * 4, [sent(1), sent(3)])]))
-    assert hindsight.best(found, [stretch(0, 2, [])]) == (found.bill().cost, ())
-    empty = Replay(Session("test", "openai-chat", []), PRICES, words, [])
+    found = replay(Recording("test", "openai-chat", [RecordedSegment([message("user", 81)] * 4, [sent(1), sent(3)])]))
+    assert hindsight.best(found, [phase(0, 2, [])]) == (found.bill().cost, ())
+    empty = Replay(Recording("test", "openai-chat", []), PRICES, words, [])
     assert hindsight.best(empty, []) == (0.0, ())
 
 
@@ -174,16 +181,16 @@ def test_the_moments_of_a_profile_are_one_of_the_choices(
     messages = messages_of(found)
     model = found.models[0]
     measured = Replay(found, Prices({model: price}), words, messages)
-    rerun = Rerun(
+    simulation = Simulation(
         found, messages, profiles.named(profile), measured.weights, words, Economy(read=read, write=write), []
     )
-    own = [point for each in rerun.stretches for point in each.points]
-    assert len(own) == len(rerun.points)
+    own = [point for each in simulation.phases for point in each.points]
+    assert len(own) == len(simulation.points)
     assert bool(own) == (economy == "free") or prompts
     for world in WORLDS:
-        bill = measured.bill(rerun.views, after_break=world)  # type: ignore[arg-type]
-        again = measured.bill(hindsight.chosen(rerun.stretches, own), after_break=world)  # type: ignore[arg-type]
-        best = hindsight.best(measured, rerun.stretches, after_break=world)  # type: ignore[arg-type]
+        bill = measured.bill(simulation.views, after_break=world)  # type: ignore[arg-type]
+        again = measured.bill(hindsight.chosen(simulation.phases, own), after_break=world)  # type: ignore[arg-type]
+        best = hindsight.best(measured, simulation.phases, after_break=world)  # type: ignore[arg-type]
         assert again == bill
         assert best.cost <= bill.cost
         if economy == "free":  # waiting gains nothing where writing costs what reading does
@@ -196,21 +203,23 @@ def test_what_still_waits_at_the_end_is_among_the_choices() -> None:
     messages = messages_of(found)
     never = Economy(read=0.1, write=1e6)
     strategies = profiles.named("aggressive")
-    rerun = Rerun(found, messages, strategies, replay(found).weights, words, never)
-    assert rerun.points == []
-    stages = [stage for slot in rerun.stretches[0].slots for stage in slot.stages]
+    simulation = Simulation(found, messages, strategies, replay(found).weights, words, never)
+    assert simulation.points == []
+    stages = [stage for staged in simulation.phases[0].staged_texts for stage in staged.stages]
     assert len(stages) >= 4
-    assert all(stage.first < rerun.stretches[0].last == stage.made for stage in stages)
+    assert all(stage.first < simulation.phases[0].last == stage.made for stage in stages)
 
 
-def reads(*texts: str) -> Session:
+def reads(*texts: str) -> Recording:
     """A session that reads files, with a request before each and one at the end."""
     history: list[dict[str, Any]] = [{"role": "user", "content": "Look around"}]
     for number, text in enumerate(texts):
         call = {"type": "tool_use", "id": f"c{number}", "name": "Read", "input": {"file_path": f"{number}.py"}}
         result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text}
         history += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-    return Session("test", "anthropic", [Segment(history, [sent(each) for each in range(1, len(history) + 1, 2)])])
+    return Recording(
+        "test", "anthropic", [RecordedSegment(history, [sent(each) for each in range(1, len(history) + 1, 2)])]
+    )
 
 
 def test_a_text_does_not_go_before_what_refers_to_it_can() -> None:
@@ -219,9 +228,9 @@ def test_a_text_does_not_go_before_what_refers_to_it_can() -> None:
     texts[9] += "\n" + "\n".join(texts[0].split("\n")[40:])
     found = reads(*texts)
     strategies, never = profiles.named("aggressive"), Economy(read=0.1, write=1e6)
-    rerun = Rerun(found, messages_of(found), strategies, replay(found).weights, words, never)
-    results = [slot for slot in rerun.stretches[0].slots if slot.held.kind == "result"]
+    simulation = Simulation(found, messages_of(found), strategies, replay(found).weights, words, never)
+    results = [staged for staged in simulation.phases[0].staged_texts if staged.entry.kind == "result"]
     first, other, again = results[0], results[1], results[9]
     assert "of result 1" in (again.arrival.added if again.arrival else "")
-    assert [len(slot.stages) for slot in (first, other, again)] == [1, 1, 1]
+    assert [len(staged.stages) for staged in (first, other, again)] == [1, 1, 1]
     assert first.stages[0].first == again.stages[0].first > other.stages[0].first

@@ -22,10 +22,10 @@ import pytest
 from ibidem.billing.prices import own_prices
 from ibidem.model import IbidemError
 from ibidem.report import executors
-from ibidem.report.cache import Memory
+from ibidem.report.cache import ReportCache
 from ibidem.report.executors import OPENING, below, families, look, on_dask, on_this_machine
 from ibidem.report.figures import FileFigures
-from ibidem.report.measure import Settings, assess
+from ibidem.report.measure import ReportSettings, assess
 from tests.recordings.examples import lines
 from tests.report.test_report import ALL, TWICE, log
 
@@ -69,9 +69,11 @@ def several(folder: Path, number: int = 5) -> list[str]:
     return put(folder, **{f"log{n}": log(*TWICE, id=f"x{n}", project=f"/p{n}", prompts=n) for n in range(number)})
 
 
-def done(paths: Sequence[str], settings: Settings | None = None, memory: Memory | None = None, jobs: int = 1) -> Any:
+def done(
+    paths: Sequence[str], settings: ReportSettings | None = None, memory: ReportCache | None = None, jobs: int = 1
+) -> Any:
     """Figures by path, whatever the order in which they came."""
-    found = on_this_machine(families(paths), settings or Settings(), memory, jobs)
+    found = on_this_machine(families(paths), settings or ReportSettings(), memory, jobs)
     return by_path(one for some in found for one in some)
 
 
@@ -116,7 +118,7 @@ def test_what_has_no_answer_in_its_opening_stands_alone(tmp_path: Path) -> None:
 
 def test_no_logs_are_no_families() -> None:
     assert families([]) == []
-    assert list(on_this_machine([], Settings())) == []
+    assert list(on_this_machine([], ReportSettings())) == []
 
 
 # ── a family ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -129,10 +131,10 @@ def test_what_a_resumed_session_repeats_is_counted_once(tmp_path: Path, resumed_
     first, second = (less, more) if resumed_is_longer else (more, less)
     paths = put(tmp_path, first=log(*first), second=log(*second, id="b", known=5))
     [family] = families(paths)
-    found = look(family, Settings())
+    found = look(family, ReportSettings())
     assert len(found) == 2
     assert sum(session.requests for one in found for session in one.sessions) == 5 + 2 + 4
-    alone = [look((path,), Settings())[0].sessions[0] for path in family]
+    alone = [look((path,), ReportSettings())[0].sessions[0] for path in family]
     assert [alone[0].requests, alone[1].requests] == [7, 9]
     assert found[0].sessions == [alone[0]]
     assert found[1].sessions[0].requests == 4
@@ -141,14 +143,14 @@ def test_what_a_resumed_session_repeats_is_counted_once(tmp_path: Path, resumed_
 
 def test_a_log_that_is_all_in_another_has_no_session(tmp_path: Path) -> None:
     paths = put(tmp_path, one=log(*TWICE), two=log(*TWICE))
-    found = look(tuple(paths), Settings())
+    found = look(tuple(paths), ReportSettings())
     assert [len(one.sessions) for one in found] == [1, 0]
     assert [one.unread for one in found] == [[], []]
 
 
 def test_results_that_a_resumed_session_repeats_are_counted_once(tmp_path: Path) -> None:
     paths = put(tmp_path, one=log("a.py", "b.py", "a.py"), two=log("a.py", "b.py", "a.py", "c.py", id="b", known=4))
-    found = look(families(paths)[0], Settings())
+    found = look(families(paths)[0], ReportSettings())
     sessions = [session for one in found for session in one.sessions]
     assert sum(session.tools["Read"].count for session in sessions) == 4
     assert sum(session.profiles["lossless"].strategies["dedup"].hits for session in sessions) == 1
@@ -161,18 +163,18 @@ def test_a_log_that_is_gone_is_named(tmp_path: Path) -> None:
     good, gone = put(tmp_path, good=log(*TWICE), gone=log(*TWICE, id="b"))
     work = families([good, gone])
     os.unlink(gone)
-    found = by_path(one for some in on_this_machine(work, Settings(), jobs=1) for one in some)
+    found = by_path(one for some in on_this_machine(work, ReportSettings(), jobs=1) for one in some)
     assert [(each.path, each.why) for each in found[gone].unread] == [(gone, "no such file")]
-    assert found[good] == assess(good, log(*TWICE), Settings())
+    assert found[good] == assess(good, log(*TWICE), ReportSettings())
 
 
 def test_one_of_a_family_that_is_gone_is_named_and_the_other_counted(tmp_path: Path) -> None:
     one, two = put(tmp_path, one=log(*TWICE), two=log(*TWICE, "c.py", id="b", known=4))
     [family] = families([one, two])
-    memory = Memory(tmp_path / "cache", Settings())
+    memory = ReportCache(tmp_path / "cache", ReportSettings())
     os.unlink(one)
     for _ in range(2):
-        found = by_path(look(family, Settings(), memory))
+        found = by_path(look(family, ReportSettings(), memory))
         assert found[two].sessions[0].requests == 5
         assert found[one].unread[0].path == one
 
@@ -180,7 +182,7 @@ def test_one_of_a_family_that_is_gone_is_named_and_the_other_counted(tmp_path: P
 @posix
 def test_a_folder_in_place_of_a_log_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").mkdir()
-    [found] = look((str(tmp_path / "a.jsonl"),), Settings())
+    [found] = look((str(tmp_path / "a.jsonl"),), ReportSettings())
     assert found.unread[0].why == "Is a directory"
 
 
@@ -235,7 +237,7 @@ def test_a_fault_of_ours_is_called_ours(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_wrong_settings_are_no_fault_of_a_log(tmp_path: Path, jobs: int) -> None:
     with pytest.raises(IbidemError, match="'house-model-7' is not in the price list"):
-        done(several(tmp_path, 2), Settings(model="house-model-7"), jobs=jobs)
+        done(several(tmp_path, 2), ReportSettings(model="house-model-7"), jobs=jobs)
 
 
 # ── what is remembered ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -252,27 +254,27 @@ def paths(tmp_path: Path) -> list[str]:
 
 
 def test_a_log_that_did_not_change_is_not_looked_at_again(cache: Path, paths: list[str]) -> None:
-    memory = Memory(cache, Settings())
+    memory = ReportCache(cache, ReportSettings())
     first = done(paths, memory=memory)
     for path in paths:
         spoil(path)
     assert done(paths, memory=memory) == first
-    assert done(paths, memory=Memory(cache, Settings())) == first
+    assert done(paths, memory=ReportCache(cache, ReportSettings())) == first
     assert all(one.unread for one in done(paths).values())
 
 
 def test_a_family_that_did_not_change_is_not_looked_at_again(cache: Path, tmp_path: Path) -> None:
     one, two = put(tmp_path, one=log(*TWICE), two=log(*TWICE, "c.py", id="b", known=4))
-    memory = Memory(cache, Settings())
+    memory = ReportCache(cache, ReportSettings())
     [family] = families([one, two])
-    first = look(family, Settings(), memory)
+    first = look(family, ReportSettings(), memory)
     spoil(one)
     spoil(two)
-    assert look(family, Settings(), memory) == first
+    assert look(family, ReportSettings(), memory) == first
 
 
 def test_a_log_that_changed_is_looked_at_again(cache: Path, paths: list[str]) -> None:
-    memory = Memory(cache, Settings())
+    memory = ReportCache(cache, ReportSettings())
     first = done(paths, memory=memory)
     Path(paths[0]).write_bytes(log("z.py", "z.py", id="new"))
     second = done(paths, memory=memory)
@@ -281,7 +283,7 @@ def test_a_log_that_changed_is_looked_at_again(cache: Path, paths: list[str]) ->
 
 
 def test_a_log_of_the_same_size_and_another_time_is_looked_at_again(cache: Path, paths: list[str]) -> None:
-    memory = Memory(cache, Settings())
+    memory = ReportCache(cache, ReportSettings())
     done(paths, memory=memory)
     spoil(paths[0])
     os.utime(paths[0], (1, 1))
@@ -293,7 +295,7 @@ def refuse(*_: Any) -> FileFigures:
 
 
 def test_a_log_is_known_by_its_content(cache: Path, paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = Memory(cache, Settings())
+    memory = ReportCache(cache, ReportSettings())
     first = done(paths, memory=memory)
     for path in paths:
         os.utime(path, (1, 1))
@@ -302,7 +304,7 @@ def test_a_log_is_known_by_its_content(cache: Path, paths: list[str], monkeypatc
 
 
 def test_a_log_that_was_touched_is_opened_once_more_only(cache: Path, paths: list[str]) -> None:
-    memory = Memory(cache, Settings())
+    memory = ReportCache(cache, ReportSettings())
     first = done(paths, memory=memory)
     for path in paths:
         os.utime(path, (1, 1))
@@ -314,28 +316,28 @@ def test_a_log_that_was_touched_is_opened_once_more_only(cache: Path, paths: lis
 
 def test_a_copy_has_its_own_path(cache: Path, tmp_path: Path) -> None:
     one, two = put(tmp_path, one=log(*TWICE)), put(tmp_path, two=log(*TWICE))
-    memory = Memory(cache, Settings())
+    memory = ReportCache(cache, ReportSettings())
     assert [[*done(some, memory=memory)] for some in (one, two, one)] == [one, two, one]
 
 
 SETTINGS = {
-    "another profile": Settings(("devboy",)),
-    "several profiles": Settings(ALL),
-    "another model": Settings(model="gpt-5"),
-    "prices of one's own": Settings(prices=own_prices('{"claude-opus-4-6": {"input": 1}}', "p")),
-    "others of one's own": Settings(prices=own_prices('{"claude-opus-4-6": {"input": 2}}', "p")),
+    "another profile": ReportSettings(("devboy",)),
+    "several profiles": ReportSettings(ALL),
+    "another model": ReportSettings(model="gpt-5"),
+    "prices of one's own": ReportSettings(prices=own_prices('{"claude-opus-4-6": {"input": 1}}', "p")),
+    "others of one's own": ReportSettings(prices=own_prices('{"claude-opus-4-6": {"input": 2}}', "p")),
 }
 
 
 def test_other_settings_have_other_figures(cache: Path, paths: list[str]) -> None:
-    every = {"the usual ones": Settings(), **SETTINGS}
+    every = {"the usual ones": ReportSettings(), **SETTINGS}
     fresh = {name: done(paths, settings) for name, settings in every.items()}
     for name, settings in every.items():
-        assert done(paths, settings, Memory(cache, settings)) == fresh[name], name
+        assert done(paths, settings, ReportCache(cache, settings)) == fresh[name], name
     for path in paths:
         spoil(path)
     for name, settings in every.items():
-        assert done(paths, settings, Memory(cache, settings)) == fresh[name], name
+        assert done(paths, settings, ReportCache(cache, settings)) == fresh[name], name
     assert len({json.dumps(each[paths[0]].sessions[0].baseline.cost) for each in fresh.values()}) == 4
 
 
@@ -343,7 +345,7 @@ def test_other_settings_have_other_figures(cache: Path, paths: list[str]) -> Non
 def test_nobody_else_may_read_what_is_remembered(cache: Path, paths: list[str]) -> None:
     before = os.umask(0)
     try:
-        done(paths, memory=Memory(cache, Settings()))
+        done(paths, memory=ReportCache(cache, ReportSettings()))
     finally:
         os.umask(before)
     assert stat.S_IMODE(cache.stat().st_mode) == 0o700
@@ -394,7 +396,7 @@ DAMAGE = [
 
 @pytest.mark.parametrize("how", DAMAGE)
 def test_whatever_happens_to_the_memory_the_work_is_done(cache: Path, paths: list[str], how: str) -> None:
-    memory = Memory(cache, Settings())
+    memory = ReportCache(cache, ReportSettings())
     first = done(paths, memory=memory)
     damage(how, cache)
     assert done(paths, memory=memory) == first
@@ -406,7 +408,7 @@ OTHER_TYPES = ["UPDATE logs SET digest = 7", *(f"UPDATE figures SET data = {valu
 
 @pytest.mark.parametrize("how", OTHER_TYPES)
 def test_other_types_in_the_memory_are_harmless(cache: Path, paths: list[str], how: str) -> None:
-    memory = Memory(cache, Settings())
+    memory = ReportCache(cache, ReportSettings())
     first = done(paths, memory=memory)
     with closing(sqlite3.connect(cache / "report.sqlite")) as db, db:
         db.executescript(
@@ -420,7 +422,7 @@ def test_other_types_in_the_memory_are_harmless(cache: Path, paths: list[str], h
 @pytest.mark.skipif(ROOT, reason="root may write everywhere")
 @posix
 def test_a_memory_that_cannot_be_written_is_harmless(cache: Path, paths: list[str]) -> None:
-    memory = Memory(cache, Settings())
+    memory = ReportCache(cache, ReportSettings())
     first = done(paths[:1], memory=memory)
     (cache / "report.sqlite").chmod(0o400)
     cache.chmod(0o500)
@@ -434,7 +436,7 @@ def test_what_was_used_longest_ago_is_forgotten_first(
     cache: Path, paths: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ibidem.report.cache.KEPT", 2)
-    memory = Memory(cache, Settings())
+    memory = ReportCache(cache, ReportSettings())
     for path in (paths[0], paths[1], paths[0], paths[2]):
         done([path], memory=memory)
     spoil(paths[0])
@@ -446,7 +448,7 @@ def test_what_was_used_longest_ago_is_forgotten_first(
 def test_no_more_than_so_many_are_kept(cache: Path, paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ibidem.report.cache.KEPT", 2)
     for _ in range(2):
-        done(paths, memory=Memory(cache, Settings()))
+        done(paths, memory=ReportCache(cache, ReportSettings()))
     with closing(sqlite3.connect(cache / "report.sqlite")) as db:
         assert db.execute("SELECT count(*) FROM figures").fetchone() == (2,)
 
@@ -455,7 +457,7 @@ def test_text_that_is_no_unicode_is_remembered_or_not_but_harmless(cache: Path, 
     odd = put(tmp_path, odd=log("a\ud800.py", "a\ud800.py", project="/\ud800"), good=log(*TWICE, id="b"))
     first = done(odd)
     for _ in range(2):
-        assert done(odd, memory=Memory(cache, Settings())) == first
+        assert done(odd, memory=ReportCache(cache, ReportSettings())) == first
 
 
 @linux
@@ -464,12 +466,12 @@ def test_a_file_name_that_is_no_unicode_is_harmless(cache: Path, tmp_path: Path)
     with open(path, "wb") as file:
         file.write(log(*TWICE))
     for _ in range(2):
-        assert done([path], memory=Memory(cache, Settings()))[path].sessions[0].path == path
+        assert done([path], memory=ReportCache(cache, ReportSettings()))[path].sessions[0].path == path
 
 
 def test_prices_of_a_model_whose_name_is_no_unicode_are_harmless(cache: Path, paths: list[str]) -> None:
-    settings = Settings(prices=own_prices(r'{"\ud800": {"input": 1}}', "p"))
-    assert done(paths, settings, Memory(cache, settings)) == done(paths, settings)
+    settings = ReportSettings(prices=own_prices(r'{"\ud800": {"input": 1}}', "p"))
+    assert done(paths, settings, ReportCache(cache, settings)) == done(paths, settings)
 
 
 # ── several processes ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -478,9 +480,9 @@ def test_prices_of_a_model_whose_name_is_no_unicode_are_harmless(cache: Path, pa
 def test_two_processes_find_what_one_does(cache: Path, tmp_path: Path) -> None:
     paths = several(tmp_path / "logs", 6)
     paths += put(tmp_path / "logs", bad=b"rubbish", one=log("q.py"), two=log("q.py", "r.py", id="b", known=2))
-    settings = Settings(("lossless", "codetether"))
+    settings = ReportSettings(("lossless", "codetether"))
     alone = done(paths, settings)
-    memory = Memory(cache, settings)
+    memory = ReportCache(cache, settings)
     assert done(paths, settings, memory, jobs=2) == alone
     for path in paths[:6]:
         spoil(path)
@@ -500,7 +502,7 @@ def gone(seconds: float = 5) -> bool:
 
 @posix
 def test_who_stops_asking_stops_the_workers(tmp_path: Path) -> None:
-    found = on_this_machine(families(several(tmp_path, 8)), Settings(), jobs=2)
+    found = on_this_machine(families(several(tmp_path, 8)), ReportSettings(), jobs=2)
     assert next(found)
     assert len(our_workers()) == 2
     found.close()  # type: ignore[attr-defined]
@@ -510,7 +512,7 @@ def test_who_stops_asking_stops_the_workers(tmp_path: Path) -> None:
 @posix
 def test_a_worker_that_is_killed_ends_the_run_with_a_clear_message(tmp_path: Path) -> None:
     paths = put(tmp_path, **{f"log{n}": log(*TWICE * 8, id=f"x{n}") for n in range(40)})
-    found = on_this_machine(families(paths), Settings(), jobs=2)
+    found = on_this_machine(families(paths), ReportSettings(), jobs=2)
     assert next(found)
     for worker in our_workers():
         os.kill(worker.pid, signal.SIGKILL)
@@ -612,8 +614,8 @@ def test_logs_at_a_url_are_found_and_read(tmp_path: Path, cache: Path) -> None:
         found = below("memory://ibidem-test")
         assert found == [f"memory:///ibidem-test/{name}" for name in sorted(names)]
         assert below("memory://ibidem-test/one.jsonl") == ["memory://ibidem-test/one.jsonl"]
-        remote = done(found, memory=Memory(cache, Settings()))
-        assert remote == done(found, memory=Memory(cache, Settings()))
+        remote = done(found, memory=ReportCache(cache, ReportSettings()))
+        assert remote == done(found, memory=ReportCache(cache, ReportSettings()))
     finally:
         there.rm("/ibidem-test", recursive=True)
     ours = done(local)
@@ -665,7 +667,7 @@ def test_a_cluster_finds_what_this_machine_does(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     paths = several(tmp_path / "logs", 4)
     paths += put(tmp_path / "logs", bad=b"rubbish", one=log("q.py"), two=log("q.py", "r.py", id="b", known=2))
-    settings = Settings(("lossless", "codetether"), prices=own_prices('{"claude-opus-4-6": {"input": 1}}', "p"))
+    settings = ReportSettings(("lossless", "codetether"), prices=own_prices('{"claude-opus-4-6": {"input": 1}}', "p"))
     options = {"n_workers": 2, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
     with distributed.LocalCluster(**options, processes=True, silence_logs=50) as cluster:
         work = families([*paths, str(tmp_path / "gone.jsonl")])

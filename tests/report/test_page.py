@@ -13,7 +13,17 @@ from html.parser import HTMLParser
 import pytest
 
 from ibidem.report.charts import BARS, LONGEST, Mark, dollars, percent, ranking, tokens
-from ibidem.report.figures import FileFigures, Outcome, Recorded, Results, Saved, SessionFigures, Spent, Unread, World
+from ibidem.report.figures import (
+    FileFigures,
+    ProfileOutcome,
+    Recorded,
+    Results,
+    Saved,
+    SessionFigures,
+    Spent,
+    Unread,
+    World,
+)
 from ibidem.report.page import write_page
 from ibidem.report.totals import Report, add_up
 
@@ -92,7 +102,7 @@ def session(
         "baseline": Spent(cost, 900_000, 800_000, 123_456),
         "recorded": None if recorded is None else Recorded(recorded, 10, cost, cost * 0.9),
         "profiles": {
-            name: Outcome(
+            name: ProfileOutcome(
                 Spent(spent, 700_000, 600_000, 98_765, 3),
                 worst=max(0.0, spent / cost - 1) if cost else 0.0,
                 strategies={"spans": Saved(7, 50_000, cost - spent)},

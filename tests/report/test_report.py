@@ -20,7 +20,7 @@ from ibidem.replay.simulate import file_of
 from ibidem.report.export import as_dict, write_csv, write_json
 from ibidem.report.figures import (
     FileFigures,
-    Outcome,
+    ProfileOutcome,
     Recorded,
     Results,
     Saved,
@@ -30,7 +30,7 @@ from ibidem.report.figures import (
     decoded,
     encoded,
 )
-from ibidem.report.measure import Settings, assess
+from ibidem.report.measure import ReportSettings, assess
 from ibidem.report.terminal import dollars, draw, percent, tokens
 from ibidem.report.totals import EXTREMES, Report, add_up
 from ibidem.strategies.profiles import PROFILES
@@ -93,12 +93,12 @@ TWICE = ("a.py", "b.py", "a.py")
 
 
 def session(data: bytes, *profiles: str, **settings: Any) -> SessionFigures:
-    [found] = assess("some.jsonl", data, Settings(profiles or ("lossless",), **settings)).sessions
+    [found] = assess("some.jsonl", data, ReportSettings(profiles or ("lossless",), **settings)).sessions
     return found
 
 
 def report(*logs: bytes, profiles: Sequence[str] = ("lossless",)) -> Report:
-    settings = Settings(tuple(profiles))
+    settings = ReportSettings(tuple(profiles))
     files = [assess(f"/logs/{number}.jsonl", data, settings) for number, data in enumerate(logs)]
     return add_up(profiles, files, lambda _: None)
 
@@ -122,7 +122,7 @@ def test_a_file_that_is_read_twice_is_paid_once() -> None:
 
 def test_a_file_that_is_read_once_is_left_alone() -> None:
     found = session(log("a.py", "b.py"))
-    assert found.profiles["lossless"] == Outcome(found.baseline)
+    assert found.profiles["lossless"] == ProfileOutcome(found.baseline)
 
 
 def test_what_was_saved_is_told_by_tool_and_by_file() -> None:
@@ -199,13 +199,13 @@ def test_several_profiles_are_compared_with_the_same_baseline() -> None:
 
 
 def test_figures_that_were_stored_are_the_same_figures() -> None:
-    found = assess("some.jsonl", log(*TWICE, model="house-model-7") + b"rubbish\n", Settings(ALL))
+    found = assess("some.jsonl", log(*TWICE, model="house-model-7") + b"rubbish\n", ReportSettings(ALL))
     assert decoded(encoded(found)) == found
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.agent}: {example.name}")
 def test_every_log_that_can_be_read_can_be_assessed(example: Example) -> None:
-    found = assess("some.log", example.data, Settings(ALL))
+    found = assess("some.log", example.data, ReportSettings(ALL))
     assert (found.unread, found.size) == ([], len(example.data))
     assert [each.requests for each in found.sessions] == [sum(map(len, each)) for each in example.lengths]
     assert bool(sum(each.invalid for each in found.sessions)) == example.invalid
@@ -257,7 +257,7 @@ def test_the_error_is_that_of_the_baseline_against_the_recorded_bill() -> None:
 def test_a_model_that_costs_nothing_has_a_recorded_bill_of_nothing() -> None:
     own = own_prices('{"house-model-7": {"input": 0}}', "p.json")
     data = log(*TWICE, model="house-model-7")
-    files = [assess("1.jsonl", data, Settings(prices=own))]
+    files = [assess("1.jsonl", data, ReportSettings(prices=own))]
     exported = as_dict(add_up(("lossless",), files, lambda _: None))
     assert exported["sessions"][0]["recorded"]["cost"] == 0
     assert exported["totals"]["recorded"]["cost"] == 0
@@ -311,7 +311,7 @@ def test_restarts_are_counted_by_cause() -> None:
 
 
 def test_a_file_that_is_no_log_is_named_with_the_reason() -> None:
-    found = assess("notes.json", b'{"a": 1}', Settings())
+    found = assess("notes.json", b'{"a": 1}', ReportSettings())
     assert found.sessions == []
     [unread] = found.unread
     assert (unread.path, found.size) == ("notes.json", 8)
@@ -321,14 +321,14 @@ def test_a_file_that_is_no_log_is_named_with_the_reason() -> None:
 def test_answers_that_are_known_are_not_counted_again() -> None:
     """Their history stays: it was sent again."""
     data = log(*TWICE, prompts=1)
-    [whole] = assess("a.jsonl", data, Settings()).sessions
+    [whole] = assess("a.jsonl", data, ReportSettings()).sessions
     known = frozenset(f"msg_a{n:08}" for n in range(3))
-    [rest] = assess("a.jsonl", data, Settings(), known).sessions
+    [rest] = assess("a.jsonl", data, ReportSettings(), known).sessions
     assert (whole.requests, rest.requests) == (5, 2)
     assert rest.baseline.peak == pytest.approx(whole.baseline.peak, rel=0.01)
     assert rest.baseline.cost < whole.baseline.cost
     every = frozenset(f"msg_a{n:08}" for n in range(5))
-    assert assess("a.jsonl", data, Settings(), every).sessions == []
+    assert assess("a.jsonl", data, ReportSettings(), every).sessions == []
 
 
 Rows = list[dict[str, Any]]
@@ -392,7 +392,7 @@ SOUND = [
 def test_odd_values_in_a_log_are_no_fault_of_ours(spoil: Any) -> None:
     rows = [json.loads(line) for line in log(*TWICE).splitlines()]
     spoil(rows)
-    found = assess("odd.jsonl", lines(*rows), Settings(ALL))
+    found = assess("odd.jsonl", lines(*rows), ReportSettings(ALL))
     assert found.sessions or found.unread
     json.dumps(as_dict(add_up(ALL, [found], lambda _: None)), allow_nan=False)
 
@@ -448,7 +448,7 @@ def figures(number: int, saved: float = 0.1, **fields: Any) -> SessionFigures:
         "violations": {},
         "baseline": Spent(1.0, 1e6, 9e5, 2e5),
         "recorded": Recorded(1.25, 10, 1.0, 1.0),
-        "profiles": {"lossless": Outcome(Spent(1.0 - saved, 9e5, 8e5, 1e5), worst=max(0.0, -saved))},
+        "profiles": {"lossless": ProfileOutcome(Spent(1.0 - saved, 9e5, 8e5, 1e5), worst=max(0.0, -saved))},
         "tools": {"Read": Results(5, 1000.0)},
         "files": {"a.py": Results(2, 400.0)},
     }
@@ -546,7 +546,7 @@ OWN = own_prices(json.dumps({OPUS: {"input": 5, "read": 0.5, "write": 5}}), "p.j
 
 def changed(*profiles: str, optimum: bool = False) -> Report:
     """Two sessions: in the long one something goes; the short one ends before."""
-    settings = Settings(profiles, prices=OWN, optimum=optimum)
+    settings = ReportSettings(profiles, prices=OWN, optimum=optimum)
     logs = (log(*MANY, prompts=60), log(*TWICE, id="b"))
     return add_up(profiles, [assess(f"/{n}.jsonl", each, settings) for n, each in enumerate(logs)], lambda _: None)
 
@@ -577,7 +577,7 @@ def test_the_dearest_session_is_named_with_its_share() -> None:
 
 
 def test_a_profile_that_was_dearer_names_the_session_of_its_worst_moment() -> None:
-    files = [assess("/a.jsonl", log("a.py", "b.py", prompts=4, thinking=True), Settings(("codetether",)))]
+    files = [assess("/a.jsonl", log("a.py", "b.py", prompts=4, thinking=True), ReportSettings(("codetether",)))]
     world = add_up(("codetether",), files, lambda _: None).total.profiles["codetether"].worlds["hit"]
     assert world.worst_in is not None
     assert (world.worst_in.path, world.dearer) == ("/a.jsonl", 1)
@@ -596,7 +596,7 @@ def test_in_hindsight_no_less_is_saved() -> None:
 
 
 def test_profiles_that_change_nothing_again_have_nothing_of_this() -> None:
-    settings = Settings(("lossless", "devboy"), optimum=True)
+    settings = ReportSettings(("lossless", "devboy"), optimum=True)
     found = add_up(settings.profiles, [assess("/a.jsonl", log(*TWICE), settings)], lambda _: None)
     assert all(profile.worlds == {} for profile in found.total.profiles.values())
     assert all(each["worlds"] == {} for each in exported(found)["totals"]["profiles"].values())
@@ -828,7 +828,9 @@ def large() -> Report:
     for n in range(12):
         spent = Spent(123_456.78 + n, 9.87e11, 8e11, 1.23e6, 12_345)
         saved = {"dedup": Saved(1_234_567, 9.8e9, 54_321.98), "spans": Saved(7, 300.0, 0.0123)}
-        outcome = Outcome(Spent(98_765.43 + n, 8.76e11, 7e11, 1.11e6, 23_456), 0.1234, 0, [], saved, saved, saved)
+        outcome = ProfileOutcome(
+            Spent(98_765.43 + n, 8.76e11, 7e11, 1.11e6, 23_456), 0.1234, 0, [], saved, saved, saved
+        )
         project = f"/home/somebody/work/projects/a-project-with-a-long-name-{n}"
         some.append(
             figures(

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ibidem
-from ibidem import HintStyle, SaidOnce, testing
+from ibidem import BackReferences, HintStyle, testing
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import EXPLANATION, Marker, digest_of, parse, tag_of
 from ibidem.model import Text
@@ -576,7 +576,7 @@ def test_how_long_the_guard_remembers(between: int, guard: int, refers: bool, fo
     outputs = [FILE, FILE, *(f"nothing {n}" for n in range(between)), FILE]
     calls = {str(n): ("Read", {"file_path": "a.py"}) for n in (1, 2, len(outputs))}
     request = reads(*outputs, format=format, calls=calls)
-    sent = sound(request, format, strategies=[SaidOnce(repeat_guard=guard)])
+    sent = sound(request, format, strategies=[BackReferences(repeat_guard=guard)])
     assert ours(sent[-1]) is refers
 
 
@@ -601,7 +601,7 @@ def test_the_guard_sees_every_text_of_a_result(format: str) -> None:
 )
 def test_a_reference_reaches_back_only_so_far(tokens: int, refers: bool, again: str, format: str) -> None:
     request = reads(FILE, "\n".join(LOG), again, format=format)
-    sent = sound(request, format, strategies=[SaidOnce(max_distance=tokens)])
+    sent = sound(request, format, strategies=[BackReferences(max_distance=tokens)])
     assert ours(sent[2]) is refers
 
 
@@ -611,7 +611,7 @@ def test_what_is_too_far_is_said_anew_and_then_referred_to(again: str, format: s
     """`Grep` looks at the last copy from another tool, so that only the index can know of it."""
     calls = {"4": ("Grep", {"pattern": "x"})}
     request = reads(FILE, "\n".join(LOG), FILE, again, format=format, calls=calls)
-    sent = sound(request, format, strategies=[SaidOnce(max_distance=len(FILE) // 4 + 10)])
+    sent = sound(request, format, strategies=[BackReferences(max_distance=len(FILE) // 4 + 10)])
     assert [ours(text) for text in sent] == [False, False, False, True]
 
 
@@ -735,7 +735,7 @@ def test_a_history_whose_first_call_comes_before_the_user_comes_back(format: str
 
 # ── settings ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-OFF = SaidOnce(dedup=False, spans=False, shapes=False, fields=False)
+OFF = BackReferences(dedup=False, spans=False, shapes=False, fields=False)
 SWITCHES: dict[str, tuple[str, list[str]]] = {
     "dedup": ("dedup", [FILE, FILE]),
     "spans": ("spans", [FILE, "\n".join(EDITED)]),
@@ -751,7 +751,7 @@ def test_each_part_of_the_strategy_has_its_switch(switch: str, format: str) -> N
     request = reads(*outputs, format=format)
 
     def strategies(**on: bool) -> set[str]:
-        chosen = SaidOnce(**{**dict.fromkeys(SWITCHES, False), **on})
+        chosen = BackReferences(**{**dict.fromkeys(SWITCHES, False), **on})
         sound(request, format, strategies=[chosen])
         return {edit.strategy for edit in ibidem.compact(request, strategies=[chosen], format=format).plan}
 
@@ -775,11 +775,14 @@ def test_each_part_of_the_strategy_has_its_switch(switch: str, format: str) -> N
 )
 def test_whole_results_can_be_referred_to_in_other_words(style: HintStyle, wanted: str, format: str) -> None:
     request = reads(FILE, FILE, FILE + "x", format=format)
-    result = ibidem.compact(request, strategies=[SaidOnce(hints=style)], format=format)
+    result = ibidem.compact(request, strategies=[BackReferences(hints=style)], format=format)
     sent = texts_of(result.request, format)
     assert sent[1] == wanted
     assert ours(sent[2]), "what is said in part is always said in our words"
-    assert ibidem.compact(result.request, strategies=[SaidOnce(hints=style)], format=format).request == result.request
+    assert (
+        ibidem.compact(result.request, strategies=[BackReferences(hints=style)], format=format).request
+        == result.request
+    )
     restored = texts_of(ibidem.expand(result.request, format=format), format)
     assert restored == [FILE, FILE if style is HintStyle.IBIDEM else wanted, FILE + "x"]
 
@@ -790,8 +793,8 @@ def test_min_gain_is_what_a_reference_must_save() -> None:
     short = reads(UNIQUE, UNIQUE)
     gain = counter()(UNIQUE) - counter()(texts_of(ibidem.compact(short).request)[1])
     assert saved > gain > 4
-    assert ibidem.compact(short, strategies=[SaidOnce(min_gain=gain)]).plan
-    assert not ibidem.compact(short, strategies=[SaidOnce(min_gain=gain + 1)]).plan
+    assert ibidem.compact(short, strategies=[BackReferences(min_gain=gain)]).plan
+    assert not ibidem.compact(short, strategies=[BackReferences(min_gain=gain + 1)]).plan
 
 
 # ── generated histories ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ import ibidem
 from ibidem import testing
 from ibidem.billing.budget import Bank, Economy, Moment
 from ibidem.formats import FORMATS
-from ibidem.markers.evicted import Gone, gone_lines, merged, refs_in, thinned
+from ibidem.markers.evicted import EvictedMarker, gone_lines, merged, refs_in, thinned
 from ibidem.store import Limits, MemoryStore, StoreError
 from ibidem.testing import conv
 
@@ -52,7 +52,7 @@ def edit(path: str) -> tuple[str, str, str]:
 
 
 def run(request: Any, store: Any = None, **fields: Any) -> ibidem.Compacted:
-    looking = ibidem.LookBack(**{"economy": FREE, "snippet": None, "stale": False, **fields})
+    looking = ibidem.Evict(**{"economy": FREE, "snippet": None, "stale": False, **fields})
     return ibidem.compact(request, strategies=[looking], store=store or MemoryStore())
 
 
@@ -91,7 +91,7 @@ def test_lines_that_something_refers_to_stay_in_their_places() -> None:
     part = "\n".join(changed.split("\n")[20:70])
     request = session(read("a.py", text), edit("a.py"), read("a.py", part), edit("b.py"))
     store = MemoryStore()
-    only_when_cold = ibidem.LookBack(phi=0.0)
+    only_when_cold = ibidem.Evict(phi=0.0)
     growing = ibidem.Session(strategies=[only_when_cold], format="anthropic", store=store)
     for length in (1, 3, 5, 7):
         before = growing.compact({**request, "messages": request["messages"][:length]}, idle=2)
@@ -128,7 +128,7 @@ def test_an_old_result_keeps_its_ends() -> None:
 def test_what_lost_its_middle_loses_the_rest_later() -> None:
     reads = [read("a.py", file_of(300)), *(read(f"{n}", "short") for n in range(20))]
     store = MemoryStore()
-    looking = ibidem.LookBack(economy=FREE, mask=10)
+    looking = ibidem.Evict(economy=FREE, mask=10)
     growing = ibidem.Session(strategies=[looking], format="anthropic", store=store)
     seen = []
     for length in range(3, 2 * len(reads) + 2, 2):
@@ -169,7 +169,7 @@ def test_long_arguments_go_and_the_others_stay() -> None:
     call["name"], call["input"] = "Write", {"file_path": "a.py", "content": PROSE, "mode": 1.50}
     store = MemoryStore()
     given = json.dumps(request)
-    found = ibidem.compact(given, strategies=[ibidem.LookBack(**{**EAGER, "mask": None})], store=store)
+    found = ibidem.compact(given, strategies=[ibidem.Evict(**{**EAGER, "mask": None})], store=store)
     sent = json.loads(found.request)["messages"][1]["content"][0]["input"]
     assert sent["file_path"] == "a.py"
     assert "120 lines left out" in sent["content"]
@@ -204,8 +204,8 @@ def test_thinking_goes_only_where_a_marker_can_name_its_record() -> None:
     request["messages"].append({"role": "user", "content": "And now?"})
     assert not run(request, thinking=True, age=1).plan
     found = run(request, mask=2, thinking=True, age=1)
-    went = [edit.message for edit in found.plan if edit.strategy == "thinking"]
-    assert went == [3]  # the first thought stands before the first marker
+    evicted = [edit.message for edit in found.plan if edit.strategy == "thinking"]
+    assert evicted == [3]  # the first thought stands before the first marker
 
 
 def test_with_preserved_thinking_nothing_is_changed_that_was_sent() -> None:
@@ -311,16 +311,16 @@ class Broken(MemoryStore):
 
 def test_what_cannot_be_kept_stays() -> None:
     request = session(*(read(f"{n}.py", file_of(30, n)) for n in range(6)))
-    found = ibidem.compact(request, strategies=[ibidem.LookBack(**EAGER)], store=Broken())
+    found = ibidem.compact(request, strategies=[ibidem.Evict(**EAGER)], store=Broken())
     assert found.request == ibidem.compact(request).request
     assert not found.plan.points
 
 
 def test_a_store_that_fails_once_is_remembered_in_the_state() -> None:
     request = session(*(read(f"{n}.py", file_of(30, n)) for n in range(6)))
-    broken = ibidem.Session(strategies=[ibidem.LookBack(**EAGER)], store=Broken())
+    broken = ibidem.Session(strategies=[ibidem.Evict(**EAGER)], store=Broken())
     sent = broken.compact(request).request
-    again = ibidem.Session(strategies=[ibidem.LookBack(**EAGER)], store=Broken(), state=broken.state())
+    again = ibidem.Session(strategies=[ibidem.Evict(**EAGER)], store=Broken(), state=broken.state())
     assert again.compact(request).request == sent
 
 
@@ -343,11 +343,11 @@ def test_everything_comes_back(format: str, data: st.DataObject) -> None:
     request = data.draw(testing.histories(format))
     store = MemoryStore()
     for body, thinks in ((request, True), (json.dumps(request), False)):
-        looking = ibidem.LookBack(**{**EAGER, "thinking": thinks})
+        looking = ibidem.Evict(**{**EAGER, "thinking": thinks})
         sent = ibidem.compact(body, strategies=[looking], format=format, store=store)
         assert sent.stats.failures == ()
         assert ibidem.expand(sent.request, format=format, store=store) == body
-    sent = ibidem.compact(body, strategies=[ibidem.LookBack(**EAGER)], format=format, store=store)
+    sent = ibidem.compact(body, strategies=[ibidem.Evict(**EAGER)], format=format, store=store)
     assert json.loads(ibidem.expand(sent.request, format=format, store=store)) == json.loads(body)
 
 
@@ -357,7 +357,7 @@ def test_everything_comes_back(format: str, data: st.DataObject) -> None:
 def test_without_the_store_what_is_left_is_as_it_was(format: str, data: st.DataObject) -> None:
     """Law 5: references that stayed are true, whatever went."""
     request = data.draw(testing.histories(format))
-    sent = ibidem.compact(request, strategies=[ibidem.LookBack(**EAGER)], format=format, store=MemoryStore()).request
+    sent = ibidem.compact(request, strategies=[ibidem.Evict(**EAGER)], format=format, store=MemoryStore()).request
     key = FORMATS[format].history_key
     before = testing.read(request, format).messages
     after = testing.read(ibidem.expand(sent, format=format), format).messages
@@ -375,7 +375,7 @@ def test_without_the_store_what_is_left_is_as_it_was(format: str, data: st.DataO
 def test_lines_that_stay_keep_their_places(stay: list[tuple[int, int]], count: int) -> None:
     lines = [f"line {n}" for n in range(count)]
     kept = [(min(first, count), min(first + length, count)) for first, length in stay]
-    text = thinned(lines, [pair for pair in kept if pair[0] < pair[1]], Gone("123", "a" * 12, 0, "why"))
+    text = thinned(lines, [pair for pair in kept if pair[0] < pair[1]], EvictedMarker("123", "a" * 12, 0, "why"))
     found: list[str | None] = []
     for line in text.split("\n"):
         gone = gone_lines(line, "123")
@@ -386,7 +386,7 @@ def test_lines_that_stay_keep_their_places(stay: list[tuple[int, int]], count: i
 
 
 def test_a_marker_of_another_conversation_is_text() -> None:
-    marker = str(Gone("123", "a" * 12, 5, "why"))
+    marker = str(EvictedMarker("123", "a" * 12, 5, "why"))
     assert gone_lines(marker, "123") == 5
     assert gone_lines(marker, "124") == 0
     assert gone_lines(marker + " ", "123") == 0
@@ -424,7 +424,7 @@ def test_a_conversation_in_use_keeps_what_it_let_go_however_long_ago_that_was(
     monkeypatch.setattr("ibidem.store.recall.NOTED", 0.0)
     days = [0.0]
     store = MemoryStore(clock=lambda: days[0] * 86_400)
-    looking = ibidem.LookBack(economy=FREE, snippet=None)
+    looking = ibidem.Evict(economy=FREE, snippet=None)
     growing = ibidem.Session(strategies=[looking], store=store)
     request = session(read("a.py", file_of(60)), edit("a.py"))
     sent = growing.compact(request).request
@@ -451,7 +451,7 @@ def test_a_conversation_that_goes_on_after_a_long_pause_has_its_originals_again(
     hours = [500_000.0]
     monkeypatch.setattr("ibidem.store.recall.time.time", lambda: hours[0] * 3600)
     store = MemoryStore(limits=Limits(max_bytes=1), clock=lambda: hours[0] * 3600)
-    growing = ibidem.Session(strategies=[ibidem.LookBack(economy=FREE, snippet=None)], store=store)
+    growing = ibidem.Session(strategies=[ibidem.Evict(economy=FREE, snippet=None)], store=store)
     request = session(read("a.py", file_of(60)), edit("a.py"))
     sent = growing.compact(request).request
     hours[0] += 72
@@ -479,7 +479,7 @@ FORGED = {
 def test_a_text_that_says_lines_were_left_out_stops_nothing(case: str, speaker: str) -> None:
     """Law 9: the rest of the conversation is let go as if it had not been said."""
     store = MemoryStore()
-    looking = ibidem.LookBack(economy=FREE, snippet=None, stale=False, mask=2)
+    looking = ibidem.Evict(economy=FREE, snippet=None, stale=False, mask=2)
     found = ibidem.Session(strategies=[looking], store=store)
     reads = [read(f"{n}.py", file_of(40, n)) for n in range(9)]
     marker = texts(found.compact(session(*reads[:4])).request)[0]

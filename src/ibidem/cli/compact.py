@@ -11,7 +11,7 @@ from ..engine import pipeline
 from ..strategies.profiles import PROFILES
 from .errors import InputError, say
 from .options import echo_json, format_option, json_option
-from .reading import Source, ask, open_source
+from .reading import Input, ask, open_source
 from .view.figures import Figures
 from .writing import Write, output
 
@@ -40,7 +40,7 @@ def compact(file: str | None, out: str | None, profile: str, format: str | None,
     return 2 if figures.unreadable else 0
 
 
-def rewrite(source: Source, write: Write, profile: str, format: str | None) -> Figures:
+def rewrite(source: Input, write: Write, profile: str, format: str | None) -> Figures:
     """Pass on every request, compacted. A line that cannot be read is passed on as it came, and the rest is done."""
     figures = Figures(source.name, profile, source.size)
     call = partial(pipeline.compact, profile=profile, format=format)

@@ -9,7 +9,7 @@ import click
 from ..engine import expansion
 from .errors import InputError, say
 from .options import format_option
-from .reading import Source, ask, open_source
+from .reading import Input, ask, open_source
 from .writing import Write, output
 
 
@@ -29,7 +29,7 @@ def expand(file: str, out: str, format: str | None) -> int:
     return 2 if unreadable else 0
 
 
-def restore(source: Source, write: Write, format: str | None) -> int:
+def restore(source: Input, write: Write, format: str | None) -> int:
     """Pass on every request, expanded. A line that cannot be read is passed on as it came; how many were not."""
     unreadable = 0
     call = partial(expansion.expand, format=format)

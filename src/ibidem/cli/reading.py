@@ -29,7 +29,7 @@ STDIN = "standard input"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class InputRequest:
     """One request as it came, or an empty line between two."""
 
     data: bytes
@@ -53,7 +53,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Input:
     """Requests, one after the other; to be closed before what they came from is replaced."""
 
     name: str
@@ -77,7 +77,7 @@ class Source:
         if self.name != STDIN:
             self.stream.close()
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[InputRequest]:
         """Raises InputError when there is no request at all."""
         found = False
         try:
@@ -89,27 +89,27 @@ class Source:
         if not found:
             raise InputError(self.name, "empty: a request in JSON is expected, or one on each line")
 
-    def _requests(self) -> Iterator[Request]:
+    def _requests(self) -> Iterator[InputRequest]:
         opening = [] if self.by_line else _opening(self.stream)
         if not self.by_line and not _one_per_line(opening):
-            yield Request(b"".join(filter(None, [*opening, self.stream.read()])), self.name)
+            yield InputRequest(b"".join(filter(None, [*opening, self.stream.read()])), self.name)
             return
         for number, line in enumerate(chain(opening, self.stream), 1):
             data = line.rstrip(b"\r\n")
-            yield Request(data, self.name, number, line[len(data) :])
+            yield InputRequest(data, self.name, number, line[len(data) :])
 
 
-def open_source(file: str | None) -> Source:
+def open_source(file: str | None) -> Input:
     """The sample for None, standard input for `-`, else the file of that name."""
     if file is None:
-        return Source(SAMPLE, (resources.files("ibidem") / "samples" / "conversation.json").open("rb"))
+        return Input(SAMPLE, (resources.files("ibidem") / "samples" / "conversation.json").open("rb"))
     if file == "-":
         if sys.stdin is None:
             raise InputError(STDIN, "closed: pipe a request into it or name a file")
-        return Source(STDIN, sys.stdin.buffer)
+        return Input(STDIN, sys.stdin.buffer)
     name = one_line(click.format_filename(file))
     try:
-        return Source(name, open(file, "rb"), file.lower().endswith(".jsonl"))  # Source closes it
+        return Input(name, open(file, "rb"), file.lower().endswith(".jsonl"))  # Source closes it
     except OSError as error:
         raise InputError(name, reason(error)) from None
 
@@ -140,7 +140,7 @@ def _one_per_line(opening: list[bytes]) -> bool:
     return True
 
 
-def ask(call: Callable[[bytes], T], request: Request) -> T:
+def ask(call: Callable[[bytes], T], request: InputRequest) -> T:
     """What the library makes of a request. Whatever it raises becomes one line that says where, and whose fault."""
     encoding = detect_encoding(request.data[:4])
     if not encoding.startswith("utf-8"):  # it could be read, but not be changed in place
@@ -155,6 +155,6 @@ def ask(call: Callable[[bytes], T], request: Request) -> T:
         raise InputError(request.where, our_fault(error)) from error
 
 
-def _placed(message: str, request: Request) -> str:
+def _placed(message: str, request: InputRequest) -> str:
     """In a line of its own a request has no lines: only the column is news."""
     return message if request.line is None else re.sub(r"\bline 1, (column \d+)", r"\1", message)

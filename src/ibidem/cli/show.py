@@ -11,7 +11,7 @@ from ..engine import pipeline
 from ..strategies.profiles import PROFILES
 from .errors import InputError, say
 from .options import echo_json, format_option, json_option
-from .reading import Source, ask, open_source
+from .reading import Input, ask, open_source
 from .view.parts import View, view
 from .writing import output
 
@@ -62,7 +62,7 @@ def show(
     return 0
 
 
-def last_readable(source: Source, profile: str, format: str | None) -> tuple[View, int]:
+def last_readable(source: Input, profile: str, format: str | None) -> tuple[View, int]:
     """What is done to it, and how many requests there are. A line behind it that cannot be read is reported."""
     requests = [request for request in source if not request.blank]
     call = partial(pipeline.compact, profile=profile, format=format)

@@ -11,7 +11,7 @@ from ..engine import pipeline
 from ..model import one_line
 from .errors import InputError, say
 from .options import echo_json, format_option, json_option
-from .reading import Request, Source, ask, open_source
+from .reading import Input, InputRequest, ask, open_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Report:
+class FileFindings:
     file: str
     requests: int = 0
     unreadable: int = 0
@@ -68,9 +68,9 @@ def validate(file: str, format: str | None, as_json: bool) -> int:
     return report.exit_code
 
 
-def judge(source: Source, format: str | None) -> Report:
+def judge(source: Input, format: str | None) -> FileFindings:
     """The violations of every request. A line that cannot be read is reported, and the rest is done."""
-    report = Report(source.name)
+    report = FileFindings(source.name)
     for request in source:
         if request.blank:
             continue
@@ -85,7 +85,7 @@ def judge(source: Source, format: str | None) -> Report:
     return report
 
 
-def _findings(request: Request, format: str | None) -> list[Finding]:
+def _findings(request: InputRequest, format: str | None) -> list[Finding]:
     return [
         Finding(request.file, request.line, found.rule, found.position, found.message)
         for found in ask(partial(pipeline.validate, format=format), request)

@@ -15,8 +15,8 @@ from ..billing.budget import Moment
 from ..formats import Format
 from ..model import Kind, Message, Text, ToolCall, ToolResult
 from ..plan import Edit, Plan
-from ..strategies.arrival.backrefs import Fold, SaidOnce
-from ..strategies.revision.evict import Folding, LookBack
+from ..strategies.arrival.backrefs import BackReferences, BackrefFold
+from ..strategies.revision.evict import Evict, EvictionFold
 from ..wire import Change, Scanned
 from ..wire.scan import Known, Written, rescan
 from . import pipeline
@@ -30,7 +30,7 @@ class _Message(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class SentPrefix:
     """How the messages of a request were sent, so that another one can begin in the same way.
 
     A value of its own: what is known of the conversation may change meanwhile, in another thread.
@@ -44,7 +44,7 @@ class Way:
     _written: Written
 
     @classmethod
-    def unwritten(cls, dialect: Format, scanned: Scanned) -> Way:
+    def unwritten(cls, dialect: Format, scanned: Scanned) -> SentPrefix:
         """Of a request that nothing was made of yet: it goes on in one that begins with the same bytes."""
         messages = tuple(_Message(scanned.fingerprint(index), None) for index in range(len(scanned)))
         return cls(dialect, scanned.known, Plan(), messages, {}, {})
@@ -65,7 +65,7 @@ class Way:
                 return index
         return len(self._messages)
 
-    def continues(self, other: Way) -> bool:
+    def continues(self, other: SentPrefix) -> bool:
         """Whether it is of a later request, which began with all messages of the other."""
         ours, theirs = self._messages, other._messages
         same = (a.essence is not None and a.essence == b.essence for a, b in zip(ours, theirs, strict=False))
@@ -134,10 +134,10 @@ class Growing:
         return scanned.write(self._changes, self._written)
 
     @property
-    def way(self) -> Way:
+    def way(self) -> SentPrefix:
         """How all of it is sent."""
         messages, changes = tuple(self._messages), dict(self._changes)
-        return Way(self.dialect, self.known, self.plan, messages, changes, dict(self._written))
+        return SentPrefix(self.dialect, self.known, self.plan, messages, changes, dict(self._written))
 
     def keep(self, as_is: Container[int]) -> None:
         """These messages were sent as they came."""
@@ -164,9 +164,9 @@ class Growing:
 class Arriving(Growing):
     """Decided once."""
 
-    def __init__(self, dialect: Format, refers: bool, settings: SaidOnce) -> None:
+    def __init__(self, dialect: Format, refers: bool, settings: BackReferences) -> None:
         super().__init__(dialect, refers)
-        self._fold = Fold(settings, refers)
+        self._fold = BackrefFold(settings, refers)
 
     def keep(self, as_is: Container[int]) -> None:
         self._fold.as_is = as_is
@@ -179,7 +179,7 @@ class Arriving(Growing):
 class Looking(Growing):
     """Decided again, at points."""
 
-    def __init__(self, dialect: Format, refers: bool, folding: Folding) -> None:
+    def __init__(self, dialect: Format, refers: bool, folding: EvictionFold) -> None:
         super().__init__(dialect, refers)
         self.folding = folding
         self.moments: Mapping[int, Moment] = {}
@@ -222,9 +222,9 @@ def _by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
 class _Decided:
     """A plan that was made already."""
 
-    name: ClassVar[str] = LookBack.name
-    labels: ClassVar[tuple[str, ...]] = LookBack.labels
-    touches: ClassVar[frozenset[Kind]] = LookBack.touches
+    name: ClassVar[str] = Evict.name
+    labels: ClassVar[tuple[str, ...]] = Evict.labels
+    touches: ClassVar[frozenset[Kind]] = Evict.touches
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan

@@ -25,7 +25,7 @@ MOST = 8192
 MOST_REFUSALS = 2
 """After so many rewritten requests that a provider refused, nothing new is rewritten in a conversation."""
 
-Place = tuple[int, str]
+Position = tuple[int, str]
 """Messages, and the digest of what they say."""
 
 
@@ -74,17 +74,17 @@ class Note(NamedTuple):
         )
 
 
-class Trail:
+class Journal:
     """Notes, and a history that is followed along them."""
 
     def __init__(self) -> None:
-        self.notes: dict[Place, Note] = {}
+        self.notes: dict[Position, Note] = {}
         self.begin()
 
     def begin(self) -> None:
         """Follow a history from its start."""
         self._chain = hashlib.sha256()
-        self._places: list[Place] = []
+        self._places: list[Position] = []
 
     def __len__(self) -> int:
         """Messages of the history that is followed."""
@@ -96,13 +96,13 @@ class Trail:
             self._chain.update(substance)
             self._places.append((len(self._places) + 1, self._chain.hexdigest()[:DIGITS]))
 
-    def note(self, place: Place | None = None, **fields: Any) -> None:
+    def note(self, place: Position | None = None, **fields: Any) -> None:
         """About the request that ends here, or at a place."""
         here = place or self._places[-1]
         self.notes[here] = self.notes.get(here, Note(Moment()))._replace(**fields)
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> Position | None:
         return self._places[-1] if self._places else None
 
     @property

@@ -131,13 +131,13 @@ def _proposed(conv: Conversation, chosen: Sequence[Strategy], model: str | None)
     """Whether something would be rewritten in it. Nothing is kept."""
     try:
         name = model or _model(conv)
-        return any(bool(tuple(settled(each, conv, name, _Nowhere()).plan(conv))) for each in chosen)
+        return any(bool(tuple(settled(each, conv, name, _NoStore()).plan(conv))) for each in chosen)
     except Exception:
         log.warning("a request of an unknown format could not be looked at", exc_info=True)
         return False
 
 
-class _Nowhere:
+class _NoStore:
     """Stands in for a store where nothing is to be kept."""
 
     where = "nowhere"

@@ -19,13 +19,13 @@ from ..model import Message, to_json
 from ..plan import Strategy
 from ..store.recall import conversation_key, keeper
 from ..strategies import profiles
-from ..strategies.arrival.backrefs import SaidOnce
-from ..strategies.revision.evict import Folding, LookBack
+from ..strategies.arrival.backrefs import BackReferences
+from ..strategies.revision.evict import Evict, EvictionFold
 from ..wire import Scanned, open_document, scan
 from ..wire.scan import rescan, scan_tolerantly
 from . import pipeline
-from .incremental import Arriving, Growing, Looking, Way, substance
-from .journal import Note, Place, Trail
+from .incremental import Arriving, Growing, Looking, SentPrefix, substance
+from .journal import Journal, Note, Position
 from .pipeline import Compacted
 from .stats import Stats
 
@@ -38,7 +38,7 @@ FOREVER = 1e9
 """Seconds: no cache remembers for so long."""
 
 
-class Went(NamedTuple):
+class SentOtherwise(NamedTuple):
     """How a request was sent that was not sent as planned."""
 
     since: int
@@ -67,23 +67,23 @@ class Session:
         self._store = store
         self._lock = threading.Lock()
         self._seen: Growing | None = None
-        self._trail = Trail()
+        self._journal = Journal()
         if state is not None:
-            self._trail.load(state)
+            self._journal.load(state)
 
     @property
     def looks_back(self) -> bool:
-        return isinstance(self._strategy, LookBack)
+        return isinstance(self._strategy, Evict)
 
     def state(self) -> bytes:
         """What is known beside the history: enough for another session, anywhere, to go on in the same way."""
         with self._lock:
-            return self._trail.dump()
+            return self._journal.dump()
 
     def learn(self, state: bytes) -> None:
         """What another session of the same conversation came to know since."""
         with self._lock:
-            self._trail.load(state)
+            self._journal.load(state)
 
     def rescan(self, data: bytes) -> Scanned | None:
         """A request that begins as the last one did, as `compact` takes it too; None for any other."""
@@ -110,32 +110,32 @@ class Session:
             found = self.compact(request.encode("utf-8", "surrogatepass"), idle=idle, context=context, at=at)
             return replace(found, request=found.request.decode("utf-8", "surrogatepass") if found.plan else request)
         with self._lock:
-            if isinstance(self._strategy, SaidOnce | LookBack):
+            if isinstance(self._strategy, BackReferences | Evict):
                 scanned = self._scan(request)
                 if scanned is not None:
                     return self._grow(scanned, Moment(idle, context), at)
             return self._afresh(request.given if isinstance(request, Scanned) else request)
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> Position | None:
         """Of the last request, for those who will know later what became of it."""
         with self._lock:
-            return self._trail.place
+            return self._journal.place
 
-    def answered(self, *, at: float, context: int | None = None, place: Place | None = None) -> None:
+    def answered(self, *, at: float, context: int | None = None, place: Position | None = None) -> None:
         """The last request, or the one at a place, was answered at that time; its provider counted so many tokens."""
         with self._lock:
-            if place or len(self._trail):
-                self._trail.note(place, at=at, context=context)
+            if place or len(self._journal):
+                self._journal.note(place, at=at, context=context)
 
-    def stop_revising(self, place: Place | None = None) -> None:
+    def stop_revising(self, place: Position | None = None) -> None:
         """What was sent stays as it is from there on: the provider did not take the last change well."""
         with self._lock:
-            if place or len(self._trail):
-                self._trail.note(place, stopped=True)
+            if place or len(self._journal):
+                self._journal.note(place, stopped=True)
 
     @property
-    def way(self) -> Way | None:
+    def way(self) -> SentPrefix | None:
         """How the last request was written, for one that cannot be worked on: it can begin in the same way."""
         with self._lock:
             return self._seen.way if self._seen is not None else None
@@ -144,13 +144,13 @@ class Session:
     def notes(self) -> int:
         """Of this and all other branches, as many as are in memory."""
         with self._lock:
-            return len(self._trail.notes)
+            return len(self._journal.notes)
 
     @property
     def unusual(self) -> bool:
         """Whether there is something to remember that a history alone does not tell."""
         with self._lock:
-            return self._trail.unusual
+            return self._journal.unusual
 
     def went(self, request: Any, since: int, *, refused: bool = False, at: float | None = None) -> None:
         """A request was not sent as it was, or would have been, planned.
@@ -160,9 +160,9 @@ class Session:
         may refer to it. `refused`: because the provider had not taken what was planned.
         """
         with self._lock:
-            scanned = self._scan(request) if isinstance(self._strategy, SaidOnce | LookBack) else None
+            scanned = self._scan(request) if isinstance(self._strategy, BackReferences | Evict) else None
             if scanned is not None:
-                self._grow(scanned, Moment(), at, Went(since, refused))
+                self._grow(scanned, Moment(), at, SentOtherwise(since, refused))
 
     def _scan(self, request: Any) -> Scanned | None:
         if isinstance(request, Scanned):
@@ -183,7 +183,7 @@ class Session:
             request, strategies=self._strategies, format=self._format, model=self._model, store=self._store
         )
 
-    def _grow(self, scanned: Scanned, moment: Moment, at: float | None, went: Went | None = None) -> Compacted:
+    def _grow(self, scanned: Scanned, moment: Moment, at: float | None, went: SentOtherwise | None = None) -> Compacted:
         try:
             dialect = formats.named(self._format) if self._format else formats.detect(scanned.sketch, self._model)
         except formats.Ambiguous:
@@ -205,13 +205,13 @@ class Session:
             seen = self._followed(seen, new, scanned, dialect, model)
             if isinstance(seen, Looking):
                 self._note_moment(moment, at, scanned.head)
-                seen.moments = self._trail.moments()
+                seen.moments = self._journal.moments()
             if went is not None:
                 self._note(went)
-            seen.keep(self._trail.as_is)
+            seen.keep(self._journal.as_is)
             seen.take(new, scanned, model)
             if isinstance(seen, Looking) and seen.folding.refused:
-                self._trail.note(moment=seen.moments[len(self._trail)]._replace(refused=True))
+                self._journal.note(moment=seen.moments[len(self._journal)]._replace(refused=True))
             written, plan = seen.write(scanned), seen.plan
         except Exception:
             log.warning("a session begins again", exc_info=True)
@@ -219,53 +219,53 @@ class Session:
         self._seen = seen
         return Compacted(written, plan, Stats.of(plan, model), "", dialect.name)
 
-    def _agrees(self, seen: Growing, scanned: Scanned, went: Went) -> bool:
+    def _agrees(self, seen: Growing, scanned: Scanned, went: SentOtherwise) -> bool:
         """Whether all that was made of the messages seen is what went out."""
         if len(seen) <= went.since:
             return True
-        here = self._trail.here
+        here = self._journal.here
         if here is None or here.as_is is None or len(seen) != len(scanned):
             return False
         return here.as_is <= went.since and (here.refused or not went.refused)
 
-    def _note(self, went: Went) -> None:
+    def _note(self, went: SentOtherwise) -> None:
         """What went as it came once stays so, also where the same request is sent again."""
-        here = self._trail.here or Note(Moment())
+        here = self._journal.here or Note(Moment())
         since = went.since if here.as_is is None else min(went.since, here.as_is)
-        self._trail.note(as_is=since, refused=went.refused or here.refused, stopped=went.refused or here.stopped)
+        self._journal.note(as_is=since, refused=went.refused or here.refused, stopped=went.refused or here.stopped)
 
     def _followed(
         self, seen: Growing | None, new: Sequence[Message], scanned: Scanned, dialect: formats.Format, model: str | None
     ) -> Growing:
         """What is known of the conversation, with its trail up to here."""
-        trail, strategy = self._trail, self._strategy
+        journal, strategy = self._journal, self._strategy
         if seen is None:
-            trail.begin()
-        trail.follow(map(substance, new))
+            journal.begin()
+        journal.follow(map(substance, new))
         if seen is not None:
             return seen
         refers = not dialect.clears_history(scanned.head)
-        if isinstance(strategy, SaidOnce):
+        if isinstance(strategy, BackReferences):
             return Arriving(dialect, refers, strategy)
         conv = formats.parse(open_document(scanned.given).value, dialect)
         assert strategy is not None
         settled = pipeline.settled(strategy, conv, model, self._store)
-        assert isinstance(settled, LookBack)
+        assert isinstance(settled, Evict)
         keep = keeper(settled.store, conversation_key(new)) if settled.store else None
-        return Looking(dialect, refers, Folding(settled, refers, keep))
+        return Looking(dialect, refers, EvictionFold(settled, refers, keep))
 
     def _note_moment(self, moment: Moment, at: float | None, head: Mapping[str, Any]) -> None:
         """Of the request that is being sent, if it is not one that was sent before."""
-        trail = self._trail
-        if trail.here is None:
-            before, asked = trail.before, _asked(head)
+        journal = self._journal
+        if journal.here is None:
+            before, asked = journal.before, _asked(head)
             if before is not None:
                 if at is not None and before.at is not None:
                     moment = moment._replace(idle=max(0.0, at - before.at), context=before.context)
                 if before.asked and before.asked != asked:
                     moment = moment._replace(idle=FOREVER)
                 moment = moment._replace(refused=before.stopped)
-            trail.note(moment=moment, stopped=before is not None and before.stopped, asked=asked)
+            journal.note(moment=moment, stopped=before is not None and before.stopped, asked=asked)
 
 
 def _asked(head: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ SHORT = 3
 """Lines between others that stay: fewer are not worth a marker."""
 
 
-class Gone(NamedTuple):
+class EvictedMarker(NamedTuple):
     tag: str
     ref: str
     """Empty on all but the first marker of a text."""
@@ -107,7 +107,9 @@ def stands_for(text: str, original: str, tag: str) -> bool:
     return at == len(lines)
 
 
-def thinned(lines: Sequence[str], stay: Iterable[tuple[int, int]], marker: Gone, go: Collection[int] = ()) -> str:
+def thinned(
+    lines: Sequence[str], stay: Iterable[tuple[int, int]], marker: EvictedMarker, go: Collection[int] = ()
+) -> str:
     """Lines of which only these stretches (first, and last not included) stay, in their places.
 
     A few lines between two stretches stay with them, unless they are to `go` in any case.

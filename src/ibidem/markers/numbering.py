@@ -15,7 +15,7 @@ from . import backref
 from .backref import Source
 
 
-class Asked(NamedTuple):
+class CallSummary(NamedTuple):
     """A call, as far as its result is concerned."""
 
     tool: str = ""
@@ -23,10 +23,10 @@ class Asked(NamedTuple):
     label: str = ""
 
 
-class Place(NamedTuple):
+class NumberedText(NamedTuple):
     source: Source
     text: str
-    asked: Asked
+    asked: CallSummary
     segment: Text | None = None
     """Where it stands in a result; None for an argument of a call."""
     failed: bool = False
@@ -40,7 +40,7 @@ class Sources:
         self._beginning: list[str] = []
         self._tag = ""
         self._calls = self._results = 0
-        self._asked: dict[str, Asked] = {}
+        self._asked: dict[str, CallSummary] = {}
 
     @property
     def tag(self) -> str:
@@ -50,7 +50,7 @@ class Sources:
     def _fix(self) -> None:
         self._tag = self._tag or backref.tag_of(self._beginning)
 
-    def read(self, message: Message) -> Iterator[Place]:
+    def read(self, message: Message) -> Iterator[NumberedText]:
         """The places of one more message."""
         if not self._tag and not message.results:
             self._beginning.extend(message.texts())
@@ -62,23 +62,23 @@ class Sources:
             elif isinstance(part, ToolResult):
                 yield from self._result(part)
 
-    def _call(self, call: ToolCall) -> Iterator[Place]:
+    def _call(self, call: ToolCall) -> Iterator[NumberedText]:
         self._calls += 1
         given = _parsed(call)
-        asked = Asked(call.name, call.arguments, backref.label_of(call.name, given))
+        asked = CallSummary(call.name, call.arguments, backref.label_of(call.name, given))
         self._asked[call.id] = asked
         for key, text in long_texts(given):
             self._fix()
-            yield Place(Source("call", self._calls, key), text, asked)
+            yield NumberedText(Source("call", self._calls, key), text, asked)
 
-    def _result(self, result: ToolResult) -> Iterator[Place]:
+    def _result(self, result: ToolResult) -> Iterator[NumberedText]:
         self._results += 1
         self._fix()
-        asked = self._asked.get(result.call_id, Asked())
+        asked = self._asked.get(result.call_id, CallSummary())
         texts = [segment for segment in result.segments if isinstance(segment, Text)]
         for place, segment in enumerate(texts, 1):
             source = Source("result", self._results, "" if len(texts) == 1 else str(place))
-            yield Place(source, segment.text, asked, segment, result.failed, result.call_id)
+            yield NumberedText(source, segment.text, asked, segment, result.failed, result.call_id)
 
 
 def clears(message: Message) -> bool:

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from .. import formats
-from ..engine.incremental import Way
+from ..engine.incremental import SentPrefix
 from ..engine.pipeline import Compacted
 from ..engine.session import Session
 from ..model import IbidemError, Message
@@ -38,7 +38,7 @@ Key = tuple[str, str]
 
 Weigh = Callable[[int], None]
 
-Hint = tuple[Key, int]
+OpeningHint = tuple[Key, int]
 """The same, and what a request begins with."""
 
 HINT = 2048
@@ -55,10 +55,10 @@ TEXT, PER_MESSAGE, PER_CONVERSATION, PER_NOTE = 2, 700, 6000, 600
 note: those of all runs of the same prompt are in each of them."""
 
 
-class Sent(NamedTuple):
+class SentRequest(NamedTuple):
     """How a request was sent."""
 
-    way: Way
+    way: SentPrefix
     freed: tuple[float, ...]
     """Tokens that each of its edits takes out."""
 
@@ -76,7 +76,7 @@ class Owed(NamedTuple):
 
 
 @dataclass(eq=False)
-class Conversation:
+class LiveConversation:
     """One branch, and the session that rewrites it. What changes is changed under its lock."""
 
     id: str
@@ -86,7 +86,7 @@ class Conversation:
     session: Session
     title: str = ""
     model: str = ""
-    hint: Hint | None = None
+    hint: OpeningHint | None = None
     """What its last request began with."""
     messages: int = 0
     """Of the last request."""
@@ -103,9 +103,9 @@ class Conversation:
     """How often it was worked on: who found it before that has to look again."""
     saved: bytes | None = None
     """What the store has of it, as far as is known."""
-    last: Way | None = None
+    last: SentPrefix | None = None
     """How its last request was written. By this the next is known, also while somebody works on it."""
-    sent: Sent | None = None
+    sent: SentRequest | None = None
     """How the last request was sent that the provider took: what cannot be rewritten begins that way."""
     owed: Owed | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -115,13 +115,13 @@ class Conversation:
 class Found(NamedTuple):
     """What a request goes on."""
 
-    conversation: Conversation
+    conversation: LiveConversation
     scanned: Scanned
     turn: int
     """Of the conversation, when it was found."""
 
 
-class _Nowhere(MemoryStore):
+class _NothingKept(MemoryStore):
     """For requests that go out as they came: no marker points at a text of theirs, so none is kept."""
 
     def put(self, session: str, originals: Mapping[str, str]) -> None:
@@ -134,10 +134,10 @@ class Conversations:
     def __init__(self, profile: str, store: Store, most: int, most_bytes: int, observe: bool = False) -> None:
         self._profile = profile
         self._store = store
-        self._originals = _Nowhere() if observe else store
+        self._originals = _NothingKept() if observe else store
         self._most = most
         self._most_bytes = most_bytes
-        self._all: OrderedDict[str, Conversation] = OrderedDict()
+        self._all: OrderedDict[str, LiveConversation] = OrderedDict()
         """The least recently used first."""
         self._by_hint = _Index()
         self._by_name = _Index()
@@ -191,9 +191,9 @@ class Conversations:
         shared, sent = max(alike, key=lambda one: one[0], default=(0, None))
         with self._lock:
             self._made += 1
-            found = Conversation(f"c{self._made}", key, name, session, title(messages), saved=state, sent=sent)
+            found = LiveConversation(f"c{self._made}", key, name, session, title(messages), saved=state, sent=sent)
             found.messages, found.held = shared, PER_CONVERSATION
-            found.last, found.hint = Way.unwritten(formats.named(format), scanned), (key, hash(body[:HINT]))
+            found.last, found.hint = SentPrefix.unwritten(formats.named(format), scanned), (key, hash(body[:HINT]))
             self.held += found.held
             self._all[found.id] = found
             self._by_name.add(name, found)
@@ -211,7 +211,7 @@ class Conversations:
             log.debug("a conversation goes on without what may be known of it: %s", type(error).__name__)
             return None
 
-    def alike(self, format: str, named: str, body: bytes, closely: bool) -> Iterator[list[Conversation]]:
+    def alike(self, format: str, named: str, body: bytes, closely: bool) -> Iterator[list[LiveConversation]]:
         """Conversations that a request may go on, the likeliest first; unless `closely`, without reading any of it.
 
         Many may begin alike, as all of one agent do, so none of them is left out: who asks stops when one fits.
@@ -222,7 +222,7 @@ class Conversations:
         named_alike = self._candidates(self._by_name, self._name(key, opened(format, body)[1])) if closely else []
         yield [*hinted[LIKELY:], *named_alike]
 
-    def _candidates(self, index: _Index, name: Hashable) -> list[Conversation]:
+    def _candidates(self, index: _Index, name: Hashable) -> list[LiveConversation]:
         with self._lock:
             return index.newest(name)
 
@@ -251,7 +251,7 @@ class Conversations:
         finally:
             self._used(conversation, scanned)
 
-    def settle(self, conversation: Conversation) -> None:
+    def settle(self, conversation: LiveConversation) -> None:
         """Its session learns of what was sent otherwise than planned. Under the conversation's lock."""
         owed, conversation.owed = conversation.owed, None
         if owed is None:
@@ -264,29 +264,29 @@ class Conversations:
             last = conversation.last
             conversation.points = len(last.plan.points) if last is not None else 0
             if not owed.since and conversation.sent is None and last is not None and not last.plan.edits:
-                conversation.sent = Sent(last, ())  # bare, whatever the branch did that it came from
+                conversation.sent = SentRequest(last, ())  # bare, whatever the branch did that it came from
 
-    def adopt(self, owed: Owed) -> Conversation:
+    def adopt(self, owed: Owed) -> LiveConversation:
         """The conversation of a request that was sent before that was known."""
         found = self.find(*owed.key, owed.body) or self.begin(*owed.key, owed.body)
         found.conversation.owed = owed
         return found.conversation
 
-    def replay(self, conversation: Conversation, body: bytes, since: int) -> Way | None:
+    def replay(self, conversation: LiveConversation, body: bytes, since: int) -> SentPrefix | None:
         """How a request is sent with its messages from `since` on as they came. Without a trace, a lock or a store."""
-        session = Session(self._profile, format=conversation.key[0], store=_Nowhere())
+        session = Session(self._profile, format=conversation.key[0], store=_NothingKept())
         _learn(session, conversation.saved)
         session.went(body, since)
         return session.way
 
-    def _learn(self, conversation: Conversation) -> None:
+    def _learn(self, conversation: LiveConversation) -> None:
         """What other replicas came to know since."""
         state = self._remembered(conversation.name, begins=False)
         if state is not None and state != conversation.saved:
             _learn(conversation.session, state)
             conversation.saved = state
 
-    def save(self, conversation: Conversation) -> None:
+    def save(self, conversation: LiveConversation) -> None:
         """What is to be remembered is in the store when this returns. Under the conversation's lock.
 
         A profile that decides from the request alone has something to remember only after a mishap.
@@ -304,7 +304,7 @@ class Conversations:
             log.warning("what happened to a conversation is known here alone: %s", type(error).__name__)
         conversation.saved = state
 
-    def _used(self, found: Conversation, scanned: Scanned) -> None:
+    def _used(self, found: LiveConversation, scanned: Scanned) -> None:
         """It was worked on with this request, and is the one that was used last."""
         model = scanned.head.get("model")
         found.model = model if isinstance(model, str) else found.model
@@ -342,18 +342,18 @@ class _Index:
     """Conversations by something that they share."""
 
     def __init__(self) -> None:
-        self._found: dict[Hashable, OrderedDict[str, Conversation]] = {}
+        self._found: dict[Hashable, OrderedDict[str, LiveConversation]] = {}
 
-    def newest(self, name: Hashable) -> list[Conversation]:
+    def newest(self, name: Hashable) -> list[LiveConversation]:
         """Those that were added last come first."""
         return list(reversed(self._found.get(name, {}).values()))
 
-    def add(self, name: Hashable, conversation: Conversation) -> None:
+    def add(self, name: Hashable, conversation: LiveConversation) -> None:
         known = self._found.setdefault(name, OrderedDict())
         known[conversation.id] = conversation
         known.move_to_end(conversation.id)
 
-    def drop(self, name: Hashable, conversation: Conversation) -> None:
+    def drop(self, name: Hashable, conversation: LiveConversation) -> None:
         known = self._found[name]
         known.pop(conversation.id, None)
         if not known:
@@ -381,6 +381,6 @@ def _went_elsewhere(found: Found) -> bool:
     return sum(heard) > 1
 
 
-def goes_on(last: Way | None, scanned: Scanned) -> bool:
+def goes_on(last: SentPrefix | None, scanned: Scanned) -> bool:
     """Whether a request begins with all that was said."""
     return last is not None and 0 < last.messages == last.shared(scanned)

@@ -18,7 +18,7 @@ from ..billing.usage import Usage
 from .headers import HeaderList, first, for_client, for_upstream, wants_websocket
 from .refusals import HELD, STATUSES, Refusal
 from .routes import Route, carries_conversations, route
-from .usage import Reader
+from .usage import UsageReader
 
 # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -246,7 +246,7 @@ class Exchange:
     """The last."""
     holds: bool = False
     """The answer waits here."""
-    _reader: Reader | None = None
+    _reader: UsageReader | None = None
 
     def handle(self, event: Event) -> list[Command]:
         """What comes after the end changes nothing any more."""
@@ -389,7 +389,7 @@ class Exchange:
         assert self.route is not None
         if self.route.format is not None and not self.route.counts and 200 <= event.status < 300:
             kind, encoding = (first(event.headers, name) for name in ("content-type", "content-encoding"))
-            self._reader = Reader(self.route.format, kind, encoding)
+            self._reader = UsageReader(self.route.format, kind, encoding)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -21,7 +21,7 @@ from .. import formats
 from ..wire import Scanned, scan
 from ..wire.scan import scan_tolerantly
 from .books.bill import freed
-from .conversations import LIKELY, Conversation, Conversations, Owed, Sent, goes_on
+from .conversations import LIKELY, Conversations, LiveConversation, Owed, SentRequest, goes_on
 from .outcome import Job, Outcome
 from .packing import decoded, encoded
 
@@ -33,14 +33,14 @@ made of has to be made, by calls that nobody can interrupt. Text costs far less,
 class _Begun(NamedTuple):
     """A request that begins as an earlier one did."""
 
-    conversation: Conversation
-    sent: Sent | None
+    conversation: LiveConversation
+    sent: SentRequest | None
     """None if nothing was sent otherwise than it came."""
     scanned: Scanned
     shared: int
 
     @property
-    def own(self) -> Conversation | None:
+    def own(self) -> LiveConversation | None:
         """The conversation, unless this is a branch that leaves it."""
         return self.conversation if goes_on(self.conversation.last, self.scanned) else None
 
@@ -99,7 +99,7 @@ def replayed(conversations: Conversations, job: Job, failed: Outcome) -> Outcome
     way = conversations.replay(conversation, body, since)
     if way is None:
         return None
-    sent = Sent(way, freed(way.plan.edits))
+    sent = SentRequest(way, freed(way.plan.edits))
     written = way.over(scanned, way.messages)
     return replace(
         failed,

@@ -6,9 +6,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..engine.journal import Place
+from ..engine.journal import Position
 from ..plan import Edit
-from .conversations import Conversation, Owed, Sent
+from .conversations import LiveConversation, Owed, SentRequest
 
 Result = Literal["rewritten", "unchanged", "observed", "failed open"]
 
@@ -28,7 +28,7 @@ class Outcome:
     """There is too much in it to be read at all."""
     refused: bool = False
     """The provider refused what was sent before."""
-    conversation: Conversation | None = None
+    conversation: LiveConversation | None = None
     messages: int = 0
     first_new: int = 0
     """Of these, those that were sent before."""
@@ -46,9 +46,9 @@ class Outcome:
     took: float = 0.0
     """Seconds."""
     model: str = ""
-    place: Place | None = None
+    place: Position | None = None
     """By which the session knows this very request later."""
-    sent: Sent | None = None
+    sent: SentRequest | None = None
     """How later requests begin that cannot be rewritten, if the provider takes this one."""
     owed: Owed | None = None
     """What the session has to learn, if the provider takes this one."""
@@ -73,7 +73,7 @@ class Job:
     """Seconds that it may wait for others of its conversation."""
     decoded: bytes | None = None
     """Its body, once it is unpacked."""
-    conversation: Conversation | None = None
+    conversation: LiveConversation | None = None
     """Whose it is, once that is known."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: bool = False

@@ -23,7 +23,7 @@ from ..store import StoreError
 from ..tokens import SAMPLED, SAMPLES, estimate
 from ..wire import Scanned
 from .books.bill import freed
-from .conversations import Conversation, Conversations, Found, Sent
+from .conversations import Conversations, Found, LiveConversation, SentRequest
 from .fallback import too_much
 from .opening import Single, Unreadable
 from .outcome import Job, Outcome, Result
@@ -115,7 +115,7 @@ class Rewriter:
             self._went_otherwise(conversation)
         return outcome
 
-    def _went_otherwise(self, conversation: Conversation) -> None:
+    def _went_otherwise(self, conversation: LiveConversation) -> None:
         """What was made of it is not what was sent. Done here, so that no later request has to wait for it.
 
         If the provider took that already: what it refuses must not be noted, and is not known yet (`Proxy.took`).
@@ -132,7 +132,7 @@ class Rewriter:
     def _outcome(self, found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float) -> Outcome:
         outcome = _outcome(found, compacted, result, body, start)
         way = found.conversation.last
-        return outcome if way is None or self._observe else replace(outcome, sent=Sent(way, outcome.freed))
+        return outcome if way is None or self._observe else replace(outcome, sent=SentRequest(way, outcome.freed))
 
     def _counted(self, job: Job, body: bytes, start: float) -> Outcome:
         """The size is asked of what would be sent, and nothing is: so nothing is remembered of it."""

@@ -144,7 +144,7 @@ def read(
     louder = (_read_environment(environment), _read_flags(flags))
     values: dict[str, Any] = {}
     upstreams = dict(PROVIDERS)
-    for each in (source or Source({}, {}), *louder):  # the strongest comes last
+    for each in (source or SettingsSource({}, {}), *louder):  # the strongest comes last
         values.update(each.values)
         upstreams.update(each.upstreams)
     files = [File(one_line(str(mine)), _left(source, louder))] if source else []
@@ -185,7 +185,7 @@ def inherited(environment: Mapping[str, str], upstreams: Mapping[str, str]) -> d
 # --- what each setting may be -------------------------------------------------------------------
 
 
-class Kind(NamedTuple):
+class FieldKind(NamedTuple):
     """A type, how it is called, and how it is read from a text."""
 
     types: tuple[type, ...]
@@ -194,14 +194,14 @@ class Kind(NamedTuple):
 
 
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-TEXT = Kind((str,), "a text", str)
-WHOLE = Kind((int,), "a whole number", int)
-NUMBER = Kind((int, float), "a number", float)
-SWITCH = Kind((bool,), "true or false", lambda text: _SWITCH[text.lower()])
+TEXT = FieldKind((str,), "a text", str)
+WHOLE = FieldKind((int,), "a whole number", int)
+NUMBER = FieldKind((int, float), "a number", float)
+SWITCH = FieldKind((bool,), "true or false", lambda text: _SWITCH[text.lower()])
 
 
 class Field(NamedTuple):
-    kind: Kind
+    kind: FieldKind
     check: Callable[[Any], bool]
     what: str
     """What to use, where the check fails."""
@@ -271,12 +271,12 @@ def _read(name: str, text: str, where: str) -> Any:
 # --- the sources --------------------------------------------------------------------------------
 
 
-class Source(NamedTuple):
+class SettingsSource(NamedTuple):
     values: dict[str, Any]
     upstreams: dict[str, str]
 
 
-def _read_flags(flags: Mapping[str, Any]) -> Source:
+def _read_flags(flags: Mapping[str, Any]) -> SettingsSource:
     values = {
         name: _checked(name, flags[name], f"--{name.replace('_', '-')}")
         for name in FIELDS
@@ -288,10 +288,10 @@ def _read_flags(flags: Mapping[str, Any]) -> Source:
         if not equals:
             raise IbidemError("--upstream: expected FORMAT=URL, such as anthropic=https://api.example.com")
         given.append((name.strip().lower(), url.strip(), f"--upstream {one_line(name)}"))
-    return Source(values, _upstreams(given))
+    return SettingsSource(values, _upstreams(given))
 
 
-def _read_environment(environment: Mapping[str, str]) -> Source:
+def _read_environment(environment: Mapping[str, str]) -> SettingsSource:
     """An empty variable is one that is not set."""
     values = {
         name: _read(name, text, variable)
@@ -302,10 +302,10 @@ def _read_environment(environment: Mapping[str, str]) -> Source:
     named = [
         (name.removeprefix(start).lower().replace("_", "-"), name) for name in environment if name.startswith(start)
     ]
-    return Source(values, _upstreams((it, environment[name], name) for it, name in named if environment[name]))
+    return SettingsSource(values, _upstreams((it, environment[name], name) for it, name in named if environment[name]))
 
 
-def _parsed(path: Path, *, missing: bool) -> Source | None:
+def _parsed(path: Path, *, missing: bool) -> SettingsSource | None:
     """What the user's own file says; None where there is none, if it may be missing."""
     where = one_line(str(path))
     tables = _toml(path, OWN_BYTES)
@@ -315,7 +315,7 @@ def _parsed(path: Path, *, missing: bool) -> Source | None:
         return None
     table = _table(tables, TABLE, (TABLE,), where)
     upstreams = _table(table, "upstreams", ("upstreams", *FIELDS), f"{where}: {TABLE}")
-    return Source(
+    return SettingsSource(
         {
             name: _checked(name, value, f"{where}: {TABLE}.{name}")
             for name, value in table.items()
@@ -387,11 +387,11 @@ def _asks_for_less(name: str, value: Any, before: Settings) -> bool:
         return False
 
 
-def _said(sources: Iterable[Source]) -> set[str]:
+def _said(sources: Iterable[SettingsSource]) -> set[str]:
     return {name for each in sources for name in each.values}
 
 
-def _left(source: Source, louder: Iterable[Source]) -> tuple[str, ...]:
+def _left(source: SettingsSource, louder: Iterable[SettingsSource]) -> tuple[str, ...]:
     """Names of what it says and nothing stronger does."""
     urls = {name for each in louder for name in each.upstreams}
     values = [name for name in source.values if name not in _said(louder)]

@@ -1,8 +1,8 @@
 """Reads what a provider charged for out of an answer that passes by, without touching it.
 
 Answers come in pieces that end anywhere, as a stream of events or as one JSON document, and may be compressed. A
-`Reader` is fed the pieces; splitting them elsewhere gives the same counts. What it cannot read it does not report, and
-nothing that it is fed makes it raise.
+`UsageReader` is fed the pieces; splitting them elsewhere gives the same counts. What it cannot read it does not report,
+and nothing that it is fed makes it raise.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import msgspec
 from ..billing.usage import Usage
 from .encodings import Decoder, decoder
 
-__all__ = ["Reader", "decoder"]
+__all__ = ["UsageReader", "decoder"]
 
 MOST = 8 * 2**20
 """Bytes of a document, or of one event of a stream, that are held to be read. Longer ones go unread."""
 
 
-class Reader:
+class UsageReader:
     """Of one answer."""
 
     def __init__(self, format: str, content_type: str = "", content_encoding: str = "") -> None:

@@ -249,7 +249,7 @@ def _past_other_proxies(environment: Mapping[str, str]) -> dict[str, str]:
     return {"no_proxy": value, "NO_PROXY": value}
 
 
-Change = Callable[[list[str], dict[str, str], Wiring, str], tuple[list[str], dict[str, str]]]
+WiringChange = Callable[[list[str], dict[str, str], Wiring, str], tuple[list[str], dict[str, str]]]
 
 
 def _codex(command: list[str], ready: dict[str, str], wiring: Wiring, url: str) -> tuple[list[str], dict[str, str]]:
@@ -279,7 +279,7 @@ def _opencode(command: list[str], ready: dict[str, str], wiring: Wiring, url: st
     return command, {**ready, OPENCODE: json.dumps(settings)} if addresses else ready
 
 
-_SPECIAL: dict[str, Change] = {"codex": _codex, "opencode": _opencode}
+_SPECIAL: dict[str, WiringChange] = {"codex": _codex, "opencode": _opencode}
 
 
 # --- what is printed ----------------------------------------------------------------------------

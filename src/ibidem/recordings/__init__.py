@@ -15,7 +15,7 @@ from .opencode import READER as OPENCODE
 from .openhands import READER as OPENHANDS
 from .pi import READER as PI
 from .reader import Reader
-from .recording import Request, Segment, Sent, Session, Skipped
+from .recording import RecordedRequest, RecordedSegment, Recording, RequestBody, Skipped
 from .requests import READER as REQUESTS
 from .swe_agent import READER as SWE_AGENT
 from .tau_bench import READER as TAU_BENCH
@@ -38,10 +38,21 @@ READERS: tuple[Reader, ...] = (
 LOOK = 100
 """Rows that are looked at before a file is given up."""
 
-__all__ = ["READERS", "Log", "LogError", "Reader", "Request", "Segment", "Sent", "Session", "Skipped", "read"]
+__all__ = [
+    "READERS",
+    "Log",
+    "LogError",
+    "Reader",
+    "RecordedRequest",
+    "RecordedSegment",
+    "Recording",
+    "RequestBody",
+    "Skipped",
+    "read",
+]
 
 
-def read(path: str, data: bytes) -> list[Session]:
+def read(path: str, data: bytes) -> list[Recording]:
     """The sessions in a file. Raises LogError when it is no log, or one without a request."""
     log = read_log(path, data)
     reader = reader_of(log)
@@ -61,7 +72,7 @@ MOST = 10**12
 """Tokens that no request has: a log that says more counts for one that says nothing."""
 
 
-def _sound(sent: Sent) -> Sent:
+def _sound(sent: RecordedRequest) -> RecordedRequest:
     """Whatever a log held, names are text and counts are counts."""
     usage = sent.usage
     counts = [getattr(usage, each.name) for each in fields(usage)] if usage else []

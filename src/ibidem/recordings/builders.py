@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .chat import Chat, text_of
-from .recording import Cause, Json, Segment, Sent
+from .recording import Cause, Json, RecordedRequest, RecordedSegment
 
 ANTHROPIC, CHAT = "anthropic", "openai-chat"
 
@@ -27,23 +27,23 @@ class Segments:
     """The segments of a session while it is read. A segment in which nothing was sent is replaced by the next."""
 
     def __init__(self) -> None:
-        self.current = Segment()
-        self._before: list[Segment] = []
+        self.current = RecordedSegment()
+        self._before: list[RecordedSegment] = []
 
-    def begin(self, history: Sequence[Json], cause: Cause) -> Segment:
+    def begin(self, history: Sequence[Json], cause: Cause) -> RecordedSegment:
         """Go on with this history. What it has in common with an earlier segment is taken from there."""
         if self.current.requests:
             self._before.append(self.current)
         elif self.current.cause == "compaction" and cause == "micro-compaction":
             cause = "compaction"
-        self.current = Segment(list(history))
+        self.current = RecordedSegment(list(history))
         if self._before:
             nearest = max(reversed(self._before), key=lambda segment: shared(segment.history, history))
             common = shared(nearest.history, history)
-            self.current = Segment([*nearest.history[:common], *history[common:]], [], common, cause)
+            self.current = RecordedSegment([*nearest.history[:common], *history[common:]], [], common, cause)
         return self.current
 
-    def done(self) -> list[Segment]:
+    def done(self) -> list[RecordedSegment]:
         return [segment for segment in (*self._before, self.current) if segment.requests]
 
 
@@ -71,7 +71,7 @@ class Turns:
         result = {"type": "tool_result", "tool_use_id": call, "content": text_of(content) if plain else content}
         self.say([result | ({"is_error": True} if failed else {})])
 
-    def answer(self, blocks: list[Json], sent: Sent | None) -> None:
+    def answer(self, blocks: list[Json], sent: RecordedRequest | None) -> None:
         """An answer, and the request before it unless that is not told. Without blocks it was not sent back."""
         if sent and self.history:
             self.segments.current.requests.append(_at(sent, len(self.history)))
@@ -121,14 +121,14 @@ class ChatTurns:
     def result(self, call: str, content: list[Json], *, name: str = "", failed: bool = False) -> None:
         self.chat.result(call, text_of(content))
 
-    def answer(self, blocks: list[Json], sent: Sent | None) -> None:
+    def answer(self, blocks: list[Json], sent: RecordedRequest | None) -> None:
         texts = [block["text"] for block in blocks if block["type"] == "text"]
         calls = [
             {"id": block["id"], "name": block["name"], "arguments": block["input"]}
             for block in blocks
             if block["type"] == "tool_use"
         ]
-        told = sent or Sent(0)
+        told = sent or RecordedRequest(0)
         number = len(self.chat.segment.requests)
         self.chat.answer(
             "\n".join(texts) or None, calls, model=told.model, at=told.at, answered=told.answered, usage=told.usage
@@ -157,8 +157,8 @@ Builder = Turns | ChatTurns
 BUILDERS: dict[str, type[Turns] | type[ChatTurns]] = {ANTHROPIC: Turns, CHAT: ChatTurns}
 
 
-def _at(sent: Sent, length: int) -> Sent:
-    return Sent(length, sent.model, sent.at, sent.answered, sent.usage)
+def _at(sent: RecordedRequest, length: int) -> RecordedRequest:
+    return RecordedRequest(length, sent.model, sent.at, sent.answered, sent.usage)
 
 
 def _cleared(message: Json, calls: set[str], note: str) -> Json:

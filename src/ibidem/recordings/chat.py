@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 from ..billing.usage import Usage
-from .recording import Json, Segment, Sent
+from .recording import Json, RecordedRequest, RecordedSegment
 
 
 class Chat:
     """Messages in wire order: what arrives while results are due waits until they are in."""
 
     def __init__(self) -> None:
-        self.segment = Segment()
+        self.segment = RecordedSegment()
         self.due: set[str] = set()
         self._waiting: list[Json] = []
 
@@ -38,7 +38,7 @@ class Chat:
         `{id, name, arguments}`. An answer without content and calls was a request all the same."""
         self._release()
         if self.history:
-            self.segment.requests.append(Sent(len(self.history), model, at, answered, usage))
+            self.segment.requests.append(RecordedRequest(len(self.history), model, at, answered, usage))
         message = {"role": "assistant", "content": content}
         if calls:
             self.history.append({**message, "tool_calls": [_wire(call) for call in calls]})
@@ -53,7 +53,7 @@ class Chat:
         if not self.due:
             self._release()
 
-    def done(self) -> Segment:
+    def done(self) -> RecordedSegment:
         self._release()
         return self.segment
 

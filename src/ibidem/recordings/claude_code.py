@@ -18,7 +18,7 @@ from typing import Any
 from ..billing.usage import Usage
 from .log import Log, seconds
 from .reader import Reader
-from .recording import Cause, Json, Segment, Sent, Session
+from .recording import Cause, Json, RecordedRequest, RecordedSegment, Recording
 
 CLEARED = "[Old tool result content cleared]"
 """What is sent in place of a result that a micro-compaction cleared."""
@@ -39,7 +39,7 @@ class _Thread:
 
     def __init__(self, name: str = "") -> None:
         self.name = name
-        self.segments = [Segment()]
+        self.segments = [RecordedSegment()]
         self.project = ""
         self._answers: dict[str, int] = {}
         """Answer id → where it stands in the history."""
@@ -85,7 +85,7 @@ class _Thread:
         if place == len(self.history):
             if place:
                 self._requests[key] = len(requests)
-                requests.append(Sent(place, message.get("model") or "", self._latest, at, usage, key))
+                requests.append(RecordedRequest(place, message.get("model") or "", self._latest, at, usage, key))
             self.history.append({"role": "assistant", "content": []})
         elif key in self._requests:  # usage is repeated on every line and complete on the last
             known = requests[self._requests[key]]
@@ -98,7 +98,7 @@ class _Thread:
         """Go on in a new segment that inherits `kept`."""
         history = list(kept)
         if self.segments[-1].requests:
-            self.segments.append(Segment(history, [], len(history), cause))
+            self.segments.append(RecordedSegment(history, [], len(history), cause))
         else:
             self.segments[-1].history = history
         self._answers = {key: at for key, at in self._answers.items() if at < len(history)}
@@ -150,7 +150,7 @@ def _usage(found: Json) -> Usage | None:
     return Usage(fresh, read, written - hour, hour, found.get("output_tokens") or 0)
 
 
-def _read(log: Log) -> Iterator[Session]:
+def _read(log: Log) -> Iterator[Recording]:
     threads = {"": _Thread()}
     chain: dict[str, str] = {}
     """Line → the thread it belongs to."""
@@ -168,7 +168,7 @@ def _read(log: Log) -> Iterator[Session]:
             threads.setdefault(key, _Thread(name)).line(row)
     for thread in threads.values():
         segments = [segment for segment in thread.segments if segment.requests]
-        yield Session("claude-code", "anthropic", segments, name=thread.name, project=thread.project)
+        yield Recording("claude-code", "anthropic", segments, name=thread.name, project=thread.project)
 
 
 READER = Reader("claude-code", _knows, _read)

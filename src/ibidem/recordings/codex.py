@@ -15,7 +15,7 @@ from dataclasses import replace
 from ..billing.usage import Usage
 from .log import Log, seconds
 from .reader import Reader
-from .recording import Json, Segment, Sent, Session, by_model
+from .recording import Json, RecordedRequest, RecordedSegment, Recording, by_model
 
 
 def _knows(row: Json) -> bool:
@@ -24,7 +24,7 @@ def _knows(row: Json) -> bool:
 
 class _Rollout:
     def __init__(self) -> None:
-        self.segments = [Segment()]
+        self.segments = [RecordedSegment()]
         self.project = ""
         self.head: Json = {}
         self._model = ""
@@ -54,7 +54,7 @@ class _Rollout:
         segment = self.segments[-1]
         answer = by_model(item)
         if answer and not self._answering and segment.history:
-            segment.requests.append(Sent(len(segment.history), self._model, self._latest, at))
+            segment.requests.append(RecordedRequest(len(segment.history), self._model, self._latest, at))
         elif answer and segment.requests:
             segment.requests[-1] = replace(segment.requests[-1], answered=at)
         else:
@@ -65,7 +65,7 @@ class _Rollout:
     def _compacted(self, payload: Json) -> None:
         text = [{"type": "input_text", "text": payload.get("message") or ""}]
         kept = payload.get("replacement_history") or [{"type": "message", "role": "user", "content": text}]
-        self.segments.append(Segment(list(kept), [], len(kept), "compaction"))
+        self.segments.append(RecordedSegment(list(kept), [], len(kept), "compaction"))
         self._answering = False
 
     def _count(self, info: Json) -> None:
@@ -82,7 +82,7 @@ class _Rollout:
         prompts = [place for place, item in enumerate(history) if item.get("role") == "user"]
         if turns and prompts:
             kept = history[: prompts[-min(turns, len(prompts))]]
-            self.segments.append(Segment(kept, [], len(kept), "rewind"))
+            self.segments.append(RecordedSegment(kept, [], len(kept), "rewind"))
             self._answering = False
 
 
@@ -98,14 +98,14 @@ def _usage(found: Json) -> Usage | None:
     )
 
 
-def _read(log: Log) -> Iterator[Session]:
+def _read(log: Log) -> Iterator[Recording]:
     rollout = _Rollout()
     for line, row in log.rows:
         if _knows(row):
             with log.tolerating(line):
                 rollout.row(row)
     segments = [segment for segment in rollout.segments if segment.requests]
-    yield Session("codex", "openai-responses", segments, project=rollout.project, head=rollout.head)
+    yield Recording("codex", "openai-responses", segments, project=rollout.project, head=rollout.head)
 
 
 READER = Reader("codex", _knows, _read)

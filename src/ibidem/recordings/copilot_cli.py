@@ -16,7 +16,7 @@ from .builders import Segments
 from .chat import Chat
 from .log import Log, seconds
 from .reader import Reader
-from .recording import Cause, Json, Segment, Session
+from .recording import Cause, Json, RecordedSegment, Recording
 
 
 def knows(row: Json) -> bool:
@@ -26,16 +26,16 @@ def knows(row: Json) -> bool:
     return False
 
 
-def read(log: Log) -> Iterable[Session]:
-    reading = _Reading()
+def read(log: Log) -> Iterable[Recording]:
+    reading = _CopilotReading()
     for line, row in log.rows:
         with log.tolerating(line):
             reading.take(row)
     for name, thread in reading.threads.items():
-        yield Session("copilot-cli", "openai-chat", thread.done(), name=name, project=reading.project)
+        yield Recording("copilot-cli", "openai-chat", thread.done(), name=name, project=reading.project)
 
 
-class _Thread:
+class _CopilotThread:
     """One conversation. The system prompt, where it is told, is its first entry."""
 
     def __init__(self, prompt: str | None) -> None:
@@ -84,14 +84,14 @@ class _Thread:
         """What waits for results goes on waiting."""
         self.chat.segment = self.segments.begin(history, cause)
 
-    def done(self) -> list[Segment]:
+    def done(self) -> list[RecordedSegment]:
         self.chat.done()
         return self.segments.done()
 
 
-class _Reading:
+class _CopilotReading:
     def __init__(self) -> None:
-        self.threads = {"": _Thread(None)}
+        self.threads = {"": _CopilotThread(None)}
         self.prompts: dict[str, str] = {}
         """What calls that start an agent told it."""
         self.project = ""
@@ -105,10 +105,10 @@ class _Reading:
             return
         key = row.get("agentId") or data.get("parentToolCallId") or ""
         if key not in self.threads:
-            self.threads[key] = _Thread(self.prompts.get(key))
+            self.threads[key] = _CopilotThread(self.prompts.get(key))
         self._event(self.threads[key], row["type"], data, at)
 
-    def _event(self, thread: _Thread, kind: str, data: Json, at: float | None) -> None:
+    def _event(self, thread: _CopilotThread, kind: str, data: Json, at: float | None) -> None:
         match kind:
             case "session.start" | "session.resume":
                 self.project = self.project or (data.get("context") or {}).get("cwd") or ""

@@ -38,7 +38,7 @@ class Root(NamedTuple):
     platforms: tuple[str, ...] = ("linux", "darwin", "win32")
 
 
-class Place(NamedTuple):
+class AgentLogs(NamedTuple):
     agent: str
     roots: tuple[Root, ...]
     files: tuple[tuple[Files, ...], ...]
@@ -48,8 +48,8 @@ class Place(NamedTuple):
 SEVERAL = frozenset({"CLAUDE_CONFIG_DIR"})
 """Variables that may name more than one folder, with commas between them."""
 
-PLACES: tuple[Place, ...] = (
-    Place(
+PLACES: tuple[AgentLogs, ...] = (
+    AgentLogs(
         "claude-code",
         (
             Root(".claude", "CLAUDE_CONFIG_DIR"),
@@ -57,7 +57,7 @@ PLACES: tuple[Place, ...] = (
         ),
         ((Files("projects", ("*.jsonl",)),),),
     ),
-    Place(
+    AgentLogs(
         "codex",
         (Root(".codex", "CODEX_HOME"),),
         (
@@ -67,14 +67,14 @@ PLACES: tuple[Place, ...] = (
             ),
         ),
     ),
-    Place(
+    AgentLogs(
         "copilot-cli",
         (Root(".copilot", "COPILOT_HOME"),),
         # Beside its events a session keeps files of its own, which may be of any kind.
         ((Files("session-state", ("events.jsonl",)), Files("session-state", ("*.jsonl",), deep=False)),),
     ),
-    Place("pi", (Root(".pi/agent", "PI_CODING_AGENT_DIR"),), ((Files("sessions", ("*.jsonl",)),),)),
-    Place(
+    AgentLogs("pi", (Root(".pi/agent", "PI_CODING_AGENT_DIR"),), ((Files("sessions", ("*.jsonl",)),),)),
+    AgentLogs(
         "opencode",
         (Root(".local/share/opencode", "XDG_DATA_HOME", "opencode"),),
         # The database took over what was in the folder.
@@ -95,7 +95,7 @@ def discover(environ: Mapping[str, str], home: Path, platform: str) -> list[Path
     return _told_apart(found | set(_named(environ, home)))
 
 
-def _roots(place: Place, environ: Mapping[str, str], home: Path, platform: str) -> Iterator[Path]:
+def _roots(place: AgentLogs, environ: Mapping[str, str], home: Path, platform: str) -> Iterator[Path]:
     for root in place.roots:
         if not platform.startswith(root.platforms):
             continue

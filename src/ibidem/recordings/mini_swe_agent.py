@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from .counts import name_of, usage_of
 from .log import Log, seconds
 from .reader import Reader
-from .recording import Json, Segment, Sent, Session
+from .recording import Json, RecordedRequest, RecordedSegment, Recording
 
 AGENT = "mini-swe-agent"
 
@@ -32,9 +32,9 @@ def _knows(row: Json) -> bool:
     return isinstance(row.get("messages"), list) and isinstance(info, dict) and "mini_version" in info
 
 
-class _Run:
+class _MiniSweAgentRun:
     def __init__(self, model: str) -> None:
-        self.segment = Segment()
+        self.segment = RecordedSegment()
         self._model = model
         self._latest: float | None = None
 
@@ -69,7 +69,7 @@ class _Run:
             begun = self._latest or seconds(response.get("created", response.get("created_at")))
             model = name_of(response.get("model"), self._model)
             usage = usage_of(response.get("usage"))
-            self.segment.requests.append(Sent(len(self.segment.history), model, begun, at, usage))
+            self.segment.requests.append(RecordedRequest(len(self.segment.history), model, begun, at, usage))
 
 
 def _without_notes(message: Json) -> Json:
@@ -81,7 +81,7 @@ def _without_notes(message: Json) -> Json:
     }
 
 
-def _read(log: Log) -> Iterator[Session]:
+def _read(log: Log) -> Iterator[Recording]:
     runs = [(line, row) for line, row in log.rows if _knows(row)]
     for line, row in runs:
         model = project = ""
@@ -90,14 +90,14 @@ def _read(log: Log) -> Iterator[Session]:
             model = str((config.get("model") or {}).get("model_name") or "")
             folder = (config.get("environment") or {}).get("cwd")
             project = str(row.get("instance_id") or folder or "")
-        run = _Run(model)
+        run = _MiniSweAgentRun(model)
         for message in row["messages"]:
             with log.tolerating(line):
                 run.message(message)
         responses = any(isinstance(each, dict) and each.get("object") == "response" for each in row["messages"])
         wire = "openai-responses" if responses else "openai-chat"
         name = str(row.get("instance_id") or line) if len(runs) > 1 else ""
-        yield Session(AGENT, wire, [run.segment], name=name, project=project)
+        yield Recording(AGENT, wire, [run.segment], name=name, project=project)
 
 
 READER = Reader(AGENT, _knows, _read)

@@ -20,7 +20,7 @@ from .chat import Chat
 from .counts import name_of, usage_of
 from .log import Log, seconds
 from .reader import Reader
-from .recording import Json, Segment, Sent, Session
+from .recording import Json, RecordedRequest, RecordedSegment, Recording
 
 AGENT = "moatless"
 
@@ -36,7 +36,7 @@ class _Node:
     parent: Any
     said: list[Json] = field(default_factory=list)
     """The entries of the history it adds."""
-    sent: Sent | None = None
+    sent: RecordedRequest | None = None
     """Its request, with the length counted from its first entry."""
 
 
@@ -99,27 +99,27 @@ def _observed(observation: Any) -> str:
     return observation if isinstance(observation, str) else observation["message"] or ""
 
 
-def _sent(raw: Json, steps: list[Json], length: int) -> Sent:
+def _sent(raw: Json, steps: list[Json], length: int) -> RecordedRequest:
     """A completion that was tried several times is counted as the attempt that gave the answer: the last."""
     found = (raw.get("completions") or {}).get("build_action") or raw.get("completion")
     completion: Json = found or next((step["completion"] for step in steps if step.get("completion")), {})
     attempts = completion.get("attempts") or [completion]
     at = seconds(completion.get("start_time") or raw.get("timestamp"))
     answered = seconds(completion.get("end_time") or None)
-    return Sent(length, name_of(completion.get("model")), at, answered, usage_of(attempts[-1].get("usage")))
+    return RecordedRequest(length, name_of(completion.get("model")), at, answered, usage_of(attempts[-1].get("usage")))
 
 
-def _segments(nodes: dict[Any, _Node]) -> list[Segment]:
+def _segments(nodes: dict[Any, _Node]) -> list[RecordedSegment]:
     told: set[Any] = set()
-    segments: list[Segment] = []
+    segments: list[RecordedSegment] = []
     for way in _ways(nodes):
-        segment = Segment(cause="rewind" if segments else "start")
+        segment = RecordedSegment(cause="rewind" if segments else "start")
         for key in way:
             node = nodes[key]
             length = len(segment.history) + (node.sent.length if node.sent else 0)
             if node.sent and length and key not in told:
                 sent = node.sent
-                segment.requests.append(Sent(length, sent.model, sent.at, sent.answered, sent.usage))
+                segment.requests.append(RecordedRequest(length, sent.model, sent.at, sent.answered, sent.usage))
             segment.history.extend(node.said)
             if key in told:
                 segment.inherited = len(segment.history)
@@ -143,13 +143,13 @@ def _ways(nodes: dict[Any, _Node]) -> Iterator[list[Any]]:
         ways.extend([*way, key] for key in reversed(below))
 
 
-def _read(log: Log) -> Iterator[Session]:
+def _read(log: Log) -> Iterator[Recording]:
     trees = [(line, row) for line, row in log.rows if _knows(row)]
     for line, row in trees:
         metadata = row.get("metadata")
         task = (metadata if isinstance(metadata, dict) else row).get("instance_id") or row.get("instance_id") or ""
         name = str(task or line) if len(trees) > 1 else ""
-        yield Session(AGENT, "openai-chat", _segments(_nodes(log, line, row)), name=name, project=str(task))
+        yield Recording(AGENT, "openai-chat", _segments(_nodes(log, line, row)), name=name, project=str(task))
 
 
 READER = Reader(AGENT, _knows, _read)

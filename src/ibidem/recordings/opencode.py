@@ -19,7 +19,7 @@ from ..billing.usage import Usage
 from .builders import ANTHROPIC, BUILDERS, CHAT, image, text
 from .log import Log, seconds
 from .reader import Reader
-from .recording import Json, Sent, Session
+from .recording import Json, RecordedRequest, Recording
 
 CLEARED = "[Old tool result content cleared]"
 INTERRUPTED = "[Tool execution was interrupted]"
@@ -38,14 +38,14 @@ def _is_export(row: Json) -> bool:
     return False
 
 
-def read(log: Log) -> Iterable[Session]:
+def read(log: Log) -> Iterable[Recording]:
     exports = [(line, row) for line, row in log.rows if _is_export(row)]
     for line, row in exports:
         yield _session(log, line, row, len(exports) > 1)
 
 
-def _session(log: Log, line: int, row: Json, several: bool) -> Session:
-    reading = _Reading(row["messages"])
+def _session(log: Log, line: int, row: Json, several: bool) -> Recording:
+    reading = _OpenCodeReading(row["messages"])
     for number, message in enumerate(row["messages"], 1):
         with log.tolerating(line if several else number):
             reading.take(message)
@@ -53,10 +53,10 @@ def _session(log: Log, line: int, row: Json, several: bool) -> Session:
     info = row["info"]
     name = info["id"] if several else ""
     project = info.get("directory") or reading.folder
-    return Session("opencode", reading.format, reading.turns.segments.done(), name=name, project=project)
+    return Recording("opencode", reading.format, reading.turns.segments.done(), name=name, project=project)
 
 
-class _Reading:
+class _OpenCodeReading:
     def __init__(self, messages: list[Any]) -> None:
         self.format = _format(messages)
         self.turns = BUILDERS[self.format]()
@@ -100,7 +100,9 @@ class _Reading:
         if not blocks and not usage:
             return
         calls = [part for part in parts if part["type"] == "tool"]
-        sent = Sent(0, info.get("modelID") or "", self.at, _answered_at(info, parts), usage) if told else None
+        sent = (
+            RecordedRequest(0, info.get("modelID") or "", self.at, _answered_at(info, parts), usage) if told else None
+        )
         dropped = _dropped(info, parts)
         self.turns.answer([] if dropped else blocks, sent)
         for part in [] if dropped else calls:

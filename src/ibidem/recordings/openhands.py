@@ -23,7 +23,7 @@ from .chat import Chat, text_of
 from .counts import name_of, usage_of
 from .log import Log, seconds
 from .reader import Reader
-from .recording import Json, Segment, Session
+from .recording import Json, RecordedSegment, Recording
 
 AGENT = "openhands"
 
@@ -239,9 +239,9 @@ def _key(value: Any) -> str:
     return value
 
 
-def _segments(steps: Iterable[_Step]) -> list[Segment]:
+def _segments(steps: Iterable[_Step]) -> list[RecordedSegment]:
     chat, kept, latest = Chat(), list[_Step](), None
-    segments: list[Segment] = []
+    segments: list[RecordedSegment] = []
     for step in steps:
         if step.does == "forget":
             after = _condensed(kept, step)
@@ -288,7 +288,7 @@ def _forgets(condensation: _Step, event: Any) -> bool:
     return ranged or event in condensation.forgotten
 
 
-def _replayed(steps: list[_Step], before: Segment) -> Chat:
+def _replayed(steps: list[_Step], before: RecordedSegment) -> Chat:
     """What is left as a history of its own; its unchanged beginning is shared with the segment before."""
     chat = Chat()
     for step in steps:
@@ -301,7 +301,7 @@ def _replayed(steps: list[_Step], before: Segment) -> Chat:
     return chat
 
 
-def _read(log: Log) -> Iterator[Session]:
+def _read(log: Log) -> Iterator[Recording]:
     single = _Events()
     for line, row in log.rows:
         if _is_evaluation(row):
@@ -310,10 +310,10 @@ def _read(log: Log) -> Iterator[Session]:
             with log.tolerating(line):
                 single.event(row)
     if single.steps:
-        yield Session(AGENT, "openai-chat", _segments(single.steps), head=single.head)
+        yield Recording(AGENT, "openai-chat", _segments(single.steps), head=single.head)
 
 
-def _evaluation(log: Log, line: int, row: Json) -> Session:
+def _evaluation(log: Log, line: int, row: Json) -> Recording:
     model, repository = "", ""
     usages: dict[str, Usage | None] = {}
     with log.tolerating(line):
@@ -329,7 +329,7 @@ def _evaluation(log: Log, line: int, row: Json) -> Session:
                 events.event(event)
     task = str(row["instance_id"])
     segments = _segments(events.steps)
-    return Session(AGENT, "openai-chat", segments, name=task, project=repository or task, head=events.head)
+    return Recording(AGENT, "openai-chat", segments, name=task, project=repository or task, head=events.head)
 
 
 READER = Reader(AGENT, _knows, _read)

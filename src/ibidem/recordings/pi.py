@@ -20,7 +20,7 @@ from ..billing.usage import Usage
 from .builders import ANTHROPIC, BUILDERS, CHAT, Builder, image, text
 from .log import UNUSABLE, Log, seconds
 from .reader import Reader
-from .recording import Cause, Json, Sent, Session
+from .recording import Cause, Json, RecordedRequest, Recording
 
 COMPACTED = "The conversation history before this point was compacted into the following summary:"
 CAME_BACK = "The following is a summary of a branch that this conversation came back from:"
@@ -36,7 +36,7 @@ def knows(row: Json) -> bool:
     return False
 
 
-def read(log: Log) -> Iterable[Session]:
+def read(log: Log) -> Iterable[Recording]:
     header = next((row for _, row in log.rows if row.get("type") == "session"), {})
     format_ = ANTHROPIC if _mostly(log) == ANTHROPIC_API else CHAT
     tree = _Tree(format_, header)
@@ -45,7 +45,7 @@ def read(log: Log) -> Iterable[Session]:
             tree.take(row)
     tree.turns.done()
     project = header.get("cwd")
-    yield Session("pi", format_, tree.turns.segments.done(), project=project if isinstance(project, str) else "")
+    yield Recording("pi", format_, tree.turns.segments.done(), project=project if isinstance(project, str) else "")
 
 
 def _mostly(log: Log) -> str:
@@ -139,7 +139,7 @@ class _Tree:
         copied = self.born is not None and answered is not None and answered < self.born
         sent = None
         if told and not copied and (message["content"] or usage):
-            sent = Sent(0, message.get("model") or "", self.at, answered, usage)
+            sent = RecordedRequest(0, message.get("model") or "", self.at, answered, usage)
         dropped = message.get("stopReason") in ("error", "aborted")
         turns.answer([] if dropped else blocks, sent)
 

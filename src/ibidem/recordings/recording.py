@@ -22,7 +22,7 @@ Cause = Literal["start", "compaction", "micro-compaction", "rewind"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class RecordedRequest:
     """One request: the first `length` entries of its segment's history. Times are Unix seconds."""
 
     length: int
@@ -38,11 +38,11 @@ class Sent:
 
 
 @dataclass(slots=True)
-class Segment:
+class RecordedSegment:
     """A stretch over which the context only grew. Its first `inherited` entries were sent in an earlier segment."""
 
     history: list[Json] = field(default_factory=list)
-    requests: list[Sent] = field(default_factory=list)
+    requests: list[RecordedRequest] = field(default_factory=list)
     inherited: int = 0
     cause: Cause = "start"
 
@@ -54,20 +54,20 @@ class Skipped(NamedTuple):
     why: str
 
 
-class Request(NamedTuple):
+class RequestBody(NamedTuple):
     """A request as it was sent, in its provider's format."""
 
     body: Json
-    sent: Sent
+    sent: RecordedRequest
 
 
 @dataclass(slots=True)
-class Session:
+class Recording:
     """One conversation with one agent. A sub-agent's is a session of its own."""
 
     agent: str
     format: str
-    segments: list[Segment]
+    segments: list[RecordedSegment]
     path: str = ""
     """The file it was read from."""
     name: str = ""
@@ -89,13 +89,13 @@ class Session:
         """How many requests were sent."""
         return sum(len(segment.requests) for segment in self.segments)
 
-    def requests(self) -> Iterator[Request]:
+    def requests(self) -> Iterator[RequestBody]:
         """Every request in turn. A body is made when it is asked for and shares its messages with the others."""
         key = formats.named(self.format).history_key
         for segment in self.segments:
             for sent in segment.requests:
                 model = {"model": sent.model} if sent.model else {}
-                yield Request({**model, **self.head, key: segment.history[: sent.length]}, sent)
+                yield RequestBody({**model, **self.head, key: segment.history[: sent.length]}, sent)
 
 
 def by_model(entry: Json) -> bool:

@@ -21,7 +21,7 @@ from .builders import shared
 from .counts import count, within
 from .log import Log, seconds
 from .reader import Reader
-from .recording import Json, Segment, Sent, Session, by_model
+from .recording import Json, RecordedRequest, RecordedSegment, Recording, by_model
 
 WRAPPERS = ("request", "body")
 """Where a record keeps the body."""
@@ -37,10 +37,10 @@ def knows(row: Json) -> bool:
     return bool(body and name and _entries(body, name))
 
 
-def read(log: Log) -> Iterable[Session]:
+def read(log: Log) -> Iterable[Recording]:
     bodies = [body for _, row in log.rows if knows(row) and (body := _body(row))]
     usual = next((name for tell in (_format, _by_model) for body in bodies if (name := tell(body))), "")
-    reading = _Reading(usual)
+    reading = _RequestsReading(usual)
     for line, row in log.rows:
         if body := _body(row):
             with log.tolerating(line):
@@ -89,11 +89,11 @@ def _entries(body: Json, format_: str) -> list[Json]:
     return history
 
 
-class _Reading:
+class _RequestsReading:
     def __init__(self, usual: str) -> None:
         self.usual = usual
         """What a body is taken for that could be of several formats."""
-        self.sessions: dict[bytes, Session] = {}
+        self.sessions: dict[bytes, Recording] = {}
 
     def take(self, row: Json, body: Json) -> None:
         format_ = _format(body) or self.usual
@@ -106,8 +106,8 @@ class _Reading:
         opening = msgspec.json.encode([format_, _unmarked_head(head), entries[: _first(entries)]])
         usage = _usage(row)
         counted = usage if usage and usage.input else None
-        sent = Sent(len(entries), model if isinstance(model, str) else "", _time(row), usage=counted)
-        session = self.sessions.setdefault(opening, Session("requests", format_, [Segment()], head=head))
+        sent = RecordedRequest(len(entries), model if isinstance(model, str) else "", _time(row), usage=counted)
+        session = self.sessions.setdefault(opening, Recording("requests", format_, [RecordedSegment()], head=head))
         _send(session, entries, sent)
 
 
@@ -117,22 +117,22 @@ def _first(entries: list[Json]) -> int:
     return next(spoken, len(entries))
 
 
-def _send(session: Session, entries: list[Json], sent: Sent) -> None:
+def _send(session: Recording, entries: list[Json], sent: RecordedRequest) -> None:
     last = session.segments[-1]
     common = shared(last.history, entries)
     if common < len(last.history):
-        last = Segment(last.history[:common], [], common, "rewind")
+        last = RecordedSegment(last.history[:common], [], common, "rewind")
         session.segments.append(last)
     last.history.extend(entries[common:])
     last.requests.append(sent)
 
 
-def _tell_all(session: Session) -> None:
+def _tell_all(session: Recording) -> None:
     """The requests that led to the only one that is known."""
     segment, last = session.segments[-1], session.segments[-1].requests[-1]
     answers = [by_model(entry) for entry in segment.history]
     begun = (n for n in range(1, len(answers)) if answers[n] and not answers[n - 1])
-    segment.requests[:0] = [Sent(length, last.model) for length in begun]
+    segment.requests[:0] = [RecordedRequest(length, last.model) for length in begun]
 
 
 def _unmarked(entry: Json) -> Json:

@@ -18,7 +18,7 @@ from typing import Any
 from .chat import Chat
 from .log import Log
 from .reader import Reader
-from .recording import Json, Session
+from .recording import Json, Recording
 
 AGENT = "swe-agent"
 
@@ -34,7 +34,7 @@ def _is_trajectory(value: Any) -> bool:
     )
 
 
-class _Run:
+class _SweAgentRun:
     """One attempt at a task."""
 
     def __init__(self, model: str) -> None:
@@ -69,7 +69,7 @@ def _config(row: Json) -> Json:
     return json.loads(found) if isinstance(found, str) else found
 
 
-def _read(log: Log) -> Iterator[Session]:
+def _read(log: Log) -> Iterator[Recording]:
     for line, row in log.rows:
         if not _knows(row):
             continue
@@ -81,12 +81,12 @@ def _read(log: Log) -> Iterator[Session]:
             model = "" if name in ("replay", "human", "human_thought") else name
         attempts = [each for each in row.get("attempts") or () if _is_trajectory(each)]
         for number, attempt in enumerate(attempts or [row], 1):
-            run = _Run(model)
+            run = _SweAgentRun(model)
             for message in attempt["history"]:
                 with log.tolerating(line):
                     run.message(message)
             name = f"attempt {number}" if len(attempts) > 1 else ""
-            yield Session(AGENT, "openai-chat", [run.chat.done()], name=name, project=project)
+            yield Recording(AGENT, "openai-chat", [run.chat.done()], name=name, project=project)
 
 
 READER = Reader(AGENT, _knows, _read)

@@ -16,7 +16,7 @@ from .chat import Chat
 from .counts import name_of, usage_of
 from .log import Log, seconds
 from .reader import Reader
-from .recording import Json, Session
+from .recording import Json, Recording
 
 AGENT = "tau-bench"
 
@@ -72,7 +72,7 @@ class _Talk:
         )
 
 
-def _read(log: Log) -> Iterator[Session]:
+def _read(log: Log) -> Iterator[Recording]:
     for line, row in log.rows:
         if not _knows(row):
             continue
@@ -81,21 +81,21 @@ def _read(log: Log) -> Iterator[Session]:
             info = row.get("info") or {}
             model = str((info.get("agent_info") or {}).get("llm") or "")
             domain = str((info.get("environment_info") or {}).get("domain_name") or "")
-        sessions: list[Session] = []
+        sessions: list[Recording] = []
         for simulation in row["simulations"] if isinstance(row.get("simulations"), list) else [row]:
             with log.tolerating(line):
                 sessions.append(_session(log, line, simulation, model, domain))
         yield from sessions
 
 
-def _session(log: Log, line: int, simulation: Json, model: str, domain: str) -> Session:
+def _session(log: Log, line: int, simulation: Json, model: str, domain: str) -> Recording:
     talk = _Talk(model)
     for message in simulation["traj"] if "traj" in simulation else simulation["messages"]:
         with log.tolerating(line):
             talk.message(message)
     trial = simulation.get("trial")
     name = str(simulation["task_id"]) + ("" if trial is None else f" trial {trial}")
-    return Session(AGENT, "openai-chat", [talk.chat.done()], name=name, project=domain)
+    return Recording(AGENT, "openai-chat", [talk.chat.done()], name=name, project=domain)
 
 
 READER = Reader(AGENT, _knows, _read)

@@ -21,7 +21,7 @@ from .. import formats
 from ..billing.calibration import WEIGHTS, Count, Weights, size_of
 from ..billing.prices import Price, Prices, Rates
 from ..model import Message, to_json
-from ..recordings import Segment, Sent, Session
+from ..recordings import RecordedRequest, RecordedSegment, Recording
 from .sizes import anchored, fitted
 
 FULL = 0.97
@@ -33,7 +33,7 @@ AfterBreak = Literal["hit", "miss", "free"]
 to compare with."""
 
 
-class Change(NamedTuple):
+class MessageChange(NamedTuple):
     """What a profile does to one message."""
 
     message: int
@@ -43,10 +43,10 @@ class Change(NamedTuple):
     """Provider tokens, before they are scaled."""
 
 
-class View:
+class SentView:
     """A segment as a profile sends it: the messages it changes, in order."""
 
-    def __init__(self, changes: Sequence[Change] = ()) -> None:
+    def __init__(self, changes: Sequence[MessageChange] = ()) -> None:
         self.places = [change.message for change in changes]
         self.keys = [change.key for change in changes]
         self._removed = [0.0, *accumulate(change.removed for change in changes)]
@@ -55,7 +55,7 @@ class View:
         """Tokens that it removes from the messages before this one."""
         return self._removed[bisect_left(self.places, message)]
 
-    def parts_from(self, other: View, shared: int) -> int:
+    def parts_from(self, other: SentView, shared: int) -> int:
         """The first message that the two send differently, of `shared` that they have in common."""
         if self is not other:
             ours, theirs = zip(self.places, self.keys, strict=True), zip(other.places, other.keys, strict=True)
@@ -65,14 +65,14 @@ class View:
         return shared
 
 
-AS_RECORDED = View()
+AS_RECORDED = SentView()
 
 
 @dataclass(slots=True)
 class Step:
     """One request, as far as it is the same under every profile."""
 
-    sent: Sent
+    sent: RecordedRequest
     segment: int
     rates: Rates
     price: Price
@@ -97,11 +97,11 @@ class Step:
     whole: bool
     """The log shows what stands before the history, so that limits of the cache can be told."""
 
-    def kept(self, view: View, last: View | None) -> int:
+    def kept(self, view: SentView, last: SentView | None) -> int:
         """Of the entries that the request before had as well, those that it had sent in the same way."""
         return view.parts_from(last, self.shared) if last is not None and self.shared > 0 else self.shared
 
-    def charge(self, view: View, kept: int, after_break: AfterBreak, by_rule: bool) -> Charge:
+    def charge(self, view: SentView, kept: int, after_break: AfterBreak, by_rule: bool) -> Charge:
         """The request, sent as this view, if so many of its first entries are sent as they were before."""
         size = self.size - self.scale * view.before(self.sent.length)
         could = min(size, _readable(self, view, None if by_rule else self.found))
@@ -151,7 +151,7 @@ class Charge(NamedTuple):
 class Replay:
     """A session that was measured once and can be billed for any number of profiles."""
 
-    def __init__(self, session: Session, prices: Prices, count: Count, messages: Sequence[Sequence[Message]]) -> None:
+    def __init__(self, session: Recording, prices: Prices, count: Count, messages: Sequence[Sequence[Message]]) -> None:
         """`messages` are the histories of its segments as values."""
         self.session = session
         first = next((sent for segment in session.segments for sent in segment.requests), None)
@@ -177,7 +177,14 @@ class Replay:
                 yield last
 
     def _step(
-        self, number: int, sent: Sent, size: float, scale: float, sums: Sequence[float], price: Price, last: Step | None
+        self,
+        number: int,
+        sent: RecordedRequest,
+        size: float,
+        scale: float,
+        sums: Sequence[float],
+        price: Price,
+        last: Step | None,
     ) -> Step:
         own = sums[sent.length]
         scale = min(scale, size / own) if own else scale  # the log may hold more than was sent
@@ -205,14 +212,14 @@ class Replay:
         )
 
     def bill(
-        self, views: Sequence[View] | None = None, *, after_break: AfterBreak = "hit", by_rule: bool = False
+        self, views: Sequence[SentView] | None = None, *, after_break: AfterBreak = "hit", by_rule: bool = False
     ) -> Bill:
         """The bill for requests sent as these views, one per request; as recorded if there are none.
 
         `by_rule` lets the provider's rules decide what is in the cache even where the log knows better.
         """
         bill = Bill()
-        last: View | None = None
+        last: SentView | None = None
         for number, step in enumerate(self.steps):
             view = views[number] if views else AS_RECORDED
             kept = step.kept(view, last)
@@ -231,7 +238,7 @@ class Replay:
         ]
 
 
-def _sums(segment: Segment, sizes: list[float], format: str) -> list[float]:
+def _sums(segment: RecordedSegment, sizes: list[float], format: str) -> list[float]:
     """Sizes summed up. Reasoning that is sent back sealed has the size that was billed for it as output."""
     if format == "openai-responses":
         for sent in segment.requests:
@@ -240,7 +247,7 @@ def _sums(segment: Segment, sizes: list[float], format: str) -> list[float]:
     return [0.0, *accumulate(sizes)]
 
 
-def _count_head(session: Session, count: Count) -> int:
+def _count_head(session: Recording, count: Count) -> int:
     return sum(count(value if isinstance(value, str) else to_json(value)) for value in session.head.values())
 
 
@@ -249,7 +256,7 @@ def _common(before: Sequence[object], after: Sequence[object], longest: int) -> 
     return next((place for place in range(longest) if before[place] is not after[place]), longest)
 
 
-def _found(sent: Sent, last: Step | None, segment: Segment) -> float | None:
+def _found(sent: RecordedRequest, last: Step | None, segment: RecordedSegment) -> float | None:
     if sent.usage is None:
         return None
     before = last.sent.usage if last else None
@@ -260,7 +267,7 @@ def _found(sent: Sent, last: Step | None, segment: Segment) -> float | None:
     return float(sent.usage.read)
 
 
-def _warm(sent: Sent, last: Step, price: Price) -> bool:
+def _warm(sent: RecordedRequest, last: Step, price: Price) -> bool:
     """Whether the cache still holds the request before. A log without times is taken for one without pauses."""
     if sent.model != last.sent.model:
         return False
@@ -270,7 +277,7 @@ def _warm(sent: Sent, last: Step, price: Price) -> bool:
     return sent.at - last.sent.answered <= (price.caching.lifetime_1h if long else price.caching.lifetime)
 
 
-def _dear(sent: Sent, rates: Rates) -> float:
+def _dear(sent: RecordedRequest, rates: Rates) -> float:
     """Dollars for a token that is not read: written as recorded, or all of it written."""
     usage = sent.usage
     if usage is None or usage.input == usage.read:
@@ -279,12 +286,12 @@ def _dear(sent: Sent, rates: Rates) -> float:
     return cost / (usage.input - usage.read)
 
 
-def _position(step: Step, view: View, entry: int) -> float:
+def _position(step: Step, view: SentView, entry: int) -> float:
     """Tokens of the request before an entry of its history."""
     return step.head + step.scale * (step.sums[entry] - view.before(entry))
 
 
-def _readable(step: Step, view: View, found: float | None) -> float:
+def _readable(step: Step, view: SentView, found: float | None) -> float:
     """Tokens that are in the cache if nothing was changed that had been sent."""
     if found is not None and found != float("inf"):
         own = (found - step.head) / step.scale if step.scale else 0.0
@@ -300,7 +307,7 @@ def _readable(step: Step, view: View, found: float | None) -> float:
     return read
 
 
-def messages_of(session: Session) -> list[list[Message]]:
+def messages_of(session: Recording) -> list[list[Message]]:
     """The histories of a session's segments as values; entries that segments share are read once."""
     dialect = formats.named(session.format)
     known: dict[int, Message] = {}

@@ -17,8 +17,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .billing import AfterBreak, Replay, Step, View
-from .simulate import Stretch
+from .billing import AfterBreak, Replay, SentView, Step
+from .simulate import Phase
 
 NEVER = -1
 """Nothing has gone: the state that a stretch begins with, unless something goes at once."""
@@ -33,25 +33,25 @@ class Optimum(NamedTuple):
     """Requests at which everything that waited went, counted through the session."""
 
 
-class Way(NamedTuple):
+class CheapestWay(NamedTuple):
     """The cheapest way into a state so far."""
 
     cost: float
-    last: Way | None
+    last: CheapestWay | None
     """The way before the last point."""
     point: int
-    view: View
+    view: SentView
 
 
 class States:
     """How a stretch can be sent. A state is named by the request from which on it can be reached."""
 
-    def __init__(self, stretch: Stretch) -> None:
-        stages = [(stage.first, slot.held.message) for slot in stretch.slots for stage in slot.stages]
-        changes = sorted((max(first, stretch.first), message) for first, message in stages if first < stretch.last)
+    def __init__(self, phase: Phase) -> None:
+        stages = [(stage.first, staged.entry.message) for staged in phase.staged_texts for stage in staged.stages]
+        changes = sorted((max(first, phase.first), message) for first, message in stages if first < phase.last)
         self.names = [NEVER, *sorted({first for first, _ in changes})]
-        self._stretch = stretch
-        self._views: dict[int, View] = {}
+        self._stretch = phase
+        self._views: dict[int, SentView] = {}
         self._touched: dict[int, int] = {}
         """The first message that changes on the way into a state from the one before."""
         for first, message in changes:
@@ -61,7 +61,7 @@ class States:
         """The state in which everything has gone that may at this request."""
         return self.names[bisect_right(self.names, number) - 1]
 
-    def view(self, name: int) -> View:
+    def view(self, name: int) -> SentView:
         if name not in self._views:
             self._views[name] = self._stretch.view(name)
         return self._views[name]
@@ -77,17 +77,15 @@ class States:
         return found
 
 
-def best(
-    replay: Replay, stretches: Sequence[Stretch], *, after_break: AfterBreak = "hit", by_rule: bool = False
-) -> Optimum:
+def best(replay: Replay, phases: Sequence[Phase], *, after_break: AfterBreak = "hit", by_rule: bool = False) -> Optimum:
     """The cheapest choice of requests at which everything that waits goes, billed as `Replay.bill` does."""
-    ways: dict[int, Way] = {}
-    for stretch in stretches:
-        states = States(stretch)
-        step = replay.steps[stretch.first]
-        ways = _opened(step, states, stretch.first, list(ways.values()), after_break, by_rule)
+    ways: dict[int, CheapestWay] = {}
+    for phase in phases:
+        states = States(phase)
+        step = replay.steps[phase.first]
+        ways = _opened(step, states, phase.first, list(ways.values()), after_break, by_rule)
         parted: dict[int, dict[int, int]] = {}
-        for number in range(stretch.first + 1, stretch.last):
+        for number in range(phase.first + 1, phase.last):
             step, newest = replay.steps[number], states.newest(number)
             if newest not in parted:
                 parted = {newest: states.parted(newest)}
@@ -100,17 +98,17 @@ def best(
 
 
 def _opened(
-    step: Step, states: States, number: int, ways: Sequence[Way], after_break: AfterBreak, by_rule: bool
-) -> dict[int, Way]:
+    step: Step, states: States, number: int, ways: Sequence[CheapestWay], after_break: AfterBreak, by_rule: bool
+) -> dict[int, CheapestWay]:
     """The first request of a stretch: as it comes, or with everything gone that may."""
-    found: dict[int, Way] = {}
+    found: dict[int, CheapestWay] = {}
     for name in dict.fromkeys((NEVER, states.newest(number))):
         view = states.view(name)
-        for way in ways or [Way(0.0, None, NEVER, view)]:
+        for way in ways or [CheapestWay(0.0, None, NEVER, view)]:
             kept = step.kept(view, way.view if ways else None)
             cost = way.cost + step.charge(view, kept, after_break, by_rule).cost
             if name not in found or cost < found[name].cost:
-                found[name] = Way(cost, way if ways else None, NEVER if name == NEVER else number, view)
+                found[name] = CheapestWay(cost, way if ways else None, NEVER if name == NEVER else number, view)
     return found
 
 
@@ -118,26 +116,26 @@ def _entered(
     step: Step,
     states: States,
     number: int,
-    ways: dict[int, Way],
+    ways: dict[int, CheapestWay],
     parted: dict[int, int],
     after_break: AfterBreak,
     by_rule: bool,
-) -> Way | None:
+) -> CheapestWay | None:
     """The cheapest way into the newest state with this request, from any other one."""
     newest = states.newest(number)
-    found: Way | None = None
+    found: CheapestWay | None = None
     for name, way in ways.items():
         if name != newest:
             kept = min(step.shared, parted[name])
             cost = way.cost + step.charge(states.view(newest), kept, after_break, by_rule).cost
             if found is None or cost < found.cost:
-                found = Way(cost, way, number, states.view(newest))
+                found = CheapestWay(cost, way, number, states.view(newest))
     return found
 
 
-def _told(way: Way) -> Optimum:
+def _told(way: CheapestWay) -> Optimum:
     points: list[int] = []
-    step: Way | None = way
+    step: CheapestWay | None = way
     while step is not None:
         if step.point != NEVER:
             points.append(step.point)
@@ -145,13 +143,13 @@ def _told(way: Way) -> Optimum:
     return Optimum(way.cost, tuple(reversed(points)))
 
 
-def chosen(stretches: Sequence[Stretch], points: Sequence[int]) -> list[View]:
+def chosen(phases: Sequence[Phase], points: Sequence[int]) -> list[SentView]:
     """How every request is sent if everything that waits goes at these."""
-    found: list[View] = []
-    for stretch in stretches:
-        states = States(stretch)
+    found: list[SentView] = []
+    for phase in phases:
+        states = States(phase)
         name = NEVER
-        for number in range(stretch.first, stretch.last):
+        for number in range(phase.first, phase.last):
             name = states.newest(number) if number in points else name
             found.append(states.view(name))
     return found

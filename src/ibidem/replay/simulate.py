@@ -19,28 +19,28 @@ from ..billing.calibration import Count, Weights
 from ..engine import expansion, pipeline
 from ..model import Conversation, Kind, Message, Text, ToolCall, ToolResult
 from ..plan import Edit, Plan, Strategy, target
-from ..recordings import Segment, Sent, Session
+from ..recordings import RecordedRequest, RecordedSegment, Recording
 from ..strategies import profiles
-from ..strategies.revision.entry import Held
-from ..strategies.revision.evict import Folding, LookBack
-from .billing import Change, View
+from ..strategies.revision.entry import Entry
+from ..strategies.revision.evict import Evict, EvictionFold
+from .billing import MessageChange, SentView
 
 PATHS = ("file_path", "path", "notebook_path", "filename", "file", "filePath", "target_file", "absolute_path")
 """Arguments of calls that name a file."""
 
 
-class Asked(NamedTuple):
+class CallTarget(NamedTuple):
     """What a result was for."""
 
     tool: str = ""
     file: str = ""
 
 
-class Spell(NamedTuple):
+class EditSpan(NamedTuple):
     """An edit, and the requests it was in: from `first` on and before `last`, counted through the session."""
 
     strategy: str
-    asked: Asked
+    asked: CallTarget
     tokens: float
     """Provider tokens that it takes out of each of them, before they are scaled."""
     hits: int
@@ -61,10 +61,10 @@ class Stage(NamedTuple):
 
 
 @dataclass(slots=True)
-class Slot:
+class TextStages:
     """A text of a stretch, and what became of it."""
 
-    held: Held
+    entry: Entry
     arrival: Edit | None
     """How it was sent first."""
     stages: list[Stage] = field(default_factory=list)
@@ -76,20 +76,20 @@ class Slot:
 
 
 @dataclass(slots=True)
-class Stretch:
+class Phase:
     """The requests of a segment, and the texts in them: what `optimum` chooses the moments for."""
 
     first: int
     last: int
     """Not included. Both are counted through the session."""
-    slots: list[Slot]
+    staged_texts: list[TextStages]
     points: list[int]
     """Requests at which the profile let texts go."""
-    view: Callable[[int], View]
+    view: Callable[[int], SentView]
     """How the stretch is sent after everything that waited at a request went then, and nothing since."""
 
 
-class Watch:
+class FoldWatch:
     """Looks at a fold after every request: which texts changed, and since when each could have.
 
     A text waits from the first request after which it is seen waiting; one that was passed over when others went, from
@@ -97,25 +97,25 @@ class Watch:
     of every choice of moments is one that could have been sent (law 5).
     """
 
-    def __init__(self, folding: Folding) -> None:
-        self.slots: list[Slot] = []
+    def __init__(self, folding: EvictionFold) -> None:
+        self.staged_texts: list[TextStages] = []
         self.points: list[int] = []
         self._folding = folding
         self._since: dict[int, int] = {}
-        self._referrers: dict[Any, list[Slot]] = {}
+        self._referrers: dict[Any, list[TextStages]] = {}
         self._made = 0
 
     def look(self, number: int) -> None:
         """The request of this number was sent."""
-        holding = self._folding.holding
-        for held in holding.all[len(self.slots) :]:
-            slot = Slot(held, None if held.gone else held.edit)
-            self.slots.append(slot)
-            for pin in held.pins:
-                self._referrers.setdefault(pin.marker.source, []).append(slot)
-            if held.gone and held.edit is not None:
-                slot.stages.append(Stage(number, number, held.edit))
-        waiting = holding.waiting.texts
+        inventory = self._folding.inventory
+        for entry in inventory.all[len(self.staged_texts) :]:
+            staged = TextStages(entry, None if entry.gone else entry.edit)
+            self.staged_texts.append(staged)
+            for pin in entry.pins:
+                self._referrers.setdefault(pin.marker.source, []).append(staged)
+            if entry.gone and entry.edit is not None:
+                staged.stages.append(Stage(number, number, entry.edit))
+        waiting = inventory.waiting.texts
         for key in waiting:
             self._since.setdefault(key, number)
         if len(self._folding.points) > self._made:
@@ -125,15 +125,15 @@ class Watch:
             self._since = {key: max(since, number + 1) for key, since in self._since.items() if key in waiting}
 
     def _changed(self, number: int) -> None:
-        for slot in reversed(self.slots):  # what refers stands below
-            edit = slot.held.edit
-            if edit is None or edit is (slot.stages[-1].edit if slot.stages else slot.arrival):
+        for staged in reversed(self.staged_texts):  # what refers stands below
+            edit = staged.entry.edit
+            if edit is None or edit is (staged.stages[-1].edit if staged.stages else staged.arrival):
                 continue
-            first = self._since.get(id(slot.held), number)
-            for source in slot.held.sources:
+            first = self._since.get(id(staged.entry), number)
+            for source in staged.entry.sources:
                 for other in self._referrers.get(source, ()):
                     first = max([first, *(stage.first for stage in other.stages)])
-            slot.stages.append(Stage(first, number, edit))
+            staged.stages.append(Stage(first, number, edit))
 
     def end(self, number: int) -> None:
         """What still waits after the last request would have gone as it does when the cache is cold."""
@@ -144,12 +144,12 @@ class Watch:
         del folding.points[known:]
 
 
-class Rerun:
+class Simulation:
     """A session under a profile: a view of every request, and the edits behind them."""
 
     def __init__(
         self,
-        session: Session,
+        session: Recording,
         messages: Sequence[Sequence[Message]],
         strategies: Sequence[Strategy],
         weights: Weights,
@@ -159,24 +159,24 @@ class Rerun:
     ) -> None:
         """`scales` are the provider's tokens per weighed token of ours, by request (1 if there are none)."""
         self.points: list[Point] = []
-        self.stretches: list[Stretch] = []
+        self.phases: list[Phase] = []
         """Of profiles that look back."""
-        self.views: list[View] = []
-        self.spells: list[Spell] = []
+        self.views: list[SentView] = []
+        self.spans: list[EditSpan] = []
         self.failures: list[str] = []
         """Laws that were broken, and requests that were left as they came because something went wrong."""
         self._weights, self._count, self._scales = weights, count, scales
         self._strategies = tuple(strategies)
         self._lossless = profiles.lossless(strategies)
-        run: Callable[[Session, Segment, Sequence[Message]], None]
+        run: Callable[[Recording, RecordedSegment, Sequence[Message]], None]
         run = self._once if profiles.final(strategies) else self._each
-        if isinstance(strategies[0], LookBack):
+        if isinstance(strategies[0], Evict):
             looking = strategies[0] if economy is None else replace(strategies[0], economy=economy)
             run = partial(self._look_back, looking)
         for segment, history in zip(session.segments, messages, strict=True):
             run(session, segment, history)
 
-    def _compact(self, session: Session, segment: Segment, length: int) -> pipeline.Compacted:
+    def _compact(self, session: Recording, segment: RecordedSegment, length: int) -> pipeline.Compacted:
         key = formats.named(session.format).history_key
         body = {**session.head, key: segment.history[:length]}
         model = segment.requests[0].model or None
@@ -184,7 +184,7 @@ class Rerun:
         self.failures.extend(result.stats.failures)
         return result
 
-    def _once(self, session: Session, segment: Segment, history: Sequence[Message]) -> None:
+    def _once(self, session: Recording, segment: RecordedSegment, history: Sequence[Message]) -> None:
         last = segment.requests[-1].length
         result = self._compact(session, segment, last)
         body = {**session.head, formats.named(session.format).history_key: segment.history[:last]}
@@ -198,7 +198,7 @@ class Rerun:
         for message, some in edits.items():
             first = start + bisect_right(lengths, message)
             for edit in some:
-                spell = Spell(
+                span = EditSpan(
                     edit.strategy,
                     _asked(history[message], edit, asked),
                     tokens[id(edit)],
@@ -207,10 +207,10 @@ class Rerun:
                     start + len(lengths),
                     message >= segment.inherited,
                 )
-                self.spells.append(spell)
+                self.spans.append(span)
         self.views.extend([view] * len(lengths))
 
-    def _each(self, session: Session, segment: Segment, history: Sequence[Message]) -> None:
+    def _each(self, session: Recording, segment: RecordedSegment, history: Sequence[Message]) -> None:
         def plans() -> Iterator[Plan]:
             for sent in segment.requests:
                 result = self._compact(session, segment, sent.length)
@@ -219,15 +219,17 @@ class Rerun:
 
         self._follow(segment, history, plans())
 
-    def _look_back(self, looking: LookBack, session: Session, segment: Segment, history: Sequence[Message]) -> None:
+    def _look_back(
+        self, looking: Evict, session: Recording, segment: RecordedSegment, history: Sequence[Message]
+    ) -> None:
         """Requests come with their pauses, and with what the provider would have said of the one before."""
-        folding = Folding(looking)
-        watch = Watch(folding)
+        folding = EvictionFold(looking)
+        watch = FoldWatch(folding)
         moments: dict[int, Moment] = {}
         start = len(self.views)
 
         def plans() -> Iterator[Plan]:
-            last: Sent | None = None
+            last: RecordedRequest | None = None
             for number, sent in enumerate(segment.requests, start):
                 idle = sent.at - last.answered if last and last.answered and sent.at is not None else None
                 if last is None and segment.cause != "start":
@@ -240,21 +242,21 @@ class Rerun:
         self._follow(segment, history, plans())
         watch.end(len(self.views))
         self.points.extend(folding.points)
-        edits = partial(_edits_at, watch.slots)
+        edits = partial(_edits_at, watch.staged_texts)
         view = partial(self._view_at, edits, history)
-        self.stretches.append(Stretch(start, len(self.views), watch.slots, watch.points, view))
+        self.phases.append(Phase(start, len(self.views), watch.staged_texts, watch.points, view))
 
-    def _context(self, last: Sent) -> int | None:
+    def _context(self, last: RecordedRequest) -> int | None:
         """Input tokens of the request before: what was recorded, less what was taken out of it."""
         if last.usage is None:
             return None
         scale = self._scales[len(self.views) - 1] if self._scales else 1.0
         return max(0, round(last.usage.input - scale * self.views[-1].before(last.length)))
 
-    def _view_at(self, edits: Callable[[int], list[Edit]], history: Sequence[Message], point: int) -> View:
+    def _view_at(self, edits: Callable[[int], list[Edit]], history: Sequence[Message], point: int) -> SentView:
         return self._view(by_message(edits(point)), history)[0]
 
-    def _follow(self, segment: Segment, history: Sequence[Message], plans: Iterable[Plan]) -> None:
+    def _follow(self, segment: RecordedSegment, history: Sequence[Message], plans: Iterable[Plan]) -> None:
         """Views of requests whose plans may change what was sent before."""
         asked = asked_in(history)
         running: dict[tuple[Any, ...], tuple[int, Edit, float]] = {}
@@ -270,21 +272,21 @@ class Rerun:
                 seen.add(key)
             for key, edit in now.items():
                 running.setdefault(key, (number, edit, tokens[id(edit)]))
-        for key, spell in running.items():
-            self._end(spell, start + len(segment.requests), asked, history, key not in seen)
+        for key, span in running.items():
+            self._end(span, start + len(segment.requests), asked, history, key not in seen)
 
     def _end(
         self,
         running: tuple[int, Edit, float],
         last: int,
-        asked: Mapping[str, Asked],
+        asked: Mapping[str, CallTarget],
         history: Sequence[Message],
         new: bool,
     ) -> None:
         first, edit, tokens = running
         message = history[edit.message] if 0 <= edit.message < len(history) else None
-        what = _asked(message, edit, asked) if message else Asked()
-        self.spells.append(Spell(edit.strategy, what, tokens, edit.hits, first, last, new))
+        what = _asked(message, edit, asked) if message else CallTarget()
+        self.spans.append(EditSpan(edit.strategy, what, tokens, edit.hits, first, last, new))
 
     def _check(self, result: pipeline.Compacted, history: Sequence[Message], length: int) -> None:
         """Law 1, where a plan does more than put one text in another's place."""
@@ -294,7 +296,9 @@ class Rerun:
             broken = {violation.rule for violation in result.violations} - known
             self.failures.extend(f"law 1: {rule}" for rule in sorted(broken))
 
-    def _view(self, edits: Mapping[int, Sequence[Edit]], history: Sequence[Message]) -> tuple[View, dict[int, float]]:
+    def _view(
+        self, edits: Mapping[int, Sequence[Edit]], history: Sequence[Message]
+    ) -> tuple[SentView, dict[int, float]]:
         """The view, and the tokens that each edit removes (by its identity)."""
         tokens: dict[int, float] = {}
         changes = []
@@ -304,12 +308,12 @@ class Rerun:
                 removed = sum(map(self._count, edit.removed)) - (self._count(edit.added) if edit.added else 0)
                 tokens[id(edit)] = self._weights.of(kind) * removed
             key = hash(tuple((edit.op, edit.path, edit.added) for edit in some))
-            changes.append(Change(message, key, sum(tokens[id(edit)] for edit in some)))
-        return View(changes), tokens
+            changes.append(MessageChange(message, key, sum(tokens[id(edit)] for edit in some)))
+        return SentView(changes), tokens
 
 
-def _edits_at(slots: Iterable[Slot], point: int) -> list[Edit]:
-    return [edit for slot in slots if (edit := slot.at(point)) is not None]
+def _edits_at(staged_texts: Iterable[TextStages], point: int) -> list[Edit]:
+    return [edit for staged in staged_texts if (edit := staged.at(point)) is not None]
 
 
 def by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
@@ -320,9 +324,9 @@ def by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
     return dict(sorted(found.items()))
 
 
-def asked_in(history: Iterable[Message]) -> dict[str, Asked]:
+def asked_in(history: Iterable[Message]) -> dict[str, CallTarget]:
     """Call id → tool and file."""
-    return {call.id: Asked(call.name, file_of(call)) for message in history for call in message.calls}
+    return {call.id: CallTarget(call.name, file_of(call)) for message in history for call in message.calls}
 
 
 def file_of(call: ToolCall) -> str:
@@ -347,11 +351,11 @@ def _kind(message: Message, edit: Edit) -> Kind:
     return found.kind if found else "messages"
 
 
-def _asked(message: Message, edit: Edit, asked: Mapping[str, Asked]) -> Asked:
+def _asked(message: Message, edit: Edit, asked: Mapping[str, CallTarget]) -> CallTarget:
     """What an edit of a result was for; for anything else, what was edited."""
     for part in message.parts:
         if isinstance(part, ToolResult) and any(isinstance(s, Text) and s.path == edit.path for s in part.segments):
-            return asked.get(part.call_id, Asked(part.name))
+            return asked.get(part.call_id, CallTarget(part.name))
         if isinstance(part, ToolCall) and edit.path in (part.path, part.input_path):
-            return asked.get(part.id, Asked(part.name))
-    return Asked()
+            return asked.get(part.id, CallTarget(part.name))
+    return CallTarget()

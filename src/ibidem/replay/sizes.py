@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from ..billing.calibration import scale_of
-from ..recordings import Segment, Sent
+from ..recordings import RecordedRequest, RecordedSegment
 
 
-def fitted(segments: Sequence[tuple[Segment, Sequence[float]]], model: str) -> float:
+def fitted(segments: Sequence[tuple[RecordedSegment, Sequence[float]]], model: str) -> float:
     """How much larger than our weighed count the provider finds what this model is sent.
 
     Each segment comes with its sizes, summed up: `sums[n]` is the size of its first n entries.
@@ -21,17 +21,17 @@ def fitted(segments: Sequence[tuple[Segment, Sequence[float]]], model: str) -> f
     return scale_of(_grown(segments, model))
 
 
-def _grown(segments: Sequence[tuple[Segment, Sequence[float]]], model: str) -> Iterator[tuple[float, float]]:
+def _grown(segments: Sequence[tuple[RecordedSegment, Sequence[float]]], model: str) -> Iterator[tuple[float, float]]:
     for segment, sums in segments:
         for first, second in pairwise(segment.requests):
             if first.usage and second.usage and first.model == second.model == model:
                 yield sums[second.length] - sums[first.length], second.usage.input - first.usage.input
 
 
-def anchored(segment: Segment, sums: Sequence[float], scale: dict[str, float], head: float) -> list[float]:
+def anchored(segment: RecordedSegment, sums: Sequence[float], scale: dict[str, float], head: float) -> list[float]:
     """The size of every request of a segment. `head` is what they carry beside their history, if no usage tells."""
     found: list[float] = []
-    last: Sent | None = None
+    last: RecordedRequest | None = None
     for sent in segment.requests:
         factor = scale[sent.model]
         if last is not None and last.usage:

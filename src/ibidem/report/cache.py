@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from .figures import FileFigures, decoded, encoded
-from .measure import Settings
+from .measure import ReportSettings
 
 T = TypeVar("T")
 
@@ -32,10 +32,10 @@ CREATE TABLE IF NOT EXISTS figures (key TEXT PRIMARY KEY, used REAL, data BLOB);
 """
 
 
-class Memory:
+class ReportCache:
     """Opened anew for every question: workers and runs beside this one may share it."""
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, settings: ReportSettings) -> None:
         self._path = folder / "report.sqlite"
         self._asked = hashlib.sha256(repr(settings).encode("utf-8", "backslashreplace") + edition()).hexdigest()
 

@@ -22,11 +22,11 @@ from typing import Any
 from ..model import IbidemError
 from ..recordings import LogError, read
 from ..recordings.discovery import load
-from .cache import Memory
+from .cache import ReportCache
 from .figures import FileFigures, Unread
-from .measure import Settings, answers_in, assess
+from .measure import ReportSettings, answers_in, assess
 
-Family = tuple[str, ...]
+LogFamily = tuple[str, ...]
 """Paths or URLs."""
 
 OPENING = 1 << 18
@@ -70,7 +70,7 @@ def below(url: str) -> list[str]:
     return found
 
 
-def families(paths: Sequence[str]) -> list[Family]:
+def families(paths: Sequence[str]) -> list[LogFamily]:
     """Logs that belong together, the largest first, so that no worker is left with a large one at the end."""
     found: dict[str, list[str]] = {}
     for path in paths:
@@ -99,7 +99,7 @@ def _state(path: str) -> str:
     return "" if os.path.isdir(path) else f"{os.path.abspath(path)} {found.st_size} {found.st_mtime_ns}"
 
 
-def look(family: Family, settings: Settings, memory: Memory | None = None) -> list[FileFigures]:
+def look(family: LogFamily, settings: ReportSettings, memory: ReportCache | None = None) -> list[FileFigures]:
     """The figures of a family of logs. What cannot be read is named in them."""
     states = [_state(path) for path in family]
     if memory is not None and (remembered := recall(states, memory)) is not None:
@@ -134,14 +134,14 @@ def _why(error: Exception, path: str) -> str:
     return getattr(error, "strerror", None) or str(error).removeprefix(f"{path}: ")
 
 
-def recall(states: Sequence[str], memory: Memory) -> list[FileFigures] | None:
+def recall(states: Sequence[str], memory: ReportCache) -> list[FileFigures] | None:
     """The figures of logs that did not change since they were read: they are not even opened."""
     digests = [memory.digest(state) if state else None for state in states]
     known = [digest for digest in digests if digest is not None]
     return memory.figures(known) if len(known) == len(states) else None
 
 
-def _assessed(path: str, data: bytes, settings: Settings, known: frozenset[str]) -> FileFigures:
+def _assessed(path: str, data: bytes, settings: ReportSettings, known: frozenset[str]) -> FileFigures:
     """One log that breaks us must not take the others with it."""
     try:
         return assess(path, data, settings, known)
@@ -165,7 +165,7 @@ def cores() -> int:
 
 
 def on_this_machine(
-    work: Sequence[Family], settings: Settings, memory: Memory | None = None, jobs: int | None = None
+    work: Sequence[LogFamily], settings: ReportSettings, memory: ReportCache | None = None, jobs: int | None = None
 ) -> Iterator[list[FileFigures]]:
     """Figures of every family, as they are done. Whoever stops asking stops the workers."""
     jobs = min(jobs or cores(), len(work))
@@ -207,7 +207,7 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def on_dask(work: Sequence[Family], settings: Settings, scheduler: str) -> Iterator[list[FileFigures]]:
+def on_dask(work: Sequence[LogFamily], settings: ReportSettings, scheduler: str) -> Iterator[list[FileFigures]]:
     """The same on an existing cluster, whose workers have ibidem installed and reach the logs by the same names."""
     try:
         import distributed

@@ -46,12 +46,12 @@ class World(msgspec.Struct):
     rewrites: float
     """Of the cost, what was paid for writing again what could have been read, had nothing been changed."""
     worst: float
-    """As in `Outcome`."""
+    """As in `ProfileOutcome`."""
     best: float | None = None
     """What the same edits would have cost at the best moments, if that was asked for and they can be moved."""
 
 
-class Outcome(msgspec.Struct):
+class ProfileOutcome(msgspec.Struct):
     """A session under a profile."""
 
     spent: Spent
@@ -109,7 +109,7 @@ class SessionFigures(msgspec.Struct):
     """Rule → how many requests break it."""
     baseline: Spent
     recorded: Recorded | None
-    profiles: dict[str, Outcome]
+    profiles: dict[str, ProfileOutcome]
     tools: dict[str, Results]
     files: dict[str, Results]
 

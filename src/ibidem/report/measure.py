@@ -14,13 +14,13 @@ from .. import formats, recordings, rules
 from ..billing.calibration import Count, Weights
 from ..billing.prices import Price, Prices, economy_of
 from ..model import Conversation, Message, Text
-from ..recordings import Session
+from ..recordings import Recording
 from ..replay.billing import AfterBreak, Bill, Replay, messages_of
 from ..replay.hindsight import best as best_moments
-from ..replay.simulate import Asked, Rerun, asked_in
+from ..replay.simulate import CallTarget, Simulation, asked_in
 from ..strategies import profiles
 from ..tokens import counter, remembering
-from .figures import FileFigures, Outcome, Recorded, Results, Saved, SessionFigures, Spent, Unread, World
+from .figures import FileFigures, ProfileOutcome, Recorded, Results, Saved, SessionFigures, Spent, Unread, World
 
 UNDONE = "taken back"
 """Where the price is put of a change that only undid an earlier one."""
@@ -29,7 +29,7 @@ UNNAMED = "(not named)"
 """A model that the log does not tell."""
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ReportSettings(msgspec.Struct, frozen=True):
     """What a report is asked to compare, and at which prices."""
 
     profiles: tuple[str, ...] = ("lossless",)
@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True):
 WORLDS: tuple[AfterBreak, ...] = ("hit", "miss")
 
 
-def assess(path: str, data: bytes, settings: Settings, known: frozenset[str] = frozenset()) -> FileFigures:
+def assess(path: str, data: bytes, settings: ReportSettings, known: frozenset[str] = frozenset()) -> FileFigures:
     """The sessions in a log. Answers in `known` are in another file already: a session that was resumed."""
     try:
         found = recordings.read(path, data)
@@ -54,7 +54,7 @@ def assess(path: str, data: bytes, settings: Settings, known: frozenset[str] = f
     return FileFigures(figures, size=len(data))
 
 
-def without(session: Session, known: frozenset[str]) -> Session:
+def without(session: Recording, known: frozenset[str]) -> Recording:
     """The session without requests that were counted elsewhere. Their history stays: it was sent again."""
     if known:
         for segment in session.segments:
@@ -65,11 +65,11 @@ def without(session: Session, known: frozenset[str]) -> Session:
     return session
 
 
-def answers_in(session: Session) -> Iterator[str]:
+def answers_in(session: Recording) -> Iterator[str]:
     return (sent.answer for segment in session.segments for sent in segment.requests if sent.answer)
 
 
-def assess_session(session: Session, settings: Settings) -> SessionFigures:
+def assess_session(session: Recording, settings: ReportSettings) -> SessionFigures:
     count = remembering(counter(session.models[0] if session.models else None))
     prices = Prices(settings.prices, settings.model)
     messages = messages_of(session)
@@ -81,12 +81,12 @@ def assess_session(session: Session, settings: Settings) -> SessionFigures:
     tools, files = _results(session, messages, replay.weights, count)
     scales = [step.scale for step in replay.steps]
 
-    def outcome(name: str) -> Outcome:
+    def outcome(name: str) -> ProfileOutcome:
         strategies = profiles.named(name)
-        rerun = Rerun(session, messages, strategies, replay.weights, count, economy, scales)
-        found = _outcome(replay, baseline, rerun)
+        simulation = Simulation(session, messages, strategies, replay.weights, count, economy, scales)
+        found = _outcome(replay, baseline, simulation)
         if not profiles.final(strategies):
-            found.worlds = {world: _world(replay, baseline, rerun, world, settings.optimum) for world in WORLDS}
+            found.worlds = {world: _world(replay, baseline, simulation, world, settings.optimum) for world in WORLDS}
         return found
 
     return SessionFigures(
@@ -129,37 +129,37 @@ def _recorded(replay: Replay, baseline: Bill) -> Recorded | None:
     )
 
 
-def _outcome(replay: Replay, baseline: Bill, rerun: Rerun) -> Outcome:
-    bill = replay.bill(rerun.views)
-    outcome = Outcome(
+def _outcome(replay: Replay, baseline: Bill, simulation: Simulation) -> ProfileOutcome:
+    bill = replay.bill(simulation.views)
+    outcome = ProfileOutcome(
         _spent(bill),
         worst=_worst(baseline.costs, bill.costs),
-        law_failures=len(rerun.failures),
-        failures=sorted(set(rerun.failures))[:20],
-        points=dict(Counter(point.reason for point in rerun.points)),
+        law_failures=len(simulation.failures),
+        failures=sorted(set(simulation.failures))[:20],
+        points=dict(Counter(point.reason for point in simulation.points)),
     )
     # What a removed token saved in each request, so that the parts add up to what was saved in all.
     rates = []
-    for step, view, before, after in zip(replay.steps, rerun.views, baseline.costs, bill.costs, strict=True):
+    for step, view, before, after in zip(replay.steps, simulation.views, baseline.costs, bill.costs, strict=True):
         removed = view.before(step.sent.length)
         rates.append((before - after) / removed if removed else 0.0)
         if not removed and before != after:  # only what was taken back broke the cache: no text to put it down to
             outcome.strategies.setdefault(UNDONE, Saved()).add(1, 0.0, before - after)
     earned = [0.0, *accumulate(rates)]
-    for spell in rerun.spells:
-        cost = spell.tokens * (earned[spell.last] - earned[spell.first])
-        once = (spell.hits, spell.tokens) if spell.new else (0, 0.0)
-        outcome.strategies.setdefault(spell.strategy, Saved()).add(*once, cost)
-        if spell.asked.tool:
-            outcome.tools.setdefault(spell.asked.tool, Saved()).add(*once, cost)
-        if spell.asked.file:
-            outcome.files.setdefault(spell.asked.file, Saved()).add(*once, cost)
+    for span in simulation.spans:
+        cost = span.tokens * (earned[span.last] - earned[span.first])
+        once = (span.hits, span.tokens) if span.new else (0, 0.0)
+        outcome.strategies.setdefault(span.strategy, Saved()).add(*once, cost)
+        if span.asked.tool:
+            outcome.tools.setdefault(span.asked.tool, Saved()).add(*once, cost)
+        if span.asked.file:
+            outcome.files.setdefault(span.asked.file, Saved()).add(*once, cost)
     return outcome
 
 
-def _world(replay: Replay, baseline: Bill, rerun: Rerun, world: AfterBreak, hindsight: bool) -> World:
-    bill = replay.bill(rerun.views, after_break=world)
-    best = best_moments(replay, rerun.stretches, after_break=world).cost if hindsight and rerun.stretches else None
+def _world(replay: Replay, baseline: Bill, simulation: Simulation, world: AfterBreak, hindsight: bool) -> World:
+    bill = replay.bill(simulation.views, after_break=world)
+    best = best_moments(replay, simulation.phases, after_break=world).cost if hindsight and simulation.phases else None
     return World(bill.cost, bill.rewrites, _worst(baseline.costs, bill.costs), best)
 
 
@@ -168,7 +168,7 @@ def _worst(before: Sequence[float], after: Sequence[float]) -> float:
     return max([0.0, *shares])
 
 
-def _invalid(session: Session, messages: Sequence[Sequence[Message]]) -> tuple[int, dict[str, int]]:
+def _invalid(session: Recording, messages: Sequence[Sequence[Message]]) -> tuple[int, dict[str, int]]:
     """Requests that break a rule of their provider. What is wrong in a history is wrong in every longer one."""
     dialect = formats.named(session.format)
     invalid, broken = 0, Counter[str]()
@@ -187,7 +187,7 @@ def _invalid(session: Session, messages: Sequence[Sequence[Message]]) -> tuple[i
 
 
 def _results(
-    session: Session, messages: Sequence[Sequence[Message]], weights: Weights, count: Count
+    session: Recording, messages: Sequence[Sequence[Message]], weights: Weights, count: Count
 ) -> tuple[dict[str, Results], dict[str, Results]]:
     """Tool results by tool and by file."""
     tools: dict[str, Results] = {}
@@ -197,7 +197,7 @@ def _results(
         asked = asked_in(sent)
         for message in sent[segment.inherited :]:
             for result in message.results:
-                what = asked.get(result.call_id, Asked(result.name))
+                what = asked.get(result.call_id, CallTarget(result.name))
                 tokens = weights.result * sum(count(part.text) for part in result.segments if isinstance(part, Text))
                 for table, name in ((tools, what.tool), (files, what.file)):
                     if name:

@@ -67,7 +67,7 @@ def write_page(report: Report, stream: IO[str]) -> None:
 <style>{style}</style>
 </head>
 <body>
-{_Page(report).body()}
+{_ReportPage(report).body()}
 <script>{script}</script>
 </body>
 </html>
@@ -88,7 +88,7 @@ class Section(NamedTuple):
     body: str
 
 
-class _Page:
+class _ReportPage:
     """Knows what all parts of the page need: the folder that all logs are in, and the colour of each profile."""
 
     def __init__(self, report: Report) -> None:

@@ -29,8 +29,8 @@ class Bar(NamedTuple):
         return Text(("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8]).rstrip()[:width], self.style)
 
 
-Cell = str | Text | Bar
-Row = Sequence[Cell]
+TableCell = str | Text | Bar
+TableRow = Sequence[TableCell]
 
 
 def draw(report: Report, stream: IO[str], *, plain: bool = False) -> None:
@@ -86,7 +86,7 @@ def _say(console: Console, text: str, style: str = "") -> None:
     console.print(Text(text, style=style))
 
 
-def _table(console: Console, head: Sequence[str], rows: Sequence[Row]) -> None:
+def _table(console: Console, head: Sequence[str], rows: Sequence[TableRow]) -> None:
     """Numbers are never cut short: where it is narrow, bars become shorter, then names."""
     if not rows:
         return
@@ -110,11 +110,11 @@ def _table(console: Console, head: Sequence[str], rows: Sequence[Row]) -> None:
     console.print(table, crop=False)
 
 
-def _width(cell: Cell) -> int:
+def _width(cell: TableCell) -> int:
     return BAR if isinstance(cell, Bar) else cell_len(str(cell))
 
 
-def _cell(cell: Cell, width: int) -> Text:
+def _cell(cell: TableCell, width: int) -> Text:
     if isinstance(cell, Bar):
         return cell.drawn(width)
     text = cell if isinstance(cell, Text) else Text(cell)
@@ -130,7 +130,7 @@ def _bills(console: Console, report: Report) -> None:
     total = report.total
     recorded = total.recorded.cost if total.recorded else 0.0
     widest = max(recorded, total.baseline.cost, *(each.spent.cost for each in total.profiles.values())) or 1.0
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     if total.recorded:
         some = "" if total.recorded.requests == total.requests else " in part"
         rows.append(
@@ -161,11 +161,11 @@ def _changes(console: Console, report: Report) -> None:
     total = report.total
     every = [world for profile in total.profiles.values() for world in profile.changing.values()]
     hindsight = any(world.best is not None for world in every)
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for name, profile in total.profiles.items():
         for world, each in profile.changing.items():
             saved = share(total.baseline.cost, each.cost)
-            row: list[Cell] = [
+            row: list[TableCell] = [
                 name if world == "hit" else "  on a miss",
                 dollars(each.cost),
                 Text(percent(saved), _colour(saved)),
@@ -240,7 +240,7 @@ def _error(console: Console, total: Group) -> None:
 
 
 def _strategies(console: Console, report: Report) -> None:
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for name, profile in report.total.profiles.items():
         largest = max((abs(saved.cost) for saved in profile.strategies.values()), default=0.0) or 1.0
         for strategy, saved in sorted(profile.strategies.items(), key=lambda item: -item[1].cost):
@@ -255,7 +255,7 @@ def _groups(console: Console, what: str, groups: dict[str, Group], report: Repor
     if len(groups) < 2:
         return
     ordered = sorted(groups.items(), key=lambda item: -item[1].baseline.cost)
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         (
             _short(name),
             f"{group.sessions:,}",
@@ -305,7 +305,7 @@ def _sessions(console: Console, report: Report) -> None:
         return
     best, worst = report.extremes(first)
     for head, some in ((f"saved most by {first}", best), (f"saved least by {first}", worst)):
-        rows: list[Row] = [
+        rows: list[TableRow] = [
             (
                 _short(session.label),
                 f"{session.requests:,}",

@@ -21,14 +21,14 @@ from .result_not_empty import ResultNotEmpty
 from .results_answer import ResultsAnswer
 from .results_first import ResultsFirst
 from .rule import Rule, Violation
-from .shape import Shape
+from .shape import MessageShape
 from .system_messages import SystemMessages
 from .text_not_empty import TextNotEmpty
 from .thinking_before_calls import ThinkingBeforeCalls
 from .unique_ids import UniqueIds
 
 RULES: tuple[Rule | CallsAnswered | ResultsAnswer, ...] = (
-    Shape(),
+    MessageShape(),
     NotEmpty(),
     KnownRoles(),
     FirstIsUser(),

@@ -24,7 +24,7 @@ class Stray(NamedTuple):
     """Its call is nowhere; it stands elsewhere than the format demands; another result answered before."""
 
 
-class Answer(NamedTuple):
+class AnsweredCall(NamedTuple):
     """A call and the result that answers it, each with the position of its message."""
 
     asked: int
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 class Pairing(NamedTuple):
     unanswered: list[Unanswered]
     strays: list[Stray]
-    answers: list[Answer]
+    answers: list[AnsweredCall]
 
 
 def fit(call: ToolCall, result: ToolResult) -> bool:
@@ -101,7 +101,7 @@ def pair(conv: Conversation) -> Pairing:
         turn = turn if asks or _only_thinks(message) else position
         for result in message.results:
             if (asked := scope.take(result)) is not None:
-                found.answers.append(Answer(*asked, position, result))
+                found.answers.append(AnsweredCall(*asked, position, result))
             elif result.call_id in scope.answered:
                 found.strays.append(Stray(position, result, "duplicate"))
             else:

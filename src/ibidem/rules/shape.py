@@ -8,7 +8,7 @@ from ..model import MALFORMED, Conversation, Opaque
 from .rule import EVERY, Violation, at
 
 
-class Shape:
+class MessageShape:
     name = "shape"
     formats = EVERY
 

@@ -109,7 +109,7 @@ def _size(text: str, where: str) -> int | None:
     return found
 
 
-class Told:
+class SizeWarning:
     """Says once that a store is larger than it should be, and again only after it was not."""
 
     def __init__(self) -> None:

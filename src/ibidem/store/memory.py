@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .limits import MOST_ORIGINALS, MOST_SESSIONS, Limits, Slice, Told, slice_bytes
+from .limits import MOST_ORIGINALS, MOST_SESSIONS, Limits, SizeWarning, Slice, slice_bytes
 from .packing import Packed, original, pack, packed, unpack
 from .store import HERE, Store, StoreStats, collision, known_references
 
@@ -39,7 +39,7 @@ class MemoryStore(Store):
 
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
-        self._told = Told()
+        self._told = SizeWarning()
         self._clear()
 
     def _clear(self) -> None:
@@ -164,7 +164,7 @@ class MemoryStore(Store):
 
     def _forget_some(self, now: float, added: int) -> Slice:
         """One slice of what may go, for one who added so many bytes."""
-        found = _Pruning(self, slice_bytes(added)).run(self.limits, now)
+        found = _MemoryPruning(self, slice_bytes(added)).run(self.limits, now)
         self._told(self.where, self.limits, found)
         return found
 
@@ -176,7 +176,7 @@ class MemoryStore(Store):
         return len(gone)
 
 
-class _Pruning:
+class _MemoryPruning:
     """One slice of what may go, under the lock of its store."""
 
     def __init__(self, store: MemoryStore, most: int) -> None:

@@ -15,7 +15,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from .limits import MOST_ORIGINALS, MOST_SESSIONS, Limits, Slice, Told, slice_bytes
+from .limits import MOST_ORIGINALS, MOST_SESSIONS, Limits, SizeWarning, Slice, slice_bytes
 from .packing import Packed, original, pack, packed, unpack
 from .store import Store, StoreError, StoreStats, collision, encoded, is_reference, known_references
 
@@ -43,7 +43,7 @@ class RedisStore(Store):
         self._lock = threading.Lock()
         self._client: redis.Redis | None = None
         self._trusted = False
-        self._told = Told()
+        self._told = SizeWarning()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self.url, self.prefix, self.limits, self.clock)

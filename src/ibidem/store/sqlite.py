@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .database import Database
-from .limits import MOST_ORIGINALS, MOST_SESSIONS, Limits, Slice, Told, slice_bytes
+from .limits import MOST_ORIGINALS, MOST_SESSIONS, Limits, SizeWarning, Slice, slice_bytes
 from .packing import Packed, original, pack, packed, unpack
 from .store import Store, StoreStats, collision, encoded, is_reference, known_references
 
@@ -50,7 +50,7 @@ class SqliteStore(Store):
         self._database = Database(self.path)
         # One of its own for reading: who reads does not wait for a thread that waits to write.
         self._reading = Database(self.path, READ_SECONDS)
-        self._told = Told()
+        self._told = SizeWarning()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self.path, self.limits, self.clock)

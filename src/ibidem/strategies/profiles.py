@@ -7,13 +7,13 @@ from typing import Any
 
 from ..model import IbidemError, UsageError
 from ..plan import Strategy
-from .arrival import Dedup, Devboy, HintStyle, SaidOnce
+from .arrival import BackReferences, Dedup, Devboy, HintStyle
 from .ported import DedupToolCalls, DropMiddle, Lingua, PruneThinking, Snippet
 from .repair import RepairPairing
-from .revision import LookBack
+from .revision import Evict
 
 PROFILES: dict[str, tuple[Strategy, ...]] = {
-    "lossless": (SaidOnce(),),
+    "lossless": (BackReferences(),),
     # Repair comes last in both: it mends what the others may have parted.
     "codetether": (PruneThinking(), Dedup(), Lingua(), RepairPairing(by_place=False)),
     "codetether-all": (
@@ -26,8 +26,8 @@ PROFILES: dict[str, tuple[Strategy, ...]] = {
         RepairPairing(by_place=False),
     ),
     "devboy": (Devboy(),),
-    "recoverable": (LookBack(),),
-    "aggressive": (LookBack(mask=10, arguments=512, thinking=True),),
+    "recoverable": (Evict(),),
+    "aggressive": (Evict(mask=10, arguments=512, thinking=True),),
 }
 
 
@@ -60,7 +60,7 @@ def _is_strategy(value: Any) -> bool:
     return callable(getattr(value, "plan", None)) and hasattr(value, "name") and hasattr(value, "touches")
 
 
-ARRIVAL = (Dedup, Devboy, SaidOnce)
+ARRIVAL = (Dedup, Devboy, BackReferences)
 """Strategies that decide once: what they sent stays as it was sent (law 2)."""
 
 
@@ -71,4 +71,4 @@ def final(strategies: Iterable[Strategy]) -> bool:
 
 def lossless(strategies: Iterable[Strategy]) -> bool:
     """Whether `expand` gives back what was said, from the request alone (law 6)."""
-    return all(isinstance(each, SaidOnce) and each.hints is HintStyle.IBIDEM for each in strategies)
+    return all(isinstance(each, BackReferences) and each.hints is HintStyle.IBIDEM for each in strategies)

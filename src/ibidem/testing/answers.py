@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 
-class Said(NamedTuple):
+class Spoken(NamedTuple):
     text: str
 
 
@@ -28,7 +28,7 @@ class Called(NamedTuple):
     arguments: Mapping[str, Any]
 
 
-Part = Said | Thought | Called
+AnswerPart = Spoken | Thought | Called
 Header = tuple[str, str]
 
 
@@ -36,7 +36,7 @@ Header = tuple[str, str]
 class Answer:
     """A chunk is one event of a stream, or a whole body."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[AnswerPart, ...] = ()
     status: int = 200
     message: str = ""
     """Of an error."""
@@ -58,7 +58,7 @@ class Answer:
 
 
 def Says(text: str) -> Answer:
-    return Answer(parts=(Said(text),))
+    return Answer(parts=(Spoken(text),))
 
 
 DEFAULT = Says("That is all there is to say, and it is said in one sentence.")
@@ -67,7 +67,7 @@ DEFAULT = Says("That is all there is to say, and it is said in one sentence.")
 
 def Calls(*calls: tuple[str, Mapping[str, Any]], says: str | None = None) -> Answer:
     """Asks for tools, each given by name and arguments; may say something first."""
-    said = () if says is None else (Said(says),)
+    said = () if says is None else (Spoken(says),)
     return Answer(parts=(*said, *(Called(*call) for call in calls)))
 
 

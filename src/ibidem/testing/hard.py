@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-Asked = tuple[str, dict[str, Any], Any]
+ToolUse = tuple[str, dict[str, Any], Any]
 """The name of a tool, what it was given, and its result."""
 
 STATUS = (
@@ -15,7 +15,7 @@ STATUS = (
 )
 
 
-def history(asked: Iterable[Asked]) -> dict[str, Any]:
+def history(asked: Iterable[ToolUse]) -> dict[str, Any]:
     """An Anthropic request in which these calls were made one after the other."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
     for number, (tool, given, result) in enumerate(asked):
@@ -35,7 +35,7 @@ def page(count: int, seed: int = 1) -> str:
     return "\n".join(lines(count, seed))
 
 
-def _read(path: str, text: Any) -> Asked:
+def _read(path: str, text: Any) -> ToolUse:
     return "Read", {"file_path": path}, text
 
 
@@ -92,7 +92,7 @@ def unlike(n: int) -> dict[str, Any]:
 def quoted(n: int) -> dict[str, Any]:
     """Each long result is quoted by the next, which is as long and is quoted by a short one."""
 
-    def three(at: int) -> Iterable[Asked]:
+    def three(at: int) -> Iterable[ToolUse]:
         first, other = lines(130, 2 * at), lines(90, 2 * at + 1)
         for number, text in enumerate((first, first[:60] + other, other[10:20])):
             yield "bash", {"command": f"step {at}.{number}"}, "\n".join(text)
@@ -109,7 +109,7 @@ def quoted_on(n: int) -> dict[str, Any]:
 def edited(n: int) -> dict[str, Any]:
     """One file, read again after every edit."""
 
-    def two(at: int) -> Iterable[Asked]:
+    def two(at: int) -> Iterable[ToolUse]:
         yield _read("/a.py", f"{page(40)}\nedit {at}")
         yield "Edit", {"file_path": "/a.py", "old_string": "a", "new_string": "b"}, "ok"
 

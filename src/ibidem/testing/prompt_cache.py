@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ..billing.prices import CACHING, Caching
 from ..billing.usage import Usage
 from ..tokens import counter
-from .answers import Part, Thought
+from .answers import AnswerPart, Thought
 
 LOOK_BACK = 20
 """Units before a mark at which an earlier one is found."""
@@ -37,7 +37,7 @@ class Unit(NamedTuple):
     """Seconds for which everything up to here is kept; None where no mark stands."""
 
 
-class Entry(NamedTuple):
+class CachedPrefix(NamedTuple):
     until: float
     lifetime: float
 
@@ -46,7 +46,7 @@ class PromptCache:
     """What one provider remembers. Keys never see each other's."""
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, Entry] = {}
+        self._kept: dict[bytes, CachedPrefix] = {}
         self._sizes: dict[bytes, int] = {}
 
     def ask(
@@ -63,7 +63,7 @@ class PromptCache:
             self._keep(prefixes, marks, ends, found, caching, now)
         return _split(ends, found, marks if tells else {}, caching)
 
-    def spoken(self, usage: Usage, parts: Sequence[Part]) -> Usage:
+    def spoken(self, usage: Usage, parts: Sequence[AnswerPart]) -> Usage:
         """The same, with what the answer takes."""
         sizes = [(part, sum(map(counter(), _texts(part)))) for part in parts]
         reasoning = sum(size for part, size in sizes if isinstance(part, Thought))
@@ -85,10 +85,10 @@ class PromptCache:
     ) -> None:
         if found:  # being read is being used
             lifetime = self._kept[prefixes[found - 1]].lifetime
-            self._kept[prefixes[found - 1]] = Entry(now + lifetime, lifetime)
+            self._kept[prefixes[found - 1]] = CachedPrefix(now + lifetime, lifetime)
         for place, lifetime in marks.items():
             if ends[place] >= caching.minimum:
-                self._kept[prefixes[place]] = Entry(now + lifetime, lifetime)
+                self._kept[prefixes[place]] = CachedPrefix(now + lifetime, lifetime)
 
     def _size(self, name: bytes, value: Any) -> int:
         if name not in self._sizes:

@@ -85,7 +85,7 @@ _UNPACK: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-class Log:
+class SeenLog:
     """Requests in the order in which they came; may be read from any thread."""
 
     def __init__(self) -> None:

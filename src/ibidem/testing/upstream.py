@@ -22,9 +22,9 @@ from urllib.parse import parse_qs
 from ..billing.prices import Prices
 from . import wire
 from .answers import DEFAULT, Answer, Fails, Header
-from .dialects import Asked, Dialect, Reply, asked
+from .dialects import Reply, UpstreamDialect, UpstreamRoute, asked
 from .prompt_cache import PromptCache
-from .seen import PATIENCE, Log, Seen
+from .seen import PATIENCE, Seen, SeenLog
 
 Script = Iterable[Answer] | Callable[[Seen], Answer]
 
@@ -47,7 +47,7 @@ class Upstream:
         """What came over WebSockets."""
         self._script = script if callable(script) else _in_turn(script)
         self._errors: list[Exception] = []
-        self._log = Log()
+        self._log = SeenLog()
         self._cache = PromptCache()
         self._numbers = {"answer": 0, "connection": 0}
         self._ready = threading.Event()
@@ -112,7 +112,7 @@ class Upstream:
         try:
             while await self._exchange(pipe, connection):
                 pass
-        except wire.Gone:
+        except wire.PeerGone:
             pass
         except asyncio.CancelledError:  # the test is over
             pipe.transport.abort()
@@ -128,7 +128,7 @@ class Upstream:
         seen = Seen(method, target, headers, b"", self.clock(), connection)
         try:
             await wire.read_body(pipe, known, body)
-        except wire.Gone:
+        except wire.PeerGone:
             seen.body, seen.whole, seen.gone, seen.gone_at = bytes(body), False, True, self.clock()
             self._log.add(seen)
             raise
@@ -136,7 +136,7 @@ class Upstream:
         self._log.add(seen)
         try:
             stays = await self._answer(pipe, seen, known)
-        except wire.Gone:
+        except wire.PeerGone:
             self._log.change(seen, gone=True, gone_at=self.clock())
             raise
         self._log.change(seen, answered=True)
@@ -170,7 +170,7 @@ class Upstream:
         await self._send(pipe, seen, wire.head(200, headers) + (b"" if seen.method == "HEAD" else body))
         return True
 
-    def _speech(self, found: Asked, seen: Seen, number: int) -> tuple[Answer, list[bytes], str]:
+    def _speech(self, found: UpstreamRoute, seen: Seen, number: int) -> tuple[Answer, list[bytes], str]:
         """The answer, its chunks, and their type."""
         dialect = found.dialect
         try:
@@ -200,7 +200,7 @@ class Upstream:
         ping = dialect.ping if sse else b"\n"
         return answer, list(_with_pings(dialect.events(reply), ping, answer.pings)), EVENTS if sse else JSON_ARRAY
 
-    def _failure(self, dialect: Dialect, answer: Answer) -> tuple[Answer, list[bytes], str]:
+    def _failure(self, dialect: UpstreamDialect, answer: Answer) -> tuple[Answer, list[bytes], str]:
         return answer, [_json(dialect.error(answer.status, answer.message))], JSON
 
     def _next(self, seen: Seen) -> Answer:
@@ -279,13 +279,13 @@ def _key(seen: Seen, query: dict[str, list[str]]) -> str:
     return next((found for name in KEYS if (found := seen.header(name))), query.get("key", [""])[0])
 
 
-def _refused(body: Any, dialect: Dialect) -> str:
+def _refused(body: Any, dialect: UpstreamDialect) -> str:
     from ..engine.pipeline import validate
 
     return "; ".join(str(violation) for violation in validate(body, format=dialect.format))
 
 
-def _writes_cost(model: str, dialect: Dialect) -> bool:
+def _writes_cost(model: str, dialect: UpstreamDialect) -> bool:
     """Whether the provider charges, and so tells, what is written to its cache."""
     rates = Prices().of(model, dialect.format).tiers[0][1]
     return rates.write > rates.fresh

@@ -21,7 +21,7 @@ HEAD_LIMIT = 1 << 20
 LINGER = "hh" if sys.platform == "win32" else "ii"
 
 
-class Gone(Exception):
+class PeerGone(Exception):
     """The other side went away."""
 
 
@@ -64,7 +64,7 @@ class Pipe(asyncio.Protocol):
 
     async def _more(self) -> None:
         if self.gone.is_set():
-            raise Gone
+            raise PeerGone
         self._arrived.clear()
         await self._arrived.wait()
 
@@ -72,7 +72,7 @@ class Pipe(asyncio.Protocol):
         start = 0
         while (found := self._buffer.find(end, start)) < 0:
             if len(self._buffer) > HEAD_LIMIT:
-                raise Gone
+                raise PeerGone
             start = max(len(self._buffer) - len(end), 0)
             await self._more()
         return self.take(found + len(end))
@@ -90,7 +90,7 @@ class Pipe(asyncio.Protocol):
 
     async def write(self, data: bytes) -> None:
         if self.gone.is_set():
-            raise Gone
+            raise PeerGone
         self.transport.write(data)
         await self._writable.wait()
 
@@ -102,7 +102,7 @@ class Pipe(asyncio.Protocol):
         else:
             await asyncio.sleep(0)
         if self.gone.is_set():
-            raise Gone
+            raise PeerGone
 
     async def flushed(self) -> None:
         """Until the system has taken all that was written."""
@@ -145,7 +145,7 @@ async def read_body(pipe: Pipe, headers: dict[str, str], body: bytearray) -> Non
     left = int(headers.get("content-length", 0))
     try:
         body += await pipe.exactly(left)
-    except Gone:
+    except PeerGone:
         body += pipe.take()
         raise
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from ...strategies.profiles import PROFILES
-from ...strategies.revision import LookBack
+from ...strategies.revision import Evict
 from ..options import json_option
 
-LOOKING = {name for name, strategies in PROFILES.items() if isinstance(strategies[0], LookBack)}
+LOOKING = {name for name, strategies in PROFILES.items() if isinstance(strategies[0], Evict)}
 """Profiles that choose their moments, so that others can be compared with them."""
 
 

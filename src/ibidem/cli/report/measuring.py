@@ -17,10 +17,10 @@ from ...environment import cache_folder, home, variables
 from ...model import IbidemError, one_line
 from ...recordings.discovery import discover, logs_in
 from ...report import executors
-from ...report.cache import Memory
+from ...report.cache import ReportCache
 from ...report.export import write_csv, write_json
 from ...report.figures import FileFigures
-from ...report.measure import Settings, assess
+from ...report.measure import ReportSettings, assess
 from ...report.totals import Report, add_up
 from ..errors import InputError, at_the_prompt, reason
 from ..writing import output
@@ -48,8 +48,8 @@ class Options(NamedTuple):
 
 def run(paths: tuple[str, ...], options: Options) -> int:
     names = tuple(dict.fromkeys(options.profiles))
-    settings = Settings(names, options.model, _own(options.price_file), options.optimum)
-    memory = None if options.no_cache else Memory(cache_folder(), settings)
+    settings = ReportSettings(names, options.model, _own(options.price_file), options.optimum)
+    memory = None if options.no_cache else ReportCache(cache_folder(), settings)
     try:
         if options.model is not None:
             Prices(settings.prices, options.model).of(options.model, "anthropic")
@@ -72,7 +72,7 @@ def _own(file: str | None) -> dict[str, Price]:
         raise click.UsageError(str(error)) from None
 
 
-def _gather(paths: tuple[str, ...], settings: Settings, memory: Memory | None, options: Options) -> Report:
+def _gather(paths: tuple[str, ...], settings: ReportSettings, memory: ReportCache | None, options: Options) -> Report:
     files = _listed(paths) if paths else [str(path) for path in discover(variables(), home(), sys.platform)]
     if not files and not paths:
         data = (resources.files("ibidem") / "samples" / SAMPLE).read_bytes()

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ...model import one_line
 from . import table
-from .parts import Block, Line, Part, View, change, left_out, shortened, spelt
+from .parts import Block, View, ViewLine, ViewPart, change, left_out, shortened, spelt
 
 WIDE = 100
 """Columns from which two texts have room beside each other."""
@@ -54,7 +54,7 @@ def draw(view: View, stream: IO[str], *, everything: bool = False, plain: bool =
         stream.write(page.get())
 
 
-def _part(console: Console, part: Part, everything: bool) -> None:
+def _part(console: Console, part: ViewPart, everything: bool) -> None:
     console.print()
     _sentence(console, "  ".join(filter(None, (part.position, part.name))), "bold")
     why = f"{part.edit.strategy}: {part.edit.reason}" if part.edit.reason else part.edit.strategy
@@ -90,7 +90,7 @@ def _line(*cells: Cell) -> Text:
     return line
 
 
-def _cells(lines: list[Line], width: int, everything: bool) -> Iterator[Cell]:
+def _cells(lines: list[ViewLine], width: int, everything: bool) -> Iterator[Cell]:
     for middle, run in shortened(lines):
         if middle and not everything:
             yield Cell(f"  {left_out(run)}", "dim italic")
@@ -103,7 +103,7 @@ def _cells(lines: list[Line], width: int, everything: bool) -> Iterator[Cell]:
                 gutter = "  "
 
 
-def _pieces(line: Line, room: int, everything: bool) -> list[str]:
+def _pieces(line: ViewLine, room: int, everything: bool) -> list[str]:
     if line.look == "marker":  # half of one would be a riddle
         words = textwrap.wrap(spelt(line.text), room, break_on_hyphens=False)
         return [piece for each in words for piece in chop_cells(each, room)]

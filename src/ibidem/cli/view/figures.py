@@ -12,14 +12,14 @@ from ...strategies.profiles import PROFILES
 from ...tokens import counter, encoding_of
 from ...wire import open_document
 from ..errors import at_the_prompt
-from ..reading import Request
+from ..reading import InputRequest
 
 COUNTED = 32 << 20
 """Bytes of requests up to which their tokens are counted; that takes seconds, and far more than the rewriting."""
 
 
 @dataclass(slots=True)
-class Change:
+class BeforeAfter:
     before: int = 0
     after: int = 0
 
@@ -51,10 +51,10 @@ class Figures:
     formats: dict[str, None] = field(default_factory=dict)
     """Names in order of appearance."""
     encodings: dict[str, None] = field(default_factory=dict)
-    messages: Change = field(default_factory=Change)
-    size: Change = field(default_factory=Change)
+    messages: BeforeAfter = field(default_factory=BeforeAfter)
+    size: BeforeAfter = field(default_factory=BeforeAfter)
     """Bytes of the requests as JSON text, while strategies count the content that the model reads."""
-    tokens: Change | None = field(default_factory=Change)
+    tokens: BeforeAfter | None = field(default_factory=BeforeAfter)
     """Of the same text; None when there is too much of it."""
     strategies: dict[str, Counter[str]] = field(default_factory=dict)
     left: list[Left] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Figures:
         names = [name for each in PROFILES[self.profile] for name in labels(each)]
         self.strategies = {name: Counter(hits=0, bytes=0, tokens=0) for name in names}
 
-    def add(self, request: Request, result: Compacted) -> None:
+    def add(self, request: InputRequest, result: Compacted) -> None:
         self.requests += 1
         self.formats |= {result.format: None} if result.format else {}
         self.messages.add(*_messages(result))
@@ -74,7 +74,7 @@ class Figures:
         if result.reason:
             self.left.append(Left(request.position, at_the_prompt(result.reason)))
 
-    def add_unreadable(self, request: Request, why: str) -> None:
+    def add_unreadable(self, request: InputRequest, why: str) -> None:
         self.left.append(Left(request.position, why, read=False))
 
     @property

@@ -10,8 +10,8 @@ from importlib import resources
 
 from ...markers.backref import Source
 from ...model import one_line
-from .figures import Change
-from .parts import Block, Line, Part, Target, View, change, left_out, shortened
+from .figures import BeforeAfter
+from .parts import Block, LinkTarget, View, ViewLine, ViewPart, change, left_out, shortened
 
 TIP = 12
 """Lines of a target that are shown beside its marker."""
@@ -34,14 +34,14 @@ def page(view: View) -> str:
 {style}</style>
 </head>
 <body>
-{_Page(view).body(name)}
+{_ViewPage(view).body(name)}
 <script>{script}</script>
 </body>
 </html>
 """
 
 
-class _Page:
+class _ViewPage:
     """Knows which texts stand in the page, and which of their lines are pointed at."""
 
     def __init__(self, view: View) -> None:
@@ -77,7 +77,7 @@ class _Page:
 {beside}
 </main>"""
 
-    def _part(self, part: Part) -> str:
+    def _part(self, part: ViewPart) -> str:
         own = part.source is not None and self._is_sent(part)
         anchor = f' id="{_anchor(part.source)}"' if own and part.source else ""
         reason = f": {_text(part.edit.reason)}" if part.edit.reason else ""
@@ -91,7 +91,7 @@ class _Page:
 </div>
 </details>"""
 
-    def _is_sent(self, part: Part) -> bool:
+    def _is_sent(self, part: ViewPart) -> bool:
         """Whether markers that point at the result mean this text: a later edit may have replaced it."""
         place = self.view.places.get(part.source) if part.source else None
         return place is not None and place.text == part.sent
@@ -101,7 +101,7 @@ class _Page:
         original, sent = self._lines(block.original, None), self._lines(block.sent, source)
         return f'<div class="text original{same}">{original}</div><div class="text sent">{sent}</div>'
 
-    def _lines(self, lines: list[Line], source: Source | None) -> str:
+    def _lines(self, lines: list[ViewLine], source: Source | None) -> str:
         return "".join(
             f'<details class="fold"><summary>{left_out(run)}</summary>{self._run(run, source)}</details>'
             if middle
@@ -109,10 +109,10 @@ class _Page:
             for middle, run in shortened(lines)
         )
 
-    def _run(self, run: Iterable[Line], source: Source | None) -> str:
+    def _run(self, run: Iterable[ViewLine], source: Source | None) -> str:
         return "".join(self._line(line, source) for line in run)
 
-    def _line(self, line: Line, source: Source | None) -> str:
+    def _line(self, line: ViewLine, source: Source | None) -> str:
         anchor = self._line_anchor(source, line.place)
         target = self.targets.get(line) if line.look == "marker" else None
         if target is None:
@@ -140,14 +140,14 @@ class _Page:
 </details>"""
 
 
-def _tip(target: Target) -> str:
+def _tip(target: LinkTarget) -> str:
     shown = "\n".join(_text(line[:TIP_WIDTH]) for line in target.lines[:TIP])
     more = len(target.lines) - TIP
     rest = f"<i>… {more:,} more lines</i>" if more > 0 else ""
     return f'<span class="tip" role="tooltip"><i>{target.source}</i>{shown}{rest}</span>'
 
 
-def _bar(name: str, change: Change | None) -> str:
+def _bar(name: str, change: BeforeAfter | None) -> str:
     if change is None:
         return f'<div class="bar"><p><b>{name}</b><span>not counted</span></p></div>'
     width = min(100.0, 100 * (1 - change.saved))

@@ -15,16 +15,16 @@ from ...engine.pipeline import Compacted
 from ...markers import backref, codetether
 from ...markers.backref import Marker, Source
 from ...markers.layout import Shown
-from ...markers.numbering import Place, Sources
+from ...markers.numbering import NumberedText, Sources
 from ...model import Conversation, Message, Path, one_line, to_json
 from ...plan import Edit
 from ...rules.rule import at
 from ...tokens import counter
 from ...wire import open_document
-from ..reading import Request
-from .figures import Change, Figures
+from ..reading import InputRequest
+from .figures import BeforeAfter, Figures
 
-Look = Literal["kept", "gone", "new", "marker"]
+LineStyle = Literal["kept", "gone", "new", "marker"]
 
 EDGE = 3
 """Lines that are shown at either end of a long run."""
@@ -45,9 +45,9 @@ FOREIGN = (
 _CALL_ID = re.compile(r"(?:call_id=|\[ref: )([^\s,\]]+)")
 
 
-class Line(NamedTuple):
+class ViewLine(NamedTuple):
     text: str
-    look: Look
+    look: LineStyle
     place: int
     """In its text, from 0."""
     marker: Marker | None = None
@@ -57,15 +57,15 @@ class Line(NamedTuple):
 class Block(NamedTuple):
     """Lines of the original, and what is sent for them."""
 
-    original: list[Line]
-    sent: list[Line]
+    original: list[ViewLine]
+    sent: list[ViewLine]
 
     @property
     def kept(self) -> bool:
         return bool(self.original) and self.original[0].look == "kept"
 
 
-class Target(NamedTuple):
+class LinkTarget(NamedTuple):
     """What a marker points at: some lines of a text, as it is sent."""
 
     source: Source
@@ -75,7 +75,7 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ViewPart:
     edit: Edit
     position: str
     """In the request's own names."""
@@ -84,7 +84,7 @@ class Part:
     source: Source | None
     original: str
     sent: str
-    tokens: Change
+    tokens: BeforeAfter
     blocks: list[Block]
 
     def as_dict(self) -> dict[str, Any]:
@@ -104,15 +104,15 @@ class Part:
 class View:
     """One request, before and after."""
 
-    request: Request
+    request: InputRequest
     figures: Figures
     tag: str = ""
-    parts: list[Part] = field(default_factory=list)
-    places: dict[Source, Place] = field(default_factory=dict)
+    parts: list[ViewPart] = field(default_factory=list)
+    places: dict[Source, NumberedText] = field(default_factory=dict)
     """Every text that a marker can point at, as it is sent."""
     _shown: dict[Source, Shown] = field(default_factory=dict)
 
-    def target(self, line: Line) -> Target | None:
+    def target(self, line: ViewLine) -> LinkTarget | None:
         if line.look != "marker":
             return None
         place = self._pointed_at(line)
@@ -121,21 +121,21 @@ class View:
         lines = place.text.split("\n")
         marker = line.marker
         if marker is None or not marker.unit:
-            return Target(place.source, lines)
+            return LinkTarget(place.source, lines)
         shown = self.shown(place.source)
         if shown.layout.comma:  # items of one long line: there is nothing smaller to show than all of it
-            return Target(place.source, lines)
+            return LinkTarget(place.source, lines)
         first = shown.position(marker)
         if first < 0:
-            return Target(place.source, lines)
-        return Target(place.source, lines[first : first + marker.last - marker.first + 1], first)
+            return LinkTarget(place.source, lines)
+        return LinkTarget(place.source, lines[first : first + marker.last - marker.first + 1], first)
 
     def shown(self, source: Source) -> Shown:
         if source not in self._shown:
             self._shown[source] = Shown.of(self.places[source].text, self.tag)
         return self._shown[source]
 
-    def _pointed_at(self, line: Line) -> Place | None:
+    def _pointed_at(self, line: ViewLine) -> NumberedText | None:
         if line.marker is not None:
             return self.places.get(line.marker.source) if line.marker.source else None
         named = _CALL_ID.search(line.text)
@@ -143,7 +143,7 @@ class View:
         return next(results, None)
 
 
-def view(request: Request, result: Compacted, profile: str) -> View:
+def view(request: InputRequest, result: Compacted, profile: str) -> View:
     figures = Figures(request.where, profile)
     figures.add(request, result)
     if result.conversation is None:
@@ -160,9 +160,9 @@ def view(request: Request, result: Compacted, profile: str) -> View:
         original, sent = "\n".join(edit.removed), _sent(edit)
         source, name = names.get((edit.message, edit.path), (None, ""))
         position = at(given, Message(edit.message, "", (), None), edit.path)
-        tokens = Change(sum(map(count, edit.removed)), count(sent))
+        tokens = BeforeAfter(sum(map(count, edit.removed)), count(sent))
         lined_up = list(blocks(original, sent, sources.tag))
-        parts.append(Part(edit, position, name, source, original, sent, tokens, lined_up))
+        parts.append(ViewPart(edit, position, name, source, original, sent, tokens, lined_up))
     return View(request, figures, sources.tag, parts, places)
 
 
@@ -198,9 +198,9 @@ def blocks(original: str, sent: str, tag: str) -> Iterator[Block]:
     old, new = _lines(original), _lines(sent)
     for same, first, last, start, end in _lined_up(old, new):
         yield Block(
-            [Line(old[place], "kept" if same else "gone", place) for place in range(first, last)],
+            [ViewLine(old[place], "kept" if same else "gone", place) for place in range(first, last)],
             [
-                Line(new[place], "kept", place) if same else _looked_at(new[place], place, tag)
+                ViewLine(new[place], "kept", place) if same else _looked_at(new[place], place, tag)
                 for place in range(start, end)
             ],
         )
@@ -244,12 +244,12 @@ def _lines(text: str) -> list[str]:
     return text.split("\n") if text else []
 
 
-def _looked_at(line: str, place: int, tag: str) -> Line:
+def _looked_at(line: str, place: int, tag: str) -> ViewLine:
     marker = backref.parse(line, tag)
-    return Line(line, "marker" if marker or line.startswith(FOREIGN) else "new", place, marker)
+    return ViewLine(line, "marker" if marker or line.startswith(FOREIGN) else "new", place, marker)
 
 
-def shortened(lines: list[Line]) -> Iterator[tuple[bool, list[Line]]]:
+def shortened(lines: list[ViewLine]) -> Iterator[tuple[bool, list[ViewLine]]]:
     """Stretches of lines, and whether they are the middle of a long run, which can be left out."""
     for look, group in groupby(lines, key=lambda line: line.look):
         run = list(group)
@@ -264,9 +264,9 @@ def spelt(text: str) -> str:
     return one_line(text.expandtabs(4))
 
 
-def left_out(lines: list[Line]) -> str:
+def left_out(lines: list[ViewLine]) -> str:
     return f"… {len(lines):,} lines …"
 
 
-def change(tokens: Change) -> str:
+def change(tokens: BeforeAfter) -> str:
     return f"{tokens.before:,} → {tokens.after:,} tokens"

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ...model import one_line
-from .figures import COUNTED, Change, Figures
+from .figures import COUNTED, BeforeAfter, Figures
 
 SHOWN = 10
 """Reasons that are printed; the rest is in `--json`."""
@@ -59,7 +59,7 @@ def _totals(figures: Figures) -> list[Row]:
     return [*rows, _total("tokens", figures.tokens) if figures.tokens else uncounted]
 
 
-def _total(name: str, change: Change) -> Row:
+def _total(name: str, change: BeforeAfter) -> Row:
     saved = f"{change.saved:.1%}" if change.before != change.after else NONE
     return (name, f"{change.before:,}", f"{change.after:,}", saved)
 

@@ -45,7 +45,7 @@ NEARLY = 0.02
 
 
 @dataclass(slots=True)
-class Exchange:
+class ExchangeRow:
     """One request. Field names are those of the page."""
 
     id: str
@@ -76,7 +76,7 @@ class Exchange:
 
 
 @dataclass(slots=True)
-class Told:
+class ConversationRow:
     """One conversation. Field names are those of the page."""
 
     id: str
@@ -104,9 +104,9 @@ class Told:
 class _Watched:
     """What is known of a conversation to judge its next answer by."""
 
-    told: Told
+    told: ConversationRow
     account: Account
-    exchanges: deque[Exchange] = field(default_factory=lambda: deque(maxlen=EXCHANGES))
+    exchanges: deque[ExchangeRow] = field(default_factory=lambda: deque(maxlen=EXCHANGES))
     details: OrderedDict[str, tuple[tuple[Edit, ...], int]] = field(default_factory=OrderedDict)
     """The edits of the newest requests, and how many messages were not new in each."""
     texts: int = 0
@@ -152,11 +152,11 @@ class Records:
         self.changes = 0
         """Grows with everything that happens."""
 
-    def begin(self, path: str, outcome: Outcome | None, at: float, client: str, format: str, size: int) -> Exchange:
+    def begin(self, path: str, outcome: Outcome | None, at: float, client: str, format: str, size: int) -> ExchangeRow:
         """A request is on its way out. Without an outcome it passed untouched."""
         self._made += 1
         self.changes += 1
-        found = Exchange(f"e{self._made}", at, path, outcome.result if outcome else "passed", bytes_in=size)
+        found = ExchangeRow(f"e{self._made}", at, path, outcome.result if outcome else "passed", bytes_in=size)
         found.bytes_out = len(outcome.body) if outcome and outcome.body is not None else size
         self._totals["requests"] += 1
         self._totals["passed" if found.outcome != "rewritten" else "rewritten"] += 1
@@ -170,7 +170,7 @@ class Records:
             self._converse(found, outcome, client, format)
         return found
 
-    def resent(self, found: Exchange, before: Outcome, outcome: Outcome, kind: str, at: float) -> None:
+    def resent(self, found: ExchangeRow, before: Outcome, outcome: Outcome, kind: str, at: float) -> None:
         """What was sent was refused, and goes out once more in another way."""
         self.changes += 1
         if not found.resent:
@@ -200,12 +200,12 @@ class Records:
         self._failures[reason] += 1
         self._totals["failed_open"] += 1
 
-    def _converse(self, found: Exchange, outcome: Outcome, client: str, format: str) -> None:
+    def _converse(self, found: ExchangeRow, outcome: Outcome, client: str, format: str) -> None:
         owner = outcome.conversation
         assert owner is not None
         watched = self._conversations.get(owner.id)
         if watched is None:
-            told = Told(owner.id, owner.title, client, outcome.model, format, found.at, found.at)
+            told = ConversationRow(owner.id, owner.title, client, outcome.model, format, found.at, found.at)
             usual = WEIGHTS.get(self._prices.of(outcome.model, format).provider, Weights()).result
             watched = self._conversations[owner.id] = _Watched(told, Account(usual))
         self._conversations.move_to_end(owner.id)
@@ -249,7 +249,7 @@ class Records:
         watched.details.clear()
         watched.texts = 0
 
-    def end(self, found: Exchange, outcome: Outcome | None, status: int, usage: Usage | None) -> bool:
+    def end(self, found: ExchangeRow, outcome: Outcome | None, status: int, usage: Usage | None) -> bool:
         """The answer is over. Returns whether what was changed before turned out badly, and should be the last."""
         self.changes += 1
         found.status = status
@@ -264,7 +264,7 @@ class Records:
             return False
         return self._billed(found, outcome, usage, watched)
 
-    def _billed(self, found: Exchange, outcome: Outcome, usage: Usage, watched: _Watched) -> bool:
+    def _billed(self, found: ExchangeRow, outcome: Outcome, usage: Usage, watched: _Watched) -> bool:
         told, last = watched.told, watched.last
         price = self._prices.of(outcome.model, told.format)
         warm = last is not None and last.model == outcome.model and found.at - last.at <= price.caching.lifetime
@@ -311,7 +311,7 @@ class Records:
             return untouched(usage, removed, last.size)
         return untouched(usage, removed)
 
-    def _add(self, told: Told, found: Exchange) -> None:
+    def _add(self, told: ConversationRow, found: ExchangeRow) -> None:
         assert found.paid is not None
         assert found.would_have_paid is not None
         self._money["paid"] += found.paid

@@ -18,13 +18,13 @@ from typing import IO, Any, Self
 from aiohttp import web
 from multidict import CIMultiDict
 
-from ...engine.journal import Place
+from ...engine.journal import Position
 from ...environment import store_target
 from ...model import IbidemError
 from ...store import Limits, Store, open_store
 from ..books import records
 from ..books.records import Records
-from ..conversations import Conversation, Conversations, Owed
+from ..conversations import Conversations, LiveConversation, Owed
 from ..fallback import bare, fall_back, replayed
 from ..outcome import Job, Outcome
 from ..page.pages import LIVE, Page, Pages, admitted, is_slow, misled, ours, refused, sees_texts, without_token
@@ -33,7 +33,7 @@ from ..rewriter import Rewriter, whereabouts
 from ..settings import Settings
 from ..warmup import load, rehearse
 from .client_side import head, pairs, told
-from .driver import Carrier
+from .driver import Driver
 from .upstreams import Upstreams, ways
 
 log = logging.getLogger("ibidem")
@@ -158,7 +158,7 @@ class Proxy:
             refusal = told(401, "this proxy needs its token: send it as the header x-ibidem-token")
             refusal.force_close()  # the body is not read
             return refusal
-        return await Carrier(self, request, without_token(self.settings, target)).run()
+        return await Driver(self, request, without_token(self.settings, target)).run()
 
     async def _page(self, request: web.BaseRequest, target: str, headers: Mapping[str, str]) -> web.StreamResponse:
         found = refused(self.settings, target, headers)
@@ -285,7 +285,7 @@ class Proxy:
                 found.sent = None
         self._in_background(self._settle(found, owed))
 
-    async def _settle(self, found: Conversation | None, owed: Owed) -> None:
+    async def _settle(self, found: LiveConversation | None, owed: Owed) -> None:
         """Whoever has the conversation does it at the end, or before the next request: nobody is waited for here."""
 
         def work() -> None:
@@ -320,7 +320,7 @@ class Proxy:
             self._in_background(self._remember(found, outcome.place, time.time(), counted, collapsed))
 
     async def _remember(
-        self, found: Conversation, place: Place | None, at: float, context: int | None, collapsed: bool
+        self, found: LiveConversation, place: Position | None, at: float, context: int | None, collapsed: bool
     ) -> None:
 
         def work() -> None:
@@ -335,7 +335,7 @@ class Proxy:
 
     # ── what is written down ────────────────────────────────────────────────────────────────────────────────────────
 
-    def write_log(self, exchange: records.Exchange) -> None:
+    def write_log(self, exchange: records.ExchangeRow) -> None:
         if self._log is None:
             return
         try:

@@ -20,18 +20,18 @@ BEGUN = web.RequestKey("begun", float)
 """When the answer to a request was last written to."""
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The client went away while it was written to."""
 
 
-class Answer(web.StreamResponse):
+class ClientResponse(web.StreamResponse):
     """Written by hand. For the server there is nothing left to do but to go on with the connection, or not."""
 
     def __init__(self, request: web.BaseRequest, command: StartAnswer) -> None:
         super().__init__(status=command.status)
         transport = request.transport
         if transport is None:
-            raise Gone
+            raise ClientDisconnected
         self._to: asyncio.Transport = transport
         self._request = request
         self._time = asyncio.get_running_loop().time
@@ -65,7 +65,7 @@ class Answer(web.StreamResponse):
 
     def _write(self, data: bytes) -> None:
         if self._to.is_closing():
-            raise Gone
+            raise ClientDisconnected
         if self._waiting:
             data, self._waiting = self._waiting + data, b""
         self._request[BEGUN] = self._time()
@@ -77,7 +77,7 @@ class Answer(web.StreamResponse):
             try:
                 await self._drain()
             except ConnectionError:
-                raise Gone from None
+                raise ClientDisconnected from None
 
     def end(self) -> None:
         self._write(b"0\r\n\r\n") if self._chunks else self.flush()
@@ -85,7 +85,7 @@ class Answer(web.StreamResponse):
     def reset(self) -> None:
         """Break off, so that the client can tell it from an end."""
         self._last = True
-        with suppress(Gone):
+        with suppress(ClientDisconnected):
             self.flush()
         if not self._sized:  # only an error tells it then
             found = self._to.get_extra_info("socket")

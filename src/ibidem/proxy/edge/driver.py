@@ -41,7 +41,7 @@ from ..exchange import (
 from ..headers import first
 from ..outcome import Job, Outcome
 from ..routes import carries_conversations, client_session
-from .client_side import CONTINUE, Answer, Gone, Taken, pairs, told
+from .client_side import CONTINUE, ClientDisconnected, ClientResponse, Taken, pairs, told
 from .tunnel import tunnel
 from .upstreams import Broken, Link, left
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 UNSEEN = "a conversation goes through a WebSocket, where nothing can be rewritten: start with --no-websockets"
 
 
-class Carrier:
+class Driver:
     """One exchange, and the two connections it is about."""
 
     def __init__(self, proxy: Proxy, request: web.BaseRequest, target: str) -> None:
@@ -63,7 +63,7 @@ class Carrier:
         self.started = time.perf_counter()
         self.response: web.StreamResponse | None = None
         self.outcome: Outcome | None = None
-        self.record: records.Exchange | None = None
+        self.record: records.ExchangeRow | None = None
         self._job: Job | None = None
         self._tried: list[bytes] = []
         """What was sent and refused."""
@@ -79,7 +79,7 @@ class Carrier:
                 self._pass_on()
             while self._link is not None and not self.exchange.over:
                 await self._answer(self._link)
-        except (asyncio.CancelledError, Gone, ConnectionError) as error:
+        except (asyncio.CancelledError, ClientDisconnected, ConnectionError) as error:
             await self._do(ClientGone())
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -112,7 +112,7 @@ class Carrier:
             case Resend(kind):
                 await self._resend(kind)
             case StartAnswer():
-                self.response = Answer(self.request, command)
+                self.response = ClientResponse(self.request, command)
             case SendAnswer(data):
                 self._begun.send(data)
             case EndAnswer():
@@ -134,8 +134,8 @@ class Carrier:
                     self.response.force_close()
 
     @property
-    def _begun(self) -> Answer:
-        assert isinstance(self.response, Answer)
+    def _begun(self) -> ClientResponse:
+        assert isinstance(self.response, ClientResponse)
         return self.response
 
     # ── the request ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -22,7 +22,7 @@ from .app import Proxy
 from .incoming import Server
 from .upstreams import HEAD, HEADERS, PIECE
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 GRACE = 1.0
 """Seconds that answers which are under way have left when the proxy is stopped."""
@@ -44,7 +44,7 @@ class Summary(NamedTuple):
         return self.text
 
 
-def run(main: Coroutine[Any, Any, Result]) -> Result:
+def run(main: Coroutine[Any, Any, T]) -> T:
     """As `asyncio.run`, with the faster loop where it is installed."""
     try:
         import uvloop

@@ -69,7 +69,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Samples = Iterable[tuple[dict[str, str], Any]]
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     name: str
     kind: str
     help: str
@@ -81,20 +81,22 @@ def metrics(state: Mapping[str, Any]) -> str:
     return "".join(_lines(family) for family in _families(state))
 
 
-def _families(state: Mapping[str, Any]) -> Iterator[Family]:
+def _families(state: Mapping[str, Any]) -> Iterator[MetricFamily]:
     totals = state["totals"]
     about = {
         "version": state["version"],
         "profile": state["profile"],
         "observe": "true" if state["observe"] else "false",
     }
-    yield Family("ibidem_info", "gauge", "What runs here.", [(about, 1)])
-    yield Family("ibidem_start_time_seconds", "gauge", "When it started, in Unix seconds.", [({}, state["started"])])
-    yield Family(
+    yield MetricFamily("ibidem_info", "gauge", "What runs here.", [(about, 1)])
+    yield MetricFamily(
+        "ibidem_start_time_seconds", "gauge", "When it started, in Unix seconds.", [({}, state["started"])]
+    )
+    yield MetricFamily(
         "ibidem_conversations", "gauge", "Conversations in memory, as listed.", [({}, len(state["conversations"]))]
     )
     for name, help_text, samples in _counters(state, totals):
-        yield Family(f"ibidem_{name}_total", "counter", help_text, samples)
+        yield MetricFamily(f"ibidem_{name}_total", "counter", help_text, samples)
 
 
 def _counters(state: Mapping[str, Any], totals: Mapping[str, Any]) -> Iterator[tuple[str, str, Samples]]:
@@ -140,7 +142,7 @@ def _by(label: str, found: Mapping[str, Any]) -> Samples:
     return [({label: name}, value) for name, value in found.items()]
 
 
-def _lines(family: Family) -> str:
+def _lines(family: MetricFamily) -> str:
     head = f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n"
     return head + "".join(
         f"{family.name}{_labels(labels)} {value!r}\n" for labels, value in family.samples if value is not None

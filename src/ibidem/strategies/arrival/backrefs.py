@@ -16,15 +16,15 @@ from ...markers import backref, shapes
 from ...markers.backref import Marker, Source
 from ...markers.layout import COLON, COMMAS, MARKS, TAB, Layout, Shown, comma_of, number, thin
 from ...markers.lines import lines_of
-from ...markers.numbering import Place, Sources, clears
+from ...markers.numbering import NumberedText, Sources, clears
 from ...markers.restore import Budget, restore
 from ...model import Conversation, Kind, Message, Text, size
 from ...plan import Edit
 from ...tokens import TokenCounter, counter
 from ...wire import no_larger
 from .hints import HintStyle, hint
-from .index import Ledger, Match, Slot
-from .sent import Said, Sent
+from .index import IndexedText, LineIndex, Match
+from .sent import SentForm, SentText
 
 SHORTEST = 64
 """Characters below which nothing can be gained."""
@@ -32,7 +32,7 @@ MOST_FIELDS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaidOnce:
+class BackReferences:
     """Refer to what was shown before; fold layouts that say nothing."""
 
     name: ClassVar[str] = "said-once"
@@ -60,15 +60,15 @@ class SaidOnce:
     the reference. 0 switches this off."""
 
     def plan(self, conv: Conversation) -> Iterator[Edit]:
-        fold = Fold(self, not conv.dialect.clears_history(conv.head))
+        fold = BackrefFold(self, not conv.dialect.clears_history(conv.head))
         for message in conv.messages:
             yield from fold.feed(message)
 
 
-class Fold:
+class BackrefFold:
     """The state after some messages."""
 
-    def __init__(self, settings: SaidOnce, refers: bool, evicted: Callable[[str], bool] | None = None) -> None:
+    def __init__(self, settings: BackReferences, refers: bool, evicted: Callable[[str], bool] | None = None) -> None:
         """`evicted` says of a text with markers whether it is what is left of one that was let go before."""
         self.settings = settings
         self.refers = refers
@@ -79,19 +79,19 @@ class Fold:
         self.explained = False
         self.referred: dict[tuple[str, str, str], tuple[int, str]] = {}
         self.last_of: dict[str, int] = {}
-        self._known: Ledger | None = None
+        self._known: LineIndex | None = None
         self.rewritten = False
         """Something was let go of what came before: the history is one that was sent, and stays as it is from there."""
         self.fetched = self.tried = 0
         """Characters that our markers stand for, and those that were fetched for markers which are not ours."""
         self.as_is: Container[int] = ()
         """Messages that were sent as they came, and stay so."""
-        self.said: list[Said] = []
+        self.said: list[SentText] = []
         """The texts of the last message."""
 
     @property
-    def known(self) -> Ledger:
-        self._known = self._known or Ledger(self.sources.tag)
+    def known(self) -> LineIndex:
+        self._known = self._known or LineIndex(self.sources.tag)
         return self._known
 
     @property
@@ -108,7 +108,7 @@ class Fold:
                 self._known.forget()
         self.said = []
         for place in self.sources.read(message):
-            sent = Sent(place.text)
+            sent = SentForm(place.text)
             if place.segment is not None:
                 self.results = place.source.number
                 sent = yield from self._result(message.index, place.segment, place)
@@ -120,17 +120,17 @@ class Fold:
             if place.segment is not None and place.asked.tool:
                 self.last_of[place.asked.tool] = len(self.known.slots) - 1
             self.sent += len(sent.text)
-            self.said.append(Said(place, sent.text, sent.targets))
+            self.said.append(SentText(place, sent.text, sent.targets))
 
-    def _result(self, index: int, segment: Text, place: Place) -> Generator[Edit, None, Sent]:
+    def _result(self, index: int, segment: Text, place: NumberedText) -> Generator[Edit, None, SentForm]:
         """Yields the edit of a result, if there is one; returns how it is sent."""
         if segment.bound or place.failed:
-            return Sent(segment.text)
+            return SentForm(segment.text)
         call = (place.asked.tool, place.asked.arguments, place.source.part)
         # The same call again, and the same answer, soon after that was a reference: it wants the text itself.
         last = self.referred.pop(call, None)
         again = last[1] if last is not None and self.results - last[0] <= self.settings.repeat_guard else ""
-        part = Part(self, place, index, again)
+        part = OutgoingText(self, place, index, again)
         sent = part.written()
         if sent != segment.text:
             yield Edit(
@@ -146,17 +146,17 @@ class Fold:
         if part.refers:
             self.referred[call] = (self.results, part.essence)
         targets = tuple(part.seen) if part.refers else ()
-        return Sent(sent, part.layout if sent is part.folded else None, part.in_full, targets, part.ours)
+        return SentForm(sent, part.layout if sent is part.folded else None, part.in_full, targets, part.ours)
 
     def forget(self, source: Source) -> None:
         """A text was let go: nothing may refer to it any more."""
         self.known.drop(source)
 
 
-class Part:
+class OutgoingText:
     """One text of a result on its way out."""
 
-    def __init__(self, fold: Fold, place: Place, message: int, again: str) -> None:
+    def __init__(self, fold: BackrefFold, place: NumberedText, message: int, again: str) -> None:
         self.fold = fold
         self.message = message
         self.settings = fold.settings
@@ -287,7 +287,7 @@ class Part:
         self.strategy, self.reason, self.refers = "dedup", f"same as {slot.source}", True
         return sent
 
-    def _hint(self, slot: Slot) -> str | None:
+    def _hint(self, slot: IndexedText) -> str | None:
         """The same in another system's words, which know results by their call's id."""
         if slot.sent != self.text or not slot.call_id:
             return None

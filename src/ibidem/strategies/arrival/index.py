@@ -17,7 +17,7 @@ from ...markers import backref
 from ...markers.backref import Marker, Source
 from ...markers.layout import HOLE, Layout, Numbering, Shown, lay_out, placed
 from ...markers.lines import Lines
-from ...markers.numbering import Place
+from ...markers.numbering import NumberedText
 
 STRIDE = 4
 TELLING = 10
@@ -32,7 +32,7 @@ OFFSET, WITHIN = 32, (1 << 32) - 1
 """Bits of an index entry that say where in its slot a line stands; the slot is in those above."""
 
 
-class Slot(NamedTuple):
+class IndexedText(NamedTuple):
     """One text as it was sent."""
 
     source: Source
@@ -97,10 +97,10 @@ class _Bodies:
 
 
 @dataclass(frozen=True)
-class Standing(Shown):
+class IndexedShown(Shown):
     """The text of a slot: the lines that a marker points at are found without taking all of it apart."""
 
-    slot: Slot
+    slot: IndexedText
     lines: Lines
 
     @property
@@ -119,10 +119,10 @@ class Standing(Shown):
         return None if not self.slot.whole and HOLE in found else found
 
 
-class Ledger:
+class LineIndex:
     def __init__(self, tag: str) -> None:
         self.tag = tag
-        self.slots: list[Slot] = []
+        self.slots: list[IndexedText] = []
         self._index: dict[int, int] = {}
         self._whole: dict[int, int] = {}
         self._by_source: dict[Source, int] = {}
@@ -146,15 +146,15 @@ class Ledger:
             self._shown.pop(source, None)
             self._lines.pop(slot, None)
 
-    def add_opaque(self, place: Place, before: int) -> None:
+    def add_opaque(self, place: NumberedText, before: int) -> None:
         """Take in a text with markers that are not known to be ours: it is counted, and never referred to."""
         self._by_source[place.source] = len(self.slots)
         asked = place.asked
         self.slots.append(
-            Slot(place.source, asked.label, place.call_id, place.text, "", None, "", 0, False, before, False)
+            IndexedText(place.source, asked.label, place.call_id, place.text, "", None, "", 0, False, before, False)
         )
 
-    def add(self, place: Place, sent: str, before: int, layout: Layout | None = None, nearest: int = 0) -> None:
+    def add(self, place: NumberedText, sent: str, before: int, layout: Layout | None = None, nearest: int = 0) -> None:
         """Take in a text as it was sent, after `before` characters; its layout may be known already.
 
         What was sent before `nearest` characters is out of reach, and this copy takes its place.
@@ -165,7 +165,7 @@ class Ledger:
         plain = layout.bodies is layout.units and not layout.comma and not layout.marked
         text = sent if plain else bodies.text
         numbering, units = Numbering.of(layout), len(layout.units)
-        slot = Slot(
+        slot = IndexedText(
             place.source,
             place.asked.label,
             place.call_id,
@@ -226,7 +226,7 @@ class Ledger:
         found = self._whole.get(hash(text))
         return found is not None and self.slots[found].shapeless and self.slots[found].sent == text
 
-    def same(self, folded: str, nearest: int = 0) -> Slot | None:
+    def same(self, folded: str, nearest: int = 0) -> IndexedText | None:
         """The slot whose text is this one, to the letter (a marker that says how it was folded aside)."""
         found = self._whole.get(hash(folded))
         if found is None or found in self.gone:
@@ -248,7 +248,7 @@ class Ledger:
             if not slot.units:  # it is opaque: what stands in it is found only by whoever takes it apart
                 self._shown[source] = Shown.of(slot.sent, self.tag)
             else:
-                self._shown[source] = Standing(slot.sent, self.tag, slot, self._lines_of(number))
+                self._shown[source] = IndexedShown(slot.sent, self.tag, slot, self._lines_of(number))
         return self._shown[source]
 
     def unread(self, source: Source) -> int:

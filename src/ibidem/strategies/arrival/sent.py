@@ -6,19 +6,19 @@ from typing import NamedTuple
 
 from ...markers.backref import Source
 from ...markers.layout import Layout
-from ...markers.numbering import Place
+from ...markers.numbering import NumberedText
 
 
-class Said(NamedTuple):
+class SentText(NamedTuple):
     """A text that was taken in, and how it is sent."""
 
-    place: Place
+    place: NumberedText
     sent: str
     targets: tuple[Source, ...] = ()
     """What it refers to."""
 
 
-class Sent(NamedTuple):
+class SentForm(NamedTuple):
     """How a text is sent."""
 
     text: str

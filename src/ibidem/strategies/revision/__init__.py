@@ -1,5 +1,5 @@
 """Strategies that change what was sent before. Each costs a rewrite of the provider's cached prefix."""
 
-from .evict import LookBack
+from .evict import Evict
 
-__all__ = ["LookBack"]
+__all__ = ["Evict"]

@@ -11,7 +11,7 @@ from ...model import Kind, Message, Path
 from ...plan import Edit
 
 
-class Wish(NamedTuple):
+class Candidate(NamedTuple):
     """Why a text could go, and how much of it."""
 
     label: str
@@ -23,7 +23,7 @@ class Wish(NamedTuple):
     """What a report says, where that is more."""
 
 
-class Going(NamedTuple):
+class Eviction(NamedTuple):
     """How a text goes."""
 
     label: str
@@ -33,7 +33,7 @@ class Going(NamedTuple):
     reason: str
     originals: Mapping[str, str]
     """What the store has to keep, by reference."""
-    carries: tuple[Held, ...] = ()
+    carries: tuple[Entry, ...] = ()
     """Thinking whose record is named in the marker."""
 
 
@@ -48,7 +48,7 @@ class Pin(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class Entry:
     """A text in the conversation."""
 
     message: int
@@ -66,10 +66,10 @@ class Held:
     sent: float = 0.0
     """Tokens of what stands there now."""
     edit: Edit | None = None
-    wish: Wish | None = None
+    candidate: Candidate | None = None
     """Waits for its moment."""
-    going: Going | None = None
-    went: Going | None = None
+    going: Eviction | None = None
+    evicted: Eviction | None = None
     """How it went."""
     free: bool = True
     """May go at all."""
@@ -86,7 +86,7 @@ class Held:
 
     @property
     def gone(self) -> bool:
-        return self.went is not None
+        return self.evicted is not None
 
     @property
     def now(self) -> str:

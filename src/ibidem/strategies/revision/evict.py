@@ -1,8 +1,8 @@
 """What was sent is looked at again, and goes when it is no longer needed: the strategy behind `recoverable`.
 
-A fold over the requests of a conversation. New text gets its arrival edits first (`SaidOnce`). Texts that are no longer
-needed wait together until a change is free or pays (`timing`); then all of them go at once, each with a marker that
-carries the reference under which the store keeps the original. What lost its middle may lose the rest later. A text
+A fold over the requests of a conversation. New text gets its arrival edits first (`BackReferences`). Texts that are no
+longer needed wait together until a change is free or pays (`billing.budget`); then all of them go at once, each with a
+marker that carries the reference under which the store keeps the original. What lost its middle may lose the rest later. A text
 that a later reference points at stays until every text that refers to it goes too (law 5), and what is gone is never
 referred to again. A history that carries such a marker already was looked at before, by someone who knows more of it:
 it stays as it is from there on (law 10). A tool may print what looks like one, so the store has to confirm it.
@@ -20,26 +20,26 @@ from ...markers.restore import left_of
 from ...model import Conversation, IbidemError, Kind, Message
 from ...plan import Edit, Plan, own_texts
 from ...store.recall import Keep, conversation_key, keeper
-from ..arrival.backrefs import Fold, SaidOnce
-from .entry import Going, Held
-from .inventory import Holding
+from ..arrival.backrefs import BackReferences, BackrefFold
+from .entry import Entry, Eviction
+from .inventory import Inventory
 
 DOUBTED = 64
 """Texts that merely look as if lines of them had been let go, after which no store is asked any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookBack:
+class Evict:
     """Say nothing twice, and let go of what is no longer needed, when that pays."""
 
     name: ClassVar[str] = "look-back"
     labels: ClassVar[tuple[str, ...]] = (
-        *SaidOnce.labels,
+        *BackReferences.labels,
         *("stale", "snippet", "mask", "thinking", "arguments", "calls", "prose", "middle"),
     )
     touches: ClassVar[frozenset[Kind]] = frozenset({"result", "thinking", "arguments", "assistant text"})
 
-    arrival: SaidOnce = field(default_factory=SaidOnce)
+    arrival: BackReferences = field(default_factory=BackReferences)
     economy: Economy | None = None
     """What the provider charges; `compact` and `Session` look it up by the model."""
     phi: float = 0.6
@@ -71,21 +71,21 @@ class LookBack:
     way: str = ""
     """The tool that gives a text back, named in its marker. `compact` and `Session` look for it in the request."""
 
-    def settled(self, economy: Economy, store: Any, way: str) -> LookBack:
+    def settled(self, economy: Economy, store: Any, way: str) -> Evict:
         """With what was left open: what the provider charges, a store, and the way back."""
         return replace(self, economy=self.economy or economy, store=self.store or store, way=self.way or way)
 
     def plan(self, conv: Conversation) -> Plan:
         keep = None if self.store is None else keeper(self.store, conversation_key(conv.messages))
-        return Folding(self, not conv.dialect.clears_history(conv.head), keep).through(conv.messages)
+        return EvictionFold(self, not conv.dialect.clears_history(conv.head), keep).through(conv.messages)
 
 
-class Folding:
+class EvictionFold:
     """The state after some requests."""
 
-    def __init__(self, settings: LookBack, refers: bool = True, keep: Keep | None = None) -> None:
+    def __init__(self, settings: Evict, refers: bool = True, keep: Keep | None = None) -> None:
         self.settings = settings
-        self.fold = Fold(settings.arrival, refers, self._evicted)
+        self.fold = BackrefFold(settings.arrival, refers, self._evicted)
         self._went: set[str] = set()
         """References of what this fold let go itself."""
         self._doubted = 0
@@ -98,7 +98,7 @@ class Folding:
         """Messages of the last request."""
         self.refused = False
         """At the last request, what was to go could not be kept."""
-        self.holding = Holding(settings)
+        self.inventory = Inventory(settings)
         self.looks = True
         self._keep = keep
         self._last = ""
@@ -128,7 +128,7 @@ class Folding:
 
     @property
     def plan(self) -> Plan:
-        edits = [held.edit for held in self.holding.all if held.edit is not None]
+        edits = [entry.edit for entry in self.inventory.all if entry.edit is not None]
         return Plan(tuple(edits), tuple(self.points))
 
     def feed(self, message: Message) -> None:
@@ -137,11 +137,11 @@ class Folding:
         tag = self.fold.sources.tag
         targets = {source for said in self.fold.said for source in said.targets}
         shown = {source: found for source in targets if (found := self.fold.known.shown(source)) is not None}
-        for held in self.holding.take(message, self.fold.said, edits, tag):
-            if held.kind == "result":
-                self.holding.refer(held, shown)
-            self._new += held.sent
-            self._spared += held.tokens - held.sent
+        for entry in self.inventory.take(message, self.fold.said, edits, tag):
+            if entry.kind == "result":
+                self.inventory.refer(entry, shown)
+            self._new += entry.sent
+            self._spared += entry.tokens - entry.sent
         if any(self._evicted(text) for _, text in own_texts(message)):
             self.fold.rewritten = True
         self.looks = self.looks and not self.fold.rewritten
@@ -152,11 +152,11 @@ class Folding:
         """Everything taken in is sent. Whether something goes first is decided here."""
         economy = self.bank.economy
         self.bank.reported(moment.context, self._standing)
-        self.holding.grow_older()
+        self.inventory.grow_older()
         cold = not self._standing or economy.forgets(moment.idle)
         self.refused, self.sent = moment.refused, self.length
         undone = self.length - 1 in self.fold.as_is  # it went out without what was planned for it
-        if self.looks and not (moment.refused or undone or (economy.preserved_thinking and self.holding.thinks)):
+        if self.looks and not (moment.refused or undone or (economy.preserved_thinking and self.inventory.thinks)):
             self._look(moment)
         self.bank.settle(self._removed, self._spared, cold)
         self._standing += self._new
@@ -164,13 +164,13 @@ class Folding:
         self._new = self._spared = 0.0
 
     def _look(self, moment: Moment) -> None:
-        waiting = self.holding.waiting
+        waiting = self.inventory.waiting
         if self.bank.reason(self._standing, waiting.tokens, moment) is None:  # more than can go: this is a quick no
             return
         if self.bank.reason(self._standing, waiting.most(), moment) is None:  # and this a slower one
             return
         going = waiting.free_to_go()
-        freed = sum(held.sent - held.going.left for held in going if held.going)
+        freed = sum(entry.sent - entry.going.left for entry in going if entry.going)
         reason = self.bank.reason(self._standing, freed, moment)
         if reason is None:
             return
@@ -178,10 +178,10 @@ class Folding:
             self.refused = True
             return
         rewritten, break_even = self.bank.pay(self._standing, freed, reason)
-        first = min(held.message for held in going)
+        first = min(entry.message for entry in going)
         self.points.append(Point(self.length, first, reason, rewritten, freed, break_even))
-        for held in going:
-            self._let_go(held)
+        for entry in going:
+            self._evict(entry)
 
     def _evicted(self, text: str) -> bool:
         """Whether a text is what is left of one that the store keeps, and not just a text that says so."""
@@ -197,28 +197,28 @@ class Folding:
         self._doubted += 1
         return False
 
-    def _kept(self, going: Sequence[Held]) -> bool:
-        originals = {ref: text for held in going if held.going for ref, text in held.going.originals.items()}
+    def _kept(self, going: Sequence[Entry]) -> bool:
+        originals = {ref: text for entry in going if entry.going for ref, text in entry.going.originals.items()}
         return self._keep is None or not originals or self._keep(originals)
 
-    def _let_go(self, held: Held) -> None:
-        assert held.going is not None
-        self._went.update(held.going.originals)
-        held.edit = _edit(held, held.going)
-        freed = self.holding.waiting.let_go(held)
+    def _evict(self, entry: Entry) -> None:
+        assert entry.going is not None
+        self._went.update(entry.going.originals)
+        entry.edit = _edit(entry, entry.going)
+        freed = self.inventory.waiting.evict(entry)
         self._standing -= freed
         self._removed += freed
-        for source in held.sources:
+        for source in entry.sources:
             self.fold.forget(source)
 
 
-def _edit(held: Held, going: Going) -> Edit:
+def _edit(entry: Entry, going: Eviction) -> Edit:
     return Edit(
         strategy=going.label,
-        op="drop" if held.kind == "thinking" else "set",
-        message=held.message,
-        path=held.path,
-        removed=(held.text,),
+        op="drop" if entry.kind == "thinking" else "set",
+        message=entry.message,
+        path=entry.path,
+        removed=(entry.text,),
         added=going.added,
         fewer_tokens=True,
         reason=going.reason,

@@ -270,7 +270,7 @@ _SETTLED = {"mode": ("sync",), "env": ({},), **dict.fromkeys(_BACKGROUND, (False
 _INNER = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash", "/usr/bin/zsh")
 
 
-class Line(NamedTuple):
+class Pipeline(NamedTuple):
     """One pipeline, the folder it runs in as far as the call says, and what `>` or `>>` at its end names."""
 
     folder: str
@@ -292,7 +292,7 @@ def _shell_call(given: Arguments) -> tuple[Touch, ...]:
         return ()
     if len(words) == 3 and words[0] in _INNER and words[1] in ("-c", "-lc"):
         return _command(words[2], folder)
-    return _line_touches(Line(folder, [words]))
+    return _line_touches(Pipeline(folder, [words]))
 
 
 _HEREDOC = re.compile(r"(.*?)<<-?[ \t]*(['\"]?)(\w+)\2(.*)")
@@ -333,7 +333,7 @@ def _tokens(text: str) -> list[str] | None:
     return found
 
 
-def _line(text: str, folder: str) -> Line | None:
+def _line(text: str, folder: str) -> Pipeline | None:
     tokens = _tokens(text) or []
     if tokens[:1] == ["cd"] and tokens[2:3] == [f"{_OPERATOR}&&"] and not tokens[1].startswith(("-", _OPERATOR)):
         folder, tokens = _within(folder, tokens[1]), tokens[3:]
@@ -348,7 +348,7 @@ def _line(text: str, folder: str) -> Line | None:
             return None
         else:
             stages[-1].append(token)
-    return Line(folder, stages, target) if all(stages) else None
+    return Pipeline(folder, stages, target) if all(stages) else None
 
 
 # Commands, a word a line.
@@ -371,7 +371,7 @@ _SOME = {
 }
 
 
-def _line_touches(line: Line, body: str | None = None) -> tuple[Touch, ...]:
+def _line_touches(line: Pipeline, body: str | None = None) -> tuple[Touch, ...]:
     first, last = line.stages[0], line.stages[-1]
     if line.target is not None:
         return _writes([line.target], line.folder)

@@ -20,12 +20,12 @@ _UNSURE = re.compile(r"<|.+?(?:```|~~~)")
 _OTHER = re.compile(r"\s|[-*+]\s|\d+[.)]|#|>|<|[-=*_]{2,}\s*$|.*(?:[`|<>~$\\{}]|\[|://|www\.)")
 """How a line begins, or what is in it, that may be more than prose."""
 
-Stretch = tuple[int, int]
+Span = tuple[int, int]
 
 
-def plain(lines: Sequence[str]) -> list[Stretch]:
+def plain(lines: Sequence[str]) -> list[Span]:
     """Stretches of lines (first, and last not included) that are plain prose and worth a marker."""
-    found: list[Stretch] = []
+    found: list[Span] = []
     paragraphs = list(_paragraphs(lines))
     for first, last, prose in paragraphs[1:-1]:
         if prose and found and not any(line.strip() for line in lines[found[-1][1] : first]):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...markers.evicted import Dropped, Gone, beside, carrying, record, refs_in, thinned
+from ...markers.evicted import Dropped, EvictedMarker, beside, carrying, record, refs_in, thinned
 from ...markers.layout import COMMAS, SPARSE, Shown, parsed
 from ...model import size
 from ...store.naming import reference
 from ...tokens import estimate
 from ...wire import Change, no_larger, rebuild
-from .entry import Going, Held, Pin, Wish
+from .entry import Candidate, Entry, Eviction, Pin
 from .prose import plain
 
 ROOM = 24.0
@@ -20,24 +20,26 @@ ROOM = 24.0
 Stretches = list[tuple[int, int]]
 
 
-def leaving(held: Held, stay: Stretches, tag: str, ends: int, way: str = "") -> Going | None:
+def eviction_of(entry: Entry, stay: Stretches, tag: str, ends: int, way: str = "") -> Eviction | None:
     """How a text goes of which these lines must stay, and of a snippet so many characters at its ends; None if it
     cannot."""
-    wish = held.wish
-    assert wish is not None
-    if held.kind == "thinking":
-        return Going(wish.label, "", 0.0, wish.reason, {})
-    marker = Gone(tag, reference(held.text), held.text.count("\n") + 1, wish.why, way)
-    if held.kind == "arguments":
-        added = str(marker) if not stay and _comes_back(held, str(marker)) else None
-    elif held.kind == "assistant text":
-        added = _shortened(held.text, wish, marker)
+    candidate = entry.candidate
+    assert candidate is not None
+    if entry.kind == "thinking":
+        return Eviction(candidate.label, "", 0.0, candidate.reason, {})
+    marker = EvictedMarker(tag, reference(entry.text), entry.text.count("\n") + 1, candidate.why, way)
+    if entry.kind == "arguments":
+        added = str(marker) if not stay and _comes_back(entry, str(marker)) else None
+    elif entry.kind == "assistant text":
+        added = _shortened(entry.text, candidate, marker)
     else:
-        added = _thinned(held, stay, ends if wish.ends else 0, marker)
+        added = _thinned(entry, stay, ends if candidate.ends else 0, marker)
     if added is None or marker.ref not in refs_in(added, tag):
         return None
-    going = Going(wish.label, added, estimate(added), wish.reason or wish.why, {marker.ref: held.text})
-    return _carrying(held, going, held.went.carries) if held.went and held.went.carries else going
+    going = Eviction(
+        candidate.label, added, estimate(added), candidate.reason or candidate.why, {marker.ref: entry.text}
+    )
+    return _carrying(entry, going, entry.evicted.carries) if entry.evicted and entry.evicted.carries else going
 
 
 def still_true(before: str, after: str, pins: Iterable[Pin], tag: str) -> bool:
@@ -46,55 +48,55 @@ def still_true(before: str, after: str, pins: Iterable[Pin], tag: str) -> bool:
     return all(old.bodies(pin.marker) == new.bodies(pin.marker) is not None for pin in pins)
 
 
-def carried(thoughts: Sequence[Held], going: Sequence[Held], gone: Sequence[Held]) -> Held | None:
+def carried(thoughts: Sequence[Entry], going: Sequence[Entry], gone: Sequence[Entry]) -> Entry | None:
     """The text whose marker carries the record of thinking that goes; None if there is none.
 
     One that goes now, or one that is gone: then the marker changes, best behind the first of the thinking, since all
     that stands there has to be written again anyway.
     """
-    first = min(held.message for held in thoughts)
-    best = [held for held in going if held.going and held.sent - held.going.left >= ROOM]
-    behind = [held for held in gone if held.message >= first]
-    for held in (*sorted(best, key=lambda held: held.sent)[-1:], *behind[:1], *gone[-1:]):
-        how = held.going if held in going else held.went
-        if how is not None and (found := _carrying(held, how, (*how.carries, *thoughts))) is not None:
-            held.going = found
-            return held
+    first = min(entry.message for entry in thoughts)
+    best = [entry for entry in going if entry.going and entry.sent - entry.going.left >= ROOM]
+    behind = [entry for entry in gone if entry.message >= first]
+    for entry in (*sorted(best, key=lambda entry: entry.sent)[-1:], *behind[:1], *gone[-1:]):
+        how = entry.going if entry in going else entry.evicted
+        if how is not None and (found := _carrying(entry, how, (*how.carries, *thoughts))) is not None:
+            entry.going = found
+            return entry
     return None
 
 
-def _carrying(held: Held, going: Going, every: tuple[Held, ...]) -> Going | None:
+def _carrying(entry: Entry, going: Eviction, every: tuple[Entry, ...]) -> Eviction | None:
     text = record(Dropped(each.message, each.path, beside(each.whole), _block(each)) for each in every if each.whole)
-    ref = reference(held.text)
+    ref = reference(entry.text)
     added = carrying(going.added, ref, reference(text))
     left = estimate(added)
-    if size(added) >= size(held.text) or not no_larger(added, held.text) or left >= held.tokens:
+    if size(added) >= size(entry.text) or not no_larger(added, entry.text) or left >= entry.tokens:
         return None
-    originals = {ref: held.text, reference(text): text}
+    originals = {ref: entry.text, reference(text): text}
     return going._replace(added=added, left=left, originals=originals, carries=every)
 
 
-def _block(held: Held) -> Any:
-    value: Any = held.whole and held.whole.wire
-    for step in held.path:
+def _block(entry: Entry) -> Any:
+    value: Any = entry.whole and entry.whole.wire
+    for step in entry.path:
         value = value[step]
     return value
 
 
-def _comes_back(held: Held, added: str) -> bool:
+def _comes_back(entry: Entry, added: str) -> bool:
     """Whether JSON text in a string is the same again afterwards, to the byte (law 6)."""
-    if not held.written_in:
+    if not entry.written_in:
         return True
-    key = held.path[-1:]
+    key = entry.path[-1:]
     try:
-        sent = rebuild(held.written_in, [Change(key, "set", added)])
-        return bool(rebuild(sent, [Change(key, "set", held.text)]) == held.written_in)
+        sent = rebuild(entry.written_in, [Change(key, "set", added)])
+        return bool(rebuild(sent, [Change(key, "set", entry.text)]) == entry.written_in)
     except (ValueError, RecursionError):  # a key that stands twice
         return False
 
 
-def _shortened(text: str, wish: Wish, marker: Gone) -> str | None:
-    if not wish.ends:
+def _shortened(text: str, candidate: Candidate, marker: EvictedMarker) -> str | None:
+    if not candidate.ends:
         return str(marker)
     lines = text.split("\n")
     edges = [0, *(edge for stretch in plain(lines) for edge in stretch), len(lines)]
@@ -102,9 +104,9 @@ def _shortened(text: str, wish: Wish, marker: Gone) -> str | None:
     return thinned(lines, stay, marker, range(len(lines))) if len(edges) > 2 else None
 
 
-def _thinned(held: Held, stay: Stretches, room: int, marker: Gone) -> str | None:
-    shown = Shown.of(held.now, marker.tag)
-    lines = held.now.split("\n")
+def _thinned(entry: Entry, stay: Stretches, room: int, marker: EvictedMarker) -> str | None:
+    shown = Shown.of(entry.now, marker.tag)
+    lines = entry.now.split("\n")
     found = parsed(lines, marker.tag)
     refers = {place for place, each in enumerate(found) if each is not None}  # to what may be gone tomorrow
     flags = "".join(each.flags for each in found if each is not None)
@@ -113,11 +115,11 @@ def _thinned(held: Held, stay: Stretches, room: int, marker: Gone) -> str | None
     if stay:
         lines = lines[: len(shown.layout.units)]
     else:
-        lines, refers = held.text.split("\n"), set()
+        lines, refers = entry.text.split("\n"), set()
     if room:
         ends = [] if refers else _ends(lines, room)
         if not stay and not ends:
-            return f"{held.text[:room]}\n{marker}\n{held.text[-room:]}"  # lines that are too long
+            return f"{entry.text[:room]}\n{marker}\n{entry.text[-room:]}"  # lines that are too long
         stay = [*stay, *ends]
     return thinned(lines, stay, marker, refers)
 

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...markers.backref import Source
 from ...model import size
 from ...wire import no_larger
-from .entry import Going, Held, Pin
-from .stub import carried, leaving, still_true
+from .entry import Entry, Eviction, Pin
+from .stub import carried, eviction_of, still_true
 
 if TYPE_CHECKING:
-    from .evict import LookBack
+    from .evict import Evict
 
 LEAST = 40.0
 """Tokens that must be freed, or a text had better stay."""
@@ -42,42 +42,42 @@ NOISE = 1.05
 """How much less than the truth an estimate of tokens may be."""
 
 
-class Answer(NamedTuple):
+class Outlook(NamedTuple):
     """How a text goes of which certain lines must stay."""
 
-    going: Going | None
+    going: Eviction | None
     smaller: bool
     true: bool
     """References still find what they point at."""
 
 
 class Waiting:
-    def __init__(self, settings: LookBack) -> None:
+    def __init__(self, settings: Evict) -> None:
         self.settings = settings
         self.tag = ""
         self.loop = 0
         """The message from which on the running tool loop reaches."""
-        self.texts: dict[int, Held] = {}
+        self.texts: dict[int, Entry] = {}
         """By identity."""
-        self.gone: list[Held] = []
+        self.gone: list[Entry] = []
         """Those that left a marker, in the order of the conversation."""
-        self._by_source: dict[Source, Held] = {}
-        self._referrers: dict[Source, dict[int, tuple[Held, tuple[Pin, ...]]]] = {}
+        self._by_source: dict[Source, Entry] = {}
+        self._referrers: dict[Source, dict[int, tuple[Entry, tuple[Pin, ...]]]] = {}
         """What refers to a text and is not gone."""
         self._lasting: dict[Source, dict[int, tuple[Pin, ...]]] = {}
         """Those of them that do not wait, or could not go if everything else went."""
         self.tokens = 0.0
         """Of everything that waits."""
-        self._hopeful: dict[int, Held] = {}
+        self._hopeful: dict[int, Entry] = {}
         """Those that might go now."""
         self._bounds: dict[int, float] = {}
         """Tokens that each of these could free, at most."""
         self._sum = 0.0
-        self._unsure: dict[int, Held] = {}
+        self._unsure: dict[int, Entry] = {}
         """Those whose bound has to be found out."""
         self._settled: set[int] = set()
         """Those whose bound is what was worked out with all others."""
-        self._thoughts: deque[Held] = deque()
+        self._thoughts: deque[Entry] = deque()
         """Thinking that waits in the running tool loop, oldest first."""
         self._free_thoughts = 0.0
         """Tokens of the other thinking that waits."""
@@ -85,37 +85,37 @@ class Waiting:
         """How many came to wait."""
         self._credit = START
 
-    def taken(self, held: Held) -> None:
+    def taken(self, entry: Entry) -> None:
         """One more text in the conversation."""
-        self._by_source.update(dict.fromkeys(held.sources, held))
-        self._credit += LOOKS * len(held.text)
+        self._by_source.update(dict.fromkeys(entry.sources, entry))
+        self._credit += LOOKS * len(entry.text)
 
-    def refer(self, held: Held, pins: Iterable[Pin]) -> None:
+    def refer(self, entry: Entry, pins: Iterable[Pin]) -> None:
         """A text refers to others."""
-        held.pins = tuple(pins)
+        entry.pins = tuple(pins)
         by_source: dict[Source, list[Pin]] = {}
-        for pin in held.pins:
+        for pin in entry.pins:
             if pin.marker.source is not None:
                 by_source.setdefault(pin.marker.source, []).append(pin)
         for source, found in by_source.items():
             target = self._by_source.get(source)
             if target is not None and id(target) in self.texts and _has_ends(target) and not self._lasting.get(source):
                 self._doubt(target)
-            self._referrers.setdefault(source, {})[id(held)] = held, tuple(found)
-            self._lasting.setdefault(source, {})[id(held)] = tuple(found)
+            self._referrers.setdefault(source, {})[id(entry)] = entry, tuple(found)
+            self._lasting.setdefault(source, {})[id(entry)] = tuple(found)
 
-    def add(self, held: Held) -> None:
+    def add(self, entry: Entry) -> None:
         """A text waits, or waits to go in another way."""
-        if id(held) not in self.texts:
-            held.rank = self._came = self._came + 1
-            self.tokens += held.sent
-            if held.kind == "thinking":
-                self._thoughts.append(held)
-                self._hopeful[id(held)] = held
-        self.texts[id(held)] = held
-        held.answers.clear()
-        if held.kind != "thinking":
-            self._doubt(held)
+        if id(entry) not in self.texts:
+            entry.rank = self._came = self._came + 1
+            self.tokens += entry.sent
+            if entry.kind == "thinking":
+                self._thoughts.append(entry)
+                self._hopeful[id(entry)] = entry
+        self.texts[id(entry)] = entry
+        entry.answers.clear()
+        if entry.kind != "thinking":
+            self._doubt(entry)
 
     # ── at most ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -130,182 +130,186 @@ class Waiting:
         texts = self._sum * (1 + 1e-9) + 1e-6 if self._bounds else 0.0  # sums are not exact
         return texts + self._free_thoughts
 
-    def _doubt(self, held: Held) -> None:
+    def _doubt(self, entry: Entry) -> None:
         """What a text could free has to be found out again."""
-        self._settled.discard(id(held))
-        self._unsure.pop(id(held), None)
-        self._unsure[id(held)] = held
+        self._settled.discard(id(entry))
+        self._unsure.pop(id(entry), None)
+        self._unsure[id(entry)] = entry
 
-    def _bound(self, held: Held, tokens: float | None) -> None:
+    def _bound(self, entry: Entry, tokens: float | None) -> None:
         """None: it stays."""
-        self._sum -= self._bounds.pop(id(held), 0.0)
-        self._hopeful.pop(id(held), None)
+        self._sum -= self._bounds.pop(id(entry), 0.0)
+        self._hopeful.pop(id(entry), None)
         if tokens is not None:
-            self._hopeful[id(held)] = held
-            self._bounds[id(held)] = tokens
+            self._hopeful[id(entry)] = entry
+            self._bounds[id(entry)] = tokens
             self._sum += tokens
 
-    def _tighten(self, held: Held) -> None:
-        tokens = self._at_most(held)
-        self._bound(held, tokens)
-        for target in self._lasts(held, tokens is None):
+    def _tighten(self, entry: Entry) -> None:
+        tokens = self._at_most(entry)
+        self._bound(entry, tokens)
+        for target in self._lasts(entry, tokens is None):
             self._doubt(target)
         if tokens is not None:  # it may go: then what depends on it may, too
-            for other in self._beside(held):
+            for other in self._beside(entry):
                 if id(other) in self._settled:
                     self._doubt(other)
 
-    def _lasts(self, held: Held, lasts: bool) -> list[Held]:
+    def _lasts(self, entry: Entry, lasts: bool) -> list[Entry]:
         """Note whether a text stays in any case; returns those that wait for it, if that is new."""
-        changed: dict[Source, Held] = {}
-        for pin in held.pins:
+        changed: dict[Source, Entry] = {}
+        for pin in entry.pins:
             source = pin.marker.source
-            if source is None or source in changed or (id(held) in self._lasting[source]) is lasts:
+            if source is None or source in changed or (id(entry) in self._lasting[source]) is lasts:
                 continue
             if lasts:
-                self._lasting[source][id(held)] = self._referrers[source][id(held)][1]
+                self._lasting[source][id(entry)] = self._referrers[source][id(entry)][1]
             else:
-                del self._lasting[source][id(held)]
+                del self._lasting[source][id(entry)]
             target = self._by_source.get(source)
             if target is not None and id(target) in self.texts:
                 changed[source] = target
         return list(changed.values())
 
-    def _at_most(self, held: Held) -> float | None:
+    def _at_most(self, entry: Entry) -> float | None:
         """Tokens that a text frees if everything else that may go does; None if it stays even then.
 
         The more of it stays, the fewer.
         """
-        pins = [pin for source in held.sources for each in self._lasting.get(source, {}).values() for pin in each]
+        pins = [pin for source in entry.sources for each in self._lasting.get(source, {}).values() for pin in each]
         self._credit -= STEP + len(pins)
-        if _stuck(held, pins):
+        if _stuck(entry, pins):
             return None
-        if self._odd(held):
-            return held.sent
-        answer = self._answer(held, pins)
+        if self._odd(entry):
+            return entry.sent
+        answer = self._answer(entry, pins)
         if answer.going is None or not answer.smaller:
             return None
         if not answer.true:
-            return held.sent
-        freed = held.sent - answer.going.left
-        freed = min(held.sent, NOISE * freed + THOUGHT) if pins else freed
-        return freed if freed >= (0.0 if held.pins else least(held)) else None
+            return entry.sent
+        freed = entry.sent - answer.going.left
+        freed = min(entry.sent, NOISE * freed + THOUGHT) if pins else freed
+        return freed if freed >= (0.0 if entry.pins else least(entry)) else None
 
-    def _odd(self, held: Held) -> bool:
+    def _odd(self, entry: Entry) -> bool:
         """Whether it could free more if less went: what refers to it may go, and it keeps its ends only then."""
-        if not _has_ends(held) or any(self._lasting.get(source) for source in held.sources):
+        if not _has_ends(entry) or any(self._lasting.get(source) for source in entry.sources):
             return False
-        return any(self._referrers.get(source) for source in held.sources)
+        return any(self._referrers.get(source) for source in entry.sources)
 
-    def _beside(self, held: Held) -> Iterator[Held]:
+    def _beside(self, entry: Entry) -> Iterator[Entry]:
         """The texts that wait which this one refers to, or which refer to it."""
-        for pin in held.pins:
+        for pin in entry.pins:
             target = self._by_source.get(pin.marker.source) if pin.marker.source else None
             if target is not None and id(target) in self.texts:
                 yield target
-        for source in held.sources:
+        for source in entry.sources:
             for key, (other, _) in self._referrers.get(source, {}).items():
                 if key in self.texts:
                     yield other
 
     # ── what goes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def free_to_go(self) -> list[Held]:
+    def free_to_go(self) -> list[Entry]:
         """What waits and may go now, each with how it goes.
 
         What goes refers to nothing any more. So first all of it goes but what something refers to as a whole that
         stays; then, of each, the lines stay that something refers to. Whenever a text stays after all, those beside it
         are looked at again.
         """
-        hopeful = sorted(self._hopeful.values(), key=lambda held: held.rank)
-        going = {id(held): held for held in hopeful if not self._needed(held)}
+        hopeful = sorted(self._hopeful.values(), key=lambda entry: entry.rank)
+        going = {id(entry): entry for entry in hopeful if not self._needed(entry)}
         unsure = dict(going)
         while unsure:
-            staying = [held for held in unsure.values() if not self._goes(held, going)]
-            for held in staying:
-                del going[id(held)]
-            unsure = {id(each): each for held in staying for each in self._beside(held) if id(each) in going}
+            staying = [entry for entry in unsure.values() if not self._goes(entry, going)]
+            for entry in staying:
+                del going[id(entry)]
+            unsure = {id(each): each for entry in staying for each in self._beside(entry) if id(each) in going}
             if self._credit < 0:
                 return []
         self._settle(hopeful, going)
-        return sorted(self._recorded(list(going.values())), key=lambda held: held.message)
+        return sorted(self._recorded(list(going.values())), key=lambda entry: entry.message)
 
-    def _needed(self, held: Held) -> bool:
+    def _needed(self, entry: Entry) -> bool:
         """Thinking of the running tool loop is demanded by providers."""
-        return held.kind == "thinking" and held.message >= self.loop
+        return entry.kind == "thinking" and entry.message >= self.loop
 
-    def _goes(self, held: Held, going: Mapping[int, Held]) -> bool:
-        referrers = [each for source in held.sources for each in self._referrers.get(source, {}).values()]
+    def _goes(self, entry: Entry, going: Mapping[int, Entry]) -> bool:
+        referrers = [each for source in entry.sources for each in self._referrers.get(source, {}).values()]
         pins = [pin for other, found in referrers if id(other) not in going for pin in found]
         self._credit -= STEP + len(referrers) + len(pins)
-        if _stuck(held, pins):
+        if _stuck(entry, pins):
             return False
-        answer = self._answer(held, pins)
-        held.going = answer.going
-        if held.going is None or held.sent - held.going.left < (0.0 if self._frees(held, going) else least(held)):
+        answer = self._answer(entry, pins)
+        entry.going = answer.going
+        if entry.going is None or entry.sent - entry.going.left < (0.0 if self._frees(entry, going) else least(entry)):
             return False
         return answer.smaller and answer.true
 
-    def _answer(self, held: Held, pins: list[Pin]) -> Answer:
+    def _answer(self, entry: Entry, pins: list[Pin]) -> Outlook:
         """How a text goes with these lines pinned; worked out once."""
         key = frozenset((pin.first, pin.last, pin.marker.unit) for pin in pins)
-        found = held.answers.get(key)
+        found = entry.answers.get(key)
         if found is None:
-            self._credit -= len(held.text) + len(held.now) if held.answers else 0  # once for each text is unavoidable
+            self._credit -= (
+                len(entry.text) + len(entry.now) if entry.answers else 0
+            )  # once for each text is unavoidable
             stay, settings = [(first, last) for first, last, _ in key], self.settings
-            going = leaving(held, stay, self.tag, settings.ends, settings.way)
-            smaller = going is not None and _smaller(going.added, held.text)
-            true = going is not None and smaller and still_true(held.now, going.added, pins, self.tag)
-            found = Answer(going, smaller, true)
-            if len(held.answers) >= REMEMBERED:
-                del held.answers[next(iter(held.answers))]
-            held.answers[key] = found
+            going = eviction_of(entry, stay, self.tag, settings.ends, settings.way)
+            smaller = going is not None and _smaller(going.added, entry.text)
+            true = going is not None and smaller and still_true(entry.now, going.added, pins, self.tag)
+            found = Outlook(going, smaller, true)
+            if len(entry.answers) >= REMEMBERED:
+                del entry.answers[next(iter(entry.answers))]
+            entry.answers[key] = found
         return found
 
-    def _frees(self, held: Held, going: Mapping[int, Held]) -> bool:
+    def _frees(self, entry: Entry, going: Mapping[int, Entry]) -> bool:
         """Whether something can go only because this goes too: then it may go however short it is."""
-        targets = (self._by_source.get(pin.marker.source) for pin in held.pins if pin.marker.source)
+        targets = (self._by_source.get(pin.marker.source) for pin in entry.pins if pin.marker.source)
         return any(target is not None and id(target) in going for target in targets)
 
-    def _settle(self, hopeful: Iterable[Held], going: Mapping[int, Held]) -> None:
+    def _settle(self, hopeful: Iterable[Entry], going: Mapping[int, Entry]) -> None:
         """What was worked out is what could be freed, until something else begins to wait."""
-        for held in hopeful:
-            if held.kind != "thinking" and not self._odd(held):
-                how = held.going if id(held) in going else None
-                self._bound(held, None if how is None else held.sent - how.left)
-                self._settled.add(id(held))
+        for entry in hopeful:
+            if entry.kind != "thinking" and not self._odd(entry):
+                how = entry.going if id(entry) in going else None
+                self._bound(entry, None if how is None else entry.sent - how.left)
+                self._settled.add(id(entry))
 
-    def _recorded(self, going: list[Held]) -> list[Held]:
+    def _recorded(self, going: list[Entry]) -> list[Entry]:
         """Thinking goes only where a marker can name its record, and only behind the first marker of the conversation:
         whoever reads the request again sees that it was looked at before (law 10)."""
-        others = [held for held in going if held.kind != "thinking"]
-        first = min((held.message for held in (*others, *self.gone)), default=None)
-        thoughts = [held for held in going if held.kind == "thinking" and first is not None and held.message >= first]
-        if sum(held.sent for held in thoughts) < LEAST:
+        others = [entry for entry in going if entry.kind != "thinking"]
+        first = min((entry.message for entry in (*others, *self.gone)), default=None)
+        thoughts = [
+            entry for entry in going if entry.kind == "thinking" and first is not None and entry.message >= first
+        ]
+        if sum(entry.sent for entry in thoughts) < LEAST:
             return others
         carrier = carried(thoughts, others, self.gone)
         if carrier is None:
             return others
         return [*others, *thoughts] if carrier in others else [*others, *thoughts, carrier]
 
-    def let_go(self, held: Held) -> float:
+    def evict(self, entry: Entry) -> float:
         """Returns the tokens freed."""
-        assert held.going is not None
-        freed = held.sent - held.going.left
-        if self.texts.pop(id(held), None) is not None:
-            self.tokens -= held.sent
-            self._free_thoughts -= held.sent if held.kind == "thinking" else 0.0
-            self._bound(held, None)
-            self._settled.discard(id(held))
-            self._unsure.pop(id(held), None)
-            held.answers.clear()
-        for pin in held.pins:
+        assert entry.going is not None
+        freed = entry.sent - entry.going.left
+        if self.texts.pop(id(entry), None) is not None:
+            self.tokens -= entry.sent
+            self._free_thoughts -= entry.sent if entry.kind == "thinking" else 0.0
+            self._bound(entry, None)
+            self._settled.discard(id(entry))
+            self._unsure.pop(id(entry), None)
+            entry.answers.clear()
+        for pin in entry.pins:
             if pin.marker.source is not None:
-                self._referrers[pin.marker.source].pop(id(held), None)
-                self._lasting[pin.marker.source].pop(id(held), None)
-        if held.kind != "thinking" and not held.gone:
-            insort(self.gone, held, key=lambda held: held.message)
-        held.went, held.pins, held.sent = held.going, (), held.going.left
+                self._referrers[pin.marker.source].pop(id(entry), None)
+                self._lasting[pin.marker.source].pop(id(entry), None)
+        if entry.kind != "thinking" and not entry.gone:
+            insort(self.gone, entry, key=lambda entry: entry.message)
+        entry.evicted, entry.pins, entry.sent = entry.going, (), entry.going.left
         return freed
 
 
@@ -313,15 +317,15 @@ def _smaller(new: str, old: str) -> bool:
     return size(new) < size(old) and no_larger(new, old)
 
 
-def least(held: Held) -> float:
-    return THOUGHT if held.kind == "thinking" else LEAST
+def least(entry: Entry) -> float:
+    return THOUGHT if entry.kind == "thinking" else LEAST
 
 
-def _stuck(held: Held, pins: list[Pin]) -> bool:
+def _stuck(entry: Entry, pins: list[Pin]) -> bool:
     """Something refers to all of it; or to what is left of it, which stays as it is then."""
-    return any(not pin.last for pin in pins) or bool(held.gone and pins)
+    return any(not pin.last for pin in pins) or bool(entry.gone and pins)
 
 
-def _has_ends(held: Held) -> bool:
+def _has_ends(entry: Entry) -> bool:
     """Whether it keeps its head and its tail, and has a marker: it loses these when lines of it must stay."""
-    return held.edit is not None and held.wish is not None and held.wish.ends
+    return entry.edit is not None and entry.candidate is not None and entry.candidate.ends

@@ -6,20 +6,20 @@ import re
 from typing import NamedTuple
 
 from . import anthropic, gemini, openai_chat, openai_responses
-from .dialect import Dialect, Reply
+from .dialect import Reply, UpstreamDialect
 
-__all__ = ["Asked", "Dialect", "Reply", "asked"]
+__all__ = ["Reply", "UpstreamDialect", "UpstreamRoute", "asked"]
 
 
-class Asked(NamedTuple):
-    dialect: Dialect
+class UpstreamRoute(NamedTuple):
+    dialect: UpstreamDialect
     kind: str
     """`answer`, `stream` (asked for by the path) or `count`."""
     model: str | None = None
     """Where the path names it."""
 
 
-PATHS: tuple[tuple[str, Dialect, str], ...] = (
+PATHS: tuple[tuple[str, UpstreamDialect, str], ...] = (
     (r"/messages", anthropic.DIALECT, "answer"),
     (r"/messages/count_tokens", anthropic.DIALECT, "count"),
     (r"/chat/completions", openai_chat.DIALECT, "answer"),
@@ -34,8 +34,8 @@ PATHS: tuple[tuple[str, Dialect, str], ...] = (
 _PATHS = tuple((re.compile(f".*{end}"), dialect, kind) for end, dialect, kind in PATHS)
 
 
-def asked(path: str) -> Asked | None:
+def asked(path: str) -> UpstreamRoute | None:
     for pattern, dialect, kind in _PATHS:
         if (match := pattern.fullmatch(path)) is not None:
-            return Asked(dialect, kind, match.groupdict().get("model"))
+            return UpstreamRoute(dialect, kind, match.groupdict().get("model"))
     return None

@@ -7,9 +7,9 @@ from typing import Any
 
 from ...billing.prices import CACHING
 from ...billing.usage import Usage
-from ..answers import Called, Part, Said, Thought
+from ..answers import AnswerPart, Called, Spoken, Thought
 from ..prompt_cache import Unit
-from .dialect import Dialect, Reply, dumps, event, listed, pieces
+from .dialect import Reply, UpstreamDialect, dumps, event, listed, pieces
 
 ERRORS = {
     400: "invalid_request_error",
@@ -77,9 +77,9 @@ _EMPTY = {"text": "", "thinking": "", "signature": "", "input": {}}
 PING = event("ping", {})
 
 
-def _deltas(part: Part) -> Iterator[dict[str, str]]:
+def _deltas(part: AnswerPart) -> Iterator[dict[str, str]]:
     match part:
-        case Said(text):
+        case Spoken(text):
             for piece in pieces(text):
                 yield {"type": "text_delta", "text": piece}
         case Thought(text, signature):
@@ -108,7 +108,7 @@ def _content(reply: Reply) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     for place, part in enumerate(reply.parts):
         match part:
-            case Said(text):
+            case Spoken(text):
                 blocks.append({"type": "text", "text": text})
             case Thought(text, signature):
                 blocks.append({"type": "thinking", "thinking": text, "signature": signature or SIGNATURE})
@@ -136,7 +136,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-DIALECT = Dialect(
+DIALECT = UpstreamDialect(
     provider="anthropic",
     format="anthropic",
     units=units,

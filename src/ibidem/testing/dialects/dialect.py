@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...billing.usage import Usage
-from ..answers import Header, Part
+from ..answers import AnswerPart, Header
 from ..prompt_cache import Unit
 
 CREATED = 1_700_000_000
@@ -26,14 +26,14 @@ class Reply:
     """Of the answer, from 1: ids are made of it."""
     model: str
     request: Mapping[str, Any]
-    parts: tuple[Part, ...]
+    parts: tuple[AnswerPart, ...]
     usage: Usage
     sse: bool = True
     """Whether a stream is of events, rather than one long JSON value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class UpstreamDialect:
     provider: str
     """As in `prices.CACHING`."""
     format: str

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...billing.usage import Usage
-from ..answers import Called, Part, Said, Thought
+from ..answers import AnswerPart, Called, Spoken, Thought
 from ..prompt_cache import Unit
-from .dialect import Dialect, Reply, dumps, listed, named, pieces
+from .dialect import Reply, UpstreamDialect, dumps, listed, named, pieces
 
 ERRORS = {
     400: "INVALID_ARGUMENT",
@@ -54,9 +54,9 @@ def _chunks(reply: Reply) -> Iterator[dict[str, Any]]:
                 yield _part(reply, place, part._replace(text=piece))
 
 
-def _part(reply: Reply, place: int, part: Part) -> dict[str, Any]:
+def _part(reply: Reply, place: int, part: AnswerPart) -> dict[str, Any]:
     match part:
-        case Said(text):
+        case Spoken(text):
             return {"text": text}
         case Thought(text):
             return {"text": text, "thought": True}
@@ -90,7 +90,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-DIALECT = Dialect(
+DIALECT = UpstreamDialect(
     provider="google",
     format="gemini",
     units=units,

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...billing.usage import Usage
-from ..answers import Called, Said, Thought
+from ..answers import Called, Spoken, Thought
 from ..prompt_cache import Unit
-from .dialect import CREATED, Dialect, Reply, data, dumps, listed, named, pieces
+from .dialect import CREATED, Reply, UpstreamDialect, data, dumps, listed, named, pieces
 
 ERRORS = {
     400: ("invalid_request_error", None),
@@ -24,7 +24,7 @@ def units(body: Mapping[str, Any]) -> list[Unit]:
 
 
 def whole(reply: Reply) -> Any:
-    said = "".join(part.text for part in reply.parts if isinstance(part, Said))
+    said = "".join(part.text for part in reply.parts if isinstance(part, Spoken))
     thought = "".join(part.text for part in reply.parts if isinstance(part, Thought))
     calls = [{key: value for key, value in call.items() if key != "index"} for call in _calls(reply)]
     message: dict[str, Any] = {"role": "assistant", "content": said or None, "refusal": None}
@@ -50,7 +50,7 @@ def events(reply: Reply) -> Iterator[bytes]:
     for part in reply.parts:
         if isinstance(part, Called):
             continue
-        key = "content" if isinstance(part, Said) else "reasoning_content"
+        key = "content" if isinstance(part, Spoken) else "reasoning_content"
         for piece in pieces(part.text):
             yield chunk({key: piece})
     for call in _calls(reply):
@@ -108,7 +108,7 @@ def error(status: int, text: str) -> Any:
     return {"error": {"message": text, "type": kind, "param": None, "code": code}}
 
 
-DIALECT = Dialect(
+DIALECT = UpstreamDialect(
     provider="openai",
     format="openai-chat",
     units=units,

@@ -7,13 +7,13 @@ from itertools import count
 from typing import Any
 
 from ...billing.usage import Usage
-from ..answers import Called, Said, Thought
+from ..answers import Called, Spoken, Thought
 from ..prompt_cache import Unit
 from . import openai_chat
-from .dialect import CREATED, Dialect, Reply, dumps, event, listed, named, pieces
+from .dialect import CREATED, Reply, UpstreamDialect, dumps, event, listed, named, pieces
 
 ENCRYPTED = "RXZlbiBhIHNjcmlwdGVkIHRob3VnaHQgaXMgZW5jcnlwdGVkLg=="
-Event = tuple[str, dict[str, Any]]
+ResponsesEvent = tuple[str, dict[str, Any]]
 
 
 def units(body: Mapping[str, Any]) -> list[Unit]:
@@ -34,7 +34,7 @@ def events(reply: Reply) -> Iterator[bytes]:
         yield event(kind, {**value, "sequence_number": next(numbers)})
 
 
-def _events(reply: Reply) -> Iterator[Event]:
+def _events(reply: Reply) -> Iterator[ResponsesEvent]:
     for kind in ("response.created", "response.in_progress"):
         yield kind, {"response": _response(reply, "in_progress", [])}
     output = _output(reply)
@@ -50,7 +50,7 @@ def _begun(item: Mapping[str, Any]) -> dict[str, Any]:
     return {key: empty.get(key, value) for key, value in item.items()}
 
 
-def _message(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[Event]:
+def _message(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
     place = {**place, "content_index": 0}
     part = item["content"][0]
     yield "response.content_part.added", {**place, "part": {**part, "text": ""}}
@@ -60,7 +60,7 @@ def _message(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[Event]:
     yield "response.content_part.done", {**place, "part": part}
 
 
-def _reasoning(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[Event]:
+def _reasoning(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
     place = {**place, "summary_index": 0}
     part = item["summary"][0]
     yield "response.reasoning_summary_part.added", {**place, "part": {**part, "text": ""}}
@@ -70,7 +70,7 @@ def _reasoning(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[Event
     yield "response.reasoning_summary_part.done", {**place, "part": part}
 
 
-def _function_call(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[Event]:
+def _function_call(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
     for piece in pieces(item["arguments"]):
         yield "response.function_call_arguments.delta", {**place, "delta": piece}
     done = {"name": item["name"], "arguments": item["arguments"]}
@@ -85,7 +85,7 @@ def _output(reply: Reply) -> list[dict[str, Any]]:
     for place, part in enumerate(reply.parts):
         name = f"{reply.number:06}_{place}"
         match part:
-            case Said(text):
+            case Spoken(text):
                 content = [{"type": "output_text", "annotations": [], "logprobs": [], "text": text}]
                 about = {"status": "completed", "role": "assistant"}
                 items.append({"id": f"msg_{name}", "type": "message", **about, "content": content})
@@ -140,7 +140,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-DIALECT = Dialect(
+DIALECT = UpstreamDialect(
     provider="openai",
     format="openai-responses",
     units=units,
