@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from ibidem.proxy.settings import FIELDS, FOLDER_BYTES, HARMLESS, Settings, read
+from ibidem.proxy.settings import FIELDS, FOLDER_BYTES, FOLDER_PROFILES, Settings, read
 from ibidem.store import MemoryStore, reference
 from tests.support.modes import mortal
 from tests.support.raw import Peer, answering, connect, proxied
@@ -85,7 +85,7 @@ def test_a_folder_never_decides(tmp_path: Path, tally: Tally) -> None:
             value, held = getattr(found, name), getattr(before, name)
             if value != held:
                 counts[name] += 1
-                assert value in HARMLESS if name == "profile" else FIELDS[name].limit and 0 < value < held
+                assert value in FOLDER_PROFILES if name == "profile" else FIELDS[name].limit and 0 < value < held
                 assert f"{name} " in line.replace(",", " ")
         assert found.upstreams == before.upstreams
         assert line.isprintable()

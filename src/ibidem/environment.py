@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .model import IbidemError
 
-NAME = "ibidem"
+FOLDER_NAME = "ibidem"
 
 
 def cache_folder() -> Path:
@@ -64,10 +64,10 @@ def store_limits() -> tuple[str, str]:
 
 def _folder(variable: str, unix: str, mac: str, windows: str) -> Path:
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or home() / "AppData" / "Local") / NAME / windows
+        return Path(os.environ.get("LOCALAPPDATA") or home() / "AppData" / "Local") / FOLDER_NAME / windows
     if found := os.environ.get(variable):
-        return Path(found) / NAME
-    return home() / (mac if sys.platform == "darwin" else unix) / NAME
+        return Path(found) / FOLDER_NAME
+    return home() / (mac if sys.platform == "darwin" else unix) / FOLDER_NAME
 
 
 def home() -> Path:

@@ -97,20 +97,20 @@ class ToolResult:
 
 Part = Text | Thinking | ToolCall | ToolResult | Opaque
 
-STORED = "item_reference"
+STORED_KIND = "item_reference"
 """The kind of an Opaque part that stands for something the provider keeps."""
 
-NO_OBJECT = "no object"
+NO_OBJECT_KIND = "no object"
 """The kind of an Opaque segment where a response should be an object."""
 
-MALFORMED = "malformed"
+MALFORMED_KIND = "malformed"
 """The kind of an Opaque part that stands where a provider would expect something else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
     index: int
-    """Position in the history as given; `INSERTED` for a message that a plan adds."""
+    """Position in the history as given; `INSERTED_INDEX` for a message that a plan adds."""
     role: str
     """system | user | assistant | tool, or what the wire says. A user message that holds only results is `tool`."""
     parts: tuple[Part, ...]
@@ -140,7 +140,7 @@ class Message:
         return "user" if self.role == "tool" else self.role
 
 
-INSERTED = -1
+INSERTED_INDEX = -1
 
 
 class Dialect(Protocol):
@@ -201,7 +201,7 @@ class Conversation:
     def server_history(self) -> bool:
         """Part of what the model sees is kept by the provider."""
         return self.dialect.server_history(self.head) or any(
-            isinstance(part, Opaque) and part.kind == STORED for message in self.messages for part in message.parts
+            isinstance(part, Opaque) and part.kind == STORED_KIND for message in self.messages for part in message.parts
         )
 
     def older_than(self, window: int) -> tuple[Message, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from .billing.budget import Point
-from .model import INSERTED, Conversation, Kind, Message, Part, Path, Text, Thinking, ToolCall, ToolResult, size
+from .model import INSERTED_INDEX, Conversation, Kind, Message, Part, Path, Text, Thinking, ToolCall, ToolResult, size
 from .wire import Change, Op, rebuild
 
 
@@ -138,7 +138,7 @@ def _around(conv: Conversation, message: Message, edits: list[Edit]) -> Iterator
 
 
 def _inserted(conv: Conversation, edit: Edit) -> Message:
-    return conv.dialect.read(INSERTED, edit.value)
+    return conv.dialect.read(INSERTED_INDEX, edit.value)
 
 
 def _edited(conv: Conversation, message: Message, edits: list[Edit]) -> Message:

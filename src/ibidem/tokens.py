@@ -16,14 +16,14 @@ ENCODINGS: dict[str, str] = {
     "gpt-4.": "o200k_base",
     "gpt-4": "cl100k_base",
 }
-"""Model name prefix → encoding; the first that fits counts, and what fits none has `DEFAULT`."""
+"""Model name prefix → encoding; the first that fits counts, and what fits none has `DEFAULT_ENCODING`."""
 
-DEFAULT = "o200k_base"
+DEFAULT_ENCODING = "o200k_base"
 
-PIECE = 1 << 16
+PIECE_CHARACTERS = 1 << 16
 """Characters handed over at once: the encoder holds the interpreter while it works."""
 
-LONGEST = 128
+MAX_TOKEN_BYTES = 128
 """Bytes of the longest token in either encoding (a run of spaces)."""
 
 
@@ -36,7 +36,7 @@ class TokenCounter(Protocol):
 
 def encoding_of(model: str | None) -> str:
     name = (model or "").rpartition("/")[2]
-    return next((found for prefix, found in ENCODINGS.items() if name.startswith(prefix)), DEFAULT)
+    return next((found for prefix, found in ENCODINGS.items() if name.startswith(prefix)), DEFAULT_ENCODING)
 
 
 def counter(model: str | None = None) -> TokenCounter:
@@ -56,7 +56,7 @@ def _counter(encoding: str) -> TokenCounter:
             text = text.encode("utf-8", "replace").decode()
         total = start = 0
         while start < len(text):
-            stop = _cut(text, start + PIECE)
+            stop = _cut(text, start + PIECE_CHARACTERS)
             total += len(encode(text[start:stop]))
             start = stop
         return total
@@ -68,7 +68,7 @@ def _cut(text: str, end: int) -> int:
     """The last place before `end` where a token ends for certain: between two words."""
     if end >= len(text):
         return len(text)
-    found = [match.start() for match in _BETWEEN_WORDS.finditer(text, end - PIECE // 16, end)]
+    found = [match.start() for match in _BETWEEN_WORDS.finditer(text, end - PIECE_CHARACTERS // 16, end)]
     return found[-1] if found else end
 
 
@@ -78,21 +78,21 @@ def no_more(short: str, long: str, count: TokenCounter) -> bool:
     No token is longer than LONGEST bytes or spans two words, and none is shorter than a byte.
     """
     at_most = len(short.encode("utf-8", "replace"))
-    if len(long) > at_most * LONGEST or len(long[: 8 * at_most].split()) >= at_most:
+    if len(long) > at_most * MAX_TOKEN_BYTES or len(long[: 8 * at_most].split()) >= at_most:
         return True
     return count(short) <= count(long)
 
 
-SAMPLES, SAMPLED = 8, 400
+SAMPLED_PIECES, SAMPLE_CHARACTERS = 8, 400
 """Pieces of a long text that are counted for an estimate, and their characters: 4 % off at most, nearly always."""
 
 
 def estimate(text: str) -> float:
     """About how many tokens; exact for a short text."""
-    if len(text) <= SAMPLES * SAMPLED:
+    if len(text) <= SAMPLED_PIECES * SAMPLE_CHARACTERS:
         return counter()(text) if text else 0
-    step = (len(text) - SAMPLED) // (SAMPLES - 1)
-    pieces = "".join(text[at : at + SAMPLED] for at in range(0, SAMPLES * step, step))
+    step = (len(text) - SAMPLE_CHARACTERS) // (SAMPLED_PIECES - 1)
+    pieces = "".join(text[at : at + SAMPLE_CHARACTERS] for at in range(0, SAMPLED_PIECES * step, step))
     return counter()(pieces) * len(text) / len(pieces)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.billing.prices import CACHING, DEFAULTS, Caching, Price, Prices, Rates, economy_of, own_prices
+from ibidem.billing.prices import CACHING, DEFAULT_MODELS, Caching, Price, Prices, Rates, economy_of, own_prices
 from ibidem.model import IbidemError
 
 M = 1e-6
@@ -125,12 +125,12 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.parametrize("format", DEFAULTS)
+@pytest.mark.parametrize("format", DEFAULT_MODELS)
 @pytest.mark.parametrize("case", UNKNOWN)
 def test_an_unknown_model_is_priced_as_another_that_is_named(case: str, format: str) -> None:
     price = Prices().of(UNKNOWN[case], format)
-    assert (price.model, price.assumed) == (DEFAULTS[format], True)
-    assert price.tiers == Prices().of(DEFAULTS[format], format).tiers
+    assert (price.model, price.assumed) == (DEFAULT_MODELS[format], True)
+    assert price.tiers == Prices().of(DEFAULT_MODELS[format], format).tiers
 
 
 def test_everything_can_be_priced_as_one_model() -> None:

@@ -50,7 +50,7 @@ def test_what_is_hard_comes_back_and_is_sent_alike_by_a_session(kind: str, profi
 @given(st.text("ab\n", max_size=60), st.sampled_from([1, 2, 3, 7, 16]))
 def test_lines_are_found_where_they_stand(text: str, chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "CHUNK", chunk)
+        patch.setattr(lines, "INDEX_CHARACTERS", chunk)
         found, parts = lines.Lines(text), text.split("\n")
         for offset in range(len(text) + 1):
             assert found.at(offset) == text.count("\n", 0, offset)

@@ -13,7 +13,7 @@ import pytest
 
 import ibidem
 from ibidem.markers.backref import digest_of, tag_of
-from ibidem.markers.restore import BASE, RATIO
+from ibidem.markers.restore import BUDGET_BASE, BUDGET_RATIO
 
 LIMIT = 2**30
 """Bytes of address space that every program here gets."""
@@ -150,4 +150,4 @@ def test_what_markers_stand_for_does_not_add_to_what_they_may_stand_for() -> Non
         messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
     given = json.dumps({**request, "messages": messages})
     expanded = ibidem.expand(given)
-    assert len(given) + len(source) < len(expanded) < BASE + (RATIO + 1) * len(given)
+    assert len(given) + len(source) < len(expanded) < BUDGET_BASE + (BUDGET_RATIO + 1) * len(given)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import ibidem
 from ibidem.formats import FORMATS
 from ibidem.markers import backref
-from ibidem.markers.backref import EXPLANATION, LONGEST, Marker, Source, digest_of, label_of, opening, parse, tag_of
+from ibidem.markers.backref import EXPLANATION, MAX_LABEL, Marker, Source, digest_of, label_of, opening, parse, tag_of
 from ibidem.testing import conv, read
 
 QUICK = settings(deadline=None, max_examples=200)
@@ -248,7 +248,7 @@ def test_a_label_is_short_on_one_line_and_without_brackets(tool: str, arguments:
     label = label_of(tool, arguments)
     assert not set("[]") & set(label)
     assert len(label.splitlines()) <= 1
-    assert len(label) <= 2 * LONGEST + 2
+    assert len(label) <= 2 * MAX_LABEL + 2
     assert label == label_of(tool, arguments)
 
 

@@ -17,7 +17,8 @@ from ibidem.markers.evicted import Dropped, EvictedMarker, carrying, record, rec
 from ibidem.store import MemoryStore
 from ibidem.strategies.revision.prose import plain
 from ibidem.testing import conv
-from ibidem.wire.spelling import WAYS, respell
+from ibidem.wire.spelling import SPELLINGS as WAYS
+from ibidem.wire.spelling import respell
 
 FREE = ibidem.Economy(read=1.0, write=1.0)
 """A provider without a cache: whatever may go, goes at once."""

@@ -193,7 +193,7 @@ class Proxy:
         elif self.token and parse_qs(url.query).get("token") != [self.token]:
             self._send(handler, 401, "text/plain", b"")
         elif url.path == "/ibidem":
-            self._send(handler, 200, dashboard.HEADERS["Content-Type"], dashboard.page(self.token).encode())
+            self._send(handler, 200, dashboard.PAGE_HEADERS["Content-Type"], dashboard.page(self.token).encode())
         elif url.path == "/ibidem/api/live" and not self.silent:
             self._stream(handler)
         else:
@@ -213,7 +213,7 @@ class Proxy:
 
     def _send(self, handler: BaseHTTPRequestHandler, status: int, kind: str, body: bytes) -> None:
         handler.send_response(status)
-        headers = {**dashboard.HEADERS, "Content-Type": kind, "Content-Length": str(len(body))}
+        headers = {**dashboard.PAGE_HEADERS, "Content-Type": kind, "Content-Length": str(len(body))}
         for name, value in headers.items():
             handler.send_header(name, value)
         handler.end_headers()

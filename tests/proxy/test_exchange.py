@@ -7,7 +7,7 @@ import pytest
 from ibidem.billing.usage import Usage
 from ibidem.proxy.exchange import (
     NO_WEBSOCKETS,
-    REVERSE,
+    REVERSE_PROXY_ONLY,
     AnswerChunk,
     AnswerEnded,
     AnswerStarted,
@@ -217,10 +217,10 @@ PLAYS: dict[str, Play] = {
         (RequestBroken("late"), []),
     ],
     "who takes it for a forward proxy is told": [
-        (RequestStarted("GET", "http://example.com/", ()), [Refuse(400, REVERSE, last=True)]),
+        (RequestStarted("GET", "http://example.com/", ()), [Refuse(400, REVERSE_PROXY_ONLY, last=True)]),
     ],
     "so is who wants a tunnel": [
-        (RequestStarted("CONNECT", "example.com:443", ()), [Refuse(400, REVERSE, last=True)]),
+        (RequestStarted("CONNECT", "example.com:443", ()), [Refuse(400, REVERSE_PROXY_ONLY, last=True)]),
     ],
 }
 

@@ -141,7 +141,7 @@ def test_a_refusal_that_unpacks_to_much_is_not_read(encoding: str, monkeypatch: 
     """Its 60 KB would be 60 MB of JSON, read while everybody waits."""
     body = packing.encoded(b"[" + b"[]," * 20_000_000 + b"[]]", encoding)
     refusal = refusals.Refusal(400, "", [("Content-Encoding", encoding)], bytearray(body))
-    assert len(body) < refusals.HELD
+    assert len(body) < refusals.MAX_HELD_BYTES
     read: list[int] = []
     monkeypatch.setattr("ibidem.proxy.refusals.json.loads", lambda data: read.append(len(data)))
     assert (refusal.kind, read) == ("unknown", [])

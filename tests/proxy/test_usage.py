@@ -234,7 +234,7 @@ def test_odd_streams(format: str, body: bytes, expected: Usage | None) -> None:
 
 
 def test_huge_lines_are_read_up_to_a_bound_and_held_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage, "MOST", 10_000)
+    monkeypatch.setattr(usage, "MAX_HELD_BYTES", 10_000)
     first, last = ({"usage": {"input_tokens": count}} for count in (5, 6))
     large = {"delta": "x" * 9_000, "usage": {"input_tokens": 7}}
     assert read("anthropic", EVENTS, sse(first), sse(large)) == Usage(fresh=7)
@@ -313,7 +313,7 @@ def test_a_bomb_is_found_out_before_it_takes_memory(encoding: str) -> None:
     try:
         with pytest.raises(encodings.TooLarge):
             found.decompress(packed)
-        assert tracemalloc.get_traced_memory()[1] < 4 * encodings.MOST
+        assert tracemalloc.get_traced_memory()[1] < 4 * encodings.MAX_UNPACKED
     finally:
         tracemalloc.stop()
     assert read("anthropic", JSON, packed, encoding=encoding) is None

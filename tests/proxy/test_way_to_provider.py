@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from ibidem.proxy.edge.server import Running
-from ibidem.proxy.egress import CERTIFICATES
+from ibidem.proxy.egress import CERTIFICATE_VARIABLES
 from ibidem.store import MemoryStore
 from tests.support.hops import NAME, Authority, http_proxy, socks_proxy
 from tests.support.raw import Script, Server, answering, asked, connect, to
@@ -30,7 +30,7 @@ DEADLINE = 60.0
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is set on this machine."""
     for name in list(os.environ):
-        if name.lower().endswith("_proxy") or name in CERTIFICATES:
+        if name.lower().endswith("_proxy") or name in CERTIFICATE_VARIABLES:
             monkeypatch.delenv(name)
 
 
@@ -149,7 +149,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(authority: Authority) 
 @pytest.mark.parametrize(
     ("variable", "folder"),
     [
-        *((name, name == "SSL_CERT_DIR") for name in CERTIFICATES),
+        *((name, name == "SSL_CERT_DIR") for name in CERTIFICATE_VARIABLES),
         ("REQUESTS_CA_BUNDLE", True),
         ("CURL_CA_BUNDLE", True),
     ],

@@ -23,7 +23,7 @@ from ibidem.billing.prices import own_prices
 from ibidem.model import IbidemError
 from ibidem.report import executors
 from ibidem.report.cache import ReportCache
-from ibidem.report.executors import OPENING, below, families, look, on_dask, on_this_machine
+from ibidem.report.executors import OPENING_BYTES, below, families, look, on_dask, on_this_machine
 from ibidem.report.figures import FileFigures
 from ibidem.report.measure import ReportSettings, assess
 from tests.recordings.examples import lines
@@ -105,7 +105,7 @@ def test_the_largest_family_is_first(tmp_path: Path) -> None:
 
 def test_what_has_no_answer_in_its_opening_stands_alone(tmp_path: Path) -> None:
     data = log("a.py")
-    late = lines({"type": "summary", "summary": "x" * OPENING}) + data
+    late = lines({"type": "summary", "summary": "x" * OPENING_BYTES}) + data
     paths = put(tmp_path, late1=late, late2=late, empty1=b"", empty2=b"", one=data)
     for name in ("one.json", "two.json", "folder.jsonl"):
         paths.append(str(tmp_path / name))
@@ -435,7 +435,7 @@ def test_a_memory_that_cannot_be_written_is_harmless(cache: Path, paths: list[st
 def test_what_was_used_longest_ago_is_forgotten_first(
     cache: Path, paths: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ibidem.report.cache.KEPT", 2)
+    monkeypatch.setattr("ibidem.report.cache.MAX_KEPT_LOGS", 2)
     memory = ReportCache(cache, ReportSettings())
     for path in (paths[0], paths[1], paths[0], paths[2]):
         done([path], memory=memory)
@@ -446,7 +446,7 @@ def test_what_was_used_longest_ago_is_forgotten_first(
 
 
 def test_no_more_than_so_many_are_kept(cache: Path, paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ibidem.report.cache.KEPT", 2)
+    monkeypatch.setattr("ibidem.report.cache.MAX_KEPT_LOGS", 2)
     for _ in range(2):
         done(paths, memory=ReportCache(cache, ReportSettings()))
     with closing(sqlite3.connect(cache / "report.sqlite")) as db:

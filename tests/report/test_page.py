@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from ibidem.report.charts import BARS, LONGEST, Mark, dollars, percent, ranking, tokens
+from ibidem.report.charts import MAX_BARS, MAX_ROWS, Mark, dollars, percent, ranking, tokens
 from ibidem.report.figures import (
     FileFigures,
     ProfileOutcome,
@@ -321,14 +321,18 @@ def test_a_time_that_is_none_is_left_out() -> None:
 
 
 def test_long_lists_end_and_say_so() -> None:
-    files = {f"src/{number}.py": Results(1, 10) for number in range(LONGEST + 5)}
+    files = {f"src/{number}.py": Results(1, 10) for number in range(MAX_ROWS + 5)}
     found = page(report(session(files=files)))
     assert "… and 6 more" in found.text  # with the file that was edited
 
 
 @pytest.mark.parametrize(
     ("count", "bars", "words"),
-    [(2, 2, "best first."), (BARS, BARS, "best first."), (BARS * 2 + 2, BARS - 199, "Each bar stands for 3 sessions")],
+    [
+        (2, 2, "best first."),
+        (MAX_BARS, MAX_BARS, "best first."),
+        (MAX_BARS * 2 + 2, MAX_BARS - 199, "Each bar stands for 3 sessions"),
+    ],
 )
 def test_a_bar_of_many_sessions_shows_the_one_that_saved_least(count: int, bars: int, words: str) -> None:
     marks = [Mark(0.5 - 0.7 * number / count, f"s{number}") for number in range(count)]

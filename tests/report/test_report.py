@@ -32,7 +32,7 @@ from ibidem.report.figures import (
 )
 from ibidem.report.measure import ReportSettings, assess
 from ibidem.report.terminal import dollars, draw, percent, tokens
-from ibidem.report.totals import EXTREMES, Report, add_up
+from ibidem.report.totals import NAMED_SESSIONS, Report, add_up
 from ibidem.strategies.profiles import PROFILES
 from tests.recordings.claude_code import OPUS, Script, call, result, text
 from tests.recordings.examples import Example, lines
@@ -468,7 +468,7 @@ def test_no_session_is_among_the_best_and_the_worst(number: int) -> None:
     found = added_up(*(figures(n, share) for n, share in enumerate(shares)))
     best, worst = found.extremes("lossless")
     paths = [each.path for each in (*best, *worst)]
-    assert len(paths) == len(set(paths)) == min(number, 2 * EXTREMES)
+    assert len(paths) == len(set(paths)) == min(number, 2 * NAMED_SESSIONS)
     saved = [1 - each.profiles["lossless"].spent.cost for each in (*best, *worst[::-1])]
     assert saved == sorted(saved, reverse=True)
     if number:

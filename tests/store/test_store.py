@@ -37,9 +37,9 @@ from ibidem.store import (
     reference,
 )
 from ibidem.store.database import BUSY_SECONDS
-from ibidem.store.limits import BYTES, DAY, DAYS, MOST_ORIGINALS, MOST_SESSIONS
+from ibidem.store.limits import DAY_SECONDS, DEFAULT_BYTES, DEFAULT_DAYS, MOST_ORIGINALS, MOST_SESSIONS
 from ibidem.store.packing import RAW, pack
-from ibidem.store.schema import APPLICATION, MIGRATIONS
+from ibidem.store.schema import APPLICATION_ID, MIGRATIONS
 from ibidem.store.sqlite import READ_SECONDS
 from tests.support.locked import EXCLUSIVE, held
 
@@ -353,10 +353,10 @@ ONE = taken(A)
 def test_a_store_forgets_after_thirty_days_or_at_two_gigabytes_unless_told_otherwise(bench: Bench) -> None:
     store = bench.open()
     assert store.limits == Limits(max_age=30 * 86_400, max_bytes=2_000_000_000, live_for=86_400)
-    assert (DAYS, BYTES) == (30, 2_000_000_000)
+    assert (DEFAULT_DAYS, DEFAULT_BYTES) == (30, 2_000_000_000)
     store.put("s", by_ref(A))
     store.save("s", b"state", by_ref(A))
-    bench.clock.now += 30 * DAY
+    bench.clock.now += 30 * DAY_SECONDS
     store.put("t", by_ref(B))
     assert kept(store, A, B) == [A, B]
     bench.clock.now += 1
@@ -427,15 +427,15 @@ def test_a_clock_that_is_set_back_ages_nothing(bench: Bench) -> None:
 def test_what_live_sessions_refer_to_stays_and_that_is_told_once(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = bench.open(limits=at_most(2 * ONE, live_for=DAY))
+    store = bench.open(limits=at_most(2 * ONE, live_for=DAY_SECONDS))
     for number, text in enumerate((A, B, C, D)):
         store.put(f"s{number}", by_ref(text))
-        bench.clock.now += DAY / 8
+        bench.clock.now += DAY_SECONDS / 8
     assert kept(store, A, B, C, D) == [A, B, C, D], "the limit is exceeded rather than a live text lost"
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"{store.where}: {ONE} bytes above the limit of {2 * ONE}: ")
     assert "used in the last 24 hours" in line
-    bench.clock.now += DAY
+    bench.clock.now += DAY_SECONDS
     store.put("s3", by_ref(D))
     assert kept(store, A, B, C, D) == [C, D], "the oldest conversations first, as many as it takes"
     store.put("s0", by_ref(A))
@@ -872,7 +872,7 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> No
     path = tmp_path / "store.db"
     for statement in MIGRATIONS[0]:
         with_file(path, statement)
-    with_file(path, f"PRAGMA application_id = {APPLICATION}")
+    with_file(path, f"PRAGMA application_id = {APPLICATION_ID}")
     with_file(path, "PRAGMA user_version = 1")
     with_file(path, "INSERT INTO sessions (name, used, state) VALUES (?, 1e6, ?)", b"s", pack(b"state"))
     with_file(path, "INSERT INTO sessions (name, used) VALUES (?, 1e6)", b"t")
@@ -888,7 +888,7 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> No
         store.save("t", b"another", [])
     assert_consistent(path)
     assert with_file(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]
-    with SqliteStore(path, clock=Clock(1e6 + 31 * DAY)) as store:
+    with SqliteStore(path, clock=Clock(1e6 + 31 * DAY_SECONDS)) as store:
         store.put("u", by_ref(C))
         assert kept(store, A, B, C) == [C]
     assert_consistent(path)
@@ -902,7 +902,7 @@ def test_what_went_for_its_age_leaves_a_smaller_file(tmp_path: Path) -> None:
             store.put(f"s{number}", by_ref(os.urandom(100_000).hex()))
         store.close()
         large = path.stat().st_size
-        clock.now += 31 * DAY
+        clock.now += 31 * DAY_SECONDS
         sizes = []
         for number in range(12):
             store.put("t", by_ref(f"text {number}"))

@@ -421,7 +421,7 @@ def test_a_conversation_in_use_keeps_what_it_let_go_however_long_ago_that_was(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store forgets what is not used, and nothing more is put into it by this one."""
-    monkeypatch.setattr("ibidem.store.recall.NOTED", 0.0)
+    monkeypatch.setattr("ibidem.store.recall.NOTED_SECONDS", 0.0)
     days = [0.0]
     store = MemoryStore(clock=lambda: days[0] * 86_400)
     looking = ibidem.Evict(economy=FREE, snippet=None)

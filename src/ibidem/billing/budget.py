@@ -20,8 +20,8 @@ Prices are multiples of fresh input: R for a token read from the cache, W for on
 fitted to what it reported of earlier requests: `scale` is how much they grew for each token that we counted, for what
 goes; `kappa` is how large they are for each token of the conversation, for what stays, and never less: it also has to
 stand for what we cannot see, such as sealed reasoning. What stands before the conversation is not written again;
-as much of a report is taken for it as cannot be conversation, at `DENSEST` tokens for one of ours. Without reports, all
-is counted as we count.
+as much of a report is taken for it as cannot be conversation, at `MAX_TOKENS_PER_TOKEN` tokens for one of ours. Without
+reports, all is counted as we count.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from typing import Literal, NamedTuple
 
 Reason = Literal["cold cache", "it pays", "price tier", "window"]
 
-MARGIN = 1.5
+BREAK_EVEN_MARGIN = 1.5
 """How much more than break-even a change has to promise."""
 
-NEAR = 0.9
+NEAR_LIMIT_SHARE = 0.9
 """A limit is near from this share of it on."""
 
-DENSEST = 2.0
+MAX_TOKENS_PER_TOKEN = 2.0
 """Provider tokens for one of ours, at most."""
 
-HIGHEST = 1.6
+MAX_SCALE = 1.6
 """The largest scale that is believed: better too little saved than too much."""
 
-GROWTH = 500.0
+MIN_GROWTH_TOKENS = 500.0
 """Tokens by which a request must have grown to tell something about the scale: little ones are mostly noise."""
 
-ENOUGH = 4000.0
+BELIEVED_GROWTH_TOKENS = 4000.0
 """Tokens of growth from which on the scale is believed."""
 
 
@@ -82,7 +82,7 @@ class Economy:
         """The share of a conversation that a change must free."""
         if self.write <= self.read:
             return 0.0
-        return MARGIN * (self.write - self.read) / (self.read * self.horizon) if self.read else float("inf")
+        return BREAK_EVEN_MARGIN * (self.write - self.read) / (self.read * self.horizon) if self.read else float("inf")
 
 
 class Moment(NamedTuple):
@@ -143,13 +143,13 @@ class Bank:
             return
         if self._last is not None:
             grown, counted = theirs - self._last[0], ours - self._last[1]
-            if grown > 0 and counted >= GROWTH:
+            if grown > 0 and counted >= MIN_GROWTH_TOKENS:
                 self._theirs += grown
                 self._ours += counted
         self._last = (theirs, ours)
-        if self._ours >= ENOUGH:
-            self.scale = min(HIGHEST, self._theirs / self._ours)
-        self._head = max(self._head, theirs - DENSEST * ours)
+        if self._ours >= BELIEVED_GROWTH_TOKENS:
+            self.scale = min(MAX_SCALE, self._theirs / self._ours)
+        self._head = max(self._head, theirs - MAX_TOKENS_PER_TOKEN * ours)
         self.kappa = max(1.0, self.scale, (theirs - self._head) / ours)
 
     def reason(self, standing: float, freed: float, moment: Moment) -> Reason | None:
@@ -166,9 +166,9 @@ class Bank:
             return "it pays"
         size = self._head + self.kappa * standing
         if price <= self.saved:
-            if economy.window is not None and size >= NEAR * economy.window:
+            if economy.window is not None and size >= NEAR_LIMIT_SHARE * economy.window:
                 return "window"
-            if any(NEAR * tier <= size <= tier for tier in economy.tiers):
+            if any(NEAR_LIMIT_SHARE * tier <= size <= tier for tier in economy.tiers):
                 return "price tier"
         return None
 

@@ -53,7 +53,7 @@ def size_of(message: Message, weights: Weights, count: Count) -> float:
     return total
 
 
-NOISE = 300.0
+UNSEEN_TOKENS = 300.0
 """Tokens that what a log does not show (a reminder, a tool that was added) may add to a turn unnoticed."""
 
 
@@ -65,10 +65,12 @@ def scale_of(grown: Iterable[tuple[float, float]]) -> float:
     is left out. 1 where there is too little to tell.
     """
     pairs = list(grown)
-    ratios = [theirs / ours for ours, theirs in pairs if ours > NOISE]
+    ratios = [theirs / ours for ours, theirs in pairs if ours > UNSEEN_TOKENS]
     if len(ratios) < 3:
         return 1.0
     rough = median(ratios)
-    kept = [(ours, theirs) for ours, theirs in pairs if abs(theirs - rough * ours) <= max(NOISE, 0.3 * rough * ours)]
+    kept = [
+        (ours, theirs) for ours, theirs in pairs if abs(theirs - rough * ours) <= max(UNSEEN_TOKENS, 0.3 * rough * ours)
+    ]
     ours, theirs = sum(pair[0] for pair in kept), sum(pair[1] for pair in kept)
-    return theirs / ours if ours > NOISE and theirs > 0 else 1.0
+    return theirs / ours if ours > UNSEEN_TOKENS and theirs > 0 else 1.0

@@ -16,7 +16,7 @@ from typing import Any
 from ..model import IbidemError, type_name
 from .budget import Economy
 
-MILLION = 1e6
+PER_MILLION = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ CACHING: dict[str, Caching] = {
 }
 """By provider, as documented; lifetimes of automatic caches are their usual ones. Others are taken for OpenAI's."""
 
-PRESERVED = frozenset(
+SIGNING_MODELS = frozenset(
     {"claude-fable-5-1", "claude-fable-5-2", "claude-mythos-5-1", "claude-mythos-5-2"}
     | {"claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5"}
 )
 """Models of the list that sign thinking against all that was sent before it."""
 
-DEFAULTS: dict[str, str] = {
+DEFAULT_MODELS: dict[str, str] = {
     "anthropic": "claude-sonnet-4-5",
     "openai-chat": "gpt-5",
     "openai-responses": "gpt-5",
@@ -129,8 +129,8 @@ class Prices:
 
 
 def _default(format: str, day: int | None) -> Price:
-    found = _listed(DEFAULTS[format], day)
-    assert found is not None, DEFAULTS[format]
+    found = _listed(DEFAULT_MODELS[format], day)
+    assert found is not None, DEFAULT_MODELS[format]
     return found
 
 
@@ -149,7 +149,9 @@ def _listed(model: str, day: int | None) -> Price | None:
             continue
         caching = CACHING.get(found.provider.id, CACHING["openai"])
         name = found.model.id
-        return Price(name, _tiers(price), caching, found.provider.id, found.model.context_window, name in PRESERVED)
+        return Price(
+            name, _tiers(price), caching, found.provider.id, found.model.context_window, name in SIGNING_MODELS
+        )
     return None
 
 
@@ -176,10 +178,10 @@ def _rates(fresh: float | None, read: float | None, write: float | None, write_1
     fresh = fresh or 0.0
     write = fresh if write is None else write
     read, write_1h = (fresh if read is None else read), (write if write_1h is None else write_1h)
-    return Rates(fresh / MILLION, read / MILLION, write / MILLION, write_1h / MILLION)
+    return Rates(fresh / PER_MILLION, read / PER_MILLION, write / PER_MILLION, write_1h / PER_MILLION)
 
 
-FIELDS = ("input", "read", "write", "write_1h")
+PRICE_FIELDS = ("input", "read", "write", "write_1h")
 
 
 def own_prices(text: str | bytes, where: str) -> dict[str, Price]:
@@ -199,23 +201,25 @@ def own_prices(text: str | bytes, where: str) -> dict[str, Price]:
 def _own(name: str, fields: Any, where: str) -> Price:
     if not isinstance(fields, dict):
         raise IbidemError(f"{where}: must be an object with a field 'input', not {type_name(fields)}")
-    unknown = fields.keys() - {*FIELDS, "tiers", "lifetime", "minimum"}
+    unknown = fields.keys() - {*PRICE_FIELDS, "tiers", "lifetime", "minimum"}
     if unknown:
-        raise IbidemError(f"{where}: unknown field {min(unknown)!r}: use {', '.join((*FIELDS, 'tiers'))}")
+        raise IbidemError(f"{where}: unknown field {min(unknown)!r}: use {', '.join((*PRICE_FIELDS, 'tiers'))}")
     tiers = fields.get("tiers", [])
     if not isinstance(tiers, list):
         raise IbidemError(f"{where}: 'tiers' must be a list, not {type_name(tiers)}")
     if "input" not in fields:
         raise IbidemError(f"{where}: the field 'input' is missing: dollars per million tokens")
-    base = {key: _number(fields, key, where) for key in FIELDS if key in fields}
-    rows = [(0, _rates(*(base.get(key) for key in FIELDS)))]
+    base = {key: _number(fields, key, where) for key in PRICE_FIELDS if key in fields}
+    rows = [(0, _rates(*(base.get(key) for key in PRICE_FIELDS)))]
     for tier in tiers:
         if not isinstance(tier, dict) or "from" not in tier:
             raise IbidemError(f"{where}: a tier is an object with a field 'from': input tokens")
-        if wrong := tier.keys() - {*FIELDS, "from"}:
-            raise IbidemError(f"{where}: a tier has an unknown field {min(wrong)!r}: use from, {', '.join(FIELDS)}")
-        own = {**base, **{key: _number(tier, key, where) for key in FIELDS if key in tier}}
-        rows.append((int(_number(tier, "from", where)), _rates(*(own.get(key) for key in FIELDS))))
+        if wrong := tier.keys() - {*PRICE_FIELDS, "from"}:
+            raise IbidemError(
+                f"{where}: a tier has an unknown field {min(wrong)!r}: use from, {', '.join(PRICE_FIELDS)}"
+            )
+        own = {**base, **{key: _number(tier, key, where) for key in PRICE_FIELDS if key in tier}}
+        rows.append((int(_number(tier, "from", where)), _rates(*(own.get(key) for key in PRICE_FIELDS))))
     known = CACHING["anthropic"] if "write" in fields else CACHING["openai"]
     if "lifetime" in fields:
         known = replace(known, lifetime=_number(fields, "lifetime", where), forgotten=None)

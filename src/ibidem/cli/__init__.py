@@ -26,8 +26,8 @@ from .store import store
 from .validate import validate
 from .wrap.command import wrap
 
-INTERRUPTED = 130
-READER_GONE = 141
+EXIT_INTERRUPTED = 130
+EXIT_READER_GONE = 141
 """What a shell reports for any program that was writing when `head` had seen enough."""
 
 
@@ -48,7 +48,7 @@ class _OneLineErrors(click.Group):
             say(error.format_message())
             code = error.exit_code
         except (click.Abort, KeyboardInterrupt):
-            code = INTERRUPTED
+            code = EXIT_INTERRUPTED
         except IbidemError as error:
             say(str(error))
             code = click.UsageError.exit_code
@@ -68,7 +68,7 @@ class _OneLineErrors(click.Group):
                 sys.stdout.flush()
         except BrokenPipeError:
             _forget(sys.stdout, sys.stderr)
-            return READER_GONE
+            return EXIT_READER_GONE
         return code
 
 

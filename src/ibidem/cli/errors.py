@@ -22,7 +22,7 @@ REASONS = {
     errno.ENFILE: "too many files are open on this machine: close some",
 }
 
-OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EPERM, errno.ENOENT, errno.EACCES, errno.ENOTDIR}
+ERRORS_OF_OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EPERM, errno.ENOENT, errno.EACCES, errno.ENOTDIR}
 """What cannot happen to a stream that is open."""
 
 WORDING: tuple[tuple[str, str], ...] = (
@@ -56,7 +56,7 @@ def place(error: OSError) -> str:
     """Where it happened: the file that the system names. Only what is written to standard output has no name."""
     if error.filename is not None:
         return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
-    return "this process" if error.errno in OURS else "standard output"
+    return "this process" if error.errno in ERRORS_OF_OURS else "standard output"
 
 
 def our_fault(error: Exception) -> str:

@@ -24,7 +24,7 @@ from .errors import InputError, at_the_prompt, our_fault, reason
 
 T = TypeVar("T")
 
-SAMPLE = "sample"
+SAMPLE_NAME = "sample"
 STDIN = "standard input"
 
 
@@ -102,7 +102,7 @@ class Input:
 def open_source(file: str | None) -> Input:
     """The sample for None, standard input for `-`, else the file of that name."""
     if file is None:
-        return Input(SAMPLE, (resources.files("ibidem") / "samples" / "conversation.json").open("rb"))
+        return Input(SAMPLE_NAME, (resources.files("ibidem") / "samples" / "conversation.json").open("rb"))
     if file == "-":
         if sys.stdin is None:
             raise InputError(STDIN, "closed: pipe a request into it or name a file")

@@ -18,8 +18,8 @@ from .options import echo_json, json_option, without_password
 if TYPE_CHECKING:
     from ..store import Limits, Store, StoreStats
 
-DAY = 86_400
-HOUR = 3_600
+DAY_SECONDS = 86_400
+HOUR_SECONDS = 3_600
 
 store_option = click.option(
     "--store",
@@ -113,9 +113,9 @@ def _lines(where: str, figures: StoreStats, limits: Limits) -> Iterator[str]:
     for name, moment in (("oldest", figures.oldest), ("newest", figures.newest)):
         if moment is not None:
             yield f"{name}     {datetime.fromtimestamp(moment):%Y-%m-%d %H:%M:%S}"
-    age = "no number of days" if limits.max_age is None else f"{limits.max_age / DAY:g} days without use"
+    age = "no number of days" if limits.max_age is None else f"{limits.max_age / DAY_SECONDS:g} days without use"
     size = "no number of bytes" if limits.max_bytes is None else f"{limits.max_bytes:,} bytes"
-    live = f"{limits.live_for / HOUR:g} hours"
+    live = f"{limits.live_for / HOUR_SECONDS:g} hours"
     yield f"limits     {age}, {size}; what was used in the last {live} stays in any case"
     if over := limits.excess(figures.bytes_kept):
         way_out = f"`ibidem store prune` drops what may go, conversations of the last {live} stay"
@@ -155,7 +155,7 @@ def forget(session: str | None, everything: bool, days: float | None, target: st
         if session is not None:
             count = found.forget(session)
         elif days is not None:
-            count = found.forget_older(days * DAY)
+            count = found.forget_older(days * DAY_SECONDS)
         else:
             count = found.forget_all()
     _tell(count, as_json)

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from ..billing.budget import Moment
 from ..model import IbidemError
 
-VERSION = 3
-DIGITS = 16
-MOST = 8192
+STATE_VERSION = 3
+POSITION_DIGITS = 16
+MAX_NOTES = 8192
 """Notes that are kept of a conversation, the newest."""
 
-MOST_REFUSALS = 2
+MAX_REFUSALS = 2
 """After so many rewritten requests that a provider refused, nothing new is rewritten in a conversation."""
 
 Position = tuple[int, str]
@@ -94,7 +94,7 @@ class Journal:
         """More messages of the history."""
         for substance in substances:
             self._chain.update(substance)
-            self._places.append((len(self._places) + 1, self._chain.hexdigest()[:DIGITS]))
+            self._places.append((len(self._places) + 1, self._chain.hexdigest()[:POSITION_DIGITS]))
 
     def note(self, place: Position | None = None, **fields: Any) -> None:
         """About the request that ends here, or at a place."""
@@ -129,7 +129,7 @@ class Journal:
             (note.as_is, place[0]) for place, note in found if note.as_is is not None and note.as_is < place[0]
         ]
         refused = [place[0] for place, note in found if note.refused]
-        went += [(length, float("inf")) for length in refused[MOST_REFUSALS - 1 :]]
+        went += [(length, float("inf")) for length in refused[MAX_REFUSALS - 1 :]]
         return reduce(Ranges.__or__, went, Ranges())
 
     @property
@@ -138,16 +138,16 @@ class Journal:
         return any(note.as_is is not None or note.refused for note in self.notes.values())
 
     def dump(self) -> bytes:
-        kept = list(self.notes.items())[-MOST:]
+        kept = list(self.notes.items())[-MAX_NOTES:]
         rows = [[*place, note.moment, *note[1:]] for place, note in kept]
-        return json.dumps({"version": VERSION, "notes": rows}, separators=(",", ":")).encode()
+        return json.dumps({"version": STATE_VERSION, "notes": rows}, separators=(",", ":")).encode()
 
     def load(self, state: bytes) -> None:
         """Add the notes of another. Raises IbidemError for what is none."""
         try:
             found = json.loads(state)
-            if found["version"] != VERSION:
-                raise ValueError(f"version {found['version']!r} instead of {VERSION}")
+            if found["version"] != STATE_VERSION:
+                raise ValueError(f"version {found['version']!r} instead of {STATE_VERSION}")
             rows = [
                 ((int(n), str(digest)), Note(Moment(*moment), *rest)) for n, digest, moment, *rest in found["notes"]
             ]

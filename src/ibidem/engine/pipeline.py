@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import formats, rules
 from ..billing.prices import Prices, economy_of
-from ..model import INSERTED, Conversation, Message, UsageError, size, to_json
+from ..model import INSERTED_INDEX, Conversation, Message, UsageError, size, to_json
 from ..plan import Edit, Plan, Strategy, Targets, apply
 from ..rules.rule import Violation
 from ..store.recall import checked_store, default_store
@@ -23,7 +23,7 @@ from .stats import Stats
 if TYPE_CHECKING:
     from ..store import Store
 
-RECALL = re.compile(r"(?:[\w.-]*[_./-])?ibidem[_./-]+recall", re.ASCII)
+RECALL_TOOL = re.compile(r"(?:[\w.-]*[_./-])?ibidem[_./-]+recall", re.ASCII)
 """How clients name a tool `recall` of a server `ibidem`."""
 
 log = logging.getLogger("ibidem")
@@ -197,7 +197,7 @@ def tool_names(head: Mapping[str, Any]) -> list[str]:
 
 def way_back(head: Mapping[str, Any]) -> str:
     """The tool of our recall server, by the name that the client gave it, if the request offers it."""
-    return next((name for name in tool_names(head) if RECALL.fullmatch(name)), "")
+    return next((name for name in tool_names(head) if RECALL_TOOL.fullmatch(name)), "")
 
 
 def _for_an_hour(conv: Conversation) -> bool:
@@ -216,10 +216,10 @@ def _admitted(
 ) -> Iterator[Edit]:
     """The edits a strategy may make: of what it is named for (law 8), and never for more than there was (law 4)."""
     now = {message.index: message for message in sent.messages}
-    closed = {INSERTED, *(edit.message for edit in plan if edit.path and edit.op in ("before", "after"))}
+    closed = {INSERTED_INDEX, *(edit.message for edit in plan if edit.path and edit.op in ("before", "after"))}
     near: Targets | None = None
     for edit in proposed:
-        if not INSERTED <= edit.message <= len(conv.messages):
+        if not INSERTED_INDEX <= edit.message <= len(conv.messages):
             raise IndexError(f"{strategy.name} edits message {edit.message}, which is not there")
         if not edit.path:
             if "messages" in strategy.touches and edit.op != "set":

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ibidem")
 
-FOREVER = 1e9
+FOREVER_SECONDS = 1e9
 """Seconds: no cache remembers for so long."""
 
 
@@ -263,7 +263,7 @@ class Session:
                 if at is not None and before.at is not None:
                     moment = moment._replace(idle=max(0.0, at - before.at), context=before.context)
                 if before.asked and before.asked != asked:
-                    moment = moment._replace(idle=FOREVER)
+                    moment = moment._replace(idle=FOREVER_SECONDS)
                 moment = moment._replace(refused=before.stopped)
             journal.note(moment=moment, stopped=before is not None and before.stopped, asked=asked)
 

@@ -60,18 +60,18 @@ def detect(request: Any, model: str | None = None) -> Format:
     return candidates[0] if len(candidates) == 1 else _only(candidates, request, history, model)
 
 
-LOOK = 64
+EVIDENCE_MESSAGES = 64
 """Messages that are asked for evidence even when some was found: enough to see that two formats are mixed."""
 
 
 def _only(candidates: list[Format], request: Any, history: list[Any], model: str | None) -> Format:
     """The one that everything which speaks, speaks for. Contradiction is no answer, and neither is silence."""
-    for message in history[:LOOK]:
+    for message in history[:EVIDENCE_MESSAGES]:
         candidates = [known for known in candidates if not known.evidence.ruled_out_by(message)] or candidates
     body = request if isinstance(request, dict) else {}
     spoken = [known for known in candidates if known.evidence.in_body(body)]
     for number, message in enumerate(history):
-        if len(spoken) == 1 and number >= LOOK:
+        if len(spoken) == 1 and number >= EVIDENCE_MESSAGES:
             break
         spoken.extend(known for known in candidates if known not in spoken and known.evidence.in_message(message))
     spoken = spoken or [known for known in candidates if known.evidence.in_roles(history)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..model import (
-    MALFORMED,
+    MALFORMED_KIND,
     Answers,
     Message,
     Opaque,
@@ -46,7 +46,7 @@ class Anthropic:
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
-            return Message(index, MALFORMED, (Opaque(MALFORMED, ()),), wire)
+            return Message(index, MALFORMED_KIND, (Opaque(MALFORMED_KIND, ()),), wire)
         content = wire.get("content")
         parts: tuple[Part, ...]
         if isinstance(content, str):
@@ -54,11 +54,11 @@ class Anthropic:
         elif isinstance(content, list):
             parts = tuple([_part(block, ("content", at)) for at, block in enumerate(content)])
         else:
-            parts = (Opaque(MALFORMED, ("content",)),)
+            parts = (Opaque(MALFORMED_KIND, ("content",)),)
         role = wire.get("role")
         if role == "user" and parts and all(type(part) is ToolResult for part in parts):
             role = "tool"
-        return Message(index, role if isinstance(role, str) else MALFORMED, parts, wire)
+        return Message(index, role if isinstance(role, str) else MALFORMED_KIND, parts, wire)
 
     def server_history(self, head: Mapping[str, Any]) -> bool:
         return False
@@ -90,7 +90,7 @@ class Anthropic:
 
 def _part(block: Any, path: Path) -> Part:
     if not isinstance(block, dict):
-        return Opaque(MALFORMED, path)
+        return Opaque(MALFORMED_KIND, path)
     kind = block.get("type")
     if kind == "tool_result":
         segments = _segments(block.get("content"), path)
@@ -104,7 +104,7 @@ def _part(block: Any, path: Path) -> Part:
         return Thinking(string(block.get("thinking")), path, bool(block.get("signature")))
     if kind == "redacted_thinking":
         return Thinking("", path, signed=True)
-    return Opaque(string(kind) or MALFORMED, path)
+    return Opaque(string(kind) or MALFORMED_KIND, path)
 
 
 def _segments(content: Any, path: Path) -> tuple[Segment, ...]:
@@ -118,4 +118,4 @@ def _segments(content: Any, path: Path) -> tuple[Segment, ...]:
 def _segment(block: Any, path: Path) -> Segment:
     if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
         return Text(block["text"], (*path, "text"), bool(block.get("citations")))
-    return Opaque(string(block.get("type")) if isinstance(block, dict) else MALFORMED, path)
+    return Opaque(string(block.get("type")) if isinstance(block, dict) else MALFORMED_KIND, path)

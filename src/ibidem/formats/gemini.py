@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..model import (
-    MALFORMED,
-    NO_OBJECT,
+    MALFORMED_KIND,
+    NO_OBJECT_KIND,
     Answers,
     Message,
     Opaque,
@@ -56,16 +56,16 @@ class Gemini:
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
-            return Message(index, MALFORMED, (Opaque(MALFORMED, ()),), wire)
+            return Message(index, MALFORMED_KIND, (Opaque(MALFORMED_KIND, ()),), wire)
         given = wire.get("parts")
         parts: tuple[Part, ...]
         if isinstance(given, list):
             count: Counter[str] = Counter()
             parts = tuple([_part(part, ("parts", at), index, count) for at, part in enumerate(given)])
         else:
-            parts = () if given is None else (Opaque(MALFORMED, ("parts",)),)
+            parts = () if given is None else (Opaque(MALFORMED_KIND, ("parts",)),)
         role = wire.get("role", "user")
-        role = _ROLES.get(role, role) if isinstance(role, str) else MALFORMED
+        role = _ROLES.get(role, role) if isinstance(role, str) else MALFORMED_KIND
         if role == "user" and parts and all(type(part) is ToolResult for part in parts):
             role = "tool"
         return Message(index, role, parts, wire)
@@ -98,7 +98,7 @@ class Gemini:
 
 def _part(part: Any, path: Path, index: int, count: Counter[str]) -> Part:
     if not isinstance(part, dict):
-        return Opaque(MALFORMED, path)
+        return Opaque(MALFORMED_KIND, path)
     signed = any(part.get(key) for key in _SIGNATURE)
     text = part.get("text")
     if isinstance(text, str):
@@ -122,7 +122,7 @@ def _part(part: Any, path: Path, index: int, count: Counter[str]) -> Part:
             return ToolResult(ident, _segments(given, (*path, key, "response")), path, failed, name, not own)
     if signed and len(part) == 1:  # how a stream ends
         return Opaque("signature", path)
-    return Opaque(next((str(key) for key in part if key not in _SIGNATURE), MALFORMED), path)
+    return Opaque(next((str(key) for key in part if key not in _SIGNATURE), MALFORMED_KIND), path)
 
 
 def _numbered(name: str, index: int, count: Counter[str]) -> str:
@@ -133,7 +133,7 @@ def _numbered(name: str, index: int, count: Counter[str]) -> str:
 def _segments(response: Any, path: Path) -> tuple[Segment, ...]:
     """Every string directly in the response object, and the texts of an MCP-shaped `content` list."""
     if not isinstance(response, dict):
-        return (Opaque(NO_OBJECT, path),)
+        return (Opaque(NO_OBJECT_KIND, path),)
     found: list[Segment] = []
     for key, value in response.items():
         if isinstance(value, str):

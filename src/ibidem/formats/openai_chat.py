@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..model import MALFORMED, Answers, Message, Opaque, Part, Path, Text, ToolCall, ToolResult, string
+from ..model import MALFORMED_KIND, Answers, Message, Opaque, Part, Path, Text, ToolCall, ToolResult, string
 from .evidence import Evidence, names
 
 EVIDENCE = Evidence(
@@ -34,7 +34,7 @@ class OpenAIChat:
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
-            return Message(index, MALFORMED, (Opaque(MALFORMED, ()),), wire)
+            return Message(index, MALFORMED_KIND, (Opaque(MALFORMED_KIND, ()),), wire)
         role = wire.get("role")
         if role == "tool":
             call_id = wire.get("tool_call_id")
@@ -45,7 +45,7 @@ class OpenAIChat:
         calls = wire.get("tool_calls")
         if isinstance(calls, list):
             parts.extend(_call(call, ("tool_calls", at)) for at, call in enumerate(calls))
-        return Message(index, role if isinstance(role, str) else MALFORMED, tuple(parts), wire)
+        return Message(index, role if isinstance(role, str) else MALFORMED_KIND, tuple(parts), wire)
 
     def server_history(self, head: Mapping[str, Any]) -> bool:
         return False
@@ -75,20 +75,20 @@ def _texts(content: Any, bound: bool = False) -> list[Text | Opaque]:
         return [Text(content, ("content",), bound)]
     if isinstance(content, list):
         return [_block(block, ("content", at)) for at, block in enumerate(content)]
-    return [] if content is None else [Opaque(MALFORMED, ("content",))]
+    return [] if content is None else [Opaque(MALFORMED_KIND, ("content",))]
 
 
 def _block(block: Any, path: Path) -> Text | Opaque:
     if not isinstance(block, dict):
-        return Opaque(MALFORMED, path)
+        return Opaque(MALFORMED_KIND, path)
     if block.get("type") == "text" and isinstance(block.get("text"), str):
         return Text(block["text"], (*path, "text"), bool(block.get("annotations")))
-    return Opaque(string(block.get("type")) or MALFORMED, path)
+    return Opaque(string(block.get("type")) or MALFORMED_KIND, path)
 
 
 def _call(call: Any, path: Path) -> Part:
     if not isinstance(call, dict):
-        return Opaque(MALFORMED, path)
+        return Opaque(MALFORMED_KIND, path)
     for kind, field in (("function", "arguments"), ("custom", "input")):
         body = call.get(kind)
         if isinstance(body, dict):
@@ -96,4 +96,4 @@ def _call(call: Any, path: Path) -> Part:
             bound = bool(call.get("extra_content"))
             name, given = string(body.get("name")), body.get(field)
             return ToolCall(string(call.get("id")), name, given, path, (*path, kind, field), bound)
-    return Opaque(string(call.get("type")) or MALFORMED, path)
+    return Opaque(string(call.get("type")) or MALFORMED_KIND, path)

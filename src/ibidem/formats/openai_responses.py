@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..model import (
-    MALFORMED,
-    STORED,
+    MALFORMED_KIND,
+    STORED_KIND,
     Answers,
     Message,
     Opaque,
@@ -63,14 +63,14 @@ class OpenAIResponses:
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
-            return Message(index, MALFORMED, (Opaque(MALFORMED, ()),), wire)
+            return Message(index, MALFORMED_KIND, (Opaque(MALFORMED_KIND, ()),), wire)
         kind = string(wire.get("type"))
         if wire.get("type") is None:
-            kind = "message" if "role" in wire or "id" not in wire else STORED
+            kind = "message" if "role" in wire or "id" not in wire else STORED_KIND
         if kind == "message":
             role = wire.get("role")
-            parts = tuple(_texts(wire.get("content"), ("content",), MALFORMED))
-            return Message(index, role if isinstance(role, str) else MALFORMED, parts, wire)
+            parts = tuple(_texts(wire.get("content"), ("content",), MALFORMED_KIND))
+            return Message(index, role if isinstance(role, str) else MALFORMED_KIND, parts, wire)
         if kind in CALLS:
             return Message(index, "assistant", (_call(kind, wire),), wire)
         if kind in OUTPUTS:
@@ -81,8 +81,8 @@ class OpenAIResponses:
         if kind == "reasoning":
             summary = "".join(part.text for part in _texts(wire.get("summary"), ()) if isinstance(part, Text))
             return Message(index, "assistant", (Thinking(summary, (), True, removable=False),), wire)
-        role = "assistant" if kind.endswith("_call") or kind in _MODELS_OWN else kind or MALFORMED
-        return Message(index, role, (Opaque(kind or MALFORMED, ()),), wire)
+        role = "assistant" if kind.endswith("_call") or kind in _MODELS_OWN else kind or MALFORMED_KIND
+        return Message(index, role, (Opaque(kind or MALFORMED_KIND, ()),), wire)
 
     def server_history(self, head: Mapping[str, Any]) -> bool:
         return bool(head.get("previous_response_id") or head.get("conversation") or head.get("prompt"))
@@ -135,11 +135,11 @@ def _texts(content: Any, path: Path, otherwise: str = "structured") -> list[Segm
 
 def _block(block: Any, path: Path) -> list[Segment]:
     if not isinstance(block, dict):
-        return [Opaque(MALFORMED, path)]
+        return [Opaque(MALFORMED_KIND, path)]
     kind = string(block.get("type"))
     if isinstance(block.get("text"), str) and (kind in _TEXT_BLOCKS or kind == "summary_text"):
         return [Text(block["text"], (*path, "text"), bool(block.get("annotations")))]
     streams = [name for name in ("stdout", "stderr") if isinstance(block.get(name), str)]
     if streams and not kind:  # one command of a shell_call_output
         return [Text(block[name], (*path, name)) for name in streams]
-    return [Opaque(kind or MALFORMED, path)]
+    return [Opaque(kind or MALFORMED_KIND, path)]

@@ -132,7 +132,7 @@ def _number(texts: Iterable[str]) -> int:
 
 MAIN_ARGUMENTS = ("file_path", "path", "notebook_path", "pattern", "command", "cmd", "query", "url")
 _UNSAFE = re.compile(r"[\[\]\s\x00-\x1f\x7f]+")
-LONGEST = 32
+MAX_LABEL = 32
 
 
 def label_of(tool: str, arguments: Any) -> str:
@@ -141,11 +141,13 @@ def label_of(tool: str, arguments: Any) -> str:
     main = next((given[key] for key in MAIN_ARGUMENTS if given.get(key)), "")
     if isinstance(main, list):
         main = " ".join(map(str, main))
-    name = _UNSAFE.sub(" ", tool).strip()[:LONGEST]
+    name = _UNSAFE.sub(" ", tool).strip()[:MAX_LABEL]
     text = _UNSAFE.sub(" ", str(main)).strip()
-    if len(text) > LONGEST:  # the end of a path tells more than its start; of a command the start does
+    if len(text) > MAX_LABEL:  # the end of a path tells more than its start; of a command the start does
         text = (
-            text[-LONGEST:].partition("/")[2] or text[-LONGEST:] if "/" in text and " " not in text else text[:LONGEST]
+            text[-MAX_LABEL:].partition("/")[2] or text[-MAX_LABEL:]
+            if "/" in text and " " not in text
+            else text[:MAX_LABEL]
         )
     label = f"{name}({text.strip()})" if text else name
     return label.removesuffix(":")  # a colon at the end announces lines that differ

@@ -22,15 +22,16 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..model import Message, Path, Text, Thinking, ToolCall, ToolResult, to_json
-from ..store.naming import DIGITS, reference
+from ..store.naming import REFERENCE_DIGITS, reference
 from .backref import opening
 
-_GONE = re.compile(
-    rf"\[ibidem (?P<tag>[0-9]{{3}})(?: (?P<ref>[0-9a-f]{{{DIGITS}}})(?:\+(?P<record>[0-9a-f]{{{DIGITS}}}))?)?: "
+_REF = f"[0-9a-f]{{{REFERENCE_DIGITS}}}"
+_EVICTED = re.compile(
+    rf"\[ibidem (?P<tag>[0-9]{{3}})(?: (?P<ref>{_REF})(?:\+(?P<record>{_REF}))?)?: "
     r"(?P<lines>[0-9]{1,9}) lines? left out(?:, [^\[\]\n]*)?\]"
 )
 
-SHORT = 3
+MIN_GAP_LINES = 3
 """Lines between others that stay: fewer are not worth a marker."""
 
 
@@ -52,7 +53,7 @@ class EvictedMarker(NamedTuple):
 
 def gone_lines(line: str, tag: str) -> int:
     """How many lines a line stands for, if it is such a marker of this conversation; else 0."""
-    found = _GONE.fullmatch(line) if line.startswith(opening(tag)) else None
+    found = _EVICTED.fullmatch(line) if line.startswith(opening(tag)) else None
     return int(found["lines"]) if found and found["tag"] == tag else 0
 
 
@@ -76,7 +77,7 @@ def stub(text: str, tag: str) -> Stub | None:
     if start not in text:
         return None
     lines = enumerate(text.split("\n"))
-    found = [(at, _GONE.fullmatch(line)) for at, line in lines if line.startswith(start)]
+    found = [(at, _EVICTED.fullmatch(line)) for at, line in lines if line.startswith(start)]
     markers = [(at, each) for at, each in found if each is not None and each["tag"] == tag]
     if len(markers) != text.count(start) or [bool(each["ref"]) for _, each in markers].count(True) != 1:
         return None
@@ -93,7 +94,7 @@ def refs_in(text: str, tag: str) -> list[str]:
 
 def carrying(text: str, ref: str, record: str) -> str:
     """A text whose marker has this reference, with that of a record behind it, and of no other."""
-    return re.sub(rf"(?<= {ref})(?:\+[0-9a-f]{{{DIGITS}}})?(?=: )", f"+{record}", text, count=1)
+    return re.sub(rf"(?<= {ref})(?:\+[0-9a-f]{{{REFERENCE_DIGITS}}})?(?=: )", f"+{record}", text, count=1)
 
 
 def stands_for(text: str, original: str, tag: str) -> bool:
@@ -117,7 +118,7 @@ def thinned(
     kept: list[str] = []
     done = 0
     for first, last in [*merged(stay), (len(lines), len(lines))]:
-        few = first - done < SHORT and first < len(lines) and not any(each in go for each in range(done, first))
+        few = first - done < MIN_GAP_LINES and first < len(lines) and not any(each in go for each in range(done, first))
         if first > done and not few:
             kept.append(str(marker._replace(lines=first - done)))
             marker = marker._replace(ref="", why="", way="")

@@ -21,21 +21,21 @@ from typing import NamedTuple
 from . import backref, evicted
 from .backref import Marker
 
-MARKS = {"n": "→", "t": "\t", "k": ":"}
+NUMBER_MARKS = {"n": "→", "t": "\t", "k": ":"}
 """What parts a line's number from its text; folded text has tabs."""
 TAB, COLON = "t", "k"
-COMMAS = {"x": ", ", "y": ","}
+ITEM_SEPARATORS = {"x": ", ", "y": ","}
 """How a text of one line is parted; the letter stands among the flags of its marker."""
 
-HOLE = "\x00"
+MARKER_UNIT = "\x00"
 """Stands where a marker stands: equal to no line that could be meant."""
 
-GONE = "\x00\x00"
+EVICTED_UNIT = "\x00\x00"
 """Stands for lines that were let go: equal to no line that could be meant."""
 
-LOOK = 60
-_NUMBERED = {letter: re.compile(rf" *(\d+){mark}") for letter, mark in MARKS.items()}
-_ANY_NUMBER = re.compile(rf"\n *\d+[{''.join(MARKS.values())}]")
+PROBED_LINES = 60
+_NUMBERED = {letter: re.compile(rf" *(\d+){mark}") for letter, mark in NUMBER_MARKS.items()}
+_ANY_NUMBER = re.compile(rf"\n *\d+[{''.join(NUMBER_MARKS.values())}]")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Layout:
 
     @property
     def joint(self) -> str:
-        return COMMAS[self.comma] if self.comma else "\n"
+        return ITEM_SEPARATORS[self.comma] if self.comma else "\n"
 
     @property
     def word(self) -> str:
@@ -91,7 +91,7 @@ class Layout:
         ]
 
 
-OPAQUE = Layout((), (), None, "", "", True, True)
+OPAQUE_LAYOUT = Layout((), (), None, "", "", True, True)
 """Of a text whose markers are not ours: nothing in it can be pointed at."""
 
 
@@ -106,16 +106,16 @@ def lay_out(text: str, tag: str) -> Layout:
     if len(lines) > 1 and markers[-1] is not None and markers[-1].source is None:
         del lines[-1], markers[-1]  # it says how the text was folded, and hides nothing
     flags = found.head.flags
-    lines = thicken(lines) if SPARSE in flags else lines
-    lines = [line if marker is None else HOLE for line, marker in zip(lines, markers, strict=True)]
+    lines = thicken(lines) if SPARSE_FLAG in flags else lines
+    lines = [line if marker is None else MARKER_UNIT for line, marker in zip(lines, markers, strict=True)]
     return _parted(lines, flags, any(markers), True)
 
 
 def _parted(lines: list[str], flags: str = "", holes: bool = False, marked: bool = False) -> Layout:
     comma = comma_of("\n".join(lines), flags) if flags or len(lines) == 1 else ""
     if comma:
-        joint = COMMAS[comma]
-        units = [unit for line in lines for unit in ([HOLE] if line == HOLE else line.split(joint))]
+        joint = ITEM_SEPARATORS[comma]
+        units = [unit for line in lines for unit in ([MARKER_UNIT] if line == MARKER_UNIT else line.split(joint))]
         return Layout(units, units, None, "", comma, holes, marked)
     return number(lines, holes, marked)
 
@@ -124,10 +124,10 @@ def _with_gaps(text: str, tag: str) -> Layout:
     """Of a text of which lines were let go, one unit for each marker; OPAQUE if it is none."""
     found = evicted.stub(text, tag)
     if found is None:
-        return OPAQUE
+        return OPAQUE_LAYOUT
     lines = text.split("\n")
     for unit, _ in found.gaps:
-        lines[unit] = GONE
+        lines[unit] = EVICTED_UNIT
     return replace(number(lines, True, True), gaps=found.gaps)
 
 
@@ -158,7 +158,7 @@ def marked(text: str, tag: str) -> Marked | None:
     return Marked(lines, markers, found[0]) if found[0].digest else None
 
 
-SPARSE = "s"
+SPARSE_FLAG = "s"
 """Among the flags: of consecutive line numbers only every tenth is written."""
 _DENSE = re.compile(r"(\d{1,9})(?=\t)")
 
@@ -179,7 +179,7 @@ def thin(sent: str, tag: str) -> str | None:
         last = shown
     marker = markers[head]
     if marker is not None:
-        lines[head] = str(marker._replace(flags=marker.flags + SPARSE))
+        lines[head] = str(marker._replace(flags=marker.flags + SPARSE_FLAG))
     return "\n".join(lines)
 
 
@@ -204,21 +204,21 @@ def parsed(lines: list[str], tag: str) -> list[Marker | None]:
 
 
 def comma_of(text: str, flags: str = "") -> str:
-    for letter in COMMAS:
+    for letter in ITEM_SEPARATORS:
         if letter in flags:
             return letter
     if "\n" in text or len(text) < 200:
         return ""
-    return next((letter for letter, joint in COMMAS.items() if text.count(joint) >= 8), "")
+    return next((letter for letter, joint in ITEM_SEPARATORS.items() if text.count(joint) >= 8), "")
 
 
 def number(lines: Sequence[str], holes: bool = False, marked: bool = False) -> Layout:
     """Lines, with their numbers told apart if they have any."""
-    shown = [line for line in lines if line != GONE] if GONE in lines else lines
-    start = "\n".join(["", *shown[:LOOK]])
+    shown = [line for line in lines if line != EVICTED_UNIT] if EVICTED_UNIT in lines else lines
+    start = "\n".join(["", *shown[:PROBED_LINES]])
     for letter, pattern in _NUMBERED.items() if _ANY_NUMBER.search(start) else ():
         match = pattern.match
-        if MARKS[letter] not in start or not any(map(match, shown[:LOOK])):
+        if NUMBER_MARKS[letter] not in start or not any(map(match, shown[:PROBED_LINES])):
             continue
         found = [match(line) for line in lines]
         if 2 * sum(map(bool, found)) < len(shown):
@@ -329,4 +329,4 @@ class Shown:
         if first < 0 or last < first or last >= len(self.layout.bodies):
             return None
         found = self.layout.bodies[first : last + 1]
-        return None if self.layout.holes and (HOLE in found or GONE in found) else found
+        return None if self.layout.holes and (MARKER_UNIT in found or EVICTED_UNIT in found) else found

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from itertools import accumulate
 
-CHUNK = 4096
+INDEX_CHARACTERS = 4096
 """Characters between two places of a text whose line is known."""
 
 
@@ -35,15 +35,15 @@ class Lines:
     __slots__ = ("_before", "_text")
 
     def __init__(self, text: str) -> None:
-        counts = (text.count("\n", at, at + CHUNK) for at in range(0, len(text), CHUNK))
+        counts = (text.count("\n", at, at + INDEX_CHARACTERS) for at in range(0, len(text), INDEX_CHARACTERS))
         self._text = text
         self._before = [*accumulate(counts, initial=0)]
         """Line breaks before each chunk, and in all of it."""
 
     def at(self, offset: int) -> int:
         """The line, counted from 0, of the character there."""
-        chunk = offset // CHUNK
-        return self._before[chunk] + self._text.count("\n", chunk * CHUNK, offset)
+        chunk = offset // INDEX_CHARACTERS
+        return self._before[chunk] + self._text.count("\n", chunk * INDEX_CHARACTERS, offset)
 
     def between(self, first: int, last: int) -> list[str]:
         """Lines from the first up to, not including, the last; the text has them."""
@@ -55,6 +55,6 @@ class Lines:
         if not line:
             return 0
         chunk = bisect_left(self._before, line) - 1  # its break before it is the last of these
-        start = chunk * CHUNK
-        rest = self._text[start : start + CHUNK].split("\n", line - self._before[chunk])[-1]
-        return min(start + CHUNK, len(self._text)) - len(rest)
+        start = chunk * INDEX_CHARACTERS
+        rest = self._text[start : start + INDEX_CHARACTERS].split("\n", line - self._before[chunk])[-1]
+        return min(start + INDEX_CHARACTERS, len(self._text)) - len(rest)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from . import backref, evicted, shapes
 from .backref import Marker, Source
-from .layout import COLON, COMMAS, MARKS, SPARSE, TAB, Shown, marked, thicken
+from .layout import COLON, ITEM_SEPARATORS, NUMBER_MARKS, SPARSE_FLAG, TAB, Shown, marked, thicken
 
-BASE, RATIO, SHARE = 2**20, 16, 4
+BUDGET_BASE, BUDGET_RATIO, BUDGET_SHARE = 2**20, 16, 4
 """Characters that all markers of a request may stand for: so many, and so many for each that is sent; and how much of
 that those of one text may."""
 
@@ -27,8 +27,8 @@ class Budget:
 
     def __init__(self, sent: int, spent: int = 0, times: int = 1) -> None:
         """For a text before which so many characters were sent, and so many fetched for others."""
-        all_of_it = times * (BASE + RATIO * sent) - spent
-        self.left = self._room = max(0, min(all_of_it, BASE + RATIO * sent // SHARE))
+        all_of_it = times * (BUDGET_BASE + BUDGET_RATIO * sent) - spent
+        self.left = self._room = max(0, min(all_of_it, BUDGET_BASE + BUDGET_RATIO * sent // BUDGET_SHARE))
 
     @property
     def used(self) -> int:
@@ -58,7 +58,7 @@ def restore(sent: str, tag: str, shown: Callable[[Source], Shown | None], budget
     if found is None:
         return None
     head = found.head
-    lines = thicken(found.lines) if SPARSE in head.flags else found.lines
+    lines = thicken(found.lines) if SPARSE_FLAG in head.flags else found.lines
     if sum(marker.last - marker.first + 1 for marker in found.markers if marker and marker.unit) > budget.left:
         return None  # a unit is a character at least
     try:
@@ -104,9 +104,9 @@ def _spliced(
     budget: Budget,
 ) -> str | None:
     """Lines as they stand, and what the markers between them point at."""
-    comma = next((letter for letter in COMMAS if letter in head.flags), "")
-    joint = COMMAS[comma] if comma else "\n"
-    mark = MARKS[COLON if COLON in head.flags else TAB]
+    comma = next((letter for letter in ITEM_SEPARATORS if letter in head.flags), "")
+    joint = ITEM_SEPARATORS[comma] if comma else "\n"
+    mark = NUMBER_MARKS[COLON if COLON in head.flags else TAB]
     pieces: list[str] = []
     for line, marker in zip(lines, markers, strict=True):
         if marker is None:

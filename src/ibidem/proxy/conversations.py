@@ -41,10 +41,10 @@ Weigh = Callable[[int], None]
 OpeningHint = tuple[Key, int]
 """The same, and what a request begins with."""
 
-HINT = 2048
+HINT_BYTES = 2048
 """Bytes that the requests of a conversation usually begin with alike."""
 
-LIKELY = 4
+MAX_CANDIDATES = 4
 """Conversations with such a beginning that are tried before a request is looked at closely."""
 
 ONE_TURN = 2
@@ -156,8 +156,8 @@ class Conversations:
         `weigh` is told from where on it is new to the byte, before that is read, and may raise.
         """
         key, start = (format, named), 0
-        hint = (key, hash(body[:HINT]))
-        for each in self._candidates(self._by_hint, hint)[:LIKELY]:
+        hint = (key, hash(body[:HINT_BYTES]))
+        for each in self._candidates(self._by_hint, hint)[:MAX_CANDIDATES]:
             turn, last = each.turns, each.last
             again = last.rescan(body) if last is not None else None
             start = max(start, again.start if again is not None else 0)
@@ -193,7 +193,10 @@ class Conversations:
             self._made += 1
             found = LiveConversation(f"c{self._made}", key, name, session, title(messages), saved=state, sent=sent)
             found.messages, found.held = shared, PER_CONVERSATION
-            found.last, found.hint = SentPrefix.unwritten(formats.named(format), scanned), (key, hash(body[:HINT]))
+            found.last, found.hint = (
+                SentPrefix.unwritten(formats.named(format), scanned),
+                (key, hash(body[:HINT_BYTES])),
+            )
             self.held += found.held
             self._all[found.id] = found
             self._by_name.add(name, found)
@@ -217,10 +220,10 @@ class Conversations:
         Many may begin alike, as all of one agent do, so none of them is left out: who asks stops when one fits.
         """
         key = (format, named)
-        hinted = self._candidates(self._by_hint, (key, hash(body[:HINT])))
-        yield hinted[:LIKELY]
+        hinted = self._candidates(self._by_hint, (key, hash(body[:HINT_BYTES])))
+        yield hinted[:MAX_CANDIDATES]
         named_alike = self._candidates(self._by_name, self._name(key, opened(format, body)[1])) if closely else []
-        yield [*hinted[LIKELY:], *named_alike]
+        yield [*hinted[MAX_CANDIDATES:], *named_alike]
 
     def _candidates(self, index: _Index, name: Hashable) -> list[LiveConversation]:
         with self._lock:
@@ -314,7 +317,7 @@ class Conversations:
         found.last = found.session.way or found.last
         held = PER_CONVERSATION + PER_MESSAGE * len(scanned) + TEXT * len(scanned.given)
         held += PER_NOTE * found.session.notes
-        hint = (found.key, hash(scanned.given[:HINT]))
+        hint = (found.key, hash(scanned.given[:HINT_BYTES]))
         with self._lock:
             if found.id not in self._all:  # it was let go meanwhile: so be it
                 return

@@ -21,7 +21,7 @@ from .settings import is_loopback
 PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
 """What a proxy may speak, and where it listens if nothing else is said."""
 
-CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Trusted(NamedTuple):
 def trusted(environment: Mapping[str, str]) -> list[Trusted]:
     """In the order of the variables. A list of folders counts as far as they are there."""
     found: list[Trusted] = []
-    for variable in CERTIFICATES:
+    for variable in CERTIFICATE_VARIABLES:
         text = environment.get(variable, "").strip()
         paths = [Path(each) for each in text.split(os.pathsep) if each] if variable == "SSL_CERT_DIR" else [Path(text)]
         there = [each for each in paths if os.path.isdir(each)] if len(paths) > 1 else paths

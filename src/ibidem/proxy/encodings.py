@@ -6,10 +6,10 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-FEED = 512
+FEED_BYTES = 512
 """Bytes that are unpacked at a time. A zstd block of a few bytes may hold 128 KiB: this bounds what one step makes."""
 
-MOST = 64 * 2**20
+MAX_UNPACKED = 64 * 2**20
 """Bytes that one piece may grow to. No text shrinks so far that a real one is stopped here."""
 
 
@@ -58,9 +58,9 @@ class _Zlib:
         while data:
             if self._inner.eof:
                 self._inner = zlib.decompressobj(47)
-            found += self._inner.decompress(data, MOST)
+            found += self._inner.decompress(data, MAX_UNPACKED)
             data = self._inner.unconsumed_tail or self._inner.unused_data
-            if len(found) > MOST:
+            if len(found) > MAX_UNPACKED:
                 raise TooLarge
         return bytes(found)
 
@@ -86,15 +86,15 @@ class _Zstd:
 
     def decompress(self, data: bytes) -> bytes:
         found = bytearray()
-        for start in range(0, len(data), FEED):
-            piece = data[start : start + FEED]
+        for start in range(0, len(data), FEED_BYTES):
+            piece = data[start : start + FEED_BYTES]
             while piece:
                 if self._inner.eof:  # another frame
                     self._inner = self._made.decompressobj()
                 self._begun = True
                 found += self._inner.decompress(piece)
                 piece = self._inner.unused_data if self._inner.eof else b""
-            if len(found) > MOST:
+            if len(found) > MAX_UNPACKED:
                 raise TooLarge
         return bytes(found)
 
@@ -115,11 +115,11 @@ class _Brotli:
         if data and self._begun and self._inner.is_finished():
             raise ValueError("something follows its end")
         self._begun = self._begun or bool(data)
-        found = bytearray(self._inner.process(data, output_buffer_limit=MOST))
+        found = bytearray(self._inner.process(data, output_buffer_limit=MAX_UNPACKED))
         while not self._inner.can_accept_more_data():
-            if len(found) > MOST:
+            if len(found) > MAX_UNPACKED:
                 raise TooLarge
-            found += self._inner.process(b"", output_buffer_limit=MOST)
+            found += self._inner.process(b"", output_buffer_limit=MAX_UNPACKED)
         return bytes(found)
 
 

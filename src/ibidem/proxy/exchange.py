@@ -16,7 +16,7 @@ from typing import assert_never
 
 from ..billing.usage import Usage
 from .headers import HeaderList, first, for_client, for_upstream, wants_websocket
-from .refusals import HELD, STATUSES, Refusal
+from .refusals import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
 from .routes import Route, carries_conversations, route
 from .usage import UsageReader
 
@@ -208,7 +208,7 @@ Command = (
     | Refuse
 )
 
-REVERSE = "this is a reverse proxy: name it as the base URL of a provider, not as HTTP_PROXY"
+REVERSE_PROXY_ONLY = "this is a reverse proxy: name it as the base URL of a provider, not as HTTP_PROXY"
 NO_WEBSOCKETS = "nothing can be rewritten in a WebSocket: use HTTP"
 
 
@@ -296,7 +296,7 @@ class Exchange:
         self.request = event
         self.route = route(event.method, event.target, event.headers)
         if not event.target.startswith("/"):
-            return self._give_up(400, REVERSE)
+            return self._give_up(400, REVERSE_PROXY_ONLY)
         length = first(event.headers, "content-length")
         if length.isdecimal() and int(length) > self.max_body:
             return self._too_large()
@@ -342,7 +342,7 @@ class Exchange:
         assert self.request is not None
         if event.status == 101 and not self.upgrades:
             return self._give_up(502, "upstream speaks another protocol now, which nobody asked for")
-        if self._again and event.status in STATUSES:
+        if self._again and event.status in REFUSAL_STATUSES:
             self._refusal, self.holds = Refusal(event.status, event.reason, event.headers), True
             return []
         return self._start_answer(event)
@@ -361,7 +361,7 @@ class Exchange:
     def _hold(self, data: bytes) -> list[Command]:
         assert self._refusal is not None
         self._refusal.body += data
-        return self._let_through() if len(self._refusal.body) > HELD else []
+        return self._let_through() if len(self._refusal.body) > MAX_HELD_BYTES else []
 
     def _refused(self) -> list[Command]:
         """All of it is here."""

@@ -21,11 +21,11 @@ from .. import formats
 from ..wire import Scanned, scan
 from ..wire.scan import scan_tolerantly
 from .books.bill import freed
-from .conversations import LIKELY, Conversations, LiveConversation, Owed, SentRequest, goes_on
+from .conversations import MAX_CANDIDATES, Conversations, LiveConversation, Owed, SentRequest, goes_on
 from .outcome import Job, Outcome
 from .packing import decoded, encoded
 
-STRINGS, VALUES = 100_000, 300_000
+MAX_NEW_STRINGS, MAX_NEW_VALUES = 100_000, 300_000
 """Quotes and commas in what is new, from which on reading it would hold others up: every string and number that it is
 made of has to be made, by calls that nobody can interrupt. Text costs far less, whatever its length."""
 
@@ -50,7 +50,7 @@ def too_much(body: bytes, start: int, most: int) -> bool:
     if len(body) - start > most:
         return True
     strings = body.count(b'"', start) - body.count(b'\\"', start)
-    return strings > STRINGS or body.count(b",", start) > VALUES
+    return strings > MAX_NEW_STRINGS or body.count(b",", start) > MAX_NEW_VALUES
 
 
 def fall_back(conversations: Conversations, job: Job, failed: Outcome) -> Outcome:
@@ -143,11 +143,13 @@ def _begun(conversations: Conversations, job: Job, body: bytes, closely: bool) -
     found: list[_Begun] = []
     plain: Scanned | None = None
     for number, each in enumerate(chain.from_iterable(conversations.alike(job.format, job.named, body, closely))):
-        if number >= LIKELY and any(one.own is not None for one in found):
+        if number >= MAX_CANDIDATES and any(one.own is not None for one in found):
             break
         sent, last = each.sent, each.last
         way = sent.way if sent is not None else last
-        scanned = way.rescan(body) if way is not None and number < LIKELY else None  # of many, each would be read
+        scanned = (
+            way.rescan(body) if way is not None and number < MAX_CANDIDATES else None
+        )  # of many, each would be read
         if scanned is None:
             scanned = plain = plain or scan(body) or (scan_tolerantly(body) if closely else None)
         if scanned is None or way is None:

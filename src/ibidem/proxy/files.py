@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ..model import IbidemError, one_line
 
-PIECE = 2**16
-OPENED = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+CHUNK_BYTES = 2**16
+OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 """A pipe without a writer, or a file of the kernel that has nothing to say yet, must not hold us up."""
 
 
@@ -32,9 +32,9 @@ def content(path: Path, most: int, way_out: str) -> bytes | None:
 def _bytes(path: Path, most: int) -> bytes:
     """Its size is not asked for: files of the kernel say that they are empty."""
     found = bytearray()
-    handle = os.open(path, OPENED)
+    handle = os.open(path, OPEN_FLAGS)
     try:
-        while len(found) < most and (piece := os.read(handle, min(PIECE, most - len(found)))):
+        while len(found) < most and (piece := os.read(handle, min(CHUNK_BYTES, most - len(found)))):
             found += piece
     finally:
         os.close(handle)

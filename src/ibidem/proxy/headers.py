@@ -19,7 +19,7 @@ HOP_BY_HOP = frozenset(
 NOT_PASSED = frozenset({"host", "x-ibidem-token", "x-ibidem-page-token"})
 """The upstream has a name of its own; tokens are for this proxy alone."""
 
-BODILESS = frozenset({204, 304})
+BODILESS_STATUSES = frozenset({204, 304})
 """Answers that have no body, whatever their headers say."""
 
 
@@ -65,7 +65,7 @@ def for_client(
 ) -> tuple[HeaderList, bool, bool]:
     """With how the end is told; whether the body goes in chunks; and whether the connection ends with it."""
     modern = version >= (1, 1)
-    empty = method == "HEAD" or status in BODILESS
+    empty = method == "HEAD" or status in BODILESS_STATUSES
     coded = any(name.lower() == "transfer-encoding" for name, _ in headers)
     sized = not coded and any(name.lower() == "content-length" for name, _ in headers)
     chunked = modern and not empty and not sized

@@ -10,7 +10,7 @@ from ..wire import Scanned, scan
 from ..wire.scan import scan_tolerantly
 from ..wire.text import parse
 
-TITLE = 80
+TITLE_LENGTH = 80
 
 
 class Unreadable(IbidemError):
@@ -52,4 +52,4 @@ def title(messages: list[Message]) -> str:
     texts = [part.text.strip() for part in messages[-1].parts if isinstance(part, Text)] if messages else []
     own = [text for text in texts if not text.startswith("<")]
     first = " ".join((own or texts or [""])[-1 if own else 0].split())
-    return first if len(first) <= TITLE else first[: TITLE - 1] + "…"
+    return first if len(first) <= TITLE_LENGTH else first[: TITLE_LENGTH - 1] + "…"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from .encodings import decoder
 from .opening import Unreadable
 
-PIECE = 2**14
+CHUNK_BYTES = 2**14
 """Bytes that are unpacked at once: what is made to be huge is found out early."""
 
 
@@ -21,9 +21,9 @@ def decoded(body: bytes, encoding: str, most: int) -> bytes:
     if found is None:
         raise Unreadable("its encoding is not known here")
     whole = bytearray()
-    for start in range(0, len(body), PIECE):
+    for start in range(0, len(body), CHUNK_BYTES):
         try:
-            whole += found.decompress(body[start : start + PIECE])
+            whole += found.decompress(body[start : start + CHUNK_BYTES])
         except Exception as error:  # each package has its own
             raise Unreadable("it is not in the encoding that it says") from error
         if len(whole) > most:

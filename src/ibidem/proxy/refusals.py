@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .encodings import FEED, decoder
+from .encodings import FEED_BYTES, decoder
 from .headers import HeaderList, first
 
-STATUSES = frozenset({400, 422})
+REFUSAL_STATUSES = frozenset({400, 422})
 
-HELD = 2**16
+MAX_HELD_BYTES = 2**16
 """Bytes of a refusal that are held until it is decided. A longer one is passed on as it comes."""
 
-READ = 2**18
+MAX_READ_BYTES = 2**18
 """Bytes that it may unpack to, to be read: that is done while everybody waits."""
 
-KINDS = frozenset(
+OTHER_ERROR_KINDS = frozenset(
     {
         *("request_too_large", "rate_limit_error", "billing_error", "overloaded_error"),  # Anthropic
         *("authentication_error", "permission_error", "not_found_error"),
@@ -40,7 +40,7 @@ KINDS = frozenset(
 )
 """What providers call errors that are about size, context, credit, rate, or who asks."""
 
-WORDS = re.compile(
+OTHER_ERROR_WORDS = re.compile(
     r"prompt is too long|too many (?:input |total )?tokens|(?:context|prompt|input) (?:length|window|size)"
     r"|maximum (?:context|prompt)|token (?:count|limit)|tokens? exceeds?|exceeds? the (?:maximum|limit|context)"
     r"|credit|billing|quota|rate limit|too large|api key",
@@ -48,7 +48,7 @@ WORDS = re.compile(
 )
 """The same, where only the message tells. It is read here and told nowhere."""
 
-NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
+ERROR_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -64,9 +64,9 @@ class Refusal:
     def kind(self) -> str | None:
         """What its provider calls the error; None if that has nothing to do with how the request is written."""
         error = _error(_read(self.headers, bytes(self.body)))
-        names = [name for name in _names(error) if NAME.fullmatch(name)]
+        names = [name for name in _names(error) if ERROR_NAME.fullmatch(name)]
         message = error.get("message")
-        if KINDS.intersection(names) or (isinstance(message, str) and WORDS.search(message)):
+        if OTHER_ERROR_KINDS.intersection(names) or (isinstance(message, str) and OTHER_ERROR_WORDS.search(message)):
             return None
         return names[0] if names else "unknown"
 
@@ -76,9 +76,9 @@ def _read(headers: HeaderList, body: bytes) -> Any:
         found, whole = decoder(first(headers, "content-encoding")), bytearray()
         if found is None:
             return None
-        for start in range(0, len(body), FEED):
-            whole += found.decompress(body[start : start + FEED])
-            if len(whole) > READ:
+        for start in range(0, len(body), FEED_BYTES):
+            whole += found.decompress(body[start : start + FEED_BYTES])
+            if len(whole) > MAX_READ_BYTES:
                 return None
         return json.loads(whole)
     except Exception:  # each package has its own, and a refusal may be anything

@@ -20,7 +20,7 @@ from ..engine.pipeline import Compacted
 from ..model import IbidemError, one_line
 from ..plan import Edit
 from ..store import StoreError
-from ..tokens import SAMPLED, SAMPLES, estimate
+from ..tokens import SAMPLE_CHARACTERS, SAMPLED_PIECES, estimate
 from ..wire import Scanned
 from .books.bill import freed
 from .conversations import Conversations, Found, LiveConversation, SentRequest
@@ -31,13 +31,13 @@ from .packing import decoded, encoded
 
 log = logging.getLogger("ibidem")
 
-TRIES = 3
+LOOKUP_TRIES = 3
 """How often a conversation is looked up that others work on at the same time."""
 
-SMALL = 2**18
+SMALL_BYTES = 2**18
 """Bytes that hold nobody up, whatever is in them."""
 
-REASON = 200
+MAX_REASON = 200
 """Characters of a reason that are told."""
 
 
@@ -70,7 +70,7 @@ class Rewriter:
         except TooMuch as error:
             told, theirs, unread = str(error), False, True
         except (StoreError, Failed) as error:
-            told, theirs = one_line(str(error))[:REASON], False
+            told, theirs = one_line(str(error))[:MAX_REASON], False
         except IbidemError:  # it says where: each would be a reason of its own
             told, theirs = "its messages cannot be read", True
         except Exception as error:
@@ -85,7 +85,7 @@ class Rewriter:
         weigh = partial(self._weigh, body)
         if job.counts:
             return self._counted(job, body, start)
-        for _ in range(TRIES):
+        for _ in range(LOOKUP_TRIES):
             found = find(job.format, job.named, body, weigh) or begin(job.format, job.named, body)
             job.conversation = found.conversation
             with _held(found.conversation.lock, job.patience) as held:
@@ -126,7 +126,7 @@ class Rewriter:
 
     def _weigh(self, body: bytes, start: int) -> None:
         """What is known of a request is not read again. What is new may be more than can be read while others wait."""
-        if len(body) - start > SMALL and too_much(body, start, self._max_rewrite):
+        if len(body) - start > SMALL_BYTES and too_much(body, start, self._max_rewrite):
             raise TooMuch("what is new in it is too large to be rewritten here: allow more with --max-rewrite")
 
     def _outcome(self, found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float) -> Outcome:
@@ -204,8 +204,12 @@ def _tokens(scanned: Scanned, first: int) -> float:
     if known is None or first >= len(known.spans):
         return 0.0
     data = scanned.given[known.spans[first][0] : known.spans[-1][1]]
-    step = max(1, len(data) // SAMPLES)
-    pieces = [data[at : at + SAMPLED] for at in range(0, len(data), step)] if len(data) > SAMPLES * SAMPLED else [data]
+    step = max(1, len(data) // SAMPLED_PIECES)
+    pieces = (
+        [data[at : at + SAMPLE_CHARACTERS] for at in range(0, len(data), step)]
+        if len(data) > SAMPLED_PIECES * SAMPLE_CHARACTERS
+        else [data]
+    )
     plain = b"".join(pieces).replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\t", b"\t")
     return estimate(plain.decode("utf-8", "replace")) * len(data) / max(1, sum(map(len, pieces)))
 

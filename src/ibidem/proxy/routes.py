@@ -27,7 +27,7 @@ class _Rule(NamedTuple):
     counts: bool = False
 
 
-RULES = (
+ROUTES = (
     _Rule(re.compile(r"(?:/v1)?/messages"), "anthropic", "anthropic"),
     _Rule(re.compile(r"(?:/v1)?/messages/count_tokens"), "anthropic", "anthropic", True),
     _Rule(re.compile(r"/v1(?:beta|alpha)/.*/chat/completions|/v1beta/chat/completions"), "gemini", "openai-chat"),
@@ -42,7 +42,7 @@ RULES = (
 PREFIXES = {"/anthropic/": "anthropic", "/openai/": "openai", "/gemini/": "gemini"}
 """A client whose paths would not tell may put its provider's name before them."""
 
-SIGNS = (
+TELLING_HEADERS = (
     ("anthropic-version", "anthropic"),
     ("anthropic-beta", "anthropic"),
     ("x-goog-api-key", "gemini"),
@@ -53,7 +53,7 @@ SIGNS = (
 )
 """Headers that only one provider's clients send, the surest first."""
 
-PATHS = (
+PATH_PROVIDERS = (
     ("/v1beta/", "gemini"),
     ("/v1alpha/", "gemini"),
     ("/upload/v1beta/", "gemini"),
@@ -67,11 +67,11 @@ PATHS = (
 )
 """What other paths begin with, by provider; the first that fits."""
 
-KEY = re.compile(r"[?&]key=")
+KEY_IN_QUERY = re.compile(r"[?&]key=")
 """Only Gemini's clients put their key there."""
 
 
-CHATGPT = "chatgpt-account-id"
+CHATGPT_HEADER = "chatgpt-account-id"
 """Codex sends it for those who log in with ChatGPT: their upstream is another, with no version in its paths."""
 
 
@@ -83,13 +83,13 @@ def route(method: str, target: str, headers: Headers) -> Route:
     found = _conversation(path, mark + query, PREFIXES.get(named)) if method == "POST" else None
     if found is None:
         found = Route(PREFIXES.get(named) or _provider(path + mark + query, headers), path + mark + query)
-    if found.provider == "openai" and any(name.lower() == CHATGPT for name, _ in headers):
+    if found.provider == "openai" and any(name.lower() == CHATGPT_HEADER for name, _ in headers):
         return found._replace(provider="chatgpt", target=found.target.removeprefix("/v1"))
     return found
 
 
 def _conversation(path: str, query: str, named: str | None) -> Route | None:
-    for rule in RULES:
+    for rule in ROUTES:
         if rule.path.fullmatch(path):
             versioned = f"/v1{path}" if path.startswith("/messages") else path  # what some SDKs leave out
             return Route(named or rule.provider, versioned + query, rule.format, rule.counts)
@@ -103,11 +103,11 @@ def carries_conversations(target: str) -> bool:
 
 def _provider(target: str, headers: Headers) -> str:
     present = {name.lower() for name, _ in headers}
-    for sign, provider in SIGNS:
+    for sign, provider in TELLING_HEADERS:
         if sign in present:
             return provider
-    found = next((provider for start, provider in PATHS if target.startswith(start)), None)
-    return found or ("gemini" if KEY.search(target) else "openai")
+    found = next((provider for start, provider in PATH_PROVIDERS if target.startswith(start)), None)
+    return found or ("gemini" if KEY_IN_QUERY.search(target) else "openai")
 
 
 SESSION_HEADERS = ("x-claude-code-session-id", "session_id", "session-id", "conversation_id", "x-session-id")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..model import IbidemError, one_line
-from ..store.limits import BYTES, DAYS, USE_BYTES, USE_DAYS, are_days
+from ..store.limits import DEFAULT_BYTES, DEFAULT_DAYS, USE_BYTES, USE_DAYS, are_days
 from ..strategies.profiles import PROFILES
 from .files import content
 from .providers import PROVIDERS as PROVIDERS
@@ -26,15 +26,15 @@ from .providers import base_url as base_url
 from .providers import is_loopback as is_loopback
 from .providers import upstreams as _upstreams
 
-FILE = "ibidem.toml"
-TABLE = "proxy"
-PREFIX = "IBIDEM_"
+SETTINGS_FILE = "ibidem.toml"
+SETTINGS_TABLE = "proxy"
+VARIABLE_PREFIX = "IBIDEM_"
 OWN_BYTES = 2**16
 FOLDER_BYTES = 2**13
 """Most that a settings file has. Python's reader of TOML takes time that grows with the square of what it is given."""
-HARMLESS = ("lossless", "recoverable")
+FOLDER_PROFILES = ("lossless", "recoverable")
 """Profiles that a file in the current folder may name."""
-NAMES, NAME, REASON = 5, 40, 100
+MAX_NAMED_KEYS, MAX_KEY_LENGTH, MAX_REASON = 5, 40, 100
 """Of keys that are ignored, so many are named; characters of each, and of what the reader of TOML says."""
 
 
@@ -55,9 +55,9 @@ class Settings:
     """Base URL by provider, without a slash at its end. Its path, if any, is put before the path of the request."""
     store: str | None = field(default=None, repr=False)
     """Where originals and conversations are kept. None: the user's own. A URL may hold a password."""
-    store_days: float = DAYS
+    store_days: float = DEFAULT_DAYS
     """For how long a conversation that is not used is remembered there; 0 is for ever."""
-    store_bytes: int = BYTES
+    store_bytes: int = DEFAULT_BYTES
     """Above which those that were not used for longest are forgotten; 0 is no limit."""
     observe: bool = False
     """Rewrite nothing, only measure what would have been saved."""
@@ -138,8 +138,8 @@ def read(
     `own`, which is a folder that only this user writes to, and then the one in `folder`, for what it may say.
     """
     flags, environment = flags or {}, environment or {}
-    named = flags.get("config") or environment.get(f"{PREFIX}CONFIG")
-    mine = Path(named) if named else own / FILE if own else None
+    named = flags.get("config") or environment.get(f"{VARIABLE_PREFIX}CONFIG")
+    mine = Path(named) if named else own / SETTINGS_FILE if own else None
     source = _parsed(mine, missing=not named) if mine else None
     louder = (_read_environment(environment), _read_flags(flags))
     values: dict[str, Any] = {}
@@ -148,7 +148,7 @@ def read(
         values.update(each.values)
         upstreams.update(each.upstreams)
     files = [File(one_line(str(mine)), _left(source, louder))] if source else []
-    brought = folder / FILE if folder and not named else None
+    brought = folder / SETTINGS_FILE if folder and not named else None
     if brought and not (mine and _same(mine, brought)):
         less, found = _from_folder(brought, Settings(**values), set(values) & {"profile"} | _said(louder))
         values.update(less)
@@ -161,10 +161,11 @@ def read(
 def _refuse_open_doors(settings: Settings) -> None:
     if not is_loopback(settings.host) and settings.token is None:
         raise IbidemError(
-            f"host {one_line(settings.host)}: others can reach this address: set a token (--token, {PREFIX}TOKEN)"
+            f"host {one_line(settings.host)}: others can reach this address: "
+            f"set a token (--token, {VARIABLE_PREFIX}TOKEN)"
         )
     if settings.page_token is not None and settings.page_token == settings.token:
-        raise IbidemError(f"page_token: this is the token: set another one (--page-token, {PREFIX}PAGE_TOKEN)")
+        raise IbidemError(f"page_token: this is the token: set another one (--page-token, {VARIABLE_PREFIX}PAGE_TOKEN)")
 
 
 def check(flags: Mapping[str, Any]) -> None:
@@ -179,7 +180,7 @@ def told(flags: Mapping[str, Any], environment: Mapping[str, str]) -> set[str]:
 
 def inherited(environment: Mapping[str, str], upstreams: Mapping[str, str]) -> dict[str, str]:
     """The environment, with upstreams that it names in another way. What it says in our own way is stronger."""
-    return {**{f"{PREFIX}UPSTREAM_{name.upper()}": url for name, url in upstreams.items()}, **environment}
+    return {**{f"{VARIABLE_PREFIX}UPSTREAM_{name.upper()}": url for name, url in upstreams.items()}, **environment}
 
 
 # --- what each setting may be -------------------------------------------------------------------
@@ -296,9 +297,9 @@ def _read_environment(environment: Mapping[str, str]) -> SettingsSource:
     values = {
         name: _read(name, text, variable)
         for name in FIELDS
-        if (text := environment.get(variable := f"{PREFIX}{name.upper()}"))
+        if (text := environment.get(variable := f"{VARIABLE_PREFIX}{name.upper()}"))
     }
-    start = f"{PREFIX}UPSTREAM_"
+    start = f"{VARIABLE_PREFIX}UPSTREAM_"
     named = [
         (name.removeprefix(start).lower().replace("_", "-"), name) for name in environment if name.startswith(start)
     ]
@@ -313,15 +314,17 @@ def _parsed(path: Path, *, missing: bool) -> SettingsSource | None:
         raise IbidemError(f"{where}: No such file or directory: name another with --config")
     if tables is None:
         return None
-    table = _table(tables, TABLE, (TABLE,), where)
-    upstreams = _table(table, "upstreams", ("upstreams", *FIELDS), f"{where}: {TABLE}")
+    table = _table(tables, SETTINGS_TABLE, (SETTINGS_TABLE,), where)
+    upstreams = _table(table, "upstreams", ("upstreams", *FIELDS), f"{where}: {SETTINGS_TABLE}")
     return SettingsSource(
         {
-            name: _checked(name, value, f"{where}: {TABLE}.{name}")
+            name: _checked(name, value, f"{where}: {SETTINGS_TABLE}.{name}")
             for name, value in table.items()
             if name != "upstreams"
         },
-        _upstreams((name, url, f"{where}: {TABLE}.upstreams.{one_line(name)}") for name, url in upstreams.items()),
+        _upstreams(
+            (name, url, f"{where}: {SETTINGS_TABLE}.upstreams.{one_line(name)}") for name, url in upstreams.items()
+        ),
     )
 
 
@@ -335,7 +338,7 @@ def _toml(path: Path, most: int) -> dict[str, Any] | None:
     except RecursionError:
         raise IbidemError(f"{where}: nested too deeply: correct it there") from None
     except ValueError as error:  # a number too long to be read is one that the reader of TOML does not know of
-        raise IbidemError(f"{where}: not valid TOML ({one_line(str(error)[:REASON])}): correct it there") from None
+        raise IbidemError(f"{where}: not valid TOML ({one_line(str(error)[:MAX_REASON])}): correct it there") from None
 
 
 def _table(parent: Mapping[str, Any], name: str, known: tuple[str, ...], where: str) -> dict[str, Any]:
@@ -361,9 +364,9 @@ def _from_folder(path: Path, before: Settings, said: Container[str]) -> tuple[di
         return {}, File(where, (), broken=str(error).removeprefix(f"{where}: "))
     if tables is None:
         return {}, None
-    table = tables.get(TABLE)
+    table = tables.get(SETTINGS_TABLE)
     values = table if isinstance(table, dict) else {}
-    ignored = [name for name in tables if name != TABLE or values is not table]
+    ignored = [name for name in tables if name != SETTINGS_TABLE or values is not table]
     taken: dict[str, Any] = {}
     for name, value in values.items():
         if name not in said and _asks_for_less(name, value, before):
@@ -377,7 +380,7 @@ def _from_folder(path: Path, before: Settings, said: Container[str]) -> tuple[di
 
 def _asks_for_less(name: str, value: Any, before: Settings) -> bool:
     if name == "profile":
-        return value in HARMLESS and value != before.profile
+        return value in FOLDER_PROFILES and value != before.profile
     rule = FIELDS.get(name)
     if rule is None or not rule.limit:
         return False
@@ -406,5 +409,5 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _named(names: Sequence[str]) -> str:
-    shown = [one_line(name[:NAME]) for name in names[:NAMES]]
-    return ", ".join(shown) + (f" and {len(names) - NAMES:,} more" if len(names) > NAMES else "")
+    shown = [one_line(name[:MAX_KEY_LENGTH]) for name in names[:MAX_NAMED_KEYS]]
+    return ", ".join(shown) + (f" and {len(names) - MAX_NAMED_KEYS:,} more" if len(names) > MAX_NAMED_KEYS else "")

@@ -17,7 +17,7 @@ from .encodings import Decoder, decoder
 
 __all__ = ["UsageReader", "decoder"]
 
-MOST = 8 * 2**20
+MAX_HELD_BYTES = 8 * 2**20
 """Bytes of a document, or of one event of a stream, that are held to be read. Longer ones go unread."""
 
 
@@ -63,7 +63,7 @@ class UsageReader:
         if not self._stream:
             self._held.append(data)
             self._size += len(data)
-            if self._size > MOST:
+            if self._size > MAX_HELD_BYTES:
                 self._give_up()
             return
         if not self._size and b"usage" not in data and data.endswith((b"\n\n", b"\r\n\r\n")):
@@ -75,7 +75,7 @@ class UsageReader:
         self._hold(self._held, rest)
 
     def _hold(self, where: list[bytes], data: bytes) -> None:
-        if data and self._size <= MOST:  # what is longer is cut, and so cannot be read
+        if data and self._size <= MAX_HELD_BYTES:  # what is longer is cut, and so cannot be read
             where.append(data)
             self._size += len(data)
 

@@ -23,9 +23,9 @@ from ..model import IbidemError, one_line
 from .files import content
 from .settings import PROVIDERS, base_url, is_loopback
 
-MOST = 2**20
+MAX_SETTINGS_BYTES = 2**20
 """Bytes that a settings file of a client may have."""
-LEFT = "correct it, or start the client without ibidem"
+WHAT_TO_DO = "correct it, or start the client without ibidem"
 
 
 class Variable(NamedTuple):
@@ -198,9 +198,9 @@ def _with_codex(wiring: Wiring, environment: Mapping[str, str], said: bool) -> W
 def _codex_address(path: Path) -> Any:
     """What is no TOML to us may be some to Codex, which then has an address that we do not know of."""
     try:
-        return tomllib.loads((content(path, MOST, LEFT) or b"").decode()).get("openai_base_url")
+        return tomllib.loads((content(path, MAX_SETTINGS_BYTES, WHAT_TO_DO) or b"").decode()).get("openai_base_url")
     except (ValueError, RecursionError):
-        raise IbidemError(f"{one_line(str(path))}: not valid TOML: {LEFT}") from None
+        raise IbidemError(f"{one_line(str(path))}: not valid TOML: {WHAT_TO_DO}") from None
 
 
 def _home(environment: Mapping[str, str]) -> Path:
@@ -234,7 +234,7 @@ _OWN_SETTINGS: dict[str, Callable[[Mapping[str, str], Path], bool]] = {
 
 def _mentioned(word: str, files: Iterable[Path]) -> bool:
     """These files may have comments, so they are not parsed."""
-    return any(word.encode() in (content(path, MOST, LEFT) or b"") for path in files)
+    return any(word.encode() in (content(path, MAX_SETTINGS_BYTES, WHAT_TO_DO) or b"") for path in files)
 
 
 # --- what is changed ----------------------------------------------------------------------------

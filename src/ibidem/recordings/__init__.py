@@ -35,7 +35,7 @@ READERS: tuple[Reader, ...] = (
 )
 """The first that knows a row of the file reads it."""
 
-LOOK = 100
+PROBED_ROWS = 100
 """Rows that are looked at before a file is given up."""
 
 __all__ = [
@@ -68,7 +68,7 @@ def read(path: str, data: bytes) -> list[Recording]:
     return sessions
 
 
-MOST = 10**12
+MAX_TOKENS = 10**12
 """Tokens that no request has: a log that says more counts for one that says nothing."""
 
 
@@ -76,13 +76,13 @@ def _sound(sent: RecordedRequest) -> RecordedRequest:
     """Whatever a log held, names are text and counts are counts."""
     usage = sent.usage
     counts = [getattr(usage, each.name) for each in fields(usage)] if usage else []
-    if not all(isinstance(count, int) and 0 <= count < MOST for count in counts):
+    if not all(isinstance(count, int) and 0 <= count < MAX_TOKENS for count in counts):
         usage = None
     return replace(sent, model=string(sent.model), answer=string(sent.answer), usage=usage)
 
 
 def reader_of(log: Log) -> Reader:
-    for _, row in log.rows[:LOOK]:
+    for _, row in log.rows[:PROBED_ROWS]:
         for reader in READERS:
             if reader.knows(row):
                 return reader

@@ -20,7 +20,7 @@ from .log import Log, seconds
 from .reader import Reader
 from .recording import Cause, Json, RecordedRequest, RecordedSegment, Recording
 
-CLEARED = "[Old tool result content cleared]"
+CLEARED_RESULT = "[Old tool result content cleared]"
 """What is sent in place of a result that a micro-compaction cleared."""
 
 
@@ -115,7 +115,7 @@ class _Thread:
                 self.history[place] = {
                     **message,
                     "content": [
-                        {**block, "content": CLEARED} if block.get("tool_use_id") in cleared else block
+                        {**block, "content": CLEARED_RESULT} if block.get("tool_use_id") in cleared else block
                         for block in blocks
                     ],
                 }

@@ -45,10 +45,10 @@ class AgentLogs(NamedTuple):
     """Alternatives: the first that finds something counts."""
 
 
-SEVERAL = frozenset({"CLAUDE_CONFIG_DIR"})
+LIST_VARIABLES = frozenset({"CLAUDE_CONFIG_DIR"})
 """Variables that may name more than one folder, with commas between them."""
 
-PLACES: tuple[AgentLogs, ...] = (
+AGENT_LOGS: tuple[AgentLogs, ...] = (
     AgentLogs(
         "claude-code",
         (
@@ -86,7 +86,7 @@ PLACES: tuple[AgentLogs, ...] = (
 def discover(environ: Mapping[str, str], home: Path, platform: str) -> list[Path]:
     """The logs of every agent that is known. Folders that cannot be read are passed over."""
     found: set[Path] = set()
-    for place in PLACES:
+    for place in AGENT_LOGS:
         for root in _roots(place, environ, home, platform):
             for files in place.files:
                 if paths := {path for one in files for path in _found(root, one)}:
@@ -100,7 +100,7 @@ def _roots(place: AgentLogs, environ: Mapping[str, str], home: Path, platform: s
         if not platform.startswith(root.platforms):
             continue
         value = environ.get(root.variable, "")
-        for folder in value.split(",") if root.variable in SEVERAL else [value]:
+        for folder in value.split(",") if root.variable in LIST_VARIABLES else [value]:
             yield _expanded(folder, home) / root.below if folder.strip() else home / root.default
 
 

@@ -19,13 +19,13 @@ import msgspec
 from ..model import IbidemError, type_name
 from .recording import Json, Skipped
 
-ZSTD = b"\x28\xb5\x2f\xfd"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 """What a zstd frame begins with."""
-GZIP = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 """What a gzip member begins with."""
-MOST = 512 << 20
+MAX_UNPACKED = 512 << 20
 """Bytes that a compressed log may unpack to."""
-PIECE = 1 << 20
+CHUNK_BYTES = 1 << 20
 """Bytes that are unpacked at once."""
 
 UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
@@ -108,7 +108,11 @@ def _decoded(data: bytes) -> Any:
 def _unpacked(path: str, data: bytes) -> bytes:
     """A few kilobytes may unpack to gigabytes, so that is not found out by trying."""
     kind, pieces = (
-        ("zstd", _zstd) if data.startswith(ZSTD) else ("gzip", _gzip) if data.startswith(GZIP) else ("", None)
+        ("zstd", _zstd)
+        if data.startswith(ZSTD_MAGIC)
+        else ("gzip", _gzip)
+        if data.startswith(GZIP_MAGIC)
+        else ("", None)
     )
     if pieces is None:
         return data
@@ -116,8 +120,8 @@ def _unpacked(path: str, data: bytes) -> bytes:
     try:
         for piece in pieces(data):
             size += len(piece)
-            if size > MOST:
-                told = f"unpacks to more than {MOST >> 20:,} MiB"
+            if size > MAX_UNPACKED:
+                told = f"unpacks to more than {MAX_UNPACKED >> 20:,} MiB"
                 raise LogError(f"{path}: {told}: if that is right, unpack it and name the file that comes out")
             found.append(piece)
     except _Damaged as error:
@@ -135,7 +139,7 @@ def _zstd(data: bytes) -> Iterator[bytes]:
 
     try:
         reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
-        while piece := reader.read(PIECE):
+        while piece := reader.read(CHUNK_BYTES):
             yield piece
     except (zstandard.ZstdError, MemoryError) as error:  # a frame may ask for a large window
         raise _Damaged(error) from None
@@ -145,12 +149,12 @@ def _gzip(data: bytes) -> Iterator[bytes]:
     """Members may follow each other; a log that is still being written ends anywhere."""
     member = zlib.decompressobj(31)
     try:
-        for start in range(0, len(data), PIECE // 16):
-            rest = data[start : start + PIECE // 16]
+        for start in range(0, len(data), CHUNK_BYTES // 16):
+            rest = data[start : start + CHUNK_BYTES // 16]
             while rest:
                 if member.eof:
                     member = zlib.decompressobj(31)
-                yield member.decompress(rest, PIECE)
+                yield member.decompress(rest, CHUNK_BYTES)
                 rest = member.unused_data if member.eof else member.unconsumed_tail
     except zlib.error as error:
         raise _Damaged(error) from None

@@ -21,9 +21,9 @@ from .log import Log, seconds
 from .reader import Reader
 from .recording import Json, RecordedRequest, Recording
 
-CLEARED = "[Old tool result content cleared]"
+CLEARED_RESULT = "[Old tool result content cleared]"
 INTERRUPTED = "[Tool execution was interrupted]"
-SAID = {"compaction": "What did we do so far?", "subtask": "The following tool was executed by the user"}
+PART_SENTENCES = {"compaction": "What did we do so far?", "subtask": "The following tool was executed by the user"}
 """Parts that stand for a sentence."""
 
 
@@ -129,7 +129,7 @@ class _OpenCodeReading:
         for call in due:
             del self.pruned[call]
         if due:
-            self.turns.clear(due, CLEARED)
+            self.turns.clear(due, CLEARED_RESULT)
 
     def _keep_tail(self, question: str) -> None:
         names = [message["info"]["id"] for message in self.earlier]
@@ -179,7 +179,7 @@ def _said(part: Json) -> list[Json]:
         case "file":
             return _picture(part)
         case "compaction" | "subtask" as kind:
-            return [text(SAID[kind])]
+            return [text(PART_SENTENCES[kind])]
     return []
 
 

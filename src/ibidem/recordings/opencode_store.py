@@ -20,7 +20,7 @@ import msgspec
 from .log import LogError
 from .recording import Json
 
-SQLITE = b"SQLite format 3\x00"
+SQLITE_MAGIC = b"SQLite format 3\x00"
 """What a database begins with."""
 READ_ONLY = ("mode=ro", "mode=ro&immutable=1")
 """A database that is being written can be read only where its folder can be written; then it is read as it lies."""
@@ -32,7 +32,7 @@ def is_store(path: Path) -> bool:
         return path.name == "session" and (path.parent / "message").is_dir()
     try:
         with path.open("rb") as file:
-            return file.read(len(SQLITE)) == SQLITE
+            return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
     except OSError:
         return False
 

@@ -24,7 +24,7 @@ from ..model import Message, to_json
 from ..recordings import RecordedRequest, RecordedSegment, Recording
 from .sizes import anchored, fitted
 
-FULL = 0.97
+FULL_READ_SHARE = 0.97
 """A recorded read of this share of what could have been read is no miss: providers count in blocks."""
 
 
@@ -262,7 +262,7 @@ def _found(sent: RecordedRequest, last: Step | None, segment: RecordedSegment) -
     before = last.sent.usage if last else None
     if before is not None and sent is not segment.requests[0]:
         possible = min(before.input, sent.usage.input)
-        if sent.usage.read >= FULL * possible:
+        if sent.usage.read >= FULL_READ_SHARE * possible:
             return float("inf")
     return float(sent.usage.read)
 

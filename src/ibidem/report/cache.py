@@ -23,7 +23,7 @@ from .measure import ReportSettings
 
 T = TypeVar("T")
 
-KEPT = 50_000
+MAX_KEPT_LOGS = 50_000
 """Logs whose figures are kept; the ones that were used longest ago go first."""
 
 SCHEMA = """
@@ -66,7 +66,7 @@ class ReportCache:
             db.execute("INSERT OR REPLACE INTO figures VALUES (?, ?, ?)", (self._key(digests), time.time(), data))
             db.execute(
                 "DELETE FROM figures WHERE key IN (SELECT key FROM figures ORDER BY used DESC LIMIT -1 OFFSET ?)",
-                (KEPT,),
+                (MAX_KEPT_LOGS,),
             )
 
         self._ask(write)

@@ -18,17 +18,17 @@ from ..model import one_line
 from .figures import SessionFigures
 from .totals import saved_in, share
 
-LONGEST = 250
+MAX_ROWS = 250
 """Rows of a list in the page; what is left out is said, and stands in `--json`."""
-NOISE = 1e-9
+ROUNDING = 1e-9
 """Shares below this are rounding: see `totals.Group.add`."""
-BARS = 600
+MAX_BARS = 600
 """Bars that a chart can show apart on a screen; where there are more, one stands for several."""
-LOWEST = -1.0
+MIN_SHARE = -1.0
 """Below a loss of 100 % a bar is cut off: one bad session must not flatten all the others."""
-WIDEST = 4.0
+MAX_BAR_PERCENT = 4.0
 """Percent of a chart's width that a bar has at most."""
-SMALLEST = 0.3
+MIN_BAR_PERCENT = 0.3
 """Percent of a chart's height that a bar has at least, so that something can be pointed at."""
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
 
@@ -55,7 +55,7 @@ def percent(share: float, *, signed: bool = False) -> str:
     """One decimal. What is not nothing does not read as nothing: a session that is a little dearer is dearer."""
     size = abs(share)
     sign = "+" if signed and share > 0 else _sign(share)
-    if size < NOISE:
+    if size < ROUNDING:
         return "0.0%"
     return "&lt;0.1%" if size < 0.0005 and not sign else f"{sign}{size:,.1%}"
 
@@ -101,7 +101,7 @@ def money_cell(amount: float) -> str:
 
 
 def left_out(length: int) -> str:
-    more = length - LONGEST
+    more = length - MAX_ROWS
     return (
         f'<p class="soft">… and {more:,} more: <code>ibidem report --json</code> has them all.</p>' if more > 0 else ""
     )
@@ -114,7 +114,7 @@ def counted(reasons: Iterable[str]) -> list[str]:
 def listed(what: str, items: Sequence[str], noun: str, count: int | None = None) -> str:
     if not items and not count:
         return ""
-    lines = "".join(f"<li>{item}</li>" for item in items[:LONGEST])
+    lines = "".join(f"<li>{item}</li>" for item in items[:MAX_ROWS])
     head = f"<b>{plural(len(items) if count is None else count, noun)}</b> {what}"
     unfolded = " open" * (len(items) <= 8)
     return f"<details{unfolded}><summary>{head}</summary><ul>{lines}</ul>{left_out(len(items))}</details>"
@@ -169,7 +169,7 @@ def saved_share(session: SessionFigures, profile: str) -> float:
 
 
 def tidy(saved: float) -> float:
-    return 0.0 if abs(saved) < NOISE else saved
+    return 0.0 if abs(saved) < ROUNDING else saved
 
 
 def compared(before: float, after: float) -> str:
@@ -298,13 +298,13 @@ class Mark(NamedTuple):
 
 def ranking(marks: Sequence[Mark], low: float, high: float, look: str, caption: str) -> str:
     """What was saved by session, best first. `low` and `high` are those of all charts beside this one."""
-    low, high = max(min(low, 0.0), LOWEST), max(high, 0.0) or 0.01
-    each = ceil(len(marks) / BARS)
+    low, high = max(min(low, 0.0), MIN_SHARE), max(high, 0.0) or 0.01
+    each = ceil(len(marks) / MAX_BARS)
     shown = [marks[min(start + each, len(marks)) - 1] for start in range(0, len(marks), each)]
     grid = "".join(_grid_line(tick, low, high) for tick in _ticks(low, high))
     bars = "".join(_bars(shown, low, high))
     several = f" Each bar stands for {each} sessions, and shows the one that saved least." if each > 1 else ""
-    cut = f" Cut off at {percent(LOWEST)}." if any(mark.share < LOWEST for mark in marks) else ""
+    cut = f" Cut off at {percent(MIN_SHARE)}." if any(mark.share < MIN_SHARE for mark in marks) else ""
     return (
         f'<figure><svg class="ranking {look}" role="img" aria-label="{caption}">{grid}{bars}</svg>'
         f"<figcaption>{caption}.{several}{cut}</figcaption></figure>"
@@ -328,10 +328,10 @@ def _grid_line(tick: float, low: float, high: float) -> str:
 
 
 def _bars(marks: Sequence[Mark], low: float, high: float) -> Iterator[str]:
-    step = min(100 / len(marks), WIDEST)
+    step = min(100 / len(marks), MAX_BAR_PERCENT)
     width = step * 0.8 if len(marks) <= 150 else step + 0.15  # many overlap a little: no seams between them
     for number, (saved, label) in enumerate(marks):
-        height = max(abs(max(saved, LOWEST)) / (high - low) * 100, SMALLEST)
+        height = max(abs(max(saved, MIN_SHARE)) / (high - low) * 100, MIN_BAR_PERCENT)
         zero = high / (high - low) * 100
         look, top = ("neg", zero) if saved < 0 else ("v", zero - height)
         yield (

@@ -29,7 +29,7 @@ from .measure import ReportSettings, answers_in, assess
 LogFamily = tuple[str, ...]
 """Paths or URLs."""
 
-OPENING = 1 << 18
+OPENING_BYTES = 1 << 18
 """Bytes of a log in which its first answer is looked for."""
 
 _ANSWER = re.compile(rb'"id":\s?"(msg_[^"]{8,80})"')
@@ -75,7 +75,7 @@ def families(paths: Sequence[str]) -> list[LogFamily]:
     found: dict[str, list[str]] = {}
     for path in paths:
         try:
-            answer = _ANSWER.search(fetch(path, OPENING)) if path.endswith(".jsonl") else None
+            answer = _ANSWER.search(fetch(path, OPENING_BYTES)) if path.endswith(".jsonl") else None
         except OSError:
             answer = None  # whoever reads it will say so
         found.setdefault(answer[1].decode() if answer else path, []).append(path)

@@ -14,13 +14,13 @@ from .. import __version__
 from .figures import Recorded, SessionFigures, Spent, World, plain
 from .totals import Group, Profile, Repeated, Report, Worlds, saved_in, share
 
-SCHEMA = 1
+JSON_SCHEMA = 1
 
 
 def as_dict(report: Report) -> dict[str, Any]:
     return {
         "ibidem": __version__,
-        "schema": SCHEMA,
+        "schema": JSON_SCHEMA,
         "sample": report.sample,
         "profiles": list(report.profiles),
         "totals": {
@@ -152,12 +152,12 @@ def write_csv(report: Report, stream: IO[str]) -> None:
         for profile in report.profiles:
             outcome = session.profiles[profile]
             row += [outcome.spent.cost, saved_in(session, profile), outcome.worst, outcome.law_failures]
-            row += [MORE[name](outcome.worlds) for name in _more(report, profile)]
+            row += [REVISION_COLUMNS[name](outcome.worlds) for name in _more(report, profile)]
         base = session.baseline
         writer.writerow([*row, round(base.tokens), round(base.peak), session.invalid, len(session.skipped)])
 
 
-MORE: dict[str, Callable[[Mapping[str, World]], float | None]] = {
+REVISION_COLUMNS: dict[str, Callable[[Mapping[str, World]], float | None]] = {
     "rewrites": lambda worlds: worlds["hit"].rewrites,
     "optimum_cost": lambda worlds: worlds["hit"].best,
     "miss_cost": lambda worlds: worlds["miss"].cost,
@@ -172,4 +172,4 @@ def _more(report: Report, profile: str) -> list[str]:
     """Of these columns, those that there are figures for."""
     found = report.total.profiles[profile].worlds if report.sessions else {}
     hindsight = any(world.best is not None for world in found.values())
-    return [name for name in MORE if found and (hindsight or "optimum" not in name)]
+    return [name for name in REVISION_COLUMNS if found and (hindsight or "optimum" not in name)]

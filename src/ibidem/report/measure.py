@@ -22,10 +22,10 @@ from ..strategies import profiles
 from ..tokens import counter, remembering
 from .figures import FileFigures, ProfileOutcome, Recorded, Results, Saved, SessionFigures, Spent, Unread, World
 
-UNDONE = "taken back"
+UNDONE_LABEL = "taken back"
 """Where the price is put of a change that only undid an earlier one."""
 
-UNNAMED = "(not named)"
+UNNAMED_MODEL = "(not named)"
 """A model that the log does not tell."""
 
 
@@ -96,7 +96,7 @@ def assess_session(session: Recording, settings: ReportSettings) -> SessionFigur
         project=session.project,
         model=session.models[0] if session.models else "",
         models=session.models,
-        priced_as={step.sent.model or UNNAMED: step.price.model for step in replay.steps if step.price.assumed},
+        priced_as={step.sent.model or UNNAMED_MODEL: step.price.model for step in replay.steps if step.price.assumed},
         started=next((step.sent.at for step in replay.steps if step.sent.at is not None), None),
         requests=session.length,
         restarts=dict(Counter(segment.cause for segment in session.segments if segment.cause != "start")),
@@ -144,7 +144,7 @@ def _outcome(replay: Replay, baseline: Bill, simulation: Simulation) -> ProfileO
         removed = view.before(step.sent.length)
         rates.append((before - after) / removed if removed else 0.0)
         if not removed and before != after:  # only what was taken back broke the cache: no text to put it down to
-            outcome.strategies.setdefault(UNDONE, Saved()).add(1, 0.0, before - after)
+            outcome.strategies.setdefault(UNDONE_LABEL, Saved()).add(1, 0.0, before - after)
     earned = [0.0, *accumulate(rates)]
     for span in simulation.spans:
         cost = span.tokens * (earned[span.last] - earned[span.first])

@@ -16,8 +16,8 @@ from typing import IO, NamedTuple
 from .. import __version__
 from .changes import changes
 from .charts import (
-    LONGEST,
-    NOISE,
+    MAX_ROWS,
+    ROUNDING,
     Mark,
     Names,
     bar,
@@ -45,9 +45,9 @@ from .charts import (
 from .figures import SessionFigures, Spent
 from .totals import Group, Repeated, Report, saved_in
 
-LOOKS = 4
+COLOURED_PROFILES = 4
 """Profiles that have a colour of their own; their names always stand beside it."""
-MEASURED = "docs/how-we-measure.md"
+METHOD_PAGE = "docs/how-we-measure.md"
 
 
 def write_page(report: Report, stream: IO[str]) -> None:
@@ -95,7 +95,7 @@ class _ReportPage:
         self.report = report
         self.total = report.total
         self.names = Names(report.sessions)
-        self.looks = {name: f"p{number % LOOKS}" for number, name in enumerate(report.profiles)}
+        self.looks = {name: f"p{number % COLOURED_PROFILES}" for number, name in enumerate(report.profiles)}
 
     def body(self) -> str:
         sections = [Section(*each) for each in self._sections() if each[2]]
@@ -227,7 +227,7 @@ alone, without looking at that, it comes to {dollars(recorded.by_rule)}.</p>"""
             more = worst.profiles[name].spent.cost - worst.baseline.cost
             by = f'<b class="neg">{percent(-saved_in(worst, name))} dearer</b> ({dollars(more)})'
             lines.append(f"<p>The worst: {self.names.code(worst)}, {by}.</p>")
-        if profile.worst > NOISE:
+        if profile.worst > ROUNDING:
             moment = max(sessions, key=lambda session: session.profiles[name].worst)
             lines.append(
                 f"<p>At the worst moment of any, in {self.names.code(moment)}, <b>{percent(profile.worst)} more</b> "
@@ -292,7 +292,7 @@ alone, without looking at that, it comes to {dollars(recorded.by_rule)}.</p>"""
 
     def _groups(self, what: str, groups: dict[str, Group]) -> str:
         rows = []
-        for name, group in sorted(groups.items(), key=lambda pair: -pair[1].baseline.cost)[:LONGEST]:
+        for name, group in sorted(groups.items(), key=lambda pair: -pair[1].baseline.cost)[:MAX_ROWS]:
             paid, error = (group.recorded.cost, group.error) if group.recorded else (None, None)
             cells = [path_cell(name, name), f"<td>{group.sessions:,}</td><td>{group.requests:,}</td>"]
             cells.append(f"<td>{dollars(paid) if paid is not None else '–'}</td>")
@@ -313,7 +313,7 @@ alone, without looking at that, it comes to {dollars(recorded.by_rule)}.</p>"""
             return -max((saved.tokens for saved in each.profiles.values()), default=0.0), -each.results.tokens
 
         rows = []
-        for name, each in sorted(found.items(), key=most)[:LONGEST]:
+        for name, each in sorted(found.items(), key=most)[:MAX_ROWS]:
             cells = [path_cell(name, name), f"<td>{each.results.count:,}</td><td>{tokens(each.results.tokens)}</td>"]
             for profile, look in self.looks.items():
                 saved = each.profiles.get(profile)
@@ -353,7 +353,7 @@ alone, without looking at that, it comes to {dollars(recorded.by_rule)}.</p>"""
         report = self.report
         notes = [
             f"<p><b>Costs are computed</b>, not billed: every recorded request is priced again under the rules of its "
-            f"provider's cache, as <code>{MEASURED}</code> in ibidem's repository describes. <b>Only input is "
+            f"provider's cache, as <code>{METHOD_PAGE}</code> in ibidem's repository describes. <b>Only input is "
             "priced</b>: no profile changes what the model answers.</p>",
             listed(
                 "priced as another, because they are not in the price list",

@@ -13,10 +13,10 @@ from rich.text import Text
 from .figures import SessionFigures
 from .totals import Group, Profile, Repeated, Report, saved_in, share
 
-SHOWN = 8
+MAX_ROWS = 8
 """Rows of a table that could be long; the rest is in `--html` and `--json`."""
 
-BAR = 30
+BAR_LENGTH = 30
 """Characters of the longest bar."""
 
 
@@ -111,7 +111,7 @@ def _table(console: Console, head: Sequence[str], rows: Sequence[TableRow]) -> N
 
 
 def _width(cell: TableCell) -> int:
-    return BAR if isinstance(cell, Bar) else cell_len(str(cell))
+    return BAR_LENGTH if isinstance(cell, Bar) else cell_len(str(cell))
 
 
 def _cell(cell: TableCell, width: int) -> Text:
@@ -264,15 +264,15 @@ def _groups(console: Console, what: str, groups: dict[str, Group], report: Repor
             percent(group.error, signed=True),
             *(Text(percent(group.saved(profile)), _colour(group.saved(profile))) for profile in report.profiles),
         )
-        for name, group in ordered[:SHOWN]
+        for name, group in ordered[:MAX_ROWS]
     ]
     _table(console, (what, "sessions", "requests", "input $", "error", *report.profiles), rows)
     _rest(console, len(ordered))
 
 
 def _rest(console: Console, number: int) -> None:
-    if number > SHOWN:
-        _say(console, f"{number - SHOWN:,} more: --html and --json have them all.", "dim")
+    if number > MAX_ROWS:
+        _say(console, f"{number - MAX_ROWS:,} more: --html and --json have them all.", "dim")
 
 
 def _repeated(console: Console, what: str, table: dict[str, Repeated], report: Report) -> None:
@@ -293,7 +293,7 @@ def _repeated(console: Console, what: str, table: dict[str, Repeated], report: R
             else "-",
             dollars(saved(entry)),
         )
-        for name, entry in ordered[:SHOWN]
+        for name, entry in ordered[:MAX_ROWS]
     ]
     _table(console, (what, "results", "tokens", "taken out", "saved $"), rows)
     _rest(console, len(ordered))
@@ -340,9 +340,9 @@ def _notes(console: Console, report: Report) -> None:
         notes.append(f"{_many(report.invalid, 'request')} would be refused as they stand in the log ({rules}).")
     failures = {name: profile.law_failures for name, profile in report.total.profiles.items() if profile.law_failures}
     notes += [f"{name}: {_many(number, 'law failure')}: --json names them." for name, number in failures.items()]
-    notes += [f"Not read: {_short(unread.path)}: {_short(unread.why)}" for unread in report.unread[:SHOWN]]
-    if len(report.unread) > SHOWN:
-        notes.append(f"Not read: {len(report.unread) - SHOWN:,} more: --json names them.")
+    notes += [f"Not read: {_short(unread.path)}: {_short(unread.why)}" for unread in report.unread[:MAX_ROWS]]
+    if len(report.unread) > MAX_ROWS:
+        notes.append(f"Not read: {len(report.unread) - MAX_ROWS:,} more: --json names them.")
     if notes:
         console.print()
     for note in notes:

@@ -9,11 +9,11 @@ from statistics import median
 
 from .figures import FileFigures, Recorded, Results, Saved, SessionFigures, Spent, Unread, World
 
-EXTREMES = 5
+NAMED_SESSIONS = 5
 """Best and worst sessions that are named."""
 
 
-DEARER = 1e-9
+ROUNDING = 1e-9
 """Shares below this are rounding."""
 
 
@@ -41,10 +41,10 @@ class Worlds:
         if world.best is not None:
             self.best = (self.best or 0.0) + world.best
         base = session.baseline.cost
-        self.dearer += world.cost > base * (1 + DEARER)
+        self.dearer += world.cost > base * (1 + ROUNDING)
         if base and world.cost / base > self.ratio:
             self.ratio, self.dearest = world.cost / base, session
-        if world.worst > max(self.worst, DEARER):
+        if world.worst > max(self.worst, ROUNDING):
             self.worst, self.worst_in = world.worst, session
 
     def reached(self, base: float) -> float | None:
@@ -98,7 +98,7 @@ class Group:
         for name, outcome in session.profiles.items():
             profile = self.profiles.setdefault(name, Profile())
             _add(profile.spent, outcome.spent)
-            profile.dearer += outcome.spent.cost > session.baseline.cost * (1 + DEARER)
+            profile.dearer += outcome.spent.cost > session.baseline.cost * (1 + ROUNDING)
             profile.worst = max(profile.worst, outcome.worst)
             profile.law_failures += outcome.law_failures
             profile.points.update(outcome.points)
@@ -185,8 +185,8 @@ class Report:
     def extremes(self, profile: str) -> tuple[list[SessionFigures], list[SessionFigures]]:
         """The best, and of the rest the worst, worst first."""
         ranked = self.ranked(profile)
-        half = min(EXTREMES, (len(ranked) + 1) // 2)
-        return ranked[:half], ranked[half:][::-1][:EXTREMES]
+        half = min(NAMED_SESSIONS, (len(ranked) + 1) // 2)
+        return ranked[:half], ranked[half:][::-1][:NAMED_SESSIONS]
 
 
 def saved_in(session: SessionFigures, profile: str) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 from ..model import Conversation
 from .rule import ANTHROPIC, Violation, at
 
-MOST = 4
+MAX_MARKS = 4
 
 
 class CacheMarks:
@@ -17,8 +17,10 @@ class CacheMarks:
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         marks = list(_marks(conv))
-        if len(marks) > MOST:
-            yield Violation(self.name, marks[MOST][0], f"{len(marks)} cache marks; the provider takes {MOST}.")
+        if len(marks) > MAX_MARKS:
+            yield Violation(
+                self.name, marks[MAX_MARKS][0], f"{len(marks)} cache marks; the provider takes {MAX_MARKS}."
+            )
         short = False
         for position, block in marks:
             long = isinstance(block["cache_control"], dict) and block["cache_control"].get("ttl") == "1h"

@@ -8,7 +8,7 @@ from ..model import Conversation
 from .pairing import Pairing
 from .rule import EVERY, Violation, at
 
-PLACE = {"next": "in the next message", "following": "right after it", "later": "anywhere after it"}
+WHERE_ANSWERED = {"next": "in the next message", "following": "right after it", "later": "anywhere after it"}
 
 
 class CallsAnswered:
@@ -16,7 +16,7 @@ class CallsAnswered:
     formats = EVERY
 
     def among(self, conv: Conversation, pairing: Pairing) -> Iterator[Violation]:
-        place = PLACE[conv.dialect.answers]
+        place = WHERE_ANSWERED[conv.dialect.answers]
         for missing in pairing.unanswered:
             message, call = conv.messages[missing.position], missing.call
             yield Violation(self.name, at(conv, message, call.path), f"Call {call.id!r} has no result {place}.")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..model import Conversation
 from .rule import ANTHROPIC, CHAT, EVERY, GEMINI, RESPONSES, Violation, at
 
-KNOWN: dict[str, frozenset[str]] = {
+KNOWN_ROLES: dict[str, frozenset[str]] = {
     ANTHROPIC: frozenset({"user", "assistant", "system"}),
     CHAT: frozenset({"system", "developer", "user", "assistant", "tool", "function"}),
     RESPONSES: frozenset({"system", "developer", "user", "assistant"}),
@@ -20,7 +20,7 @@ class KnownRoles:
     formats = EVERY
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
-        known = KNOWN[conv.dialect.name]
+        known = KNOWN_ROLES[conv.dialect.name]
         for message in conv.messages:
             role = message.wire.get("role") if isinstance(message.wire, dict) else None
             if isinstance(role, str) and role not in known:

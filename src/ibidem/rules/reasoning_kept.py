@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..model import STORED, Conversation, Thinking
+from ..model import STORED_KIND, Conversation, Thinking
 from .rule import RESPONSES, Violation, at
 
 
@@ -16,5 +16,5 @@ class ReasoningKept:
         following = [*conv.messages[1:], None]
         for message, after in zip(conv.messages, following, strict=False):
             thinks = any(isinstance(part, Thinking) for part in message.parts)
-            if thinks and (after is None or after.role not in ("assistant", STORED)):
+            if thinks and (after is None or after.role not in ("assistant", STORED_KIND)):
                 yield Violation(self.name, at(conv, message), "The item this reasoning led to does not follow it.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..model import NO_OBJECT, Conversation, Opaque
+from ..model import NO_OBJECT_KIND, Conversation, Opaque
 from .rule import GEMINI, Violation, at
 
 
@@ -15,5 +15,5 @@ class ResponseObject:
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:
             for result in message.results:
-                if any(isinstance(segment, Opaque) and segment.kind == NO_OBJECT for segment in result.segments):
+                if any(isinstance(segment, Opaque) and segment.kind == NO_OBJECT_KIND for segment in result.segments):
                     yield Violation(self.name, at(conv, message, result.path), "`response` must be an object.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .limits import Limits
 from .naming import reference
-from .store import HERE, Store, StoreError, StoreStats
+from .store import MEMORY_TARGET, Store, StoreError, StoreStats
 
 if TYPE_CHECKING:
     from .memory import MemoryStore
@@ -34,7 +34,7 @@ __all__ = [
 _KINDS = {"MemoryStore": "memory", "RedisStore": "redis", "SqliteStore": "sqlite"}
 """Each is loaded when it is first asked for: SQLite takes longer to import than the rest of us."""
 
-SERVERS = ("redis://", "rediss://", "unix://")
+SERVER_SCHEMES = ("redis://", "rediss://", "unix://")
 
 
 def open_store(
@@ -49,19 +49,19 @@ def open_store(
     from .redis import RedisStore
     from .sqlite import SqliteStore
 
-    if target == HERE:
+    if target == MEMORY_TARGET:
         return MemoryStore(limits=limits, clock=clock)
-    if isinstance(target, str) and target.startswith(SERVERS):
+    if isinstance(target, str) and target.startswith(SERVER_SCHEMES):
         return RedisStore(target, limits=limits, clock=clock)
     if isinstance(target, str) and not _is_path(target):
         scheme = target.partition(":")[0]  # what follows may be a password
-        raise StoreError(scheme, f"no such kind of store: a path, {HERE}, or {', '.join(SERVERS)}")
+        raise StoreError(scheme, f"no such kind of store: a path, {MEMORY_TARGET}, or {', '.join(SERVER_SCHEMES)}")
     return SqliteStore(Path(target), limits=limits, clock=clock)
 
 
 def is_missing(target: str) -> bool:
     """Whether it is a file that is not there: who only looks makes none. StoreError if that cannot be found out."""
-    if target == HERE or not _is_path(target):
+    if target == MEMORY_TARGET or not _is_path(target):
         return False
     try:
         os.stat(target)
@@ -74,7 +74,7 @@ def is_missing(target: str) -> bool:
 
 def _is_path(target: str) -> bool:
     """One that begins like the address of a server is a mistake, not a file."""
-    return "://" not in target and f"{target.partition(':')[0]}://" not in SERVERS
+    return "://" not in target and f"{target.partition(':')[0]}://" not in SERVER_SCHEMES
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakSet
 
-from .schema import APPLICATION, MIGRATIONS
+from .schema import APPLICATION_ID, MIGRATIONS
 from .store import StoreError
 
 BUSY_SECONDS = 15.0
@@ -26,7 +26,7 @@ LOG_BYTES = 4 << 20
 """From here on the write-ahead log is emptied, by us and with the write lock held: SQLite does so itself without that
 lock, and before 3.51.3 commits could be lost if another process wrote at that very moment (the WAL-reset bug)."""
 
-SPARE, PAGES = 4, 1024
+FREE_PAGE_RATIO, FREED_PAGES = 4, 1024
 """A file of which more than one page in so many is free gives so many back at once. Less is for what comes next."""
 
 DAMAGED = "this is damaged or no database: move it away, or name another file"
@@ -90,8 +90,8 @@ class Database:
             connection = self._opened(0.0)
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
-            if free * SPARE > pages:
-                connection.executescript(f"PRAGMA incremental_vacuum({PAGES})")
+            if free * FREE_PAGE_RATIO > pages:
+                connection.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")
 
     @contextmanager
     def _locked(self) -> Iterator[float]:
@@ -227,7 +227,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
             for statement in statements:
                 connection.execute(statement)
         if done < len(MIGRATIONS):
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
@@ -238,7 +238,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int | None:
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if not (application or version or tables):
         return None
-    if application != APPLICATION:
+    if application != APPLICATION_ID:
         raise StoreError(str(path), "this is a database of another program: name another file")
     if version > len(MIGRATIONS):
         written = f"a newer ibidem wrote this (version {version}, this one knows {len(MIGRATIONS)})"

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from .. import environment
 from ..model import IbidemError, one_line
 
-DAY = 86_400.0
-DAYS, BYTES = 30, 2_000_000_000
+DAY_SECONDS = 86_400.0
+DEFAULT_DAYS, DEFAULT_BYTES = 30, 2_000_000_000
 """What is kept where nobody says otherwise."""
 
 MOST_SESSIONS, MOST_ORIGINALS, MOST_BYTES = 16, 256, 4 << 20
@@ -29,18 +29,18 @@ log = logging.getLogger("ibidem")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    max_age: float | None = DAYS * DAY
+    max_age: float | None = DEFAULT_DAYS * DAY_SECONDS
     """Seconds after its last use for which a session is remembered; None is for ever."""
-    max_bytes: int | None = BYTES
+    max_bytes: int | None = DEFAULT_BYTES
     """Of originals and states as they are kept; None is no limit."""
-    live_for: float = DAY
+    live_for: float = DAY_SECONDS
     """Seconds after its last use for which a session loses nothing, whatever the other two say."""
 
     @classmethod
     def of(cls, days: float | None = None, size: int | None = None) -> Limits:
         """As they are set: None is what is usual, 0 is no limit."""
-        days, size = DAYS if days is None else days, BYTES if size is None else size
-        return cls(max_age=days * DAY if days else None, max_bytes=size or None)
+        days, size = DEFAULT_DAYS if days is None else days, DEFAULT_BYTES if size is None else size
+        return cls(max_age=days * DAY_SECONDS if days else None, max_bytes=size or None)
 
     @classmethod
     def usual(cls) -> Limits:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from .limits import MOST_ORIGINALS, MOST_SESSIONS, Limits, SizeWarning, Slice, slice_bytes
 from .packing import Packed, original, pack, packed, unpack
-from .store import HERE, Store, StoreStats, collision, known_references
+from .store import MEMORY_TARGET, Store, StoreStats, collision, known_references
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class _Session:
 class MemoryStore(Store):
     limits: Limits = field(default_factory=Limits)
     clock: Callable[[], float] = time.time
-    where: str = HERE
+    where: str = MEMORY_TARGET
 
     def __post_init__(self) -> None:
         self._lock = threading.RLock()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-DIGITS = 12
+REFERENCE_DIGITS = 12
 """Of a reference: one in 280 billion texts would have the same, and the store refuses such a one."""
 
 
 def reference(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:REFERENCE_DIGITS]

@@ -12,8 +12,8 @@ import zstandard
 
 from .store import StoreError, encoded
 
-LEVEL = 3
-SMALL = 128
+ZSTD_LEVEL = 3
+MIN_COMPRESSED_BYTES = 128
 """Bytes below which compressing saves next to nothing."""
 
 RAW, ZSTD = b"\x00", b"\x01"
@@ -55,7 +55,7 @@ def original(ref: str, body: bytes) -> str | None:
 
 def pack(data: bytes) -> bytes:
     how, value = RAW, data
-    if len(data) >= SMALL:
+    if len(data) >= MIN_COMPRESSED_BYTES:
         smaller = _tools()[0].compress(data)
         if len(smaller) < len(data):
             how, value = ZSTD, smaller
@@ -81,6 +81,6 @@ def _digest(data: bytes) -> str:
 
 def _tools() -> tuple[zstandard.ZstdCompressor, zstandard.ZstdDecompressor]:
     if not hasattr(_local, "tools"):
-        _local.tools = zstandard.ZstdCompressor(level=LEVEL), zstandard.ZstdDecompressor()
+        _local.tools = zstandard.ZstdCompressor(level=ZSTD_LEVEL), zstandard.ZstdDecompressor()
     found: tuple[zstandard.ZstdCompressor, zstandard.ZstdDecompressor] = _local.tools
     return found

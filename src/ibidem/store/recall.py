@@ -20,7 +20,7 @@ log = logging.getLogger("ibidem")
 
 Keep = Callable[[Mapping[str, str]], bool]
 
-NOTED, PAUSE = 300.0, 6 * 3600.0
+NOTED_SECONDS, LONG_PAUSE_SECONDS = 300.0, 6 * 3600.0
 """Seconds within which the use of a conversation is noted once, and after which a store may have forgotten it."""
 
 
@@ -68,10 +68,10 @@ def keeper(store: Store, session: str) -> Keep:
         nonlocal noted, owed
         now = time.time()  # of day: it goes on while a machine sleeps
         pause, noted = now - noted, now
-        if not originals and 0 <= pause < NOTED:
+        if not originals and 0 <= pause < NOTED_SECONDS:
             noted = now - pause
             return True
-        again = before if owed or pause > PAUSE else {}
+        again = before if owed or pause > LONG_PAUSE_SECONDS else {}
         try:
             if originals or again:
                 store.put(session, {**again, **originals})

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ..model import IbidemError
-from .naming import DIGITS
+from .naming import REFERENCE_DIGITS
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -19,7 +19,7 @@ DESCRIPTION = (
     "[ibidem 123 3f9a1c0b77de: 340 lines left out, …]; ref is the 12 digits in it."
 )
 
-_REFERENCE = re.compile(rf"(?<![0-9a-f+])[0-9a-f]{{{DIGITS}}}(?![0-9a-f])")
+_REFERENCE = re.compile(rf"(?<![0-9a-f+])[0-9a-f]{{{REFERENCE_DIGITS}}}(?![0-9a-f])")
 """What stands behind a plus is the reference of a record, which is not for reading."""
 
 
@@ -27,7 +27,7 @@ def original(ref: str, target: str) -> str:
     """The text under a reference in this store. The whole marker is understood too. IbidemError says what to do."""
     refs = set(_REFERENCE.findall(ref.lower()))
     if len(refs) != 1:
-        raise IbidemError(f"this is no reference: give the {DIGITS} digits that stand in the marker")
+        raise IbidemError(f"this is no reference: give the {REFERENCE_DIGITS} digits that stand in the marker")
     (wanted,) = refs
     text = _stored(wanted, target)
     if text is None:

@@ -9,7 +9,7 @@ Triggers keep both true, so that neither making room nor statistics ever read th
 
 from __future__ import annotations
 
-APPLICATION = 0x49424944
+APPLICATION_ID = 0x49424944
 """`PRAGMA application_id`, "IBID": tells this file from the databases of other programs."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (

@@ -27,14 +27,14 @@ from typing import Protocol, Self
 
 from ..model import IbidemError
 from .limits import Limits
-from .naming import DIGITS, reference
+from .naming import REFERENCE_DIGITS, reference
 
 __all__ = ["Limits", "Store", "StoreError", "StoreStats", "reference"]
 
-HERE = "memory:"
+MEMORY_TARGET = "memory:"
 """How a store in the memory of this process is named."""
 
-_REFERENCE = re.compile(f"[0-9a-f]{{{DIGITS}}}")
+_REFERENCE = re.compile(f"[0-9a-f]{{{REFERENCE_DIGITS}}}")
 
 
 class StoreError(IbidemError):

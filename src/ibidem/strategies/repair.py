@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..markers import codetether
-from ..model import INSERTED, Conversation, Kind, Message, Path, Text, ToolCall
+from ..model import INSERTED_INDEX, Conversation, Kind, Message, Path, Text, ToolCall
 from ..plan import Edit
 from ..rules.pairing import Pairing, Stray, fit, pair
 
@@ -73,7 +73,7 @@ class RepairPairing:
 
     @staticmethod
     def _takes_results(conv: Conversation, message: Message) -> bool:
-        if conv.dialect.answers != "next" or message.speaker != "user" or message.index == INSERTED:
+        if conv.dialect.answers != "next" or message.speaker != "user" or message.index == INSERTED_INDEX:
             return False
         if not message.results and not conv.dialect.alternating:
             return False
@@ -177,7 +177,7 @@ def _parts_assistants(conv: Conversation, position: int, going: set[int]) -> boo
 
 
 def _results_in(conv: Conversation, wire: Any) -> int:
-    return len(conv.dialect.read(INSERTED, wire).results)
+    return len(conv.dialect.read(INSERTED_INDEX, wire).results)
 
 
 def _wire_of(message: Message, path: Path) -> Any:

@@ -13,7 +13,7 @@ The strategies need hypothesis: pip install 'ibidem[testing]'.
 
 from typing import TYPE_CHECKING, Any
 
-from .answers import DEFAULT, Answer, Calls, Fails, Gzips, Halves, Headed, Pings, Raw, Resets, Says, Slow, Thinks
+from .answers import DEFAULT_ANSWER, Answer, Calls, Fails, Gzips, Halves, Headed, Pings, Raw, Resets, Says, Slow, Thinks
 from .foreign import (
     foreign_markers_change_nothing_else,
     foreign_markers_come_back,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .upstream import Upstream, by_turn
 
 __all__ = [
-    "DEFAULT",
+    "DEFAULT_ANSWER",
     "MARKER_LIKE",
     "Answer",
     "Calls",

@@ -61,7 +61,7 @@ def Says(text: str) -> Answer:
     return Answer(parts=(Spoken(text),))
 
 
-DEFAULT = Says("That is all there is to say, and it is said in one sentence.")
+DEFAULT_ANSWER = Says("That is all there is to say, and it is said in one sentence.")
 """When the script is at its end."""
 
 
@@ -71,7 +71,7 @@ def Calls(*calls: tuple[str, Mapping[str, Any]], says: str | None = None) -> Ans
     return Answer(parts=(*said, *(Called(*call) for call in calls)))
 
 
-def Thinks(text: str, then: Answer = DEFAULT) -> Answer:
+def Thinks(text: str, then: Answer = DEFAULT_ANSWER) -> Answer:
     """Reasons first, signed or encrypted in the provider's own way."""
     return replace(then, parts=(Thought(text), *then.parts))
 
@@ -82,27 +82,27 @@ def Fails(status: int, retry_after: int | None = None, message: str = "as the sc
     return Answer(status=status, message=message, headers=headers)
 
 
-def Resets(answer: Answer = DEFAULT, *, after_chunks: int = 3) -> Answer:
+def Resets(answer: Answer = DEFAULT_ANSWER, *, after_chunks: int = 3) -> Answer:
     return replace(answer, reset_after=after_chunks)
 
 
-def Halves(answer: Answer = DEFAULT) -> Answer:
+def Halves(answer: Answer = DEFAULT_ANSWER) -> Answer:
     return replace(answer, half=True)
 
 
-def Slow(answer: Answer = DEFAULT, *, chunk_delay: float = 0.0, wait: float = 0.0) -> Answer:
+def Slow(answer: Answer = DEFAULT_ANSWER, *, chunk_delay: float = 0.0, wait: float = 0.0) -> Answer:
     return replace(answer, chunk_delay=chunk_delay, wait=wait)
 
 
-def Pings(times: int, answer: Answer = DEFAULT) -> Answer:
+def Pings(times: int, answer: Answer = DEFAULT_ANSWER) -> Answer:
     return replace(answer, pings=times)
 
 
-def Gzips(answer: Answer = DEFAULT) -> Answer:
+def Gzips(answer: Answer = DEFAULT_ANSWER) -> Answer:
     return replace(answer, gzip=True)
 
 
-def Headed(*headers: Header, answer: Answer = DEFAULT) -> Answer:
+def Headed(*headers: Header, answer: Answer = DEFAULT_ANSWER) -> Answer:
     return replace(answer, headers=(*answer.headers, *headers))
 
 

@@ -24,7 +24,7 @@ LOOK_BACK = 20
 """Units before a mark at which an earlier one is found."""
 
 
-FRAME = 4
+UNIT_TOKENS = 4
 """Tokens that a unit takes beside its texts."""
 
 
@@ -92,7 +92,7 @@ class PromptCache:
 
     def _size(self, name: bytes, value: Any) -> int:
         if name not in self._sizes:
-            self._sizes[name] = FRAME + sum(map(counter(), _texts(value)))
+            self._sizes[name] = UNIT_TOKENS + sum(map(counter(), _texts(value)))
         return self._sizes[name]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from .answers import Header
 
-PATIENCE = 30.0
+PATIENCE_SECONDS = 30.0
 """Seconds that a test waits for what must come; on a busy machine it may take a while."""
 
 

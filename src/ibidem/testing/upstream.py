@@ -21,10 +21,10 @@ from urllib.parse import parse_qs
 
 from ..billing.prices import Prices
 from . import wire
-from .answers import DEFAULT, Answer, Fails, Header
+from .answers import DEFAULT_ANSWER, Answer, Fails, Header
 from .dialects import Reply, UpstreamDialect, UpstreamRoute, asked
 from .prompt_cache import PromptCache
-from .seen import PATIENCE, Seen, SeenLog
+from .seen import PATIENCE_SECONDS, Seen, SeenLog
 
 Script = Iterable[Answer] | Callable[[Seen], Answer]
 
@@ -57,13 +57,13 @@ class Upstream:
 
     def __enter__(self) -> Upstream:
         self._thread.start()
-        if not self._ready.wait(PATIENCE):
+        if not self._ready.wait(PATIENCE_SECONDS):
             raise TimeoutError("the upstream did not start")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(PATIENCE)
+        self._thread.join(PATIENCE_SECONDS)
         if self._errors and kind is None:
             raise self._errors[0]
 
@@ -71,12 +71,15 @@ class Upstream:
     def seen(self) -> list[Seen]:
         return self._log()
 
-    def wait_for(self, requests: int, patience: float = PATIENCE) -> list[Seen]:
+    def wait_for(self, requests: int, patience: float = PATIENCE_SECONDS) -> list[Seen]:
         """What was seen, once it is at least so many requests."""
         return self.wait_until(lambda seen: len(seen) >= requests, patience, f"request {requests}")
 
     def wait_until(
-        self, condition: Callable[[list[Seen]], bool], patience: float = PATIENCE, what: str = "what the test waits for"
+        self,
+        condition: Callable[[list[Seen]], bool],
+        patience: float = PATIENCE_SECONDS,
+        what: str = "what the test waits for",
     ) -> list[Seen]:
         return self._log.wait(condition, patience, what)
 
@@ -187,7 +190,7 @@ class Upstream:
         units, now = dialect.units(body), self.clock()
         if found.kind == "count":
             usage = self._cache.ask(dialect.provider, "", units, now, keeps=False)
-            return DEFAULT, [_json(dialect.counted(usage))], JSON
+            return DEFAULT_ANSWER, [_json(dialect.counted(usage))], JSON
         answer = self._next(seen)
         if answer.status >= 400:
             return self._failure(dialect, answer)
@@ -250,7 +253,7 @@ JSON, JSON_ARRAY, EVENTS = "application/json", "application/json; charset=UTF-8"
 
 def _in_turn(answers: Iterable[Answer]) -> Callable[[Seen], Answer]:
     left = iter(answers)
-    return lambda _: next(left, DEFAULT)
+    return lambda _: next(left, DEFAULT_ANSWER)
 
 
 def by_turn(answers: Iterable[Answer]) -> Callable[[Seen], Answer]:
@@ -259,7 +262,7 @@ def by_turn(answers: Iterable[Answer]) -> Callable[[Seen], Answer]:
 
     def answer(seen: Seen) -> Answer:
         turn = _turns(seen.json)
-        return known[turn] if turn < len(known) else DEFAULT
+        return known[turn] if turn < len(known) else DEFAULT_ANSWER
 
     return answer
 

@@ -18,7 +18,7 @@ from http import HTTPStatus
 from .answers import Header
 
 HEAD_LIMIT = 1 << 20
-LINGER = "hh" if sys.platform == "win32" else "ii"
+LINGER_FORMAT = "hh" if sys.platform == "win32" else "ii"
 
 
 class PeerGone(Exception):
@@ -116,7 +116,7 @@ class Pipe(asyncio.Protocol):
         """The other side gets an error, not an end."""
         sock = self.transport.get_extra_info("socket")
         if sock is not None and sock.fileno() >= 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(LINGER, 1, 0))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(LINGER_FORMAT, 1, 0))
         self.transport.abort()
 
 

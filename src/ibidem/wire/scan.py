@@ -63,7 +63,7 @@ class Scanned:
         raise NotImplementedError
 
 
-_HISTORIES = ("messages", "input", "contents")
+HISTORY_KEYS = ("messages", "input", "contents")
 _SKETCH = 64
 
 
@@ -89,7 +89,7 @@ def _history_of(value: Any) -> str | None:
     """The field that holds the history; empty for a bare list, None if there is no telling."""
     if isinstance(value, list):
         return "" if value else None
-    found = [name for name in _HISTORIES if isinstance(value.get(name), list)] if isinstance(value, dict) else []
+    found = [name for name in HISTORY_KEYS if isinstance(value.get(name), list)] if isinstance(value, dict) else []
     return found[0] if len(found) == 1 and value[found[0]] else None
 
 
@@ -256,7 +256,7 @@ def _scan_bytes(data: bytes) -> Scanned | None:
             raws = raw_items().decode(data)
             return _ScannedBytes(data, "", {}, _spans(data, 0, raws)) if raws else None
         fields = raw_fields().decode(data)
-        keys = [name for name in _HISTORIES if name in fields]
+        keys = [name for name in HISTORY_KEYS if name in fields]
         if len(keys) != 1 or data[:1] != b"{":
             return None
         raws = raw_items().decode(fields[keys[0]])

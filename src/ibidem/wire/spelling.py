@@ -32,12 +32,12 @@ def _html(text: str) -> bytes:
     return _HTML.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False)).encode()
 
 
-LONGEST = 12
+MAX_ESCAPE_BYTES = 12
 """Bytes of a character that is escaped as two."""
 _EXTRA = 5
 """Bytes that an escape is longer than the character."""
 
-WAYS: tuple[Callable[[str], bytes], ...] = (_raw, _ascii, _html)
+SPELLINGS: tuple[Callable[[str], bytes], ...] = (_raw, _ascii, _html)
 """By the number of needless escapes that show it."""
 
 
@@ -45,10 +45,10 @@ def respell(token: bytes, old: str, new: str) -> bytes:
     """`new` in the way `token` spells `old`."""
     if b"\\u" not in token:
         return _written(_raw, new)
-    for number, way in enumerate(WAYS):
+    for number, way in enumerate(SPELLINGS):
         if _written(way, old) == token:
             return _shown(_written(way, new), number)
-    return _written(WAYS[min(_needless(token), len(WAYS) - 1)], new)
+    return _written(SPELLINGS[min(_needless(token), len(SPELLINGS) - 1)], new)
 
 
 def no_larger(new: str, old: str) -> bool:
@@ -57,7 +57,7 @@ def no_larger(new: str, old: str) -> bool:
     What is decided must not depend on the spelling: the same request as a value has none. What shows the way of an
     HTML-safe writer is not counted: these few bytes more are seldom worth an edit less for everyone.
     """
-    if LONGEST * len(new) + LONGEST <= len(old):  # most often it is far from it
+    if MAX_ESCAPE_BYTES * len(new) + MAX_ESCAPE_BYTES <= len(old):  # most often it is far from it
         return True
     if len(_ascii(new)) + _EXTRA * (1 + len(_HTML.findall(new))) <= len(old):
         return True
@@ -114,7 +114,7 @@ class Look(NamedTuple):
         return _utf8(written.replace("\n", f"\n{margin}"), value)
 
 
-LOOK = Look()
+DEFAULT_LOOK = Look()
 
 
 def _utf8(written: str, value: Any) -> bytes:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from ..model import IbidemError
-from .spelling import LOOK, Look, respell
+from .spelling import DEFAULT_LOOK, Look, respell
 from .tree import Change, Op, by_key, rebuild
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
@@ -92,7 +92,7 @@ class _Splicer:
     """Of its items in the text; None if that holds what only the tolerant parser takes."""
     compact: bool
     """So far the text is written as we would write it: then a value's end follows from its length."""
-    look: Look = LOOK
+    look: Look = DEFAULT_LOOK
     """How the text was spelled where it was looked at last."""
 
     def container(self, start: int, value: Any, changes: list[Change], depth: int) -> tuple[Pieces, int]:

@@ -8,7 +8,7 @@ from ...strategies.profiles import PROFILES
 from ...strategies.revision import Evict
 from ..options import json_option
 
-LOOKING = {name for name, strategies in PROFILES.items() if isinstance(strategies[0], Evict)}
+TIMED_PROFILES = {name for name, strategies in PROFILES.items() if isinstance(strategies[0], Evict)}
 """Profiles that choose their moments, so that others can be compared with them."""
 
 
@@ -58,7 +58,7 @@ def report(
         raise click.UsageError("--json and --csv exclude each other")
     if (engine == "dask") != (scheduler is not None):
         raise click.UsageError("--engine dask and --scheduler ADDRESS go together")
-    if optimum and not LOOKING.intersection(profiles):
+    if optimum and not TIMED_PROFILES.intersection(profiles):
         raise click.UsageError("--optimum needs a profile that looks back: add --profile recoverable")
     from .measuring import Options, run  # prices, processes and tables are nothing that other commands should wait for
 

@@ -25,7 +25,7 @@ from ...report.totals import Report, add_up
 from ..errors import InputError, at_the_prompt, reason
 from ..writing import output
 
-SAMPLE = "conversation.json"
+SAMPLE_FILE = "conversation.json"
 
 Done = Callable[[FileFigures], None]
 
@@ -75,8 +75,8 @@ def _own(file: str | None) -> dict[str, Price]:
 def _gather(paths: tuple[str, ...], settings: ReportSettings, memory: ReportCache | None, options: Options) -> Report:
     files = _listed(paths) if paths else [str(path) for path in discover(variables(), home(), sys.platform)]
     if not files and not paths:
-        data = (resources.files("ibidem") / "samples" / SAMPLE).read_bytes()
-        found = add_up(settings.profiles, [assess(SAMPLE, data, settings)], _nobody)
+        data = (resources.files("ibidem") / "samples" / SAMPLE_FILE).read_bytes()
+        found = add_up(settings.profiles, [assess(SAMPLE_FILE, data, settings)], _nobody)
         found.sample = True
         return found
     work = executors.families(files)

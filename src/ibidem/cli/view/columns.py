@@ -17,7 +17,7 @@ from ...model import one_line
 from . import table
 from .parts import Block, View, ViewLine, ViewPart, change, left_out, shortened, spelt
 
-WIDE = 100
+MIN_SIDE_BY_SIDE_COLUMNS = 100
 """Columns from which two texts have room beside each other."""
 
 GUTTER = {"kept": "  ", "gone": "- ", "new": "+ ", "marker": "» "}
@@ -33,8 +33,8 @@ class Cell(NamedTuple):
     style: str = ""
 
 
-NOTHING = Cell("")
-BETWEEN = " │ "
+EMPTY_CELL = Cell("")
+COLUMN_RULE = " │ "
 
 
 def draw(view: View, stream: IO[str], *, everything: bool = False, plain: bool = False, texts: bool = True) -> None:
@@ -59,7 +59,7 @@ def _part(console: Console, part: ViewPart, everything: bool) -> None:
     _sentence(console, "  ".join(filter(None, (part.position, part.name))), "bold")
     why = f"{part.edit.strategy}: {part.edit.reason}" if part.edit.reason else part.edit.strategy
     _sentence(console, f"{why} ({change(part.tokens)})", "")
-    rows = _beside if console.width >= WIDE else _stacked
+    rows = _beside if console.width >= MIN_SIDE_BY_SIDE_COLUMNS else _stacked
     lines = [line for block in part.blocks for line in rows(block, console.width, everything)]
     heads = [_row(Cell("  original", "dim italic"), Cell("  sent", "dim italic"), console.width)]
     # All at once: rich takes its time for every call.
@@ -67,15 +67,15 @@ def _part(console: Console, part: ViewPart, everything: bool) -> None:
 
 
 def _beside(block: Block, width: int, everything: bool) -> Iterator[Text]:
-    half = (width - len(BETWEEN)) // 2
+    half = (width - len(COLUMN_RULE)) // 2
     old, new = (_cells(lines, half, everything) for lines in block)
-    for left, right in zip_longest(old, new, fillvalue=NOTHING):
+    for left, right in zip_longest(old, new, fillvalue=EMPTY_CELL):
         yield _row(left, right, width)
 
 
 def _row(left: Cell, right: Cell, width: int) -> Text:
-    padded = set_cell_size(left.text, (width - len(BETWEEN)) // 2)
-    return _line(Cell(padded, left.style), Cell(BETWEEN, "dim"), right)
+    padded = set_cell_size(left.text, (width - len(COLUMN_RULE)) // 2)
+    return _line(Cell(padded, left.style), Cell(COLUMN_RULE, "dim"), right)
 
 
 def _stacked(block: Block, width: int, everything: bool) -> Iterator[Text]:

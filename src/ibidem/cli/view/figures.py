@@ -14,7 +14,7 @@ from ...wire import open_document
 from ..errors import at_the_prompt
 from ..reading import InputRequest
 
-COUNTED = 32 << 20
+MAX_COUNTED_BYTES = 32 << 20
 """Bytes of requests up to which their tokens are counted; that takes seconds, and far more than the rewriting."""
 
 
@@ -84,7 +84,7 @@ class Figures:
     def _count(self, data: bytes, result: Compacted) -> None:
         model = _model(result)
         self.encodings[encoding_of(model)] = None
-        if self.tokens is None or max(self.expected, self.size.before) > COUNTED:
+        if self.tokens is None or max(self.expected, self.size.before) > MAX_COUNTED_BYTES:
             self.tokens = None
             return
         count = counter(model)

@@ -13,7 +13,7 @@ from ...model import one_line
 from .figures import BeforeAfter
 from .parts import Block, LinkTarget, View, ViewLine, ViewPart, change, left_out, shortened
 
-TIP = 12
+TOOLTIP_LINES = 12
 """Lines of a target that are shown beside its marker."""
 TIP_WIDTH = 160
 
@@ -141,8 +141,8 @@ class _ViewPage:
 
 
 def _tip(target: LinkTarget) -> str:
-    shown = "\n".join(_text(line[:TIP_WIDTH]) for line in target.lines[:TIP])
-    more = len(target.lines) - TIP
+    shown = "\n".join(_text(line[:TIP_WIDTH]) for line in target.lines[:TOOLTIP_LINES])
+    more = len(target.lines) - TOOLTIP_LINES
     rest = f"<i>… {more:,} more lines</i>" if more > 0 else ""
     return f'<span class="tip" role="tooltip"><i>{target.source}</i>{shown}{rest}</span>'
 

@@ -26,14 +26,14 @@ from .figures import BeforeAfter, Figures
 
 LineStyle = Literal["kept", "gone", "new", "marker"]
 
-EDGE = 3
+SHOWN_END_LINES = 3
 """Lines that are shown at either end of a long run."""
-MANY = 2000
+MAX_DIFF_LINES = 2000
 """Lines of both texts beyond which the best way to line them up takes too long to find."""
-FEW = 10
+SHORT_RUN_LINES = 10
 """Lines up to which a run is not long."""
 
-FOREIGN = (
+FOREIGN_MARKERS = (
     codetether.DEDUPED,
     codetether.SNIPPED,
     "[...streaming-llm trim",
@@ -208,7 +208,7 @@ def blocks(original: str, sent: str, tag: str) -> Iterator[Block]:
 
 def _lined_up(old: list[str], new: list[str]) -> Iterator[tuple[bool, int, int, int, int]]:
     """Stretches of both, in order, and whether they are the same; in long texts each line beside its next copy."""
-    if len(old) + len(new) <= MANY:
+    if len(old) + len(new) <= MAX_DIFF_LINES:
         for op, *stretch in SequenceMatcher(None, old, new).get_opcodes():
             yield op == "equal", *stretch  # type: ignore[misc]  # four numbers
         return
@@ -246,17 +246,21 @@ def _lines(text: str) -> list[str]:
 
 def _looked_at(line: str, place: int, tag: str) -> ViewLine:
     marker = backref.parse(line, tag)
-    return ViewLine(line, "marker" if marker or line.startswith(FOREIGN) else "new", place, marker)
+    return ViewLine(line, "marker" if marker or line.startswith(FOREIGN_MARKERS) else "new", place, marker)
 
 
 def shortened(lines: list[ViewLine]) -> Iterator[tuple[bool, list[ViewLine]]]:
     """Stretches of lines, and whether they are the middle of a long run, which can be left out."""
     for look, group in groupby(lines, key=lambda line: line.look):
         run = list(group)
-        if look == "marker" or len(run) <= FEW:
+        if look == "marker" or len(run) <= SHORT_RUN_LINES:
             yield False, run
         else:
-            yield from ((False, run[:EDGE]), (True, run[EDGE:-EDGE]), (False, run[-EDGE:]))
+            yield from (
+                (False, run[:SHOWN_END_LINES]),
+                (True, run[SHOWN_END_LINES:-SHOWN_END_LINES]),
+                (False, run[-SHOWN_END_LINES:]),
+            )
 
 
 def spelt(text: str) -> str:

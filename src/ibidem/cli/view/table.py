@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from ...model import one_line
-from .figures import COUNTED, BeforeAfter, Figures
+from .figures import MAX_COUNTED_BYTES, BeforeAfter, Figures
 
-SHOWN = 10
+MAX_REASONS = 10
 """Reasons that are printed; the rest is in `--json`."""
 
-NONE = "-"
+NO_VALUE = "-"
 
 Row = Sequence[str]
 
@@ -55,19 +55,19 @@ def _table(rows: list[Row], widths: list[int]) -> Table:
 
 def _totals(figures: Figures) -> list[Row]:
     rows = [("", "before", "after", "saved"), _total("messages", figures.messages), _total("bytes", figures.size)]
-    uncounted = ("tokens", "not counted", "not counted", NONE)
+    uncounted = ("tokens", "not counted", "not counted", NO_VALUE)
     return [*rows, _total("tokens", figures.tokens) if figures.tokens else uncounted]
 
 
 def _total(name: str, change: BeforeAfter) -> Row:
-    saved = f"{change.saved:.1%}" if change.before != change.after else NONE
+    saved = f"{change.saved:.1%}" if change.before != change.after else NO_VALUE
     return (name, f"{change.before:,}", f"{change.after:,}", saved)
 
 
 def _strategies(figures: Figures) -> list[Row]:
     keys = ("hits", "bytes", "tokens")
     rows = [
-        (name, *(f"{saved[key]:,}" if saved["hits"] else NONE for key in keys))
+        (name, *(f"{saved[key]:,}" if saved["hits"] else NO_VALUE for key in keys))
         for name, saved in figures.strategies.items()
     ]
     return [("strategy", *keys), *rows]
@@ -80,9 +80,9 @@ def _title(figures: Figures) -> str:
 
 def _left(figures: Figures) -> list[str]:
     read = [left for left in figures.left if left.read]
-    lines = [f"{left.position.capitalize()} left as it came: {left.reason}" for left in read[:SHOWN]]
-    if len(read) > SHOWN:
-        lines.append(f"{len(read) - SHOWN:,} more left as they came: --json lists them.")
+    lines = [f"{left.position.capitalize()} left as it came: {left.reason}" for left in read[:MAX_REASONS]]
+    if len(read) > MAX_REASONS:
+        lines.append(f"{len(read) - MAX_REASONS:,} more left as they came: --json lists them.")
     if figures.unreadable:  # each was named when it was met
         lines.append(f"Unreadable, and left as they came: {figures.unreadable:,}.")
     return lines
@@ -93,5 +93,5 @@ def _footnote(figures: Figures) -> str:
     if figures.encodings:
         notes.append(f"Tokens: {', '.join(figures.encodings)}.")
     if figures.tokens is None:
-        notes.append(f"They are not counted in more than {COUNTED >> 20} MB.")
+        notes.append(f"They are not counted in more than {MAX_COUNTED_BYTES >> 20} MB.")
     return " ".join(notes)

@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
-SIGNALLED = 128
+EXIT_SIGNALLED = 128
 """What a shell reports for these."""
 
-UP = 30.0
-DOWN = 10.0
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
 """Seconds that the proxy may take to start and to stop."""
 
 
-UNUSED = {"host", "port", "token", "websockets"}
+PROXY_ONLY_SETTINGS = {"host", "port", "token", "websockets"}
 """Settings that are for `ibidem proxy`: this one is for one command, and listens where that finds it."""
 
 
@@ -134,7 +134,7 @@ def _settings(
         raise as_input_error(error) from None
     flags = {**flags, "host": "127.0.0.1", "port": port, "websockets": bool(flags.get("websockets"))}
     found = loaded(flags, inherited(before, wiring.upstreams))
-    return replace(found.settings, token=None), wiring, found.line(UNUSED)
+    return replace(found.settings, token=None), wiring, found.line(PROXY_ONLY_SETTINGS)
 
 
 def _leads_to(text: str, port: int) -> bool:
@@ -187,7 +187,7 @@ class Background:
         """Its address. Raises what is in the way if there will be none."""
         self._thread.start()
         try:
-            return self._up.result(UP)
+            return self._up.result(START_SECONDS)
         except InputError:
             raise
         except Exception as error:
@@ -199,10 +199,13 @@ class Background:
         with suppress(RuntimeError):  # it ended before us
             self._loop.call_soon_threadsafe(self._stop.set)
         try:
-            return _summed(self._end.result(DOWN))
+            return _summed(self._end.result(STOP_SECONDS))
         except TimeoutError as error:
             logging.getLogger("ibidem").warning("the proxy did not end", exc_info=error)
-            return f"the proxy did not end within {DOWN:.0f} s, and its figures are not known: the store may be locked"
+            return (
+                f"the proxy did not end within {STOP_SECONDS:.0f} s, "
+                "and its figures are not known: the store may be locked"
+            )
         except Exception as error:
             logging.getLogger("ibidem").warning("the proxy did not end well", exc_info=error)
             return our_fault(error)
@@ -251,7 +254,7 @@ Watched = frozenset[int]
 
 POSIX = os.name == "posix"
 HANDED_ON = ("INT", "QUIT", "TERM", "HUP", "TSTP", "TTIN", "TTOU", "CONT", "WINCH", "USR1", "USR2")
-FATAL = {"SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP"}
+FATAL_SIGNALS = {"SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP"}
 """Ends us if it comes before there is a command."""
 
 
@@ -288,7 +291,7 @@ def _run(program: str, command: Sequence[str], environment: Mapping[str, str], w
     """The exit code, or minus the signal that ended it."""
     if not POSIX:
         return _run_elsewhere(program, command, environment)
-    early = [number for number in signal.sigpending() if signal.Signals(number).name in FATAL]
+    early = [number for number in signal.sigpending() if signal.Signals(number).name in FATAL_SIGNALS]
     if early:
         return -int(early[0])
     try:
@@ -352,4 +355,4 @@ def _ended(code: int) -> int:
         signal.signal(-code, signal.SIG_DFL)  # none can be set for SIGKILL
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
     os.kill(os.getpid(), -code)
-    return SIGNALLED - code
+    return EXIT_SIGNALLED - code

@@ -43,12 +43,12 @@ SHAPES: tuple[Shape, ...] = (
     Numbered("n", "→"),
     Numbered("t", "\t"),
 )
-HEADER = CodexHeader.letter
+HEADER_FLAG = CodexHeader.letter
 """Says that the first line is never the same twice."""
 BY_LETTER = {shape.letter: shape for shape in SHAPES}
 
 
-WORDS = {
+SHAPE_WORDS = {
     "c": "a command's header",
     "j": "indented JSON",
     "r": "keys of rows",
@@ -61,7 +61,7 @@ WORDS = {
 
 def described(flags: str) -> str:
     """What was folded, in words."""
-    return ", ".join(dict.fromkeys(WORDS[letter] for letter, _ in _FLAG.findall(flags) if letter in WORDS))
+    return ", ".join(dict.fromkeys(SHAPE_WORDS[letter] for letter, _ in _FLAG.findall(flags) if letter in SHAPE_WORDS))
 
 
 def fold(text: str) -> tuple[str, str]:

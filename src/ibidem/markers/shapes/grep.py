@@ -9,7 +9,7 @@ from ..lines import joined, lines_of
 
 _NUMBER = re.compile(r":\d+:")
 _NAME = re.compile(r"[A-Za-z_./\\]")
-LOOK = 60
+PROBED_LINES = 60
 """Lines looked at to see whether the shape is worth trying."""
 _HEADED = re.compile(r"\d+[:-]")
 
@@ -24,7 +24,7 @@ class Grep:
 
     def fold(self, text: str) -> tuple[str, str] | None:
         start = text[:8000]
-        if _NUMBER.search(start) is None or not any(map(_hit, start.split("\n")[:LOOK])):
+        if _NUMBER.search(start) is None or not any(map(_hit, start.split("\n")[:PROBED_LINES])):
             return None
         lines = lines_of(text)
         hits = [*map(_hit, lines)]

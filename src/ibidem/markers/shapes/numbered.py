@@ -6,9 +6,9 @@ import re
 
 from ..lines import joined
 
-USUAL = 6
+USUAL_WIDTH = 6
 """Width to which numbers are padded by nearly everyone."""
-LOOK = 60
+PROBED_LINES = 60
 """Lines looked at to see whether the shape is worth trying."""
 
 
@@ -27,17 +27,17 @@ class Numbered:
         mark, match = self._mark, self._numbered.match
         if mark not in text:
             return None
-        first = next((line for line in text[:8000].split("\n")[:LOOK] if match(line)), None)
+        first = next((line for line in text[:8000].split("\n")[:PROBED_LINES] if match(line)), None)
         if first is None or (mark == "\t" and first[0] != " "):
             return None
         width = first.index(mark) if first[0] == " " else 0
         folded = [
             line[found.end() :].replace(mark, "\t", 1) if (found := match(line)) else line for line in text.split("\n")
         ]
-        return "\n".join(folded), "" if width == USUAL else str(width)
+        return "\n".join(folded), "" if width == USUAL_WIDTH else str(width)
 
     def unfold(self, text: str, digits: str, limit: int) -> str:
-        width, mark = int(digits or USUAL), self._mark
+        width, mark = int(digits or USUAL_WIDTH), self._mark
         unfolded = (
             number.rjust(width) + mark + rest if tab and number.isdecimal() else line
             for line in text.split("\n")

@@ -9,17 +9,17 @@ from operator import eq
 
 from ..lines import joined, lines_of
 
-SHORTEST = 10
+MIN_PREFIX = 10
 """Characters of a beginning that is worth a line of its own."""
-LEAST = 3
+MIN_RUN_LINES = 3
 """Lines that must share it."""
-LONGEST = 240
+MAX_PREFIX = 240
 """Characters of a line in which its beginning must end."""
-MOST = 12
+MAX_CUTS = 12
 """Ends of a beginning that are tried."""
-MANY = 200
+MANY_LINES = 200
 """Lines from which short runs are not looked for."""
-PROBES = 48
+PROBED_PLACES = 48
 """Places at which a text of many lines must show a run at least once."""
 _CUT = re.compile(r": |[/:>]")
 
@@ -37,7 +37,7 @@ class Prefixed:
             if here < done:
                 continue
             at = here
-            while at > max(done, looked) and lines[at - 1][:SHORTEST] == lines[at][:SHORTEST]:
+            while at > max(done, looked) and lines[at - 1][:MIN_PREFIX] == lines[at][:MIN_PREFIX]:
                 at -= 1
             looked = here + 1
             beginning, end = _run(lines, at)
@@ -66,10 +66,10 @@ def _unfolded(lines: list[str]) -> Iterator[str]:
 
 def _alike(lines: tuple[str, ...]) -> list[int]:
     """Where a line begins like one a few lines on; looking at some lines finds every run that is long for the text."""
-    if len(lines) >= MANY and not _probed(lines, len(lines) // PROBES):
+    if len(lines) >= MANY_LINES and not _probed(lines, len(lines) // PROBED_PLACES):
         return []
-    step = 2 if len(lines) < MANY else 4
-    heads = [line[:SHORTEST] for line in lines[::step]]
+    step = 2 if len(lines) < MANY_LINES else 4
+    heads = [line[:MIN_PREFIX] for line in lines[::step]]
     alike = map(eq, heads, heads[1:])
     return [step * at for at, same in enumerate(alike) if same and heads[at] and not heads[at].isspace()]
 
@@ -77,8 +77,8 @@ def _alike(lines: tuple[str, ...]) -> list[int]:
 def _probed(lines: tuple[str, ...], step: int) -> bool:
     """Whether a line at one of some places begins like the next."""
     for line, after in zip(lines[:-1:step], lines[1::step], strict=True):
-        head = line[:SHORTEST]
-        if head == after[:SHORTEST] and head and not head.isspace():
+        head = line[:MIN_PREFIX]
+        if head == after[:MIN_PREFIX] and head and not head.isspace():
             return True
     return False
 
@@ -93,14 +93,14 @@ def _run(lines: tuple[str, ...], at: int) -> tuple[str, int]:
         while end < len(lines) and lines[end].startswith(beginning):
             end += 1
         gain = (end - at - 1) * cut
-        if end - at >= LEAST and gain > best_gain:
+        if end - at >= MIN_RUN_LINES and gain > best_gain:
             best, best_end, best_gain = beginning, end, gain
     return best, best_end
 
 
 def _cuts(line: str, after: str) -> Iterator[int]:
     """Where a beginning may end, as far as the next line agrees."""
-    for found in islice(_CUT.finditer(line, SHORTEST, LONGEST), MOST):
+    for found in islice(_CUT.finditer(line, MIN_PREFIX, MAX_PREFIX), MAX_CUTS):
         if not after.startswith(line[: found.end()]):
             return
         yield found.end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-LARGEST = 1 << 20
+MAX_TEXT = 1 << 20
 """Characters beyond which it is not worth the time."""
 SEPARATORS = {"": (", ", ": "), "1": (",", ":")}
 """How the original was written, by the digits in the marker."""
@@ -20,7 +20,7 @@ class Rows:
     letter = "r"
 
     def fold(self, text: str) -> tuple[str, str] | None:
-        if text[:1] not in ("[", "{") or text[-1:] not in ("]", "}") or len(text) > LARGEST or "\n" in text:
+        if text[:1] not in ("[", "{") or text[-1:] not in ("]", "}") or len(text) > MAX_TEXT or "\n" in text:
             return None
         if text.count("{") < 3:
             return None

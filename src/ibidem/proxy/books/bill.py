@@ -23,13 +23,13 @@ from ...billing.usage import Usage
 from ...plan import Edit
 from ...tokens import estimate
 
-PRIOR = 2000.0
+PRIOR_TOKENS = 2000.0
 """Tokens of a conversation that it takes to believe its own scale as much as the one that is usual."""
 
-NOISE = 300.0
+UNSEEN_TOKENS = 300.0
 """Tokens that something else may add to a request unnoticed: growth below that tells nothing."""
 
-SCALES = (0.6, 2.0)
+PLAUSIBLE_SCALES = (0.6, 2.0)
 """Provider tokens for one of ours that can be true of text. Beyond, it was something else, such as an image."""
 
 
@@ -48,11 +48,11 @@ class Account:
 
     @property
     def scale(self) -> float:
-        return (self.usual * PRIOR + self._theirs) / (PRIOR + self._ours)
+        return (self.usual * PRIOR_TOKENS + self._theirs) / (PRIOR_TOKENS + self._ours)
 
     def grew(self, ours: float, theirs: float) -> None:
         """What was sent more than in the request before, by both counts."""
-        if ours >= NOISE and SCALES[0] <= theirs / ours <= SCALES[1]:
+        if ours >= UNSEEN_TOKENS and PLAUSIBLE_SCALES[0] <= theirs / ours <= PLAUSIBLE_SCALES[1]:
             self._ours, self._theirs = self._ours + ours, self._theirs + theirs
 
     def take(self, edits: tuple[Edit, ...], tokens: tuple[float, ...]) -> Sequence[Edit]:

@@ -21,26 +21,26 @@ from ..outcome import Outcome
 from ..settings import Settings
 from .bill import Account, Removed, paid, rewritten, untouched
 
-CONVERSATIONS, EXCHANGES, EVENTS, DETAILS = 200, 500, 50, 50
+MAX_CONVERSATIONS, MAX_EXCHANGES, MAX_EVENTS, MAX_DETAILS = 200, 500, 50, 50
 """Most that are held: conversations that are shown, requests of one, events, requests of one with their texts."""
 
 ALL_EXCHANGES = 50_000
 """Requests that are held of all conversations."""
 
-REASONS = 50
+MAX_REASONS = 50
 """Different reasons of failures that are told apart."""
 
-POINTER = 8
+POINTER_BYTES = 8
 """Bytes that an edit takes in each list that has it."""
 
-TEXTS = 0.25
+TEXTS_SHARE = 0.25
 """The share of the memory setting that texts which are held to be shown may take."""
 
-COLLAPSED = 0.5
+COLLAPSE_SHARE = 0.5
 """A provider that reads less than this share of the last request, warm and unchanged, has lost it."""
 
 
-NEARLY = 0.02
+BOUNDARY_ERROR = 0.02
 """By what share of a request we may be wrong about where its messages end."""
 
 
@@ -106,7 +106,7 @@ class _Watched:
 
     told: ConversationRow
     account: Account
-    exchanges: deque[ExchangeRow] = field(default_factory=lambda: deque(maxlen=EXCHANGES))
+    exchanges: deque[ExchangeRow] = field(default_factory=lambda: deque(maxlen=MAX_EXCHANGES))
     details: OrderedDict[str, tuple[tuple[Edit, ...], int]] = field(default_factory=OrderedDict)
     """The edits of the newest requests, and how many messages were not new in each."""
     texts: int = 0
@@ -148,7 +148,7 @@ class Records:
         self._failures: Counter[str] = Counter()
         self._edits: Counter[str] = Counter()
         self._removed: Counter[str] = Counter()
-        self._events: deque[dict[str, Any]] = deque(maxlen=EVENTS)
+        self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
         self.changes = 0
         """Grows with everything that happens."""
 
@@ -193,7 +193,7 @@ class Records:
 
     def _failed(self, outcome: Outcome, at: float) -> None:
         reason = outcome.reason
-        if reason not in self._failures and len(self._failures) >= REASONS:
+        if reason not in self._failures and len(self._failures) >= MAX_REASONS:
             reason = "other reasons"
         if reason not in self._failures and not outcome.theirs:
             self.event("failure", at, f"requests go out without new edits: {reason}")
@@ -212,7 +212,7 @@ class Records:
         told = watched.told
         told.requests, told.last, told.active, told.model = told.requests + 1, found.at, True, outcome.model
         watched.active += 1
-        self._exchanges += len(watched.exchanges) < EXCHANGES
+        self._exchanges += len(watched.exchanges) < MAX_EXCHANGES
         watched.exchanges.append(found)
         found.conversation = owner.id
         for edit in watched.account.take(outcome.edits, outcome.freed):
@@ -223,20 +223,20 @@ class Records:
             told.breaks += 1
         if outcome.edits:
             watched.details[found.id] = (outcome.edits, outcome.first_new)
-            if len(watched.details) > DETAILS:
+            if len(watched.details) > MAX_DETAILS:
                 watched.details.popitem(last=False)
-            texts = found.bytes_in + POINTER * len(watched.details) * len(outcome.edits)
+            texts = found.bytes_in + POINTER_BYTES * len(watched.details) * len(outcome.edits)
             self._texts, watched.texts = self._texts + texts - watched.texts, texts
         self._let_go()
 
     def _let_go(self) -> None:
         """Of what is held to be shown, that of conversations that were quiet for longest."""
-        while len(self._conversations) > max(CONVERSATIONS, self._settings.conversations):
+        while len(self._conversations) > max(MAX_CONVERSATIONS, self._settings.conversations):
             gone = self._conversations.popitem(last=False)[1]
             self._forget_texts(gone)
             self._exchanges -= len(gone.exchanges)
         quiet = iter(self._conversations.values())
-        while self._texts > TEXTS * self._settings.memory_mb * 2**20 and (each := next(quiet, None)):
+        while self._texts > TEXTS_SHARE * self._settings.memory_mb * 2**20 and (each := next(quiet, None)):
             self._forget_texts(each)
         quiet = iter(self._conversations.values())
         while self._exchanges > ALL_EXCHANGES and (each := next(quiet, None)):
@@ -268,7 +268,7 @@ class Records:
         told, last = watched.told, watched.last
         price = self._prices.of(outcome.model, told.format)
         warm = last is not None and last.model == outcome.model and found.at - last.at <= price.caching.lifetime
-        hit = last is not None and usage.read >= COLLAPSED * min(last.sent, usage.input)
+        hit = last is not None and usage.read >= COLLAPSE_SHARE * min(last.sent, usage.input)
         lost = warm and not hit and last is not None and last.revised and not outcome.revision
         self._calibrate(outcome, usage, watched)
         other = self._other(outcome, usage, watched, price, warm, lost)
@@ -331,7 +331,7 @@ class Records:
     def snapshot(self, now: float) -> dict[str, Any]:
         names = ("requests", "rewritten", "passed", "failed_open", "refused", "resent", "unpriced", "hits", "misses")
         tokens = ("input", "read", "written", "removed")
-        newest = list(reversed(self._conversations.values()))[:CONVERSATIONS]
+        newest = list(reversed(self._conversations.values()))[:MAX_CONVERSATIONS]
         return {
             "version": __version__,
             "profile": self._settings.profile,
@@ -388,12 +388,12 @@ def _read_messages(outcome: Outcome, usage: Usage, last: _Billed | None, step: i
     """With how many of its messages the part of a request ends that the provider read, as far as can be told."""
     share = usage.read / max(1, usage.input)
     if last is not None:
-        if usage.read >= COLLAPSED * min(last.sent, usage.input):
+        if usage.read >= COLLAPSE_SHARE * min(last.sent, usage.input):
             return last.messages
         return min(last.messages, round(outcome.messages * share))  # the beginning only
-    if outcome.first_new and share >= COLLAPSED:
+    if outcome.first_new and share >= COLLAPSE_SHARE:
         return outcome.first_new
-    return bisect_right(outcome.ends, share + step / max(1, usage.input) + NEARLY) if usage.read else 0
+    return bisect_right(outcome.ends, share + step / max(1, usage.input) + BOUNDARY_ERROR) if usage.read else 0
 
 
 def _shown(edit: Edit, first_new: int) -> Mapping[str, Any]:

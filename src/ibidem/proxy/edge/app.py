@@ -27,7 +27,7 @@ from ..books.records import Records
 from ..conversations import Conversations, LiveConversation, Owed
 from ..fallback import bare, fall_back, replayed
 from ..outcome import Job, Outcome
-from ..page.pages import LIVE, Page, Pages, admitted, is_slow, misled, ours, refused, sees_texts, without_token
+from ..page.pages import LIVE_PATH, Page, Pages, admitted, is_slow, misled, ours, refused, sees_texts, without_token
 from ..page.pages import text as plain
 from ..rewriter import Rewriter, whereabouts
 from ..settings import Settings
@@ -44,17 +44,17 @@ WORKERS, LARGE_WORKERS, WAYS_OUT, CLERKS = 4, 2, 2, 2
 Those for what cannot be rewritten wait for nobody, so they are always there. Large requests have their own, so that who
 sends many of them waits for himself alone.
 """
-LARGE = 2**20
+LARGE_BYTES = 2**20
 """Bytes from which on a request is large."""
-PATIENCE = 2.0
+CLOSING_SECONDS = 2.0
 """Seconds that what is to be remembered may still take at the end, and at least that the way out may take."""
-TIDY = 6 * 3600.0
+PRUNE_SECONDS = 6 * 3600.0
 """Seconds after which what the store need not keep is forgotten again."""
 WayOut = Callable[[Conversations, Job, Outcome], Outcome | None]
-SWITCH = 0.0005
+SWITCH_SECONDS = 0.0005
 """Seconds after which a thread that works lets others have a turn: to pass something on takes many short ones."""
-BUSY = "busy: earlier requests take too long"
-TOLD, ALIVE = 0.5, 15.0
+BUSY_REASON = "busy: earlier requests take too long"
+STATE_SECONDS, KEEPALIVE_SECONDS = 0.5, 15.0
 """Seconds between two states that a page is told, and after which it is told that we are still there."""
 
 
@@ -106,14 +106,14 @@ class Proxy:
 
     async def __aenter__(self) -> Self:
         self.upstreams = Upstreams(self.settings.upstreams, self._ways)
-        sys.setswitchinterval(min(SWITCH, sys.getswitchinterval()))
+        sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         self._closing.set()
         await self.upstreams.close()
         if self._remembering:
-            await asyncio.wait(self._remembering, timeout=PATIENCE)
+            await asyncio.wait(self._remembering, timeout=CLOSING_SECONDS)
         for pool in (self._workers.pool, self._large.pool, self._ways_out, self._clerks):
             pool.shutdown(wait=False, cancel_futures=True)
         if self._log is not None and self._log is not sys.stdout:
@@ -134,7 +134,7 @@ class Proxy:
                 log.warning("nothing was forgotten: %s", error)
             except Exception as error:
                 self.harm(error, "tidy")
-            if self._closing.wait(TIDY):
+            if self._closing.wait(PRUNE_SECONDS):
                 return
 
     # ── who is answered by whom ─────────────────────────────────────────────────────────────────────────────────────
@@ -163,7 +163,7 @@ class Proxy:
     async def _page(self, request: web.BaseRequest, target: str, headers: Mapping[str, str]) -> web.StreamResponse:
         found = refused(self.settings, target, headers)
         texts = sees_texts(self.settings, target, headers)
-        if found is None and request.method == "GET" and target.partition("?")[0] == LIVE:
+        if found is None and request.method == "GET" and target.partition("?")[0] == LIVE_PATH:
             return await self._live(request, texts)
         if found is None:
             found = await self._found(request.method, target, texts)
@@ -189,12 +189,12 @@ class Proxy:
             if self.records.changes != seen:
                 seen, quiet = self.records.changes, 0.0
                 await response.write(f"event: state\ndata: {json.dumps(self.pages.state(texts))}\n\n".encode())
-            elif quiet >= ALIVE:
+            elif quiet >= KEEPALIVE_SECONDS:
                 quiet = 0.0
                 await response.write(b": still here\n\n")
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.stopping.wait(), TOLD)
-            quiet += TOLD
+                await asyncio.wait_for(self.stopping.wait(), STATE_SECONDS)
+            quiet += STATE_SECONDS
         return response
 
     # ── rewriting ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -216,10 +216,10 @@ class Proxy:
         return found
 
     async def _rewrite(self, job: Job) -> Outcome:
-        workers = self._large if len(job.body) > LARGE else self._workers
+        workers = self._large if len(job.body) > LARGE_BYTES else self._workers
         budget = job.patience = self.settings.budget_ms / 1e3
         if workers.hopeless(budget):
-            return Outcome(result="failed open", reason=BUSY)
+            return Outcome(result="failed open", reason=BUSY_REASON)
         working = workers.pool.submit(self.rewriter.rewrite, job)
         waiting = asyncio.wrap_future(working)
         try:
@@ -231,14 +231,14 @@ class Proxy:
             workers.give_up(working, waiting)
             raise
         begun = workers.give_up(working, waiting)
-        return Outcome(result="failed open", reason="time-out" if begun else BUSY, took=budget)
+        return Outcome(result="failed open", reason="time-out" if begun else BUSY_REASON, took=budget)
 
     async def _way_out(self, job: Job, failed: Outcome) -> Outcome:
         """What is sent after all: what earlier requests sent, and then what came. In time too, or as it came."""
         if self.settings.observe:
             return failed
         budget = self.settings.budget_ms / 1e3
-        known = await self._in_time(self._ways_out, fall_back, job, failed, max(budget, PATIENCE)) or failed
+        known = await self._in_time(self._ways_out, fall_back, job, failed, max(budget, CLOSING_SECONDS)) or failed
         if failed.took >= budget:  # that would take as long as what there was no time for
             return known
         return await self._in_time(self._clerks, replayed, job, known, budget) or known

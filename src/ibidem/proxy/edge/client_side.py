@@ -14,7 +14,7 @@ from aiohttp import web
 from ..exchange import StartAnswer
 from ..headers import HeaderList
 
-LINGER = "hh" if sys.platform == "win32" else "ii"
+LINGER_FORMAT = "hh" if sys.platform == "win32" else "ii"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 BEGUN = web.RequestKey("begun", float)
 """When the answer to a request was last written to."""
@@ -90,7 +90,7 @@ class ClientResponse(web.StreamResponse):
         if not self._sized:  # only an error tells it then
             found = self._to.get_extra_info("socket")
             if found is not None and found.fileno() >= 0:
-                found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(LINGER, 1, 0))
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(LINGER_FORMAT, 1, 0))
             self._to.abort()
         else:
             self._to.close()

@@ -23,7 +23,7 @@ from aiohttp.client_proto import ResponseHandler
 
 from ..egress import Hop, Trusted, unreadable
 
-UNASKED = frozenset({400, 408, 421, 425, 431})
+UNASKED_STATUSES = frozenset({400, 408, 421, 425, 431})
 """What, beside 500 and more, is said to a connection rather than to a request. It may not be the answer to the one that
 was just written: should that follow, it must find nobody else waiting. So the connection is not used again."""
 ANSWERS = (b"HTTP/1.1 2", b"HTTP/1.1 3", b"HTTP/1.0 2", b"HTTP/1.0 3")
@@ -111,7 +111,7 @@ class Wire(ResponseHandler):
         if message.code >= 200 or message.code == 101:
             self._content = content
             early = not self.complete or (self.transport is not None and self.transport.get_write_buffer_size() > 0)
-            self._doubtful = early or message.code in UNASKED or message.code >= 500
+            self._doubtful = early or message.code in UNASKED_STATUSES or message.code >= 500
             self._switched = message.code == 101
             if self._doubtful or self._switched:
                 self.force_close()

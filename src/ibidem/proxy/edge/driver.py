@@ -48,7 +48,7 @@ from .upstreams import Broken, Link, left
 if TYPE_CHECKING:
     from .app import Proxy
 
-UNSEEN = "a conversation goes through a WebSocket, where nothing can be rewritten: start with --no-websockets"
+UNSEEN_WEBSOCKET = "a conversation goes through a WebSocket, where nothing can be rewritten: start with --no-websockets"
 
 
 class Driver:
@@ -121,7 +121,7 @@ class Driver:
                 self._begun.flush()
                 if carries_conversations(self.target):
                     with self.proxy.unharmed("event"):
-                        self.proxy.records.event("websocket", time.time(), UNSEEN)
+                        self.proxy.records.event("websocket", time.time(), UNSEEN_WEBSOCKET)
                 assert self._link is not None
                 await tunnel(self.request, self._link)
             case CancelUpstream():

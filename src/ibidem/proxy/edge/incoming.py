@@ -18,11 +18,11 @@ from .client_side import BEGUN, CONTINUE
 
 HEAD_TIME = 30.0
 """Seconds that the head of a request may take, from its first byte."""
-LOOK = 0.25
+POLL_SECONDS = 0.25
 """Seconds between two looks at a client that sends no more."""
-ASK, AGAIN = 1.0, 10.0
+PROBE_SECONDS, PROBE_AGAIN_SECONDS = 1.0, 10.0
 """Seconds after which it gets a sign of life, and after which it gets the next."""
-QUIET = 2.0
+QUIET_SECONDS = 2.0
 """Seconds after which it is taken for gone if its answer has begun and nothing more of that came."""
 
 TOO_SLOW = (
@@ -83,10 +83,10 @@ class Incoming(RequestHandler):
         if self._idle or self._upgraded or self._body is None or not self._body.is_eof():
             return False
         self._ended = self._loop.time()
-        self._next = self._ended + ASK
+        self._next = self._ended + PROBE_SECONDS
         self._close = self._close or not self._messages
         self._stop()
-        self._clock = self._loop.call_later(LOOK, self._look)
+        self._clock = self._loop.call_later(POLL_SECONDS, self._look)
         return True
 
     def _look(self) -> None:
@@ -97,7 +97,7 @@ class Incoming(RequestHandler):
         if self._idle or refused or self._silent(self._loop.time()):
             self.transport.abort()
             return
-        self._clock = self._loop.call_later(LOOK, self._look)
+        self._clock = self._loop.call_later(POLL_SECONDS, self._look)
 
     def _silent(self, now: float) -> bool:
         """Whether nothing will tell that it is gone, so that it is taken for that."""
@@ -105,11 +105,11 @@ class Incoming(RequestHandler):
         if request is None or ended is None or self.transport is None:
             return False
         if written := request.get(BEGUN):
-            return self._next == ended + ASK and written <= ended and now > ended + QUIET
+            return self._next == ended + PROBE_SECONDS and written <= ended and now > ended + QUIET_SECONDS
         if request.writer.output_size:
-            return now > ended + QUIET  # a page
+            return now > ended + QUIET_SECONDS  # a page
         if now >= self._next and request.version >= (1, 1):  # older ones know no signs of life
-            self._next = now + AGAIN
+            self._next = now + PROBE_AGAIN_SECONDS
             self.transport.write(CONTINUE)
         return False
 

@@ -20,11 +20,11 @@ from ...store import Store
 from ..settings import Settings
 from .app import Proxy
 from .incoming import Server
-from .upstreams import HEAD, HEADERS, PIECE
+from .upstreams import CHUNK_BYTES, MAX_HEADER_BYTES, MAX_HEADERS
 
 T = TypeVar("T")
 
-GRACE = 1.0
+GRACE_SECONDS = 1.0
 """Seconds that answers which are under way have left when the proxy is stopped."""
 
 quiet = logging.getLogger("ibidem.http")
@@ -69,12 +69,12 @@ async def serve(
             auto_decompress=False,
             access_log=None,
             logger=quiet,
-            read_bufsize=PIECE,
-            max_line_size=HEAD,
-            max_field_size=HEAD,
-            max_headers=HEADERS,
+            read_bufsize=CHUNK_BYTES,
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
+            max_headers=MAX_HEADERS,
         )
-        runner = web.ServerRunner(server, shutdown_timeout=GRACE)
+        runner = web.ServerRunner(server, shutdown_timeout=GRACE_SECONDS)
         await runner.setup()
         try:
             site = web.TCPSite(runner, settings.host, settings.port)

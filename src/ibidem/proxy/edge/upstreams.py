@@ -29,19 +29,19 @@ from ..egress import Hop, hop, trusted
 from ..headers import HeaderList
 from .connections import Connector, Wire, context
 
-CONNECT = 60.0
+CONNECT_SECONDS = 60.0
 """Seconds to reach an upstream."""
-PIECE = 2**18
+CHUNK_BYTES = 2**18
 """Bytes of an answer that are taken in before they are passed on."""
-HEAD = 2**20
+MAX_HEADER_BYTES = 2**20
 """Bytes that one header may have; more than any provider takes."""
-HEADERS = 10_000
-AUTOMATIC = ("Accept", "Accept-Encoding", "User-Agent")
+MAX_HEADERS = 10_000
+AUTOMATIC_HEADERS = ("Accept", "Accept-Encoding", "User-Agent")
 """What aiohttp would tell a proxy about itself."""
-JOINED = 2**16
+MAX_JOINED_BYTES = 2**16
 """Bytes up to which head and body go out in one piece."""
 
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "MAX_HEADER_BYTES", "OPTIONS"})
 """Methods that may be asked again when a connection that was in use before ends without a word."""
 TIMED_OUT = 408
 
@@ -82,7 +82,7 @@ class Upstreams:
         socks = {_place(self._bases[provider]): each for provider, each in named.items() if each.socks}
         self._connector = Connector(socks, limit=0, ttl_dns_cache=300, ssl=ways.context or True)
         self._asked = {provider: _request(base, named.get(provider)) for provider, base in self._bases.items()}
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT)
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
         self._confused: set[str] = set()
         """Who gave an answer that nobody had asked for: there a connection is used once."""
 
@@ -132,7 +132,12 @@ def _request(base: URL, hop: Hop | None) -> aiohttp.ClientRequest:
             known = b64encode(f"{hop.user}:{hop.password}".encode()).decode()
             headers = CIMultiDict({"Proxy-Authorization": f"Basic {known}", "Host": base.host_port_subcomponent or ""})
     return aiohttp.ClientRequest(
-        "GET", base, loop=asyncio.get_running_loop(), proxy=proxy, proxy_headers=headers, skip_auto_headers=AUTOMATIC
+        "GET",
+        base,
+        loop=asyncio.get_running_loop(),
+        proxy=proxy,
+        proxy_headers=headers,
+        skip_auto_headers=AUTOMATIC_HEADERS,
     )
 
 
@@ -177,13 +182,13 @@ class Link:
 
     def _ask(self) -> None:
         self.protocol.set_response_params(
-            skip_payload=self._method == "HEAD",
+            skip_payload=self._method == "MAX_HEADER_BYTES",
             read_until_eof=True,
             auto_decompress=False,
-            read_bufsize=PIECE,
-            max_line_size=HEAD,
-            max_field_size=HEAD,
-            max_headers=HEADERS,
+            read_bufsize=CHUNK_BYTES,
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
+            max_headers=MAX_HEADERS,
         )
 
     def flush(self) -> None:
@@ -192,11 +197,11 @@ class Link:
         self._waiting = b""
 
     def send(self, data: bytes) -> None:
-        if self._said is not None and sum(map(len, self._said)) > JOINED:
+        if self._said is not None and sum(map(len, self._said)) > MAX_JOINED_BYTES:
             self._said = None  # too much to be kept: it is not said again
         if self._chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
-        if self._waiting and len(data) <= JOINED:
+        if self._waiting and len(data) <= MAX_JOINED_BYTES:
             self._write(self._waiting + data)
         else:
             self._write(self._waiting)
@@ -226,7 +231,7 @@ class Link:
         try:
             found = await self._heard()
         except Broken:
-            if not self._may_ask_again or self._method not in SAFE or self.protocol.heard:
+            if not self._may_ask_again or self._method not in SAFE_METHODS or self.protocol.heard:
                 raise
         else:
             if found[0].code != TIMED_OUT or not self._may_ask_again:

@@ -47,7 +47,7 @@ def _parts() -> dict[str, str]:
 
 CSP: str = f"{_parts()['POLICY']}; frame-ancestors 'none'"
 """As a header; the page says the same of itself, but for who may frame it, which only a header can say."""
-HEADERS: Mapping[str, str] = {
+PAGE_HEADERS: Mapping[str, str] = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": CSP,
     "Cache-Control": "no-store",

@@ -19,17 +19,17 @@ from ...store import Store
 from ...store.recall import recall
 from ..books.records import Records
 from ..settings import Settings
-from .dashboard import HEADERS, METRICS_TYPE, metrics, page
+from .dashboard import METRICS_TYPE, PAGE_HEADERS, metrics, page
 
-ROOT = "/ibidem"
-LIVE = f"{ROOT}/api/live"
+PAGE_ROOT = "/ibidem"
+LIVE_PATH = f"{PAGE_ROOT}/api/live"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]"})
-TEXTS = ("api/exchange", "recall")
+TEXT_PATHS = ("api/exchange", "recall")
 """What is below these is texts."""
-TOKENS = {"token": "x-ibidem-token", "page_token": "x-ibidem-page-token"}
+TOKEN_HEADERS = {"token": "x-ibidem-token", "page_token": "x-ibidem-page-token"}
 """What opens a door, by its name in a query: as a header."""
-PLAIN = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+PLAIN_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 class Page(NamedTuple):
@@ -40,11 +40,11 @@ class Page(NamedTuple):
 
 def ours(target: str) -> bool:
     path = target.partition("?")[0]
-    return path == ROOT or path.startswith(f"{ROOT}/")
+    return path == PAGE_ROOT or path.startswith(f"{PAGE_ROOT}/")
 
 
 def text(status: int, message: str, kind: str = "text/plain; charset=utf-8") -> Page:
-    return Page(status, {**PLAIN, "Content-Type": kind}, message.encode("utf-8", "surrogatepass"))
+    return Page(status, {**PLAIN_HEADERS, "Content-Type": kind}, message.encode("utf-8", "surrogatepass"))
 
 
 def document(found: Any, status: int = 200) -> Page:
@@ -53,7 +53,7 @@ def document(found: Any, status: int = 200) -> Page:
 
 def is_slow(target: str) -> bool:
     """What is looked up in the store, which may take its time."""
-    return target.startswith(f"{ROOT}/recall/")
+    return target.startswith(f"{PAGE_ROOT}/recall/")
 
 
 def admitted(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
@@ -69,7 +69,7 @@ def sees_texts(settings: Settings, target: str, headers: Mapping[str, str]) -> b
 
 
 def _sent(name: str, wanted: str, target: str, headers: Mapping[str, str]) -> bool:
-    header = headers.get(TOKENS[name], "").encode("latin-1", "replace")
+    header = headers.get(TOKEN_HEADERS[name], "").encode("latin-1", "replace")
     return _same(header or _given(name, target), wanted)
 
 
@@ -135,7 +135,7 @@ def _is_foreign(target: str, headers: Mapping[str, str]) -> bool:
     if origin is not None and origin.lower().partition("://")[2] != headers.get("host", "").lower():
         return True
     led = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-    if led and target.partition("?")[0].rstrip("/") == ROOT:
+    if led and target.partition("?")[0].rstrip("/") == PAGE_ROOT:
         return False
     return site not in ("none", "same-origin")
 
@@ -172,14 +172,14 @@ class Pages:
         path = target.partition("?")[0].rstrip("/")
         if method not in ("GET", "HEAD"):
             return Page(405, {**text(405, "").headers, "Allow": "GET, HEAD"}, b"use GET\n")
-        if path == ROOT:
+        if path == PAGE_ROOT:
             tokens = self._settings.token, self._settings.page_token if texts else None
-            return Page(200, HEADERS, page(*tokens).encode())
-        kind, _, name = path.removeprefix(f"{ROOT}/").rpartition("/")
-        if kind in TEXTS and not texts:
+            return Page(200, PAGE_HEADERS, page(*tokens).encode())
+        kind, _, name = path.removeprefix(f"{PAGE_ROOT}/").rpartition("/")
+        if kind in TEXT_PATHS and not texts:
             return self._withheld()
         found = self._named(kind, name, texts)
-        return found if found is not None else text(404, f"there is nothing here: see {ROOT}\n")
+        return found if found is not None else text(404, f"there is nothing here: see {PAGE_ROOT}\n")
 
     def _withheld(self) -> Page:
         if self._settings.text_access == "token":

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from ...markers import backref, shapes
 from ...markers.backref import Marker, Source
-from ...markers.layout import COLON, COMMAS, MARKS, TAB, Layout, Shown, comma_of, number, thin
+from ...markers.layout import COLON, ITEM_SEPARATORS, NUMBER_MARKS, TAB, Layout, Shown, comma_of, number, thin
 from ...markers.lines import lines_of
 from ...markers.numbering import NumberedText, Sources, clears
 from ...markers.restore import Budget, restore
@@ -26,9 +26,9 @@ from .hints import HintStyle, hint
 from .index import IndexedText, LineIndex, Match
 from .sent import SentForm, SentText
 
-SHORTEST = 64
+MIN_TEXT = 64
 """Characters below which nothing can be gained."""
-MOST_FIELDS = 12
+MAX_FIELDS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ class OutgoingText:
         if backref.opening(self.known.tag) in self.text:
             self._recognise()
             return self.text
-        if self.fold.rewritten or self.message in self.fold.as_is or len(self.text) < SHORTEST:
+        if self.fold.rewritten or self.message in self.fold.as_is or len(self.text) < MIN_TEXT:
             return self.text
         self.folded, self.flags = self._folded()
         self.in_full = bool(self.again) and self.essence == self.again
@@ -225,7 +225,7 @@ class OutgoingText:
     @property
     def essence(self) -> str:
         """Digest of what it says, without a header that is never the same twice."""
-        start = self.folded.index("\n") if shapes.HEADER in self.flags else 0
+        start = self.folded.index("\n") if shapes.HEADER_FLAG in self.flags else 0
         return backref.digest_of(self.folded[start:])
 
     def _recognise(self) -> None:
@@ -314,7 +314,7 @@ class OutgoingText:
         """As everyone will see it once it is sent, but numbers count only where they can be written anew."""
         comma = comma_of(self.folded)
         if comma:
-            units = self.folded.split(COMMAS[comma])
+            units = self.folded.split(ITEM_SEPARATORS[comma])
             self.layout = Layout(units, units, None, "", comma, False)
         else:
             self.layout = number(lines_of(self.folded))
@@ -322,7 +322,7 @@ class OutgoingText:
         if found.numbers is None or (
             found.mark in (TAB, COLON)
             and all(
-                shown is None or unit == f"{shown}{MARKS[found.mark]}{body}"
+                shown is None or unit == f"{shown}{NUMBER_MARKS[found.mark]}{body}"
                 for unit, body, shown in zip(found.units, found.bodies, found.numbers, strict=True)
             )
         ):
@@ -335,7 +335,7 @@ class OutgoingText:
         labelled: set[Source] = set()
         for match in self.known.matches(layout, self.nearest):
             left_out = layout.joint.join(layout.units[match.first : match.last])
-            if len(left_out) < SHORTEST:
+            if len(left_out) < MIN_TEXT:
                 continue
             marker = self._pointer(layout, match, labelled)
             if not self._gains(left_out, str(marker)):
@@ -383,7 +383,7 @@ class OutgoingText:
             return None
         old = slot.text.split("\n")
         other = [at for at, (here, there) in enumerate(zip(units, old, strict=True)) if here != there]
-        if not other or len(other) > MOST_FIELDS or len(other) * 4 > len(units):
+        if not other or len(other) > MAX_FIELDS or len(other) * 4 > len(units):
             return None
         marker = self._marker(source=slot.source, label=slot.label, but=True)
         sent = "\n".join([str(marker), *(f"{at + 1}: {units[at]}" for at in other)])

@@ -15,20 +15,20 @@ from typing import NamedTuple
 
 from ...markers import backref
 from ...markers.backref import Marker, Source
-from ...markers.layout import HOLE, Layout, Numbering, Shown, lay_out, placed
+from ...markers.layout import MARKER_UNIT, Layout, Numbering, Shown, lay_out, placed
 from ...markers.lines import Lines
 from ...markers.numbering import NumberedText
 
-STRIDE = 4
-TELLING = 10
+INDEX_STRIDE = 4
+TELLING_LENGTH = 10
 """Characters from which a line says enough to be looked for."""
-ALONE = 80
+MIN_LONE_LINE = 80
 """Characters below which a single line is not worth a look."""
-KEPT = 4
+KEPT_TEXTS = 4
 """Texts that are kept taken apart."""
-LONG = 160
+LONG_LINE = 160
 """Characters from which a line is indexed wherever it stands."""
-OFFSET, WITHIN = 32, (1 << 32) - 1
+OFFSET_BITS, OFFSET_MASK = 32, (1 << 32) - 1
 """Bits of an index entry that say where in its slot a line stands; the slot is in those above."""
 
 
@@ -116,7 +116,7 @@ class IndexedShown(Shown):
         if first < 0 or last >= self.slot.units:
             return None
         found = self.lines.between(first, last + 1)
-        return None if not self.slot.whole and HOLE in found else found
+        return None if not self.slot.whole and MARKER_UNIT in found else found
 
 
 class LineIndex:
@@ -202,23 +202,23 @@ class LineIndex:
         """Index some lines of the next slot, the earliest copy of each that is in reach: the slot, then where in it."""
         hashes, lengths, starts = bodies.hashes, bodies.lengths, bodies.starts
         if reach:
-            near = reach << OFFSET
+            near = reach << OFFSET_BITS
             for key in [key for key in hashes if self._index.get(key, near) < near]:
                 self._index.pop(key, None)
         if self.gone:
-            for key in [key for key in hashes if self._index.get(key, -1) >> OFFSET in self.gone]:
+            for key in [key for key in hashes if self._index.get(key, -1) >> OFFSET_BITS in self.gone]:
                 self._index.pop(key, None)
-        base = len(self.slots) << OFFSET
+        base = len(self.slots) << OFFSET_BITS
         setdefault = self._index.setdefault
         at, count = 0, len(hashes)
         while at < count:
-            if lengths[at] >= TELLING:
+            if lengths[at] >= TELLING_LENGTH:
                 setdefault(hashes[at], base + starts[at] + at)
-                at += STRIDE
+                at += INDEX_STRIDE
             else:
                 at += 1
-        if max(lengths, default=0) >= LONG:
-            for at in [at for at, length in enumerate(lengths) if length >= LONG]:
+        if max(lengths, default=0) >= LONG_LINE:
+            for at in [at for at, length in enumerate(lengths) if length >= LONG_LINE]:
                 setdefault(hashes[at], base + starts[at] + at)
 
     def shapeless(self, text: str) -> bool:
@@ -241,7 +241,7 @@ class LineIndex:
         if source not in self._by_source:
             return None
         if source not in self._shown:
-            if len(self._shown) >= KEPT:
+            if len(self._shown) >= KEPT_TEXTS:
                 del self._shown[next(iter(self._shown))]
             number = self._by_source[source]
             slot = self.slots[number]
@@ -280,7 +280,7 @@ class LineIndex:
                 best = self._extend(new, at, resume[0], there, covered, nearest)
             if best is None:
                 found = index[hashes[at]]
-                best = self._extend(new, at, found >> OFFSET, found & WITHIN, covered, nearest)
+                best = self._extend(new, at, found >> OFFSET_BITS, found & OFFSET_MASK, covered, nearest)
             if best is not None:
                 yield best
                 covered = best.last
@@ -293,7 +293,7 @@ class LineIndex:
         slot, bodies = self.slots[number], new.seq
         body, old = bodies[at], slot.text
         after = local + len(body)
-        if len(body) < ALONE and not new.beside(at, old, local, after):
+        if len(body) < MIN_LONE_LINE and not new.beside(at, old, local, after):
             return None
         if local < 0 or not old.startswith(body, local) or (local and old[local - 1] != "\n"):
             return None
@@ -314,7 +314,7 @@ class LineIndex:
             there = after - len(body)
             length = _whole_lines(new.text, begin, end, old, there, common(new.text, begin, end, old, there))
             last = at + 1 + new.text.count("\n", begin, begin + length)
-        if last - first == 1 and len(body) < ALONE:
+        if last - first == 1 and len(body) < MIN_LONE_LINE:
             return None
         return Match(first, last, number, local)
 

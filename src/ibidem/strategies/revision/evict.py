@@ -2,10 +2,11 @@
 
 A fold over the requests of a conversation. New text gets its arrival edits first (`BackReferences`). Texts that are no
 longer needed wait together until a change is free or pays (`billing.budget`); then all of them go at once, each with a
-marker that carries the reference under which the store keeps the original. What lost its middle may lose the rest later. A text
-that a later reference points at stays until every text that refers to it goes too (law 5), and what is gone is never
-referred to again. A history that carries such a marker already was looked at before, by someone who knows more of it:
-it stays as it is from there on (law 10). A tool may print what looks like one, so the store has to confirm it.
+marker that carries the reference under which the store keeps the original. What lost its middle may lose the rest
+later. A text that a later reference points at stays until every text that refers to it goes too (law 5), and what is
+gone is never referred to again. A history that carries such a marker already was looked at before, by someone who knows
+more of it: it stays as it is from there on (law 10). A tool may print what looks like one, so the store has to confirm
+it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..arrival.backrefs import BackReferences, BackrefFold
 from .entry import Entry, Eviction
 from .inventory import Inventory
 
-DOUBTED = 64
+MAX_DOUBTED = 64
 """Texts that merely look as if lines of them had been let go, after which no store is asked any more."""
 
 
@@ -186,7 +187,7 @@ class EvictionFold:
     def _evicted(self, text: str) -> bool:
         """Whether a text is what is left of one that the store keeps, and not just a text that says so."""
         found = stub(text, self.fold.sources.tag)
-        if found is None or self.settings.store is None or found.ref in self._went or self._doubted >= DOUBTED:
+        if found is None or self.settings.store is None or found.ref in self._went or self._doubted >= MAX_DOUBTED:
             return False
         try:
             kept = self.settings.store.get([found.ref])

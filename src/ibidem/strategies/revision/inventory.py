@@ -19,13 +19,13 @@ from .waiting import Waiting, least
 if TYPE_CHECKING:
     from .evict import Evict
 
-REPEATED = 256
+MIN_REPEATED_ARGUMENT = 256
 """Bytes from which a string in the arguments of a repeated call is worth a marker."""
-LONG = 1024
+MIN_MIDDLE_ARGUMENT = 1024
 """Bytes from which a string in arguments goes with the middle of a conversation."""
-READS = 128
+MAX_READS = 128
 """Reads of a file that are compared with the next, the last ones: a file may be read in any number of pieces."""
-BEGINNING = 2
+BEGINNING_MESSAGES = 2
 """Messages that are not the middle of a conversation."""
 
 
@@ -122,8 +122,8 @@ class Inventory:
         settings, length = self.settings, size(value)
         found = {
             "arguments": settings.arguments is not None and length >= settings.arguments,
-            "calls": settings.calls and repeats and length >= REPEATED,
-            "middle": settings.middle is not None and length >= LONG,
+            "calls": settings.calls and repeats and length >= MIN_REPEATED_ARGUMENT,
+            "middle": settings.middle is not None and length >= MIN_MIDDLE_ARGUMENT,
         }
         return frozenset(label for label, so in found.items() if so)
 
@@ -159,8 +159,8 @@ class Inventory:
                 self._propose(entry, Candidate("stale", "the file was changed later"))
             reads.clear()
             return
-        recent = reads[-READS:]
-        del reads[-READS:]
+        recent = reads[-MAX_READS:]
+        del reads[-MAX_READS:]
         for entry, touch in recent:
             if later.covers(touch) and 2 * len(by.text) >= len(entry.text):
                 self._propose(entry, Candidate("stale", "the file was read again later"))
@@ -202,7 +202,7 @@ class Inventory:
         ):
             entry = self._middle.popleft()
             fits = entry.kind in ("result", "assistant text") or "middle" in entry.may
-            if fits and entry.message >= BEGINNING:
+            if fits and entry.message >= BEGINNING_MESSAGES:
                 self._propose(entry, Candidate("middle", "old", reason=f"before the last {settings.middle} messages"))
 
     def _when_old(self, entry: Entry) -> Candidate | None:

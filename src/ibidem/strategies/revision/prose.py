@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-WORTH = 160
+MIN_PROSE = 160
 """Characters from which a stretch is longer than the marker that would stand for it."""
 
 _FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})(?P<info>.*)")
@@ -32,7 +32,7 @@ def plain(lines: Sequence[str]) -> list[Span]:
             found[-1] = (found[-1][0], last)
         elif prose:
             found.append((first, last))
-    return [(first, last) for first, last in found if sum(map(len, lines[first:last])) >= WORTH]
+    return [(first, last) for first, last in found if sum(map(len, lines[first:last])) >= MIN_PROSE]
 
 
 def _paragraphs(lines: Sequence[str]) -> Iterator[tuple[int, int, bool]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...markers.evicted import Dropped, EvictedMarker, beside, carrying, record, refs_in, thinned
-from ...markers.layout import COMMAS, SPARSE, Shown, parsed
+from ...markers.layout import ITEM_SEPARATORS, SPARSE_FLAG, Shown, parsed
 from ...model import size
 from ...store.naming import reference
 from ...tokens import estimate
@@ -14,7 +14,7 @@ from ...wire import Change, no_larger, rebuild
 from .entry import Candidate, Entry, Eviction, Pin
 from .prose import plain
 
-ROOM = 24.0
+RECORD_TOKENS = 24.0
 """Tokens that a text must free to carry a record as well."""
 
 Stretches = list[tuple[int, int]]
@@ -55,7 +55,7 @@ def carried(thoughts: Sequence[Entry], going: Sequence[Entry], gone: Sequence[En
     that stands there has to be written again anyway.
     """
     first = min(entry.message for entry in thoughts)
-    best = [entry for entry in going if entry.going and entry.sent - entry.going.left >= ROOM]
+    best = [entry for entry in going if entry.going and entry.sent - entry.going.left >= RECORD_TOKENS]
     behind = [entry for entry in gone if entry.message >= first]
     for entry in (*sorted(best, key=lambda entry: entry.sent)[-1:], *behind[:1], *gone[-1:]):
         how = entry.going if entry in going else entry.evicted
@@ -110,7 +110,7 @@ def _thinned(entry: Entry, stay: Stretches, room: int, marker: EvictedMarker) ->
     found = parsed(lines, marker.tag)
     refers = {place for place, each in enumerate(found) if each is not None}  # to what may be gone tomorrow
     flags = "".join(each.flags for each in found if each is not None)
-    if stay and (shown.layout.comma or any(letter in flags for letter in (SPARSE, *COMMAS))):
+    if stay and (shown.layout.comma or any(letter in flags for letter in (SPARSE_FLAG, *ITEM_SEPARATORS))):
         return None
     if stay:
         lines = lines[: len(shown.layout.units)]

@@ -26,19 +26,19 @@ from .stub import carried, eviction_of, still_true
 if TYPE_CHECKING:
     from .evict import Evict
 
-LEAST = 40.0
+MIN_FREED_TOKENS = 40.0
 """Tokens that must be freed, or a text had better stay."""
-THOUGHT = 8.0
+MIN_FREED_THINKING = 8.0
 """The same of thinking, which leaves no marker."""
-LOOKS = 16
+LOOKS_PER_CHARACTER = 16
 """Characters that may be looked at again for each that was taken in."""
-START = 1 << 22
+STARTING_CREDIT = 1 << 22
 """The same at the beginning, for short conversations."""
-STEP = 64
+KNOWN_ANSWER_COST = 64
 """What an answer that is known already costs, in characters."""
-REMEMBERED = 4
+MAX_OUTLOOKS = 4
 """Answers that are known of a text."""
-NOISE = 1.05
+ESTIMATE_ERROR = 1.05
 """How much less than the truth an estimate of tokens may be."""
 
 
@@ -83,12 +83,12 @@ class Waiting:
         """Tokens of the other thinking that waits."""
         self._came = 0
         """How many came to wait."""
-        self._credit = START
+        self._credit = STARTING_CREDIT
 
     def taken(self, entry: Entry) -> None:
         """One more text in the conversation."""
         self._by_source.update(dict.fromkeys(entry.sources, entry))
-        self._credit += LOOKS * len(entry.text)
+        self._credit += LOOKS_PER_CHARACTER * len(entry.text)
 
     def refer(self, entry: Entry, pins: Iterable[Pin]) -> None:
         """A text refers to others."""
@@ -177,7 +177,7 @@ class Waiting:
         The more of it stays, the fewer.
         """
         pins = [pin for source in entry.sources for each in self._lasting.get(source, {}).values() for pin in each]
-        self._credit -= STEP + len(pins)
+        self._credit -= KNOWN_ANSWER_COST + len(pins)
         if _stuck(entry, pins):
             return None
         if self._odd(entry):
@@ -188,7 +188,7 @@ class Waiting:
         if not answer.true:
             return entry.sent
         freed = entry.sent - answer.going.left
-        freed = min(entry.sent, NOISE * freed + THOUGHT) if pins else freed
+        freed = min(entry.sent, ESTIMATE_ERROR * freed + MIN_FREED_THINKING) if pins else freed
         return freed if freed >= (0.0 if entry.pins else least(entry)) else None
 
     def _odd(self, entry: Entry) -> bool:
@@ -237,7 +237,7 @@ class Waiting:
     def _goes(self, entry: Entry, going: Mapping[int, Entry]) -> bool:
         referrers = [each for source in entry.sources for each in self._referrers.get(source, {}).values()]
         pins = [pin for other, found in referrers if id(other) not in going for pin in found]
-        self._credit -= STEP + len(referrers) + len(pins)
+        self._credit -= KNOWN_ANSWER_COST + len(referrers) + len(pins)
         if _stuck(entry, pins):
             return False
         answer = self._answer(entry, pins)
@@ -259,7 +259,7 @@ class Waiting:
             smaller = going is not None and _smaller(going.added, entry.text)
             true = going is not None and smaller and still_true(entry.now, going.added, pins, self.tag)
             found = Outlook(going, smaller, true)
-            if len(entry.answers) >= REMEMBERED:
+            if len(entry.answers) >= MAX_OUTLOOKS:
                 del entry.answers[next(iter(entry.answers))]
             entry.answers[key] = found
         return found
@@ -285,7 +285,7 @@ class Waiting:
         thoughts = [
             entry for entry in going if entry.kind == "thinking" and first is not None and entry.message >= first
         ]
-        if sum(entry.sent for entry in thoughts) < LEAST:
+        if sum(entry.sent for entry in thoughts) < MIN_FREED_TOKENS:
             return others
         carrier = carried(thoughts, others, self.gone)
         if carrier is None:
@@ -318,7 +318,7 @@ def _smaller(new: str, old: str) -> bool:
 
 
 def least(entry: Entry) -> float:
-    return THOUGHT if entry.kind == "thinking" else LEAST
+    return MIN_FREED_THINKING if entry.kind == "thinking" else MIN_FREED_TOKENS
 
 
 def _stuck(entry: Entry, pins: list[Pin]) -> bool:

@@ -14,7 +14,7 @@ from ..prompt_cache import Unit
 CREATED = 1_700_000_000
 """The time that every answer states: the same script gives the same bytes."""
 
-PIECE = 16
+PIECE_CHARACTERS = 16
 """Characters of a text that one event carries."""
 
 
@@ -51,7 +51,7 @@ class UpstreamDialect:
     """That this provider sends with each answer, by its number."""
 
 
-def pieces(text: str, size: int = PIECE) -> Iterator[str]:
+def pieces(text: str, size: int = PIECE_CHARACTERS) -> Iterator[str]:
     for start in range(0, len(text), size):
         yield text[start : start + size]
 
