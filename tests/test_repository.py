@@ -77,6 +77,7 @@ def test_imports_point_to_earlier_layers(path: Path) -> None:
 
 def test_the_front_door_is_what_we_promise() -> None:
     assert sorted(ibidem.__all__) == [
+        "BackReferences",
         "Compacted",
         "Dedup",
         "DedupToolCalls",
@@ -84,16 +85,15 @@ def test_the_front_door_is_what_we_promise() -> None:
         "DropMiddle",
         "Economy",
         "Edit",
+        "Evict",
         "FormatError",
         "HintStyle",
         "IbidemError",
         "Lingua",
-        "LookBack",
         "PROFILES",
         "Plan",
         "PruneThinking",
         "RepairPairing",
-        "SaidOnce",
         "Session",
         "Snippet",
         "Stats",

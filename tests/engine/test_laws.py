@@ -24,18 +24,18 @@ STRATEGIES: dict[str, Any] = {
     "RepairPairing": (ibidem.RepairPairing(),),
     "RepairPairing by id": (ibidem.RepairPairing(by_place=False),),
     "Devboy": (ibidem.Devboy(),),
-    "LookBack, eager": (
+    "Evict, eager": (
         ibidem.Evict(
             economy=ibidem.Economy(read=1.0, write=1.0), age=1, snippet=300, mask=2, thinking=True, arguments=80
         ),
     ),
-    "SaidOnce, greedy": (ibidem.BackReferences(min_gain=0, repeat_guard=0),),
+    "BackReferences, greedy": (ibidem.BackReferences(min_gain=0, repeat_guard=0),),
     **{f"profile {name}": chosen for name, chosen in ibidem.PROFILES.items()},
 }
 HEEDS_TOOL_TEXT = {"profile codetether-all", "Devboy", "profile devboy"}
 """These keep a habit of the system they reproduce: see docs/profiles.md."""
-LOSSLESS = {"profile lossless", "SaidOnce, greedy"}
-READS_LAYOUT = {"LookBack, eager", "profile recoverable", "profile aggressive"}
+LOSSLESS = {"profile lossless", "BackReferences, greedy"}
+READS_LAYOUT = {"Evict, eager", "profile recoverable", "profile aggressive"}
 """They read the layout of a text, so that enciphering it changes what they see; their law 9 is in
 tests/strategies/test_backrefs.py."""
 

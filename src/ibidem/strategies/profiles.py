@@ -43,7 +43,7 @@ def chosen(profile: str, strategies: Any) -> tuple[Strategy, ...]:
     if strategies is None:
         return named(profile)
     if isinstance(strategies, str | bytes) or not isinstance(strategies, Iterable):
-        wanted = f"[{strategies!r}]" if _is_strategy(strategies) else "[ibidem.SaidOnce()]"
+        wanted = f"[{strategies!r}]" if _is_strategy(strategies) else "[ibidem.BackReferences()]"
         raise UsageError(f"strategies must be a list, not {strategies!r}: pass strategies={wanted}, or profile=…")
     found = tuple(strategies)
     for each in found:
