@@ -685,7 +685,8 @@ def test_a_package_that_is_there_and_broken(home: Path, name: str) -> None:
 )
 def test_whatever_goes_wrong_in_our_own_start(home: Path, where: str, error: str) -> None:
     code = (
-        f"def broken(*_): raise {error}\nimport ibidem.cli.wrap.running as it; it.{where} = broken\n"
+        f"def broken(*_): raise {error}\n"
+        f"import importlib; it = importlib.import_module('ibidem.cli.wrap.running'); it.{where} = broken\n"
         "from ibidem.cli import main; main()"
     )
     command = [*PYTHON, code, "wrap", "--", *PYTHON, LED]

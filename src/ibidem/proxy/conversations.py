@@ -26,7 +26,6 @@ from ..plan import Edit
 from ..store import MemoryStore, Store
 from ..store.recall import conversation_key
 from ..strategies import profiles
-from ..strategies.profiles import final
 from ..wire import Scanned, scan
 from ..wire.scan import scan_tolerantly
 from .opening import opened, title
@@ -145,7 +144,7 @@ class Conversations:
         self._made = 0
         self.held = 0
         """Bytes that all of them take in memory, about."""
-        self.looks_back = not final(profiles.named(profile))
+        self.looks_back = not all(each.final for each in profiles.named(profile))
 
     def __len__(self) -> int:
         return len(self._all)

@@ -12,7 +12,8 @@ from .. import formats, rules
 from ..engine import pipeline
 from ..engine.expansion import expand
 from ..model import Conversation, Opaque, Text, Thinking, ToolCall, ToolResult
-from ..plan import Edit, Strategy
+from ..plan import Edit
+from ..strategies.strategy import Strategy
 from ..tokens import counter
 from ..wire import open_document
 

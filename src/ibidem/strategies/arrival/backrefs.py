@@ -8,7 +8,7 @@ compared with its original before the edit counts (law 6).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -18,10 +18,11 @@ from ...markers.layout import COLON, ITEM_SEPARATORS, NUMBER_MARKS, TAB, Layout,
 from ...markers.lines import lines_of
 from ...markers.numbering import NumberedText, Sources, clears
 from ...markers.restore import Budget, restore
-from ...model import Conversation, Kind, Message, Text, size
+from ...model import Kind, Message, Text, size
 from ...plan import Edit
 from ...tokens import TokenCounter, counter
 from ...wire import no_larger
+from ..strategy import Fold, Start, Strategy
 from .hints import HintStyle, hint
 from .index import IndexedText, LineIndex, Match
 from .sent import SentForm, SentText
@@ -32,12 +33,13 @@ MAX_FIELDS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackReferences:
+class BackReferences(Strategy):
     """Refer to what was shown before; fold layouts that say nothing."""
 
     name: ClassVar[str] = "said-once"
     labels: ClassVar[tuple[str, ...]] = ("dedup", "spans", "shapes", "fields")
     touches: ClassVar[frozenset[Kind]] = frozenset({"result"})
+    final: ClassVar[bool] = True
 
     dedup: bool = True
     """Whole results said before."""
@@ -59,13 +61,15 @@ class BackReferences:
     """A call made again within so many results of the one that got a reference gets the full text: it could not use
     the reference. 0 switches this off."""
 
-    def plan(self, conv: Conversation) -> Iterator[Edit]:
-        fold = BackrefFold(self, not conv.dialect.clears_history(conv.head))
-        for message in conv.messages:
-            yield from fold.feed(message)
+    @property
+    def lossless(self) -> bool:
+        return self.hints is HintStyle.IBIDEM
+
+    def begin(self, start: Start) -> BackrefFold:
+        return BackrefFold(self, start.refers)
 
 
-class BackrefFold:
+class BackrefFold(Fold):
     """The state after some messages."""
 
     def __init__(self, settings: BackReferences, refers: bool, evicted: Callable[[str], bool] | None = None) -> None:
@@ -84,8 +88,8 @@ class BackrefFold:
         """Something was let go of what came before: the history is one that was sent, and stays as it is from there."""
         self.fetched = self.tried = 0
         """Characters that our markers stand for, and those that were fetched for markers which are not ours."""
-        self.as_is: Container[int] = ()
-        """Messages that were sent as they came, and stay so."""
+        self.as_is = False
+        """The last message was sent as it came, and stays so."""
         self.said: list[SentText] = []
         """The texts of the last message."""
 
@@ -100,8 +104,8 @@ class BackrefFold:
         far = self.settings.max_distance
         return 0 if far is None else max(0, self.sent - 4 * far)
 
-    def feed(self, message: Message) -> Iterator[Edit]:
-        """The edits of one more message."""
+    def feed(self, message: Message, as_is: bool = False) -> Iterator[Edit]:
+        self.as_is = as_is
         if clears(message):
             self.last_of.clear()
             if self._known is not None:
@@ -130,7 +134,7 @@ class BackrefFold:
         # The same call again, and the same answer, soon after that was a reference: it wants the text itself.
         last = self.referred.pop(call, None)
         again = last[1] if last is not None and self.results - last[0] <= self.settings.repeat_guard else ""
-        part = OutgoingText(self, place, index, again)
+        part = OutgoingText(self, place, again)
         sent = part.written()
         if sent != segment.text:
             yield Edit(
@@ -156,9 +160,8 @@ class BackrefFold:
 class OutgoingText:
     """One text of a result on its way out."""
 
-    def __init__(self, fold: BackrefFold, place: NumberedText, message: int, again: str) -> None:
+    def __init__(self, fold: BackrefFold, place: NumberedText, again: str) -> None:
         self.fold = fold
-        self.message = message
         self.settings = fold.settings
         self.known = fold.known
         self.text = place.text
@@ -181,7 +184,7 @@ class OutgoingText:
         if backref.opening(self.known.tag) in self.text:
             self._recognise()
             return self.text
-        if self.fold.rewritten or self.message in self.fold.as_is or len(self.text) < MIN_TEXT:
+        if self.fold.rewritten or self.fold.as_is or len(self.text) < MIN_TEXT:
             return self.text
         self.folded, self.flags = self._folded()
         self.in_full = bool(self.again) and self.essence == self.again
