@@ -11,7 +11,7 @@ from ibidem.engine.session import Session
 from ibidem.plan import Edit
 from ibidem.proxy.books import records
 from ibidem.proxy.books.records import Records
-from ibidem.proxy.conversations import LiveConversation
+from ibidem.proxy.conversation import LiveConversation
 from ibidem.proxy.outcome import Outcome
 from ibidem.proxy.settings import Settings
 from tests.support.proxied import Clock, dumped, growing, talk

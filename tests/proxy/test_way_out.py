@@ -153,7 +153,7 @@ def _noted(found: Talk) -> bool:
     """Nobody is at work any more, and nothing is left to be learned."""
     proxy = found.service
     known = list(proxy.conversations._all.values())
-    return not proxy._remembering and all(each.owed is None for each in known)
+    return not proxy._remembering and all(each.deviation is None for each in known)
 
 
 def test_a_revision_that_was_just_made_is_undone() -> None:

@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -24,7 +23,9 @@ from ...model import IbidemError
 from ...store import Limits, Store, open_store
 from ..books import records
 from ..books.records import Records
-from ..conversations import Conversations, LiveConversation, Owed
+from ..clock import SYSTEM_CLOCK, Clock
+from ..conversation import Deviation, LiveConversation
+from ..conversations import Conversations
 from ..fallback import bare, fall_back, replayed
 from ..outcome import Job, Outcome
 from ..page.pages import LIVE_PATH, Page, Pages, admitted, is_slow, misled, ours, refused, sees_texts, without_token
@@ -61,40 +62,42 @@ STATE_SECONDS, KEEPALIVE_SECONDS = 0.5, 15.0
 class Workers:
     """Threads that rewrite, and what they are stuck with."""
 
-    def __init__(self, count: int, name: str) -> None:
+    def __init__(self, count: int, name: str, clock: Clock) -> None:
         self.pool = ThreadPoolExecutor(count, name)
         self.stuck: dict[Future[Outcome], float] = {}
         """What was given up and is worked on nevertheless, and since when."""
         self._count = count
+        self._clock = clock
 
     def hopeless(self, budget: float) -> bool:
         """Every thread has been working for long on what was given up: who waits for one would wait in vain."""
-        now = time.perf_counter()
+        now = self._clock.monotonic()
         return len(self.stuck) >= self._count and all(now - since >= budget for since in self.stuck.values())
 
     def give_up(self, working: Future[Outcome], waiting: asyncio.Future[Outcome]) -> bool:
         """Whether it has begun, and so goes on."""
         if working.done() or working.cancel():
             return working.done() and not working.cancelled()
-        self.stuck[working] = time.perf_counter()
+        self.stuck[working] = self._clock.monotonic()
         waiting.add_done_callback(lambda _: self.stuck.pop(working, None))
         return True
 
 
 class Proxy:
-    def __init__(self, settings: Settings, store: Store | None = None) -> None:
+    def __init__(self, settings: Settings, store: Store | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         self.settings = settings
+        self.clock = clock
         self._ways = ways(settings.upstreams)  # before anything is opened: it may be that there is none
         self._log = _opened_log(settings.json_log) if settings.json_log else None
         limits = Limits.of(settings.store_days, settings.store_bytes)
         self.store = store or open_store(settings.store or store_target(), limits=limits)
         most = settings.memory_mb * 2**20
         self.conversations = Conversations(settings.profile, self.store, settings.conversations, most, settings.observe)
-        self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite)
-        self.records = Records(settings, time.time())
-        self.pages = Pages(settings, self.records, self.store, time.time)
-        self._workers = Workers(WORKERS, "ibidem")
-        self._large = Workers(LARGE_WORKERS, "ibidem-large")
+        self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite, clock)
+        self.records = Records(settings, clock.time())
+        self.pages = Pages(settings, self.records, self.store, clock.time)
+        self._workers = Workers(WORKERS, "ibidem", clock)
+        self._large = Workers(LARGE_WORKERS, "ibidem-large", clock)
         self._ways_out = ThreadPoolExecutor(WAYS_OUT, "ibidem-out")
         self._clerks = ThreadPoolExecutor(CLERKS, "ibidem-notes")
         self._rehearsed = False
@@ -270,26 +273,19 @@ class Proxy:
             return found
         return bare(job, failed) if job.body not in tried else None
 
-    def took(self, outcome: Outcome) -> None:
+    def accepted(self, outcome: Outcome) -> None:
         """The provider takes a request: the conversation goes on in that way."""
-        found, owed = outcome.conversation, outcome.owed
-        if found is not None and outcome.sent is not None:
-            before = found.sent
-            if before is None or not before.way.continues(outcome.sent.way):  # else a later one was taken first
-                found.sent = outcome.sent
-        if owed is None:
-            return
+        found, deviation = outcome.conversation, outcome.deviation
         if found is not None:
-            found.owed = owed
-            if not owed.since:
-                found.sent = None
-        self._in_background(self._settle(found, owed))
+            found.accept(outcome.sent, deviation)
+        if deviation is not None:
+            self._in_background(self._settle(found, deviation))
 
-    async def _settle(self, found: LiveConversation | None, owed: Owed) -> None:
+    async def _settle(self, found: LiveConversation | None, deviation: Deviation) -> None:
         """Whoever has the conversation does it at the end, or before the next request: nobody is waited for here."""
 
         def work() -> None:
-            own = found or self.conversations.adopt(owed)
+            own = found or self.conversations.adopt(deviation)
             if own.lock.acquire(blocking=False):
                 try:
                     self.conversations.settle(own)
@@ -303,7 +299,7 @@ class Proxy:
         try:
             await asyncio.get_running_loop().run_in_executor(self._clerks, work)
         except IbidemError as error:
-            self.records.event("store", time.time(), str(error), conversation)
+            self.records.event("store", self.clock.time(), str(error), conversation)
         except Exception as error:
             self.harm(error, "remember")
 
@@ -317,7 +313,7 @@ class Proxy:
         found = outcome.conversation
         if found is not None and self.conversations.looks_back:
             counted = context if outcome.place is not None else None  # of which request it is, is not known
-            self._in_background(self._remember(found, outcome.place, time.time(), counted, collapsed))
+            self._in_background(self._remember(found, outcome.place, self.clock.time(), counted, collapsed))
 
     async def _remember(
         self, found: LiveConversation, place: Position | None, at: float, context: int | None, collapsed: bool
@@ -343,7 +339,9 @@ class Proxy:
             self._log.flush()
         except (OSError, ValueError) as error:
             self._log = None
-            self.records.event("log", time.time(), f"{self.settings.json_log}: {error}: nothing more is written to it")
+            self.records.event(
+                "log", self.clock.time(), f"{self.settings.json_log}: {error}: nothing more is written to it"
+            )
 
     @contextmanager
     def unharmed(self, what: str) -> Iterator[None]:
@@ -360,7 +358,7 @@ class Proxy:
             self.harmed.add(found)
             log.error("an error in the proxy itself, requests go on: %s", found)
             with suppress(Exception):
-                self.records.event("error", time.time(), found)
+                self.records.event("error", self.clock.time(), found)
 
 
 def _opened_log(name: str) -> IO[str]:
