@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 
+from ..billing.collapse import Verdict
 from ..billing.prices import Prices
 from ..billing.usage import Usage
 from ..store import MemoryStore
@@ -47,6 +48,8 @@ def rehearse(profile: str) -> None:
         rewriter = Rewriter(Conversations(profile, store, 1, 2**20), False, 2**20)
         outcome = rewriter.rewrite(Job("anthropic", "", "", body, 0.0))
         records = Records(Settings(profile=profile), 0.0)
-        records.end(records.begin("/", outcome, 0.0, "", "anthropic", len(body)), outcome, 200, Usage(fresh=1))
+        records.end(
+            records.begin("/", outcome, 0.0, "", "anthropic", len(body)), outcome, 200, Usage(fresh=1), Verdict()
+        )
     except Exception as error:
         log.debug("nothing was rehearsed: %s", type(error).__name__)

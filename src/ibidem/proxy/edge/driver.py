@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from aiohttp import StreamReader, web
 
+from ...billing.collapse import Verdict, judge
 from ...model import one_line
 from ..books import records
 from ..exchange import Exchange
@@ -318,19 +319,27 @@ class Driver:
 
     def _close(self) -> None:
         record, exchange, outcome = self.record, self.exchange, self._counted
-        collapsed = False
+        verdict = Verdict()
         if record is not None:
             with self.proxy.unharmed("end"):
                 record.total_ms = 1e3 * (self.proxy.clock.monotonic() - self.started)
                 record.reason = record.reason or exchange.failure
                 if not exchange.rewrites:
                     record.bytes_in, record.bytes_out = exchange.received, exchange.sent
-                collapsed = self.proxy.records.end(record, outcome, exchange.status, exchange.usage)
+                verdict = self._judged(record)
+                self.proxy.records.end(record, outcome, exchange.status, exchange.usage, verdict)
             with self.proxy.unharmed("log"):
                 self.proxy.write_log(record)
         if outcome is not None and exchange.usage is not None:
             spared = record.removed if record is not None and self.proxy.settings.observe else 0
-            self.proxy.remember(outcome, exchange.usage.input - spared, collapsed)
+            self.proxy.remember(outcome, exchange.usage.input - spared, verdict.collapsed)
+
+    def _judged(self, record: records.ExchangeRow) -> Verdict:
+        outcome, usage = self._counted, self.exchange.usage
+        history = self.proxy.records.cache_history(outcome) if outcome is not None else None
+        if outcome is None or usage is None or history is None:
+            return Verdict()
+        return judge(history, usage, outcome.model, record.at, bool(outcome.revision))
 
 
 def _why(error: BaseException) -> str:
