@@ -179,7 +179,7 @@ def test_an_error_at_any_seam(seam: str, profile: str) -> None:
             patch.setattr(owner, name, raising)
             begins = conversation(first="another one")[3]
             known = found.upstream.seen[-1].json["messages"]
-            for body in [bodies[3] if name != "begin" else begins, begins, begins]:
+            for body in [bodies[3] if name != "_begin" else begins, begins, begins]:
                 assert found.send("anthropic", body) == (200, found.upstream.seen[-1].answer.partition(b"\r\n\r\n")[2])
                 if body == begins:
                     assert found.upstream.seen[-1].body == body, "nothing is known of it"
