@@ -140,7 +140,7 @@ class Conversations:
         return max(found, key=lambda one: one.conversation.messages, default=None)
 
     def current(self, found: Found, body: bytes) -> Found | None:
-        """The same after others worked on it; None if it went another way. Under the conversation's lock."""
+        """What was found, after others worked on it; None if it went another way. Under the conversation's lock."""
         conversation = found.conversation
         if conversation.turns == found.turn:
             return found

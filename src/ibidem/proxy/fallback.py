@@ -46,7 +46,7 @@ class _SharedPrefix(NamedTuple):
         return self.conversation if goes_on(self.conversation.last, self.scanned) else None
 
 
-def too_much(body: bytes, start: int, most: int) -> bool:
+def is_oversized(body: bytes, start: int, most: int) -> bool:
     """Whether what stands behind `start` is more than may be read here while others wait."""
     if len(body) - start > most:
         return True

@@ -23,8 +23,8 @@ from ..wire import Scanned
 from .clock import SYSTEM_CLOCK, Clock
 from .conversation import LiveConversation, SentRequest
 from .conversations import Conversations, Found
-from .fallback import too_much
-from .opening import Single, Unreadable
+from .fallback import is_oversized
+from .opening import SingleMessage, Unreadable
 from .outcome import Job, Outcome, Result
 from .packing import decoded, encoded
 
@@ -44,7 +44,7 @@ class Failed(IbidemError):
     """A request that can be read and was not rewritten."""
 
 
-class TooMuch(IbidemError):
+class Oversized(IbidemError):
     """A request with more in it than is read here."""
 
 
@@ -68,11 +68,11 @@ class Rewriter:
         start, unread = self._now(), False
         try:
             return self._rewrite(job, start)
-        except Single:
+        except SingleMessage:
             return Outcome(result="unchanged", took=self._now() - start)
         except Unreadable as error:
             told, theirs = str(error), True
-        except TooMuch as error:
+        except Oversized as error:
             told, theirs, unread = str(error), False, True
         except (StoreError, Failed) as error:
             told, theirs = one_line(str(error))[:MAX_REASON], False
@@ -129,8 +129,8 @@ class Rewriter:
 
     def _weigh(self, body: bytes, start: int) -> None:
         """What is known of a request is not read again. What is new may be more than can be read while others wait."""
-        if len(body) - start > SMALL_BYTES and too_much(body, start, self._max_rewrite):
-            raise TooMuch("what is new in it is too large to be rewritten here: allow more with --max-rewrite")
+        if len(body) - start > SMALL_BYTES and is_oversized(body, start, self._max_rewrite):
+            raise Oversized("what is new in it is too large to be rewritten here: allow more with --max-rewrite")
 
     def _outcome(self, found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float) -> Outcome:
         """With what the books need to know of it, counted here, where nobody else waits."""

@@ -115,7 +115,7 @@ class Wiring:
     paths: dict[str, str] = field(default_factory=dict)
     """By variable that will lead to the proxy: what stands behind the proxy's address."""
     codex: str | None = None
-    """The same for Codex, which takes it from its command line; None leaves it alone."""
+    """What stands behind the proxy's address for Codex, which is told by its command line; None leaves it alone."""
 
 
 def inherit(command: Sequence[str], environment: Mapping[str, str], folder: Path, said: Container[str]) -> Wiring:

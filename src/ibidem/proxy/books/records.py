@@ -101,7 +101,7 @@ class ConversationRow:
 class _Watched:
     """What is known of a conversation to judge its next answer by."""
 
-    told: ConversationRow
+    row: ConversationRow
     account: Account
     exchanges: deque[ExchangeRow] = field(default_factory=lambda: deque(maxlen=MAX_EXCHANGES))
     details: OrderedDict[str, tuple[tuple[Edit, ...], int]] = field(default_factory=OrderedDict)
@@ -168,7 +168,7 @@ class Records:
         found.removed = round(watched.account.scale * watched.account.all)
         if before.revision:
             self._breaks -= Counter((before.revision,))
-            watched.told.breaks -= 1
+            watched.row.breaks -= 1
         if found.id in watched.details:
             watched.details[found.id] = (outcome.edits, outcome.first_new)
 
@@ -186,12 +186,12 @@ class Records:
         assert owner is not None
         watched = self._conversations.get(owner.id)
         if watched is None:
-            told = ConversationRow(owner.id, owner.title, client, outcome.model, format, found.at, found.at)
+            row = ConversationRow(owner.id, owner.title, client, outcome.model, format, found.at, found.at)
             usual = WEIGHTS.get(self._prices.of(outcome.model, format).provider, Weights()).result
-            watched = self._conversations[owner.id] = _Watched(told, Account(ScaleFit(BILLING, usual)))
+            watched = self._conversations[owner.id] = _Watched(row, Account(ScaleFit(BILLING, usual)))
         self._conversations.move_to_end(owner.id)
-        told = watched.told
-        told.requests, told.last, told.active, told.model = told.requests + 1, found.at, True, outcome.model
+        row = watched.row
+        row.requests, row.last, row.active, row.model = row.requests + 1, found.at, True, outcome.model
         watched.active += 1
         self._exchanges += len(watched.exchanges) < MAX_EXCHANGES
         watched.exchanges.append(found)
@@ -201,7 +201,7 @@ class Records:
         found.removed = round(watched.account.scale * watched.account.all)
         if outcome.revision:
             self._breaks[outcome.revision] += 1
-            told.breaks += 1
+            row.breaks += 1
         if outcome.edits:
             watched.details[found.id] = (outcome.edits, outcome.first_new)
             if len(watched.details) > MAX_DETAILS:
@@ -235,9 +235,9 @@ class Records:
         watched = self._watched_of(outcome)
         if watched is None:
             return None
-        told = watched.told
-        caching = self._prices.of(outcome.model, told.format).caching
-        return CacheHistory(caching, watched.last, told.hits, told.stopped)
+        row = watched.row
+        caching = self._prices.of(outcome.model, row.format).caching
+        return CacheHistory(caching, watched.last, row.hits, row.stopped)
 
     def end(
         self, found: ExchangeRow, outcome: Outcome | None, status: int, usage: Usage | None, verdict: Verdict
@@ -249,7 +249,7 @@ class Records:
         watched = self._watched_of(outcome)
         if watched is not None:
             watched.active -= 1
-            watched.told.active = watched.active > 0
+            watched.row.active = watched.active > 0
         if usage is None or outcome is None or watched is None:
             self._totals["unpriced"] += outcome is not None and 200 <= status < 300
         else:
@@ -260,25 +260,25 @@ class Records:
         return self._conversations.get(owner.id) if owner else None
 
     def _billed(self, found: ExchangeRow, outcome: Outcome, usage: Usage, watched: _Watched, verdict: Verdict) -> None:
-        told = watched.told
-        price = self._prices.of(outcome.model, told.format)
+        row = watched.row
+        price = self._prices.of(outcome.model, row.format)
         self._calibrate(outcome, usage, watched)
         other = self._other(outcome, usage, watched, price, verdict)
         found.paid, found.would_have_paid = paid(usage, price), paid(other, price)
         found.input, found.read, found.fresh, found.output = usage.input, usage.read, usage.fresh, usage.output
         found.written = usage.written + usage.written_1h
-        self._add(told, found)
+        self._add(row, found)
         for strategy, tokens in watched.account.by_strategy.items():
             self._removed[strategy] += round(watched.account.scale * tokens)
         if watched.last is not None:
-            told.hits, told.misses = told.hits + verdict.hit, told.misses + (not verdict.hit)
+            row.hits, row.misses = row.hits + verdict.hit, row.misses + (not verdict.hit)
             self._totals["hits" if verdict.hit else "misses"] += 1
         answered = found.at + (found.total_ms or 0.0) / 1e3
         size = float(other.input)
         watched.last = Billed(size, usage.input, outcome.messages, outcome.model, answered, bool(outcome.revision))
         if verdict.collapsed:
-            told.stopped = True
-            self.event("collapse", found.at, "cache reads fell after a revision: revisions stop here", told.id)
+            row.stopped = True
+            self.event("collapse", found.at, "cache reads fell after a revision: revisions stop here", row.id)
 
     def _calibrate(self, outcome: Outcome, usage: Usage, watched: _Watched) -> None:
         last, account = watched.last, watched.account
@@ -305,16 +305,16 @@ class Records:
             return untouched(usage, removed, last.size)
         return untouched(usage, removed)
 
-    def _add(self, told: ConversationRow, found: ExchangeRow) -> None:
+    def _add(self, row: ConversationRow, found: ExchangeRow) -> None:
         assert found.paid is not None
         assert found.would_have_paid is not None
         self._money["paid"] += found.paid
         self._money["would_have_paid"] += found.would_have_paid
-        told.paid += found.paid
-        told.would_have_paid += found.would_have_paid
+        row.paid += found.paid
+        row.would_have_paid += found.would_have_paid
         for name in ("input", "read", "written", "removed"):
             self._totals[name] += getattr(found, name)
-            setattr(told, name, getattr(told, name) + getattr(found, name))
+            setattr(row, name, getattr(row, name) + getattr(found, name))
 
     def event(self, kind: str, at: float, text: str, conversation: str = "") -> None:
         self.changes += 1
@@ -343,14 +343,14 @@ class Records:
                 for name, tokens in self._removed.most_common()
             ],
             "events": list(self._events),
-            "conversations": [asdict(each.told) for each in newest],
+            "conversations": [asdict(each.row) for each in newest],
         }
 
     def conversation(self, id: str) -> dict[str, Any] | None:
         found = self._conversations.get(id)
         if found is None:
             return None
-        return {"conversation": asdict(found.told), "exchanges": [asdict(each) for each in found.exchanges]}
+        return {"conversation": asdict(found.row), "exchanges": [asdict(each) for each in found.exchanges]}
 
     def exchange(self, id: str) -> dict[str, Any] | None:
         for each in self._conversations.values():

@@ -42,9 +42,9 @@ from ..protocol import (
     UpstreamFailed,
 )
 from ..routes import carries_conversations, client_session
-from .client_side import CONTINUE, ClientDisconnected, ClientResponse, Taken, pairs, told
+from .client_side import CONTINUE, ClientDisconnected, ClientResponse, NoResponse, error_response, pairs
 from .tunnel import tunnel
-from .upstreams import Broken, Link, left
+from .upstreams import Broken, Link, unread
 
 if TYPE_CHECKING:
     from .app import Proxy
@@ -87,7 +87,7 @@ class Driver:
         finally:
             self._let_go()
             self._close()
-        return self.response or Taken()
+        return self.response or NoResponse()
 
     def _start(self) -> RequestStarted:
         request = self.request
@@ -116,29 +116,29 @@ class Driver:
             case StartAnswer():
                 self.response = ClientResponse(self.request, command)
             case SendAnswer(data):
-                self._begun.send(data)
+                self._client_response.send(data)
             case EndAnswer():
-                self._begun.end()
+                self._client_response.end()
             case Tunnel():
-                self._begun.flush()
+                self._client_response.flush()
                 if carries_conversations(self.target):
-                    with self.proxy.unharmed("event"):
+                    with self.proxy.guarded("event"):
                         self.proxy.records.event("websocket", self.proxy.clock.time(), UNSEEN_WEBSOCKET)
                 assert self._link is not None
                 await tunnel(self.request, self._link)
             case CancelUpstream():
                 self._let_go()
             case ResetClient():
-                self._begun.reset()
+                self._client_response.reset()
             case Refuse(status, message, headers, last):
-                self.response = told(status, message, dict(headers))
+                self.response = error_response(status, message, dict(headers))
                 if last:
                     self.response.force_close()
             case _:
                 assert_never(command)
 
     @property
-    def _begun(self) -> ClientResponse:
+    def _client_response(self) -> ClientResponse:
         assert isinstance(self.response, ClientResponse)
         return self.response
 
@@ -181,7 +181,7 @@ class Driver:
         except ConnectionError:  # one of them is gone, which is told where the answer is awaited
             return
         except Exception as error:
-            self.proxy.harm(error, "pass")
+            self.proxy.report_fault(error, "pass")
             self._let_go()  # the answer to half of it is not awaited
 
     def _invite(self) -> None:
@@ -210,13 +210,13 @@ class Driver:
         assert job is not None
         assert outcome is not None
         self._tried.append(job.body if outcome.body is None else outcome.body)
-        found = await self.proxy.again(job, outcome, kind, self._tried)
+        found = await self.proxy.retry(job, outcome, kind, self._tried)
         if found is None:
             await self._do(Resent(None))
             return
         self.outcome = found
         if self.record is not None:
-            with self.proxy.unharmed("resent"):
+            with self.proxy.guarded("resent"):
                 self.proxy.records.resent(self.record, outcome, found, kind, self.proxy.clock.time())
         await self._do(Resent(job.body if found.body is None else found.body, last=found.body is None))
 
@@ -268,7 +268,7 @@ class Driver:
             broken = link.broke_off()
         except Broken as error:
             broken = error
-            await self._do(AnswerChunk(left(content)))
+            await self._do(AnswerChunk(unread(content)))
         if broken is not None:
             await self._broke(broken)
         elif not self.exchange.over:
@@ -304,7 +304,7 @@ class Driver:
         assert route is not None
         path = route.target.partition("?")[0]
         client = first(self.headers, "user-agent").split(" ")[0]
-        with self.proxy.unharmed("begin"):
+        with self.proxy.guarded("begin"):
             self.record = self.proxy.records.begin(
                 path, self._counted, self.proxy.clock.time(), client, route.format or "", self.exchange.received
             )
@@ -321,14 +321,14 @@ class Driver:
         record, exchange, outcome = self.record, self.exchange, self._counted
         verdict = Verdict()
         if record is not None:
-            with self.proxy.unharmed("end"):
+            with self.proxy.guarded("end"):
                 record.total_ms = 1e3 * (self.proxy.clock.monotonic() - self.started)
                 record.reason = record.reason or exchange.failure
                 if not exchange.rewrites:
                     record.bytes_in, record.bytes_out = exchange.received, exchange.sent
                 verdict = self._judged(record)
                 self.proxy.records.end(record, outcome, exchange.status, exchange.usage, verdict)
-            with self.proxy.unharmed("log"):
+            with self.proxy.guarded("log"):
                 self.proxy.write_log(record)
         if outcome is not None and exchange.usage is not None:
             spared = record.removed if record is not None and self.proxy.settings.observe else 0

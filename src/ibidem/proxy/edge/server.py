@@ -35,6 +35,8 @@ quiet.disabled = True  # the server would quote what it cannot parse, keys and a
 class Address(NamedTuple):
     url: str
     port: int
+    egress: tuple[str, ...] = ()
+    """The proxies that requests leave this machine through, and who named each. Nothing secret is in it."""
 
 
 class Summary(NamedTuple):
@@ -85,7 +87,7 @@ async def serve(
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             proxy.warm()
             if ready is not None:
-                ready(Address(f"http://{host}:{port}", port))
+                ready(Address(f"http://{host}:{port}", port, proxy.egress.shown))
             await (stop or asyncio.Event()).wait()
         finally:
             proxy.stopping.set()
