@@ -258,15 +258,15 @@ def test_a_conversation_that_moved_on_while_it_was_looked_up() -> None:
     conversations = Conversations("lossless", MemoryStore(), 10, 2**30)
     rewriter = Rewriter(conversations, False, 2**30)
     rewriter.rewrite(job(request()))
-    late = {one: conversations.find("anthropic", "", one)}
+    late = {one: conversations.find(("anthropic", ""), one)}
     rewriter.rewrite(job(two))
-    late[three] = conversations.find("anthropic", "", three)
+    late[three] = conversations.find(("anthropic", ""), three)
     assert late[one] is not None
     assert late[three] is not None
     assert late[one].conversation is late[three].conversation
-    find = conversations.find
+    find = conversations.find_or_begin
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conversations, "find", lambda *asked: late.pop(asked[2], None) or find(*asked))
+        patch.setattr(conversations, "find_or_begin", lambda *asked: late.pop(asked[1], None) or find(*asked))
         outcomes = [rewriter.rewrite(job(body)) for body in (one, three)]
     assert not late
     assert [outcome.body or body for outcome, body in zip(outcomes, (one, three), strict=True)] == [
