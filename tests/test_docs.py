@@ -18,6 +18,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -278,11 +279,53 @@ def definitions(path: Path) -> set[str]:
     return {node.name for node in found} | inside
 
 
-@pytest.mark.parametrize("page", LINKED, ids=named)
+EXAMPLES = {"src/app.py", "my_agent.py"}
+"""Files of the reader's own."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_files_that_are_named_are_there(page: Path) -> None:
-    """Also by the end of their path, as `edge/driver.py`; a file of the reader's own is not below a folder."""
+    """Also by the end of their path, as `edge/driver.py`."""
     known = [each.as_posix() for top in TREE for each in (ROOT / top, *(ROOT / top).rglob("*"))]
-    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    for name in re.findall(r"`((?:[\w-]+/)+(?:[\w-]+\.(?:py|md|toml))?)`", text):
+    for name in re.findall(r"`((?:[\w-]+/)*[\w-]+\.py|(?:[\w-]+/)+(?:[\w-]+\.\w+)?)`", prose(page)):
         there = any(path.endswith(f"/{name.rstrip('/')}") for path in known)
-        assert there or name == "src/app.py", f"{page.name}: {name}"
+        assert there or name in EXAMPLES, f"{page.name}: {name}"
+
+
+def prose(page: Path) -> str:
+    """All but the blocks."""
+    return re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def test_the_reference_has_every_public_name() -> None:
+    documented = re.findall(r"^::: ibidem\.(\w+)", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert {*documented} == {*ibidem.__all__} - {"__version__"}
+
+
+@pytest.mark.parametrize("page", [ROOT / "docs" / "glossary.md", ARCHITECTURE], ids=named)
+def test_classes_that_are_explained_are_there(page: Path) -> None:
+    source = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))
+    known = {*re.findall(r"^ *class (\w+)|^(\w+)\b.* = ", source, re.MULTILINE), *ibidem.__all__}
+    names = {name for pair in known for name in (pair if isinstance(pair, tuple) else (pair,))}
+    for name in re.findall(r"`([A-Z][a-z]\w+)(?:\.\w+)*`", prose(page)):
+        assert name in names, f"{page.name}: {name}"
+
+
+def test_every_page_is_in_the_site_and_in_the_index() -> None:
+    site = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")}
+    assert {*re.findall(r"'([\w-]+\.md)'", repr(site["nav"]))} == pages
+    assert {*re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "index.md").read_text())} == pages - {"index.md"}
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("zensical", reason="needs: pip install -e '.[docs]'")
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    settings = (
+        (ROOT / "zensical.toml").read_text().replace('paths = ["src"]', f"paths = [{json.dumps(str(ROOT / 'src'))}]")
+    )
+    (tmp_path / "zensical.toml").write_text(settings)
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ibidem.Session.compact" in (tmp_path / "build" / "site" / "api.html").read_text(encoding="utf-8")
