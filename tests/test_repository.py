@@ -139,17 +139,6 @@ def test_files_stay_small(path: Path) -> None:
             assert (node.end_lineno or 0) - node.lineno < 60, node.name
 
 
-def test_the_readme_shows_what_its_first_command_prints() -> None:
-    printed = subprocess.run(
-        [sys.executable, "-m", "ibidem.cli", "compact"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "COLUMNS": "120"},
-    ).stdout
-    assert printed.rstrip() in (ROOT / "README.md").read_text()
-
-
 @pytest.mark.skipif(os.name == "nt", reason="signals of another kind")
 def test_tests_may_run_where_signals_are_ignored() -> None:
     """As `nohup` and a shell's `&` have it: commands that a test sends signals to get them all the same."""
@@ -164,17 +153,6 @@ def test_tests_may_run_where_signals_are_ignored() -> None:
 def test_ci_runs_the_readmes_test_command() -> None:
     command = next(line.strip() for line in (ROOT / "README.md").read_text().splitlines() if line.endswith("-m pytest"))
     assert command in (ROOT / ".ci" / "run").read_text()
-
-
-def test_the_readme_shows_what_its_report_prints(tmp_path: Path) -> None:
-    printed = subprocess.run(
-        [sys.executable, "-m", "ibidem.cli", "report", "--profile", "lossless", "--profile", "codetether"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "COLUMNS": "100", "HOME": str(tmp_path), "USERPROFILE": str(tmp_path)},
-    ).stdout
-    assert printed.rstrip() in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "proxy").rglob("*.py")), ids=lambda path: path.name)
