@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .strategies.repair import RepairPairing
     from .strategies.revision import Evict
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 
 __all__ = [
     "PROFILES",
