@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,14 @@ def test_every_check_is_run() -> None:
     assert mypy["strict"] is True
     assert {"ibidem", "tests"} <= {*mypy["packages"]}
     assert "-n auto" in PROJECT["tool"]["pytest"]["ini_options"]["addopts"]
+
+
+def test_constraints_are_versions_of_all_that_we_ask_for() -> None:
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
+    asked = [*PROJECT["project"]["dependencies"], *chain(*PROJECT["project"]["optional-dependencies"].values())]
+    names = {re.split(r"[^\w.-]", each)[0] for each in asked} - {PROJECT["project"]["name"]}
+    assert names <= {name.replace("_", "-").lower() for name in pinned}
+    assert all(re.fullmatch(r"[\w.]+", version) for version in pinned.values())
 
 
 ANOTHER_PROJECT = re.compile(
