@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 
 import ibidem
+from ibidem.engine.journal import STATE_VERSION
+from ibidem.report.export import JSON_SCHEMA
+from ibidem.store.schema import MIGRATIONS
 
 from .__main__ import CHECKS
 
@@ -189,6 +192,11 @@ def test_constraints_are_versions_of_all_that_we_ask_for() -> None:
     names = {re.split(r"[^\w.-]", each)[0] for each in asked} - {PROJECT["project"]["name"]}
     assert names <= {name.replace("_", "-").lower() for name in pinned}
     assert all(re.fullmatch(r"[\w.]+", version) for version in pinned.values())
+
+
+def test_what_is_said_to_be_stable_carries_these_numbers() -> None:
+    said = re.findall(r"^\| .* \| `.*`, now (\d+) \|", (ROOT / "docs" / "stability.md").read_text(), re.MULTILINE)
+    assert [int(number) for number in said] == [JSON_SCHEMA, STATE_VERSION, len(MIGRATIONS)]
 
 
 ANOTHER_PROJECT = re.compile(
