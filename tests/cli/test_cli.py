@@ -102,6 +102,21 @@ def test_usage_errors_are_one_line(args: list[str], words: str) -> None:
     assert words in the_error(run(*args))
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        pytest.param("/bin/ibidem", "ibidem", id="as it is called"),
+        pytest.param("/bin/ibidem-llm", "ibidem-llm", id="by its other name"),
+        pytest.param("/bin/ibidem-llm.exe", "ibidem-llm", id="by its other name on Windows"),
+        pytest.param("/lib/ibidem/cli/__main__.py", "ibidem", id="as a module"),
+    ],
+)
+def test_help_speaks_of_the_command_that_was_called(command: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [command])
+    assert f"Usage: {name} compact" in run("compact", "--help").stdout
+    assert f"(see {name} validate --help)" in the_error(run("validate"))
+
+
 # --- input that cannot be worked on -------------------------------------------------------------
 
 

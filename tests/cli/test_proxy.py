@@ -230,7 +230,7 @@ def test_without_its_packages_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['aiohttp'] = None; from ibidem.cli import main; main(['proxy'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "ibidem: aiohttp: needs: pip install 'ibidem[proxy]'\n"
+    assert done.stderr == "ibidem: aiohttp: needs: pip install 'ibidem-llm[proxy]'\n"
 
 
 def test_every_setting_has_an_option() -> None:

@@ -1,4 +1,4 @@
-"""Generated histories, whole and broken. They need hypothesis: pip install 'ibidem[testing]'."""
+"""Generated histories, whole and broken. They need hypothesis: pip install 'ibidem-llm[testing]'."""
 
 from __future__ import annotations
 

@@ -85,9 +85,9 @@ async def served(settings: Settings, ready: Callable[[Address], None], stop: asy
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("ibidem"):
             raise
-        raise InputError(error.name or "aiohttp", "needs: pip install 'ibidem[proxy]'") from None
+        raise InputError(error.name or "aiohttp", "needs: pip install 'ibidem-llm[proxy]'") from None
     except ImportError as error:  # it is there, and broken
-        way_out = "pip install --force-reinstall 'ibidem[proxy]'"
+        way_out = "pip install --force-reinstall 'ibidem-llm[proxy]'"
         raise InputError(error.name or "aiohttp", f"cannot be loaded ({one_line(str(error))}): {way_out}") from None
     try:
         return await serve(settings, ready=ready, stop=stop)

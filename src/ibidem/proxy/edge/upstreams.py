@@ -72,7 +72,7 @@ def egress_of(bases: Mapping[str, str]) -> Egress:
     hops = {provider: hop(base, variables, environment.system_proxies) for provider, base in bases.items()}
     socks = next((each for each in hops.values() if each is not None and each.socks), None)
     if socks is not None and find_spec("python_socks") is None:
-        raise IbidemError(f"{socks.variable}: a SOCKS proxy needs: pip install 'ibidem[socks]'")
+        raise IbidemError(f"{socks.variable}: a SOCKS proxy needs: pip install 'ibidem-llm[socks]'")
     safe = any(urlsplit(base).scheme == "https" for base in bases.values())
     safe = safe or any(each is not None and each.scheme == "https" for each in hops.values())
     return Egress(hops, context(certificate_sources(variables)) if safe else None)
