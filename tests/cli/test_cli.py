@@ -538,8 +538,10 @@ def test_a_reader_that_goes_ends_it_quietly(tmp_path: Path, unbuffered: str) -> 
 def test_an_interrupt_leaves_everything_as_it_was(tmp_path: Path) -> None:
     out = written(tmp_path, b"kept", "out.jsonl")
     command = [sys.executable, "-m", "ibidem.cli", "compact", "-", "-o", str(out)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes) as running:  # type: ignore[call-overload]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as running:
+        assert running.stdin is not None
+        assert running.stderr is not None
         running.stdin.write(REPEATS + b"\nbroken\n")
         running.stdin.flush()
         assert b"standard input line 2" in running.stderr.readline()  # so it is at work, and waits for more

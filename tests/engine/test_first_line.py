@@ -242,15 +242,19 @@ def test_a_mistake_of_the_program_is_told_at_the_door(settings_: dict[str, Any],
             assert isinstance(caught.value, TypeError)
 
 
+doors: Any = ibidem
+"""Called with what their types do not allow."""
+
+
 @pytest.mark.parametrize(
     ("door", "words"),
     [
-        pytest.param(lambda: ibidem.expand([HI], store="x.db"), "open_store('x.db')", id="expand from a path"),  # type: ignore[arg-type]
-        pytest.param(lambda: ibidem.recall("0" * 12, store="x.db"), "open_store('x.db')", id="recall from a path"),  # type: ignore[arg-type]
-        pytest.param(lambda: ibidem.recall(7), "7 is no text", id="recall a number"),  # type: ignore[arg-type]
-        pytest.param(lambda: ibidem.expand([HI], format="openai"), "unknown format", id="expand in an unknown format"),
-        pytest.param(lambda: ibidem.validate([HI], format="openai"), "unknown format", id="validate in one"),
-        pytest.param(lambda: ibidem.Session(state="x"), "no state of a session", id="a state that is none"),  # type: ignore[arg-type]
+        pytest.param(lambda: doors.expand([HI], store="x.db"), "open_store('x.db')", id="expand from a path"),
+        pytest.param(lambda: doors.recall("0" * 12, store="x.db"), "open_store('x.db')", id="recall from a path"),
+        pytest.param(lambda: doors.recall(7), "7 is no text", id="recall a number"),
+        pytest.param(lambda: doors.expand([HI], format="openai"), "unknown format", id="expand in an unknown format"),
+        pytest.param(lambda: doors.validate([HI], format="openai"), "unknown format", id="validate in one"),
+        pytest.param(lambda: doors.Session(state="x"), "no state of a session", id="a state that is none"),
     ],
 )
 def test_other_doors_tell_a_mistake_too(door: Any, words: str) -> None:
@@ -260,8 +264,9 @@ def test_other_doors_tell_a_mistake_too(door: Any, words: str) -> None:
 
 
 def test_strategies_may_be_any_sequence() -> None:
-    for strategies in ([], (), (ibidem.Dedup(),), iter([ibidem.Dedup()])):
-        assert ibidem.Session(strategies=strategies).compact([HI]).request == [HI]  # type: ignore[arg-type]
+    each: tuple[Any, ...] = ([], (), (ibidem.Dedup(),), iter([ibidem.Dedup()]))
+    for strategies in each:
+        assert ibidem.Session(strategies=strategies).compact([HI]).request == [HI]
 
 
 def test_arguments_that_are_nested_very_deeply_come_back_as_they_came() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import ibidem
 from ibidem import testing
 from ibidem.formats import FORMATS
+from ibidem.model import Kind
 
 STRATEGIES: dict[str, Any] = {
     "Dedup": (ibidem.Dedup(),),
@@ -122,8 +123,8 @@ def test_markers_that_are_not_ours(name: str, format: str, data: st.DataObject) 
 
 
 class Raises:
-    name = "raises"
-    touches = frozenset({"result"})
+    name: ClassVar[str] = "raises"
+    touches: ClassVar[frozenset[Kind]] = frozenset({"result"})
 
     def plan(self, conv: Any) -> Any:
         raise RuntimeError("out of order")

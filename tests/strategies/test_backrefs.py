@@ -751,7 +751,8 @@ def test_each_part_of_the_strategy_has_its_switch(switch: str, format: str) -> N
     request = reads(*outputs, format=format)
 
     def strategies(**on: bool) -> set[str]:
-        chosen = BackReferences(**{**dict.fromkeys(SWITCHES, False), **on})
+        switches: dict[str, Any] = {**dict.fromkeys(SWITCHES, False), **on}
+        chosen = BackReferences(**switches)
         sound(request, format, strategies=[chosen])
         return {edit.strategy for edit in ibidem.compact(request, strategies=[chosen], format=format).plan}
 
