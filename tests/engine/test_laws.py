@@ -42,7 +42,11 @@ tests/strategies/test_backrefs.py."""
 
 SLOW = settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
 every_format = pytest.mark.parametrize("format", FORMATS)
-every_strategy = pytest.mark.parametrize("name", STRATEGIES)
+DAILY = {"profile lossless", "profile recoverable"}
+"""What nearly everybody sends: the others are tried in the whole run alone."""
+every_strategy = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in DAILY else pytest.mark.slow) for name in STRATEGIES]
+)
 
 
 def run_for(name: str, format: str) -> testing.Run:

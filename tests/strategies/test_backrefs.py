@@ -1046,6 +1046,7 @@ def test_what_is_sent_is_no_longer_as_json_either(format: str, ascii_only: bool)
         assert len(sent.encode()) <= len(given.encode()), files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["compact", "expand"])
 @pytest.mark.parametrize("kind", GROWING)
 def test_work_grows_with_the_text_and_not_with_its_square(kind: str, way: str) -> None:

@@ -14,11 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 import aiohttp
-import anthropic
-import openai
 import pytest
 import zstandard
-from google.genai import errors as gemini_errors
 
 from ibidem.testing import (
     Answer,
@@ -114,7 +111,7 @@ def test_an_sdk_reads_errors(format: str, status: int) -> None:
     with Upstream([Fails(status, retry_after=7, message="not now")]) as upstream:
         agent = AGENTS[format](upstream.url)
         agent.say("go")
-        with pytest.raises((anthropic.APIStatusError, openai.APIStatusError, gemini_errors.APIError)) as caught:
+        with pytest.raises(Exception, match="not now") as caught:  # of whatever type the SDK has for it
             agent.ask()
         agent.close()
     code, message, headers = ERRORS[format](caught.value)
@@ -454,10 +451,12 @@ def test_writes_to_an_automatic_cache_are_told_where_they_cost(model: str, charg
 
 
 def test_requests_that_a_provider_refuses_are_refused_where_that_is_wanted() -> None:
+    from anthropic import BadRequestError  # takes a second, and every run collects these tests
+
     with Upstream(strict=True) as upstream:
         agent = AGENTS["anthropic"](upstream.url)
         agent.answer([("nobody-asked", "Read", "x")])
-        with pytest.raises(anthropic.BadRequestError, match="nobody-asked"):
+        with pytest.raises(BadRequestError, match="nobody-asked"):
             agent.ask()
         agent.close()
 
