@@ -13,6 +13,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -76,7 +77,9 @@ def start(tmp_path: Path) -> Iterator[Any]:
 
 
 def address(lines: list[str]) -> str:
-    return re.search(r"http://127\.0\.0\.1:[0-9]+", "\n".join(lines))[0]  # type: ignore[index]
+    found = re.search(r"http://127\.0\.0\.1:[0-9]+", "\n".join(lines))
+    assert found is not None, lines
+    return found[0]
 
 
 def health(url: str) -> Any:
@@ -214,11 +217,12 @@ def test_what_is_wrong_is_one_line(start: Any, options: list[str], words: str) -
 def test_a_settings_file_that_cannot_be_read_is_named(start: Any, tmp_path: Path) -> None:
     path = tmp_path / "ibidem" / "ibidem.toml"
     path.parent.mkdir()
-    for make, words in (
-        (lambda: path.mkdir(), "this is no ordinary file"),
-        (lambda: (path.rmdir(), path.symlink_to(path)), "Too many levels of symbolic links"),
-        (lambda: (path.unlink(), os.mkfifo(path)), "this is no ordinary file"),
+    for remove, make, words in (
+        (path.parent.exists, path.mkdir, "this is no ordinary file"),
+        (path.rmdir, partial(path.symlink_to, path), "Too many levels of symbolic links"),
+        (path.unlink, partial(os.mkfifo, path), "this is no ordinary file"),
     ):
+        remove()
         make()
         proxy = start("--port", "0", XDG_CONFIG_HOME=str(tmp_path))
         out, err = proxy.process.communicate(timeout=DEADLINE)

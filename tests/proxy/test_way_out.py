@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +143,10 @@ def test_a_restart_and_another_replica_go_on_that_way(mishap: str, profile: str,
             replicas = [stack.enter_context(talk(script, store=store, **options)) for store in stores]
             for replica in (replicas[0], replicas[1], replicas[0]):
                 assert agent.ask(replica) == 200
-                waited_for(lambda replica=replica: _noted(replica))
+                waited_for(partial(_noted, replica))
                 with MISHAPS[mishap](replica):
                     assert agent.ask(replica) == 200
-                waited_for(lambda replica=replica: _noted(replica))
+                waited_for(partial(_noted, replica))
     assert script.refused == 0
 
 

@@ -14,7 +14,7 @@ from ..plan import Edit, Plan, Targets, apply
 from ..rules.rule import Violation
 from ..store.recall import checked_store, default_store
 from ..strategies import profiles
-from ..strategies.strategy import Start, Strategy, planned
+from ..strategies.strategy import Planner, Start, Strategy, planned
 from ..tokens import counter, no_more
 from ..wire import Document, no_larger, open_document
 from .stats import Stats
@@ -57,7 +57,7 @@ def compact(
     request: Any,
     *,
     profile: str = "lossless",
-    strategies: Sequence[Strategy] | None = None,
+    strategies: Sequence[Planner] | None = None,
     format: str | None = None,
     model: str | None = None,
     store: Store | None = None,

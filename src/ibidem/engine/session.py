@@ -18,7 +18,7 @@ from ..billing.budget import Moment
 from ..model import Conversation, to_json
 from ..store.recall import default_store
 from ..strategies import profiles
-from ..strategies.strategy import Start, Strategy, grows, tool_names
+from ..strategies.strategy import Planner, Start, grows, tool_names
 from ..wire import Scanned, scan
 from ..wire.scan import rescan, scan_tolerantly
 from . import pipeline
@@ -50,7 +50,7 @@ class Session:
         self,
         profile: str = "lossless",
         *,
-        strategies: Sequence[Strategy] | None = None,
+        strategies: Sequence[Planner] | None = None,
         format: str | None = None,
         model: str | None = None,
         store: Store | None = None,

@@ -113,6 +113,15 @@ class Fold(Protocol):
         return None
 
 
+class Planner(Protocol):
+    """The least that a strategy has to be."""
+
+    name: ClassVar[str]
+    touches: ClassVar[frozenset[Kind]]
+
+    def plan(self, conv: Conversation) -> Iterable[Edit]: ...
+
+
 @runtime_checkable
 class Strategy(Protocol):
     """Reads a conversation, proposes edits. Its fields are its settings. One of `plan` and `begin` is its own."""
@@ -229,22 +238,21 @@ def grows(strategies: Sequence[Strategy]) -> bool:
 
 
 @dataclass(frozen=True)
-class _Planner(Strategy):
+class _Planned(Strategy):
     """Somebody's own: a name, what it touches, and `plan`."""
 
-    of: Any
+    of: Planner
 
     @property
     def name(self) -> str:  # type: ignore[override]  # it is that of another class
-        return str(self.of.name)
+        return self.of.name
 
     @property
     def touches(self) -> frozenset[Kind]:  # type: ignore[override]
-        return frozenset(self.of.touches)
+        return self.of.touches
 
     def plan(self, conv: Conversation) -> Iterable[Edit]:
-        found: Iterable[Edit] = self.of.plan(conv)
-        return found
+        return self.of.plan(conv)
 
 
 def adapted(value: Any) -> Strategy | None:
@@ -254,4 +262,4 @@ def adapted(value: Any) -> Strategy | None:
     if isinstance(value, Strategy):
         return value
     known = callable(getattr(value, "plan", None)) and hasattr(value, "name") and hasattr(value, "touches")
-    return _Planner(value) if known else None
+    return _Planned(value) if known else None
