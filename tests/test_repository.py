@@ -34,6 +34,7 @@ LAYERS = (
     "rules",  # what providers demand
     "environment",  # what this machine says
     "billing",  # what it costs
+    "calls",  # what tools were asked for
     "plan",  # edits
     "store",  # where originals are kept
     "markers",  # what the model reads in place of a text

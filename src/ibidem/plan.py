@@ -6,12 +6,12 @@ strategies can be laid over each other, printed, priced, refused and replayed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from .billing.budget import Point
+from .calls import arguments
 from .model import INSERTED_INDEX, Conversation, Kind, Message, Part, Path, Text, Thinking, ToolCall, ToolResult, size
 from .wire import Change, Op, rebuild
 
@@ -170,24 +170,13 @@ def _part(part: Part, edits: Mapping[Path, Edit], inside: Mapping[Path, list[Cha
     return part
 
 
-def given_to(call: ToolCall) -> Mapping[Any, Any] | None:
-    """The arguments of a call by name, also where they are JSON text in a string; None if they have no names."""
-    given = call.input
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except (ValueError, RecursionError):
-            return None
-    return given if isinstance(given, dict) else None
-
-
 def own_texts(message: Message) -> Iterator[tuple[Path, str]]:
     """Texts of the model itself (what it says, and strings that it gives to tools), and where they stand."""
     for part in message.parts:
         if isinstance(part, Text) and message.role == "assistant":
             yield part.path, part.text
         elif isinstance(part, ToolCall):
-            given = given_to(part)
+            given = arguments(part)
             if given is None and isinstance(part.input, str):
                 yield part.input_path, part.input
             for key, value in (given or {}).items():
@@ -246,7 +235,7 @@ class Targets:
         if not path or call not in self._calls:
             return None
         if call not in self._given:
-            self._given[call] = given_to(self._calls[call]) or {}
+            self._given[call] = arguments(self._calls[call]) or {}
         value = self._given[call].get(path[-1])
         return Target("arguments", value) if isinstance(value, str) else None
 

@@ -6,7 +6,6 @@ A profile of arrival edits is run once per segment: what it does to a request is
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 from .. import formats, rules
 from ..billing.budget import Economy, Moment, Point
 from ..billing.calibration import Count, Weights
+from ..calls import file_of
 from ..engine import expansion, pipeline
 from ..model import Conversation, Kind, Message, Text, ToolCall, ToolResult
 from ..plan import Edit, Plan, target
@@ -24,9 +24,6 @@ from ..strategies.revision.entry import Entry
 from ..strategies.revision.inventory import Inventory
 from ..strategies.strategy import Progress, Start, Strategy, grows
 from .billing import MessageChange, SentView
-
-PATHS = ("file_path", "path", "notebook_path", "filename", "file", "filePath", "target_file", "absolute_path")
-"""Arguments of calls that name a file."""
 
 
 class CallTarget(NamedTuple):
@@ -327,19 +324,6 @@ def by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
 def asked_in(history: Iterable[Message]) -> dict[str, CallTarget]:
     """Call id → tool and file."""
     return {call.id: CallTarget(call.name, file_of(call)) for message in history for call in message.calls}
-
-
-def file_of(call: ToolCall) -> str:
-    """The file that a call is about, if it names one."""
-    given = call.input
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except (ValueError, RecursionError):
-            return ""
-    if not isinstance(given, dict):
-        return ""
-    return next((value for key in PATHS if isinstance(value := given.get(key), str) and value), "")
 
 
 def _identity(edit: Edit) -> tuple[Any, ...]:
