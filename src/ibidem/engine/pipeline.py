@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import formats, rules
 from ..billing.prices import Prices, economy_of
-from ..model import INSERTED_INDEX, Conversation, Message, UsageError, size, to_json
+from ..model import INSERTED_INDEX, Conversation, Dialect, Message, UsageError, size, to_json
 from ..plan import Edit, Plan, Strategy, Targets, apply
 from ..rules.rule import Violation
 from ..store.recall import checked_store, default_store
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 RECALL_TOOL = re.compile(r"(?:[\w.-]*[_./-])?ibidem[_./-]+recall", re.ASCII)
 """How clients name a tool `recall` of a server `ibidem`."""
+
+RECENT_MESSAGES = 3
+"""The last messages of a request: what it asks of a cache stands at its end."""
 
 log = logging.getLogger("ibidem")
 log.addHandler(logging.NullHandler())  # a library speaks only where it is listened to
@@ -178,32 +181,15 @@ def settled(strategy: Strategy, conv: Conversation, model: str | None, store: An
     settle = getattr(strategy, "settled", None)
     if settle is None:
         return strategy
-    economy = economy_of(Prices().of(model or "", conv.dialect.name), _for_an_hour(conv))
-    found: Strategy = settle(economy, store or default_store(), way_back(conv.head))
+    long = conv.dialect.remembered_for_an_hour(conv.head, conv.messages[-RECENT_MESSAGES:])
+    economy = economy_of(Prices().of(model or "", conv.dialect.name), long)
+    found: Strategy = settle(economy, store or default_store(), way_back(conv.dialect, conv.head))
     return found
 
 
-def tool_names(head: Mapping[str, Any]) -> list[str]:
-    """The tools that a request offers, in every format's way of naming them."""
-    found: list[str] = []
-    tools = head.get("tools")
-    for tool in tools if isinstance(tools, list) else ():
-        inside = tool if isinstance(tool, dict) else {}
-        declared = inside.get("functionDeclarations") or inside.get("function_declarations")
-        named = (inside, inside.get("function"), *(declared if isinstance(declared, list) else ()))
-        found += [one["name"] for one in named if isinstance(one, dict) and isinstance(one.get("name"), str)]
-    return found
-
-
-def way_back(head: Mapping[str, Any]) -> str:
+def way_back(dialect: Dialect, head: Mapping[str, Any]) -> str:
     """The tool of our recall server, by the name that the client gave it, if the request offers it."""
-    return next((name for name in tool_names(head) if RECALL_TOOL.fullmatch(name)), "")
-
-
-def _for_an_hour(conv: Conversation) -> bool:
-    """Whether the request asks the provider to remember it for that long."""
-    recent = [message.wire for message in conv.messages[-3:]]
-    return '"ttl":"1h"' in to_json([conv.head.get("system"), conv.head.get("cache_control"), recent])
+    return next((name for name in dialect.tool_names(head) if RECALL_TOOL.fullmatch(name)), "")
 
 
 def _admitted(

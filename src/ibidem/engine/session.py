@@ -195,7 +195,7 @@ class Session:
         seen = self._seen
         if seen is not None and not (seen.goes_on(dialect, refers) and seen.shared(scanned) == len(seen)):
             seen = None
-        if isinstance(seen, Looking) and seen.folding.settings.way != pipeline.way_back(scanned.head):
+        if isinstance(seen, Looking) and seen.folding.settings.way != pipeline.way_back(dialect, scanned.head):
             seen = None  # markers are worded anew; with other tools, no cache knows the old ones
         if seen is not None and went is not None and not self._agrees(seen, scanned, went):
             seen = None  # what was made of it was not sent: it is worked on again
@@ -204,7 +204,7 @@ class Session:
             new = [dialect.read(index, scanned.value(index)) for index in range(len(seen or ()), len(scanned))]
             seen = self._followed(seen, new, scanned, dialect, model)
             if isinstance(seen, Looking):
-                self._note_moment(moment, at, scanned.head)
+                self._note_moment(moment, at, _asked(dialect, scanned.head))
                 seen.moments = self._journal.moments()
             if went is not None:
                 self._note(went)
@@ -254,11 +254,11 @@ class Session:
         keep = keeper(settled.store, conversation_key(new)) if settled.store else None
         return Looking(dialect, refers, EvictionFold(settled, refers, keep))
 
-    def _note_moment(self, moment: Moment, at: float | None, head: Mapping[str, Any]) -> None:
+    def _note_moment(self, moment: Moment, at: float | None, asked: str) -> None:
         """Of the request that is being sent, if it is not one that was sent before."""
         journal = self._journal
         if journal.here is None:
-            before, asked = journal.before, _asked(head)
+            before = journal.before
             if before is not None:
                 if at is not None and before.at is not None:
                     moment = moment._replace(idle=max(0.0, at - before.at), context=before.context)
@@ -268,7 +268,7 @@ class Session:
             journal.note(moment=moment, stopped=before is not None and before.stopped, asked=asked)
 
 
-def _asked(head: Mapping[str, Any]) -> str:
+def _asked(dialect: formats.Format, head: Mapping[str, Any]) -> str:
     """A digest of the model and its tools: they stand before a conversation in a provider's cache."""
-    asked = to_json([head.get("model"), pipeline.tool_names(head)])
+    asked = to_json([head.get("model"), dialect.tool_names(head)])
     return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:8]

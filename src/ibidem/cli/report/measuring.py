@@ -51,8 +51,7 @@ def run(paths: tuple[str, ...], options: Options) -> int:
     settings = ReportSettings(names, options.model, _own(options.price_file), options.optimum)
     memory = None if options.no_cache else ReportCache(cache_folder(), settings)
     try:
-        if options.model is not None:
-            Prices(settings.prices, options.model).of(options.model, "anthropic")
+        Prices(settings.prices, options.model).check()
         found = _gather(paths, settings, memory, options)
     except IbidemError as error:
         raise InputError("report", at_the_prompt(str(error))) from None
