@@ -41,7 +41,7 @@ AUTOMATIC_HEADERS = ("Accept", "Accept-Encoding", "User-Agent")
 MAX_JOINED_BYTES = 2**16
 """Bytes up to which head and body go out in one piece."""
 
-SAFE_METHODS = frozenset({"GET", "MAX_HEADER_BYTES", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that may be asked again when a connection that was in use before ends without a word."""
 TIMED_OUT = 408
 
@@ -182,7 +182,7 @@ class Link:
 
     def _ask(self) -> None:
         self.protocol.set_response_params(
-            skip_payload=self._method == "MAX_HEADER_BYTES",
+            skip_payload=self._method == "HEAD",
             read_until_eof=True,
             auto_decompress=False,
             read_bufsize=CHUNK_BYTES,
