@@ -6,12 +6,12 @@ strategies can be laid over each other, printed, priced, refused and replayed.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 from .billing.budget import Point
+from .calls import arguments
 from .model import INSERTED_INDEX, Conversation, Kind, Message, Part, Path, Text, Thinking, ToolCall, ToolResult, size
 from .wire import Change, Op, rebuild
 
@@ -85,21 +85,6 @@ class Plan:
             beside = edit.op in ("before", "after")
             final[(change.path, number) if beside else (change.path, None)] = change
         return list(final.values())
-
-
-class Strategy(Protocol):
-    """Reads a conversation, proposes edits. Its fields are its settings."""
-
-    name: ClassVar[str]
-    touches: ClassVar[frozenset[Kind]]
-    """What it is named for; an edit of anything else is refused."""
-
-    def plan(self, conv: Conversation) -> Iterable[Edit]: ...
-
-
-def labels(strategy: Strategy) -> tuple[str, ...]:
-    """The names its edits go by: its own, unless it is several in one."""
-    return getattr(strategy, "labels", (strategy.name,))
 
 
 def apply(conv: Conversation, plan: Plan, step: Plan | None = None, sent: Conversation | None = None) -> Conversation:
@@ -185,24 +170,13 @@ def _part(part: Part, edits: Mapping[Path, Edit], inside: Mapping[Path, list[Cha
     return part
 
 
-def given_to(call: ToolCall) -> Mapping[Any, Any] | None:
-    """The arguments of a call by name, also where they are JSON text in a string; None if they have no names."""
-    given = call.input
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except (ValueError, RecursionError):
-            return None
-    return given if isinstance(given, dict) else None
-
-
 def own_texts(message: Message) -> Iterator[tuple[Path, str]]:
     """Texts of the model itself (what it says, and strings that it gives to tools), and where they stand."""
     for part in message.parts:
         if isinstance(part, Text) and message.role == "assistant":
             yield part.path, part.text
         elif isinstance(part, ToolCall):
-            given = given_to(part)
+            given = arguments(part)
             if given is None and isinstance(part.input, str):
                 yield part.input_path, part.input
             for key, value in (given or {}).items():
@@ -261,7 +235,7 @@ class Targets:
         if not path or call not in self._calls:
             return None
         if call not in self._given:
-            self._given[call] = given_to(self._calls[call]) or {}
+            self._given[call] = arguments(self._calls[call]) or {}
         value = self._given[call].get(path[-1])
         return Target("arguments", value) if isinstance(value, str) else None
 

@@ -149,6 +149,13 @@ def test_it_says_who_sees_texts(start: Any) -> None:
     assert "-secret" not in "\n".join([*lines, *proxy.end()[1:]])
 
 
+def test_it_says_through_which_proxy_requests_leave_and_no_password(start: Any) -> None:
+    proxy = start("--port", "0", https_proxy="http://me:a-secret@proxy.example:3128", no_proxy="")
+    lines = proxy.announced()
+    assert "Requests leave through http://proxy.example:3128 (https_proxy)." in lines
+    assert "-secret" not in "\n".join([*lines, *proxy.end()[1:]])
+
+
 def test_a_log_on_standard_output_stands_alone(start: Any) -> None:
     proxy = start("--port", "0", "--json-log", "-")
     address(proxy.announced("stderr"))
@@ -227,7 +234,7 @@ def test_without_its_packages_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['aiohttp'] = None; from ibidem.cli import main; main(['proxy'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "ibidem: aiohttp: needs: pip install 'ibidem[proxy]'\n"
+    assert done.stderr == "ibidem: aiohttp: needs: pip install 'ibidem-llm[proxy]'\n"
 
 
 def test_every_setting_has_an_option() -> None:

@@ -328,7 +328,7 @@ def test_without_its_packages_the_command_runs_too(home: Path) -> None:
     command = [*PYTHON, code, "wrap", "--", "sh", "-c", "kill -TERM $$"]
     done = subprocess.run(command, env=variables(home), capture_output=True, timeout=DEADLINE, check=False)
     assert done.returncode == -signal.SIGTERM
-    assert said(done).endswith("needs: pip install 'ibidem[proxy]'")
+    assert said(done).endswith("needs: pip install 'ibidem-llm[proxy]'")
 
 
 # --- whatever is in the way, the command runs -----------------------------------------------------
@@ -467,7 +467,7 @@ def test_a_package_that_is_there_and_broken(home: Path, name: str) -> None:
     (home / "broken").mkdir()
     (home / "broken" / f"{name}.py").write_text(f"raise ImportError('no such symbol', name={name!r})\n")
     done = run(home, *PYTHON, LED, env={"PYTHONPATH": str(home / "broken")})
-    alone(done, f"{name}: cannot be loaded (no such symbol): pip install --force-reinstall 'ibidem[proxy]'")
+    alone(done, f"{name}: cannot be loaded (no such symbol): pip install --force-reinstall 'ibidem-llm[proxy]'")
 
 
 @pytest.mark.parametrize(

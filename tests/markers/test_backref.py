@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ibidem
+from ibidem.calls import MAIN_KEYS, MAX_LABEL, label_of
 from ibidem.formats import FORMATS
-from ibidem.markers import backref
-from ibidem.markers.backref import EXPLANATION, MAX_LABEL, Marker, Source, digest_of, label_of, opening, parse, tag_of
+from ibidem.markers.backref import EXPLANATION, Marker, Source, digest_of, opening, parse, tag_of
 from ibidem.model import Text
 from ibidem.testing import conv, read
 
@@ -161,7 +161,7 @@ def test_a_number_longer_than_python_reads_is_no_error(line: str) -> None:
 
 LABELS = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=60))
 ARGUMENTS = st.dictionaries(
-    st.sampled_from([*backref.MAIN_ARGUMENTS, "content", "limit"]),
+    st.sampled_from([*MAIN_KEYS, "content", "limit"]),
     st.one_of(LABELS, st.none(), st.booleans(), st.integers(), st.lists(LABELS, max_size=3)),
     max_size=4,
 )
@@ -207,40 +207,6 @@ def test_a_marker_fills_its_line(marker: Marker, before: str, after: str) -> Non
 
 
 # ── labels ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "label"),
-    [
-        pytest.param("Read", {"file_path": "src/app.py"}, "Read(src/app.py)", id="a tool and its path"),
-        pytest.param("Bash", {"command": "ls -la"}, "Bash(ls -la)", id="a command"),
-        pytest.param("shell", {"command": ["bash", "-lc", "ls"]}, "shell(bash -lc ls)", id="a command in words"),
-        pytest.param("Grep", {"pattern": "x", "path": "src"}, "Grep(src)", id="the path comes before the pattern"),
-        pytest.param("Read", {"file_path": "", "pattern": "x"}, "Read(x)", id="an empty argument is passed over"),
-        pytest.param("Task", {"prompt": "do it"}, "Task", id="no main argument"),
-        pytest.param("Task", {}, "Task", id="no arguments"),
-        pytest.param("Task", None, "Task", id="arguments that are null"),
-        pytest.param("Task", ["file_path"], "Task", id="arguments that are a list"),
-        pytest.param("", {}, "", id="nothing at all"),
-        pytest.param("Read", {"path": "a[1]\nb"}, "Read(a 1 b)", id="brackets and line breaks become spaces"),
-        pytest.param("Read", {"path": " \n "}, "Read", id="a blank argument"),
-        pytest.param("Read", {"path": 5}, "Read(5)", id="a number"),
-        pytest.param(
-            "Read",
-            {"path": "/home/someone/projects/thing/src/package/module.py"},
-            "Read(thing/src/package/module.py)",
-            id="of a long path the end, from a folder on",
-        ),
-        pytest.param(
-            "Bash",
-            {"command": "git log --oneline --graph --all -- src/package"},
-            "Bash(git log --oneline --graph --all)",
-            id="of a long command the start",
-        ),
-    ],
-)
-def test_a_label_names_the_tool_and_its_main_argument(tool: str, arguments: Any, label: str) -> None:
-    assert label_of(tool, arguments) == label
 
 
 @given(tool=LABELS, arguments=st.one_of(ARGUMENTS, st.none(), st.text(), st.lists(st.integers())))

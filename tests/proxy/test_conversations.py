@@ -260,16 +260,16 @@ def test_a_conversation_that_moved_on_while_it_was_looked_up() -> None:
     conversations = Conversations("lossless", MemoryStore(), 10, 2**30)
     rewriter = Rewriter(conversations, False, 2**30)
     rewriter.rewrite(job(request()))
-    first = conversations.find("anthropic", "", one)
+    first = conversations.find(("anthropic", ""), one)
     rewriter.rewrite(job(two))
-    second = conversations.find("anthropic", "", three)
+    second = conversations.find(("anthropic", ""), three)
     assert first is not None
     assert second is not None
     assert first.conversation is second.conversation
     late = {one: first, three: second}
-    find = conversations.find
+    find = conversations.find_or_begin
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conversations, "find", lambda *asked: late.pop(asked[2], None) or find(*asked))
+        patch.setattr(conversations, "find_or_begin", lambda *asked: late.pop(asked[1], None) or find(*asked))
         outcomes = [rewriter.rewrite(job(body)) for body in (one, three)]
     assert not late
     assert [outcome.body or body for outcome, body in zip(outcomes, (one, three), strict=True)] == [

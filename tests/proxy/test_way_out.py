@@ -77,13 +77,13 @@ def timing_out(found: Talk) -> Iterator[None]:
     """Whoever asks in here is answered without us having come to an end."""
     proxy = found.service
     with held(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Workers, "hopeless", lambda *_: False)
+        patch.setattr(Workers, "exhausted", lambda *_: False)
         yield
     waited_for(lambda: not proxy._workers.stuck)
 
 
 def busy(found: Talk) -> Any:
-    return going_wrong(Workers, "hopeless", lambda *_: True)
+    return going_wrong(Workers, "exhausted", lambda *_: True)
 
 
 def broken(found: Talk) -> Any:
@@ -154,7 +154,7 @@ def _noted(found: Talk) -> bool:
     """Nobody is at work any more, and nothing is left to be learned."""
     proxy = found.service
     known = list(proxy.conversations._all.values())
-    return not proxy._remembering and all(each.owed is None for each in known)
+    return not proxy._background and all(each.deviation is None for each in known)
 
 
 def test_a_revision_that_was_just_made_is_undone() -> None:

@@ -698,5 +698,5 @@ def test_what_is_not_installed_is_named_with_the_way_to_get_it(tmp_path: Path, c
     paths = put(tmp_path, one=log(*TWICE))
     with command(tmp_path, *paths, *args, code=f"import sys; sys.modules[{module!r}] = None") as running:
         said = the_error(running)
-    assert "pip install 'ibidem[dask]'" in said
+    assert "pip install 'ibidem-llm[dask]'" in said
     assert words in said

@@ -14,9 +14,7 @@ import pytest
 from rich.cells import cell_len
 
 from ibidem.billing.prices import own_prices
-from ibidem.model import ToolCall
 from ibidem.recordings import READERS
-from ibidem.replay.simulate import file_of
 from ibidem.report.export import as_dict, write_csv, write_json
 from ibidem.report.figures import (
     FileFigures,
@@ -147,29 +145,6 @@ def test_the_parts_add_up(profile: str, thinking: bool, usage: str) -> None:
     elsewhere = outcome.strategies.get("thinking", Saved()).cost
     assert by_tool + elsewhere == pytest.approx(saved, rel=1e-9)
     assert outcome.law_failures == 0
-
-
-CALLS: dict[str, tuple[Any, str]] = {
-    "as an object": ({"file_path": "a.py", "limit": 5}, "a.py"),
-    "as JSON in a text": ('{"path": "a.py"}', "a.py"),
-    "by the more telling of two names": ({"file": "b.py", "file_path": "a.py"}, "a.py"),
-    "in a text that is no JSON": ("a.py", ""),
-    "in JSON that is no object": ('["a.py"]', ""),
-    "by a number": ({"path": 7}, ""),
-    "by nothing": ({"path": ""}, ""),
-    "not at all": ({"command": "ls a.py"}, ""),
-    "in an object in an object": ({"input": {"path": "a.py"}}, ""),
-}
-
-
-@pytest.mark.parametrize("case", CALLS)
-def test_a_call_names_its_file(case: str) -> None:
-    given, file = CALLS[case]
-    assert file_of(ToolCall(id="t1", name="Read", input=given, path=(), input_path=())) == file
-
-
-def test_a_call_that_is_nested_deeply_names_none() -> None:
-    assert file_of(ToolCall(id="t1", name="Read", input="[" * 100_000, path=(), input_path=())) == ""
 
 
 def test_arrival_edits_are_never_dearer_and_never_break_the_cache() -> None:

@@ -1,7 +1,7 @@
 """Each rule, broken and just not broken, in every format that makes the demand; and that no plan gets past them.
 
-A row holds a request that breaks exactly one rule, where, and a near neighbour that breaks none. PROVIDERS.md §2 is the
-authority for both.
+A row holds a request that breaks exactly one rule, where, and a near neighbour that breaks none. docs/providers.md
+has the source of each, under its name.
 """
 
 from collections.abc import Iterable

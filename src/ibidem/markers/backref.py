@@ -15,7 +15,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 EXPLANATION = "Ibidem leaves out what stands verbatim above and says where"
 
@@ -126,28 +126,3 @@ def _number(texts: Iterable[str]) -> int:
         digest.update(text.encode("utf-8", "surrogatepass"))
         digest.update(b"\0")
     return int.from_bytes(digest.digest()[:8], "big")
-
-
-# ── labels ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-MAIN_ARGUMENTS = ("file_path", "path", "notebook_path", "pattern", "command", "cmd", "query", "url")
-_UNSAFE = re.compile(r"[\[\]\s\x00-\x1f\x7f]+")
-MAX_LABEL = 32
-
-
-def label_of(tool: str, arguments: Any) -> str:
-    """`Read(src/app.py)`: the tool and its main argument, short, on one line, without brackets."""
-    given = arguments if isinstance(arguments, dict) else {}
-    main = next((given[key] for key in MAIN_ARGUMENTS if given.get(key)), "")
-    if isinstance(main, list):
-        main = " ".join(map(str, main))
-    name = _UNSAFE.sub(" ", tool).strip()[:MAX_LABEL]
-    text = _UNSAFE.sub(" ", str(main)).strip()
-    if len(text) > MAX_LABEL:  # the end of a path tells more than its start; of a command the start does
-        text = (
-            text[-MAX_LABEL:].partition("/")[2] or text[-MAX_LABEL:]
-            if "/" in text and " " not in text
-            else text[:MAX_LABEL]
-        )
-    label = f"{name}({text.strip()})" if text else name
-    return label.removesuffix(":")  # a colon at the end announces lines that differ

@@ -6,10 +6,10 @@ with this, so a number means the same to both.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ..calls import decoded, label_of
 from ..model import Message, Opaque, Text, ToolCall, ToolResult
 from . import backref
 from .backref import Source
@@ -64,8 +64,10 @@ class Sources:
 
     def _call(self, call: ToolCall) -> Iterator[NumberedText]:
         self._calls += 1
-        given = _parsed(call)
-        asked = CallSummary(call.name, call.arguments, backref.label_of(call.name, given))
+        given = decoded(call)
+        if isinstance(given, str) and given is call.input:  # no JSON: free text is the one argument `input`
+            given = {"input": given}
+        asked = CallSummary(call.name, call.arguments, label_of(call.name, given))
         self._asked[call.id] = asked
         for key, text in long_texts(given):
             self._fix()
@@ -84,16 +86,6 @@ class Sources:
 def clears(message: Message) -> bool:
     """Whether what came before a message is out of the model's sight."""
     return any(isinstance(part, Opaque) and part.kind == "compaction" for part in message.parts)
-
-
-def _parsed(call: ToolCall) -> Any:
-    """The arguments as a value; a string that is no JSON is the one argument `input`."""
-    if not isinstance(call.input, str):
-        return call.input
-    try:
-        return json.loads(call.input)
-    except (ValueError, RecursionError):
-        return {"input": call.input}
 
 
 def long_texts(given: Any) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Generated histories, whole and broken. They need hypothesis: pip install 'ibidem[testing]'.
+"""Generated histories, whole and broken. They need hypothesis: pip install 'ibidem-llm[testing]'.
 
 Each is made once: hypothesis checks a strategy when it is first drawn from, which takes as long as the drawing.
 """

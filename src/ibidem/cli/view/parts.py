@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from ... import formats
+from ...calls import arguments, label_of
 from ...engine.pipeline import Compacted
 from ...markers import backref, codetether
 from ...markers.backref import Marker, Source
@@ -181,7 +182,7 @@ def _names(given: Conversation) -> dict[tuple[int, Path], tuple[Source | None, s
             calls += 1
             names[message.index, call.input_path] = (
                 None,
-                f"call {calls}, {backref.label_of(call.name, call.input)}",
+                f"call {calls}, {label_of(call.name, arguments(call))}",
             )
     return names
 

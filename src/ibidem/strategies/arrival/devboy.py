@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
+from ...calls import arguments
 from ...model import Conversation, Kind, Opaque, Text, ToolCall
 from ...plan import Edit
+from ..strategy import Strategy
 
 if TYPE_CHECKING:
     from ...cache import NearRefConfig, ResponsePipeline
 
 _PATHS = ("file_path", "path", "notebook_path")
+"""Not `calls.FILE_KEYS`: which reads a write makes stale is the ported system's own habit, kept to the byte."""
 _HINT = re.compile(r"> \[ref: (.*?)(?:, byte-identical(?:, from: [a-z-]+)?)?\]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Devboy:
+class Devboy(Strategy):
     """Run every result through a `DedupCache`, in the order they were produced.
 
     A hint that already stands in the history counts as the reference it once was, so that a second pass finds the
@@ -29,6 +31,7 @@ class Devboy:
 
     name: ClassVar[str] = "devboy"
     touches: ClassVar[frozenset[Kind]] = frozenset({"result"})
+    final: ClassVar[bool] = True
 
     capacity: int = 5
     """Results remembered."""
@@ -61,7 +64,7 @@ class Devboy:
         self, pipeline: ResponsePipeline, index: int, segment: Text, call_id: str, call: ToolCall | None
     ) -> Iterator[Edit]:
         name = call.name if call else ""
-        emission = pipeline.emit(call_id, name, segment.text, path=_path(call.input) if call else None)
+        emission = pipeline.emit(call_id, name, segment.text, path=_path(call) if call else None)
         if emission.kind == "short" and (hint := _HINT.fullmatch(segment.text)):
             pipeline.note_reference(hint[1])
         if emission.kind in ("hint", "near"):
@@ -76,13 +79,7 @@ class Devboy:
             )
 
 
-def _path(arguments: Any) -> str | None:
-    """The file a call names, whether its arguments are an object or the text of one."""
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return None
-    if not isinstance(arguments, dict):
-        return None
-    return next((arguments[key] for key in _PATHS if isinstance(arguments.get(key), str)), None)
+def _path(call: ToolCall) -> str | None:
+    """The file a call names, also by an empty name."""
+    given = arguments(call) or {}
+    return next((given[key] for key in _PATHS if isinstance(given.get(key), str)), None)

@@ -12,12 +12,12 @@ A relative path stays relative unless the call itself names its working director
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from ...calls import FILE_KEYS, arguments
 from ...model import ToolCall
 
 Kind: TypeAlias = Literal["read", "write"]
@@ -44,7 +44,7 @@ class Touch:
 
 def touches(call: ToolCall) -> tuple[Touch, ...]:
     """One read, or any number of writes, or nothing: never several reads, never both."""
-    given = _arguments(call.input)
+    given = _arguments(call)
     if call.name in _PATCHERS:
         return _patched(call.input if given is None else _only(given, _PATCH_KEYS), "")
     if given is None:
@@ -55,18 +55,14 @@ def touches(call: ToolCall) -> tuple[Touch, ...]:
         return _move(given)
     kind = _kind(call.name, given)
     if kind == "write":
-        return () if given.keys() & _NOT_HERE else _writes([_only(given, _PATH_KEYS)], "")
+        return () if given.keys() & _NOT_HERE else _writes([_only(given, FILE_KEYS)], "")
     return _tool_read(call.name, given) if kind == "read" else ()
 
 
-def _arguments(given: Any) -> Arguments | None:
-    """The arguments that are filled in, if they are an object: some clients send null or "" for the others."""
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except (ValueError, RecursionError):
-            return None
-    return {key: value for key, value in given.items() if value not in (None, "")} if isinstance(given, dict) else None
+def _arguments(call: ToolCall) -> Arguments | None:
+    """The arguments that are filled in, if they have names: some clients send null or "" for the others."""
+    given = arguments(call)
+    return None if given is None else {key: value for key, value in given.items() if value not in (None, "")}
 
 
 def _only(given: Arguments, keys: Iterable[str]) -> str | None:
@@ -120,7 +116,6 @@ def _patched(patch: Any, folder: str) -> tuple[Touch, ...]:
 
 # ── tools that take a path ──────────────────────────────────────────────────────────────────────────────────────────
 
-_PATH_KEYS = ("path", "file_path", "filePath", "filename", "file", "target_file", "absolute_path", "notebook_path")
 _WRITERS = (
     *("Write", "Edit", "MultiEdit", "NotebookEdit", "Replace", "Create"),
     *("write", "edit", "create", "multiedit", "replace", "search_replace", "insert", "delete", "undo_edit"),
@@ -161,7 +156,7 @@ _READERS: dict[tuple[str, str], Paging] = {
     ("read_file", "filePath"): Paging(2000, None, True),  # VS Code
     ("read_file", "path"): _WHOLE,
     ("read_text_file", "path"): _WHOLE,
-    **{(name, key): _WHOLE for name in _SHOW_ALL for key in _PATH_KEYS},
+    **{(name, key): _WHOLE for name in _SHOW_ALL for key in FILE_KEYS},
 }
 """By tool and path argument. With any other argument it shows nobody knows what, unless it is asked for certain lines;
 the same goes for `open`, which shows a window."""
@@ -185,8 +180,8 @@ def _move(given: Arguments) -> tuple[Touch, ...]:
 
 
 def _tool_read(name: str, given: Arguments) -> tuple[Touch, ...]:
-    key = next((key for key in _PATH_KEYS if key in given), "")
-    path = _file(_only(given, _PATH_KEYS), "")
+    key = next((key for key in FILE_KEYS if key in given), "")
+    path = _file(_only(given, FILE_KEYS), "")
     if path is None or path.lower().endswith(_NO_LINES):
         return ()
     paging = _READERS.get((name, key), _UNKNOWN) if name in _READ_NAMES else _WHOLE

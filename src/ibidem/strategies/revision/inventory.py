@@ -6,10 +6,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...calls import arguments
 from ...markers.backref import Source, opening
 from ...markers.layout import Shown, parsed
 from ...model import Message, Path, Text, Thinking, ToolCall, ToolResult, size, to_json
-from ...plan import Edit, given_to
+from ...plan import Edit
 from ...tokens import estimate
 from ..arrival.sent import SentText
 from .entry import Candidate, Entry, Pin
@@ -98,7 +99,7 @@ class Inventory:
         asked = (call.name, call.arguments)
         repeats = asked in self._made
         self._made.add(asked)
-        named, rest = given_to(call), dict[Any, Any]()
+        named, rest = arguments(call), dict[Any, Any]()
         texts: Mapping[Any, Any] = {} if named is None else named
         if named is None and isinstance(call.input, str) and call.input_path[-1] == "input":
             texts = {"input": call.input}  # free text

@@ -1,0 +1,70 @@
+"""What a tool was asked for: the arguments of its call by name, the file among them, and a label for a reader.
+
+Arguments stand on the wire as an object or as the JSON text of one, and agents spell the name of the same argument in
+many ways. Both are settled here, so that an edit, a marker and a report mean the same file by the same call.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .model import ToolCall
+
+FILE_KEYS = ("file_path", "path", "notebook_path", "filename", "file", "filePath", "target_file", "absolute_path")
+"""Arguments that name a file, the likeliest first."""
+
+MAIN_KEYS = ("file_path", "path", "notebook_path", "pattern", "command", "cmd", "query", "url")
+"""Arguments that tell a reader what a call was for. Labels stand in markers that were sent: a key more here would
+write those of old requests otherwise."""
+
+MAX_LABEL = 32
+"""Characters of a tool's name, and of its argument, in a label."""
+
+_UNSAFE = re.compile(r"[\[\]\s\x00-\x1f\x7f]+")
+
+
+def decoded(call: ToolCall) -> Any:
+    """The arguments as a value: what their JSON text says, or that very text if it is none."""
+    if isinstance(call.input, str):
+        try:
+            return json.loads(call.input)
+        except (ValueError, RecursionError):
+            pass
+    return call.input
+
+
+def arguments(call: ToolCall) -> Mapping[Any, Any] | None:
+    """The arguments by name; None if they have no names."""
+    given = decoded(call)
+    return given if isinstance(given, dict) else None
+
+
+def file_of(call: ToolCall) -> str:
+    """The file that a call is about; empty if it names none."""
+    given = arguments(call) or {}
+    return next((value for key in FILE_KEYS if isinstance(value := given.get(key), str) and value), "")
+
+
+def label_of(tool: str, given: Any) -> str:
+    """`Read(src/app.py)`: the tool and its main argument, short, on one line, without brackets."""
+    named = given if isinstance(given, dict) else {}
+    main = next((named[key] for key in MAIN_KEYS if named.get(key)), "")
+    if isinstance(main, list):
+        main = " ".join(map(str, main))
+    name = _UNSAFE.sub(" ", tool).strip()[:MAX_LABEL]
+    text = _UNSAFE.sub(" ", str(main)).strip()
+    if len(text) > MAX_LABEL:
+        text = _cut(text)
+    label = f"{name}({text.strip()})" if text else name
+    return label.removesuffix(":")  # a colon at the end of a marker's label announces lines that differ
+
+
+def _cut(text: str) -> str:
+    """The end of a path tells more than its start; of a command the start does."""
+    if "/" not in text or " " in text:
+        return text[:MAX_LABEL]
+    end = text[-MAX_LABEL:]
+    return end.partition("/")[2] or end
