@@ -150,6 +150,7 @@ def test_files_stay_small(path: Path) -> None:
             assert (node.end_lineno or 0) - node.lineno < 60, node.name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals of another kind")
 def test_tests_may_run_where_signals_are_ignored() -> None:
     """As `nohup` and a shell's `&` have it: commands that a test sends signals to get them all the same."""

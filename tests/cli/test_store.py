@@ -290,6 +290,7 @@ def test_a_path_that_cannot_be_read_is_named(tmp_path: Path, command: list[str],
     assert result.output.startswith(f"ibidem: {path}: ")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="root cannot be bound by modes here")
 @pytest.mark.parametrize("command", [*COMMANDS, ["proxy", "--port", "0"]])
 def test_a_home_that_cannot_be_searched_is_named(tmp_path: Path, command: list[str]) -> None:

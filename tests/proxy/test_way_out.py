@@ -131,6 +131,7 @@ def test_whatever_goes_wrong_what_was_sent_stays_as_it_was_sent(mishap: str, pro
         assert ibidem.expand(sent, store=found.service.store) == agent.came[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mishap", MISHAPS)
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_restart_and_another_replica_go_on_that_way(mishap: str, profile: str, tmp_path: Path) -> None:
@@ -431,6 +432,7 @@ def worked_on(patch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["", "gzip"])
 @pytest.mark.parametrize(
     ("limit", "large"),
