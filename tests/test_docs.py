@@ -40,7 +40,7 @@ from .test_repository import LAYERS, SOURCE
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-TREE = ("benchmarks", "docs", "src", "tests", "tests_slow")
+TREE = ("benchmarks", "docs", "src", "tests", "tests_slow", "examples")
 LINKED = (*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md")
 
 NOT_RUN = {
@@ -144,7 +144,8 @@ def variables(upstream: Upstream, tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "folder").mkdir()
+    """With what a clone has beside the package."""
+    shutil.copytree(ROOT / "examples", tmp_path / "folder" / "examples")
     return tmp_path / "folder"
 
 

@@ -165,12 +165,30 @@ class Dialect(Protocol):
     def object_arguments(self) -> bool:
         """Call arguments are a JSON object; elsewhere they are a string."""
 
+    @property
+    def blank_is_empty(self) -> bool:
+        """A text of white space alone is refused as an empty one is."""
+
+    @property
+    def silent_results(self) -> bool:
+        """A result may be an empty text."""
+
+    @property
+    def sealed_reasoning(self) -> bool:
+        """Reasoning is sent back sealed: its size on the wire says nothing of its tokens."""
+
     def read(self, index: int, wire: Any) -> Message: ...
     def server_history(self, head: Mapping[str, Any]) -> bool:
         """Part of the history is kept by the provider, so a result may answer a call that is not here."""
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
         """The request asks the provider to clear or compact what was sent before, so nothing there is sure to stay."""
+
+    def tool_names(self, head: Mapping[str, Any]) -> list[str]:
+        """The tools that a request offers."""
+
+    def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
+        """The request asks the provider to keep it in its cache for that long. `recent` are its last messages."""
 
     def user_message(self, text: str) -> Any:
         """A user message, as wire."""

@@ -405,21 +405,15 @@ def test_text_that_only_a_tolerant_parser_takes_is_looked_back_on_too(text: str)
 
 
 @pytest.mark.parametrize("name", ["mcp__ibidem__recall", "ibidem_recall", "ibidem.recall"])
-@pytest.mark.parametrize(
-    "tool",
-    [
-        lambda name: {"name": name},
-        lambda name: {"type": "function", "function": {"name": name}},
-        lambda name: {"functionDeclarations": [{"name": "Edit"}, {"name": name}]},
-    ],
-    ids=["plain", "nested", "declared"],
-)
-def test_a_marker_names_the_tool_that_gives_a_text_back_where_the_request_has_it(name: str, tool: Any) -> None:
+def test_a_marker_names_the_tool_that_gives_a_text_back_where_the_request_has_it(name: str) -> None:
     request = reads(*(file_of(60, n) for n in range(6)))
     store = MemoryStore()
     session = looking(store)
     for length in lengths(request):
-        body = {**begun(request, length), "tools": [{"name": "Read"}, tool(name)] if length > 9 else [{"name": "Read"}]}
+        body = {
+            **begun(request, length),
+            "tools": [{"name": "Read"}, {"name": name}] if length > 9 else [{"name": "Read"}],
+        }
         sent = session.compact(body, idle=400)
         said = f", {name} gives it back]" in json.dumps(sent.request["messages"], ensure_ascii=False)
         assert said is (length > 9)

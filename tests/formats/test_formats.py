@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ibidem
+from ibidem.formats import FORMATS
 from ibidem.model import Conversation, Kind, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 
 ANTHROPIC, CHAT, RESPONSES, GEMINI = "anthropic", "openai-chat", "openai-responses", "gemini"
@@ -1067,3 +1068,44 @@ def test_no_junk_raises_or_is_mutated(format: str, history: list[Any]) -> None:
     repaired = ibidem.compact(history, strategies=[ibidem.RepairPairing()], format=format)
     assert [reason for reason in repaired.stats.failures if "would break a rule" not in reason] == []
     assert history == before
+
+
+# ── what a body asks for beside its history ─────────────────────────────────────────────────────────────────────────
+
+TOOLS = {
+    ANTHROPIC: [{"name": "Read", "input_schema": {}}, {"name": "Edit"}],
+    CHAT: [{"type": "function", "function": {"name": "Read"}}, {"type": "computer", "name": "Edit"}],
+    RESPONSES: [{"type": "function", "name": "Read"}, {"type": "custom", "name": "Edit"}, {"type": "web_search"}],
+    GEMINI: [{"functionDeclarations": [{"name": "Read"}]}, {"function_declarations": [{"name": "Edit"}]}],
+}
+
+
+@pytest.mark.parametrize("format", TOOLS)
+def test_a_format_knows_how_tools_are_named_in_it(format: str) -> None:
+    assert FORMATS[format].tool_names({"tools": TOOLS[format]}) == ["Read", "Edit"]
+
+
+@pytest.mark.parametrize("format", TOOLS)
+@pytest.mark.parametrize(
+    "tools", [None, "all", 7, [None], [{"name": 7}], [{"function": 7}], [{"functionDeclarations": 7}]]
+)
+def test_tools_that_are_none_have_no_names(format: str, tools: Any) -> None:
+    assert FORMATS[format].tool_names({"tools": tools}) == []
+
+
+MARK = {"type": "ephemeral", "ttl": "1h"}
+MARKED = [
+    pytest.param({"system": [{"type": "text", "text": "s", "cache_control": MARK}]}, {}, id="on the system prompt"),
+    pytest.param({"cache_control": MARK}, {}, id="on the whole"),
+    pytest.param({}, {"cache_control": MARK}, id="on a message's text"),
+]
+
+
+@pytest.mark.parametrize(("head", "fields"), MARKED)
+@pytest.mark.parametrize("format", [ANTHROPIC, CHAT])
+def test_a_cache_mark_asks_to_be_remembered_for_an_hour(format: str, head: Any, fields: Any) -> None:
+    dialect = FORMATS[format]
+    wire = {"role": "user", "content": [{"type": "text", "text": 'a "ttl":"1h" in a text asks nothing', **fields}]}
+    message = dialect.read(0, wire)
+    assert dialect.remembered_for_an_hour(head, [message])
+    assert not dialect.remembered_for_an_hour({}, [dialect.read(0, {"role": "user", "content": '{"ttl":"1h"}'})])

@@ -7,37 +7,38 @@ from pathlib import Path
 import pytest
 
 from ibidem.billing.usage import Usage
-from ibidem.proxy.exchange import NO_WEBSOCKETS, REVERSE_PROXY_ONLY, Exchange
-from ibidem.proxy.headers import for_client, for_upstream
-from ibidem.proxy.protocol import (
-    NEXT_STATES,
-    AnswerChunk,
-    AnswerEnded,
-    AnswerStarted,
+from ibidem.proxy.commands import (
     CancelUpstream,
-    ClientGone,
     Command,
     Connect,
     EndAnswer,
     EndUpstream,
-    Event,
     Refuse,
+    Resend,
+    ResetClient,
+    Rewrite,
+    SendAnswer,
+    SendUpstream,
+    StartAnswer,
+    Tunnel,
+)
+from ibidem.proxy.events import (
+    AnswerChunk,
+    AnswerEnded,
+    AnswerStarted,
+    ClientGone,
+    Event,
     RequestBroken,
     RequestChunk,
     RequestEnded,
     RequestStarted,
-    Resend,
     Resent,
-    ResetClient,
-    Rewrite,
     Rewritten,
-    SendAnswer,
-    SendUpstream,
-    StartAnswer,
-    State,
-    Tunnel,
     UpstreamFailed,
 )
+from ibidem.proxy.exchange import NO_WEBSOCKETS, REVERSE_PROXY_ONLY, Exchange
+from ibidem.proxy.headers import for_client, for_upstream
+from ibidem.proxy.states import NEXT_STATES, State
 
 Play = list[tuple[Event, list[Command]]]
 
@@ -596,7 +597,7 @@ def walked(*, depth: int = 8) -> set[Step]:
                 for event in EVENTS[kind]:
                     exchange = at((*events, event))
                     found.add((at(events).state, kind, exchange.state))
-                    after[exchange.state, exchange.upgrades, exchange.answered > 0, event] = (*events, event)
+                    after[exchange.state, exchange.upgrades, event] = (*events, event)
         before = list(after.values())
     return found
 

@@ -51,7 +51,13 @@ CACHING: dict[str, Caching] = {
     "google": Caching(minimum=2048, lifetime=600, forgotten=3600),
     "deepseek": Caching(minimum=64, step=64, lifetime=3600, forgotten=86400),
 }
-"""By provider, as documented; lifetimes of automatic caches are their usual ones. Others are taken for OpenAI's."""
+"""By provider, as documented; lifetimes of automatic caches are their usual ones. Others have the usual one."""
+
+USUAL_CACHING = CACHING["openai"]
+"""Where nothing more is known: caches by itself."""
+
+PAID_CACHING = CACHING["anthropic"]
+"""Where nothing more is known than that writing costs extra."""
 
 SIGNING_MODELS = frozenset(
     {"claude-fable-5-1", "claude-fable-5-2", "claude-mythos-5-1", "claude-mythos-5-2"}
@@ -127,6 +133,11 @@ class Prices:
             raise IbidemError(f"model {name!r} is not in the price list: name another one or give its prices in a file")
         return found or replace(_default(format, day), assumed=True)
 
+    def check(self) -> None:
+        """Raises IbidemError if everything is to be priced as a model that nobody knows."""
+        if self.model is not None:
+            self.of(self.model, "")
+
 
 def _default(format: str, day: int | None) -> Price:
     found = _listed(DEFAULT_MODELS[format], day)
@@ -147,7 +158,7 @@ def _listed(model: str, day: int | None) -> Price | None:
         price = found.model_price
         if getattr(price, "input_mtok", None) is None:
             continue
-        caching = CACHING.get(found.provider.id, CACHING["openai"])
+        caching = CACHING.get(found.provider.id, USUAL_CACHING)
         name = found.model.id
         return Price(
             name, _tiers(price), caching, found.provider.id, found.model.context_window, name in SIGNING_MODELS
@@ -220,7 +231,7 @@ def _own(name: str, fields: Any, where: str) -> Price:
             )
         own = {**base, **{key: _number(tier, key, where) for key in PRICE_FIELDS if key in tier}}
         rows.append((int(_number(tier, "from", where)), _rates(*(own.get(key) for key in PRICE_FIELDS))))
-    known = CACHING["anthropic"] if "write" in fields else CACHING["openai"]
+    known = PAID_CACHING if "write" in fields else USUAL_CACHING
     if "lifetime" in fields:
         known = replace(known, lifetime=_number(fields, "lifetime", where), forgotten=None)
     minimum = int(_number(fields, "minimum", where)) if "minimum" in fields else known.minimum

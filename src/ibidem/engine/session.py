@@ -18,7 +18,7 @@ from ..billing.budget import Moment
 from ..model import Conversation, to_json
 from ..store.recall import default_store
 from ..strategies import profiles
-from ..strategies.strategy import Planner, Start, grows, tool_names
+from ..strategies.strategy import Planner, Start, grows
 from ..wire import Scanned, scan
 from ..wire.scan import rescan, scan_tolerantly
 from . import pipeline
@@ -205,7 +205,7 @@ class Session:
                 seen = Growing(self._strategies[0], dialect, self._start(new, model))
             self._journal.follow(map(substance, new.messages))
             if self.looks_back:
-                self._note_moment(moment, at, scanned.head)
+                self._note_moment(moment, at, _asked(dialect, scanned.head))
             if went is not None:
                 self._note(went)
             moments = self._journal.moments() if self.looks_back else {}
@@ -237,11 +237,11 @@ class Session:
         since = went.since if here.as_is is None else min(went.since, here.as_is)
         self._journal.note(as_is=since, refused=went.refused or here.refused, stopped=went.refused or here.stopped)
 
-    def _note_moment(self, moment: Moment, at: float | None, head: Mapping[str, Any]) -> None:
+    def _note_moment(self, moment: Moment, at: float | None, asked: str) -> None:
         """Of the request that is being sent, if it is not one that was sent before."""
         journal = self._journal
         if journal.here is None:
-            before, asked = journal.before, _asked(head)
+            before = journal.before
             if before is not None:
                 if at is not None and before.at is not None:
                     moment = moment._replace(idle=max(0.0, at - before.at), context=before.context)
@@ -251,7 +251,7 @@ class Session:
             journal.note(moment=moment, stopped=before is not None and before.stopped, asked=asked)
 
 
-def _asked(head: Mapping[str, Any]) -> str:
+def _asked(dialect: formats.Format, head: Mapping[str, Any]) -> str:
     """A digest of the model and its tools: they stand before a conversation in a provider's cache."""
-    asked = to_json([head.get("model"), tool_names(head)])
+    asked = to_json([head.get("model"), dialect.tool_names(head)])
     return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:8]

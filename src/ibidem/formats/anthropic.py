@@ -20,6 +20,7 @@ from ..model import (
     string,
 )
 from .evidence import Evidence, names
+from .fields import marked_for_an_hour, names_of, tools
 
 EVIDENCE = Evidence(
     fields=names(
@@ -40,6 +41,9 @@ class Anthropic:
     answers: Answers = "next"
     alternating = True
     object_arguments = True
+    blank_is_empty = True
+    silent_results = True
+    sealed_reasoning = False
     evidence = EVIDENCE
     takes_prompt = False
     single = ()
@@ -70,6 +74,12 @@ class Anthropic:
         return isinstance(edits, list) and not all(
             isinstance(edit, dict) and string(edit.get("type")).startswith("clear_thinking") for edit in edits
         )
+
+    def tool_names(self, head: Mapping[str, Any]) -> list[str]:
+        return names_of(tools(head))
+
+    def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
+        return marked_for_an_hour(head, recent)
 
     def user_message(self, text: str) -> Any:
         return {"role": "user", "content": text}

@@ -26,6 +26,7 @@ from ..model import (
     string,
 )
 from .evidence import Evidence, names
+from .fields import names_of, tools
 
 _CALL = ("functionCall", "function_call")
 _RESPONSE = ("functionResponse", "function_response")
@@ -50,6 +51,9 @@ class Gemini:
     answers: Answers = "next"
     alternating = False
     object_arguments = True
+    blank_is_empty = False
+    silent_results = True
+    sealed_reasoning = False
     evidence = EVIDENCE
     takes_prompt = False
     single = (str, dict)  # its SDK makes a list of it
@@ -74,6 +78,13 @@ class Gemini:
         return bool(head.get("cachedContent") or head.get("cached_content"))
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
+        return False
+
+    def tool_names(self, head: Mapping[str, Any]) -> list[str]:
+        groups = [tool.get("functionDeclarations") or tool.get("function_declarations") for tool in tools(head)]
+        return names_of(each for group in groups if isinstance(group, list) for each in group)
+
+    def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
         return False
 
     def user_message(self, text: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..model import MALFORMED_KIND, Answers, Message, Opaque, Part, Path, Text, ToolCall, ToolResult, string
 from .evidence import Evidence, names
+from .fields import marked_for_an_hour, names_of, tools
 
 EVIDENCE = Evidence(
     fields=names(
@@ -28,6 +29,9 @@ class OpenAIChat:
     answers: Answers = "following"
     alternating = False
     object_arguments = False
+    blank_is_empty = False
+    silent_results = False
+    sealed_reasoning = False
     evidence = EVIDENCE
     takes_prompt = False
     single = ()
@@ -52,6 +56,12 @@ class OpenAIChat:
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
         return False
+
+    def tool_names(self, head: Mapping[str, Any]) -> list[str]:
+        return names_of(each for tool in tools(head) for each in (tool, tool.get("function")))
+
+    def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
+        return marked_for_an_hour(head, recent)
 
     def user_message(self, text: str) -> Any:
         return {"role": "user", "content": text}

@@ -24,6 +24,7 @@ from ..model import (
     string,
 )
 from .evidence import Evidence, names
+from .fields import names_of, tools
 
 # Item type of a call → (field of its name, field of its arguments). The provider runs the others itself.
 CALLS: dict[str, tuple[str, str]] = {
@@ -56,6 +57,9 @@ class OpenAIResponses:
     answers: Answers = "later"
     alternating = False
     object_arguments = False
+    blank_is_empty = False
+    silent_results = True
+    sealed_reasoning = True
     evidence = EVIDENCE
     takes_prompt = True
     single = (str,)
@@ -89,6 +93,12 @@ class OpenAIResponses:
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
         return head.get("truncation") == "auto" or bool(head.get("context_management"))
+
+    def tool_names(self, head: Mapping[str, Any]) -> list[str]:
+        return names_of(tools(head))
+
+    def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
+        return False
 
     def user_message(self, text: str) -> Any:
         return {"type": "message", "role": "user", "content": [self.text_block(text)]}

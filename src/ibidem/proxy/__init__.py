@@ -3,7 +3,7 @@
     client ─▶ edge.server ─▶ edge.driver ─▶ Exchange ─▶ Rewriter ─▶ edge.upstreams ─▶ provider
 
 - `Exchange` (`exchange`) is one request and its answer: a state machine, events in, commands out. What it may be told
-  and may command, and its table of states, are in `protocol`. `routes`, `headers` and `refusals` decide for it.
+  is in `events`, what it may command in `commands`, and its table in `states`. `routes` and `headers` decide for it.
 - `Driver` (`edge.driver`) feeds it what the two connections say and carries out what it commands, in one place.
 - `Conversations` finds the `LiveConversation` that a request goes on, or begins one; each has a session of the engine.
 - `Rewriter` makes an `Outcome` of a `Job`. It never raises: what goes wrong is sent by `fallback`, which begins as the

@@ -15,41 +15,11 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from ..billing.usage import Usage
+from . import commands, events
 from .headers import HeaderList, first, for_client, for_upstream, wants_websocket
-from .protocol import (
-    BEGUN,
-    NEXT_STATES,
-    UNCONNECTED,
-    UNREAD,
-    AnswerChunk,
-    AnswerEnded,
-    AnswerStarted,
-    CancelUpstream,
-    ClientGone,
-    Command,
-    Connect,
-    EndAnswer,
-    EndUpstream,
-    Event,
-    Refuse,
-    RequestBroken,
-    RequestChunk,
-    RequestEnded,
-    RequestStarted,
-    Resend,
-    Resent,
-    ResetClient,
-    Rewrite,
-    Rewritten,
-    SendAnswer,
-    SendUpstream,
-    StartAnswer,
-    State,
-    Tunnel,
-    UpstreamFailed,
-)
 from .refusals import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
 from .routes import Route, carries_conversations, route
+from .states import BEGUN, NEXT_STATES, UNCONNECTED, UNREAD, State
 from .usage import UsageReader
 
 REVERSE_PROXY_ONLY = "this is a reverse proxy: name it as the base URL of a provider, not as HTTP_PROXY"
@@ -75,9 +45,7 @@ class Exchange:
     received: int = 0
     sent: int = 0
     """Bytes of the request's body, as it came and as it was sent."""
-    answered: int = 0
-    """Bytes of the answer's body."""
-    request: RequestStarted | None = None
+    request: events.RequestStarted | None = None
     upgrades: bool = False
     """It asks for a WebSocket."""
     _held: list[bytes] = field(default_factory=list)
@@ -85,39 +53,39 @@ class Exchange:
     """The last, until there is an answer."""
     _reader: UsageReader | None = None
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: events.Event) -> list[commands.Command]:
         """What comes after the end changes nothing any more."""
         if self.over:
             return []
         if type(event) not in NEXT_STATES[self.state]:
             raise ValueError(f"{type(event).__name__} while {self.state.value}")
         match event:
-            case AnswerChunk(data):  # first: there are many of them
+            case events.AnswerChunk(data):  # first: there are many of them
                 return self._answer_chunk(data)
-            case RequestStarted():
+            case events.RequestStarted():
                 return self._started(event)
-            case RequestChunk(data):
+            case events.RequestChunk(data):
                 return self._chunk(data)
-            case RequestEnded():
+            case events.RequestEnded():
                 return self._ended()
-            case RequestBroken(why):
+            case events.RequestBroken(why):
                 return self._give_up(400, why)
-            case Rewritten(body):
+            case events.Rewritten(body):
                 data = b"".join(self._held) if body is None else body
                 self._held.clear()
                 return self._send(data, self.resend and body is not None)
-            case Resent(body, last):
+            case events.Resent(body, last):
                 return self._pass_refusal() if body is None else self._send(body, not last)
-            case AnswerStarted():
+            case events.AnswerStarted():
                 return self._answer(event)
-            case AnswerEnded():
+            case events.AnswerEnded():
                 return self._answer_ended()
-            case UpstreamFailed(why):
+            case events.UpstreamFailed(why):
                 return self._failed(why)
-            case ClientGone():
+            case events.ClientGone():
                 connected = self.state not in UNCONNECTED
                 self._finish("the client went away")
-                return [CancelUpstream()] if connected else []
+                return [commands.CancelUpstream()] if connected else []
         assert_never(event)
 
     @property
@@ -130,7 +98,7 @@ class Exchange:
 
     # ── the request ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _started(self, event: RequestStarted) -> list[Command]:
+    def _started(self, event: events.RequestStarted) -> list[commands.Command]:
         self.request = event
         self.route = route(event.method, event.target, event.headers)
         if not event.target.startswith("/"):
@@ -144,7 +112,7 @@ class Exchange:
         self.state = State.HOLDING if self.rewrites else State.PASSING
         return [] if self.rewrites else [self._connect()]
 
-    def _chunk(self, data: bytes) -> list[Command]:
+    def _chunk(self, data: bytes) -> list[commands.Command]:
         self.received += len(data)
         if self.received > self.max_body:
             return self._too_large()
@@ -152,33 +120,33 @@ class Exchange:
             self._held.append(data)
             return []
         self.sent += len(data)
-        return [SendUpstream(data)]
+        return [commands.SendUpstream(data)]
 
-    def _too_large(self) -> list[Command]:
+    def _too_large(self) -> list[commands.Command]:
         return self._give_up(413, f"the request is larger than {self.max_body:,} bytes: allow more with --max-body")
 
-    def _ended(self) -> list[Command]:
+    def _ended(self) -> list[commands.Command]:
         if self.state is State.HOLDING:
             self.state = State.REWRITING
-            return [Rewrite(b"".join(self._held))]
+            return [commands.Rewrite(b"".join(self._held))]
         self.state = State.ANSWERING if self.state is State.EARLY else State.WAITING
-        return [EndUpstream()]
+        return [commands.EndUpstream()]
 
-    def _send(self, body: bytes, again: bool) -> list[Command]:
+    def _send(self, body: bytes, again: bool) -> list[commands.Command]:
         """All of a request. With `again`, another is tried should this one be refused."""
         self.state = State.TRYING if again else State.WAITING
         self.sent = len(body)
-        return [self._connect(len(body)), SendUpstream(body), EndUpstream()]
+        return [self._connect(len(body)), commands.SendUpstream(body), commands.EndUpstream()]
 
-    def _connect(self, length: int | None = None) -> Connect:
+    def _connect(self, length: int | None = None) -> commands.Connect:
         assert self.request is not None
         assert self.route is not None
         headers, chunked = for_upstream(self.request.headers, length, self.upgrades)
-        return Connect(self.route.provider, self.request.method, self.route.target, headers, chunked)
+        return commands.Connect(self.route.provider, self.request.method, self.route.target, headers, chunked)
 
     # ── the answer ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _answer(self, event: AnswerStarted) -> list[Command]:
+    def _answer(self, event: events.AnswerStarted) -> list[commands.Command]:
         if event.status == 101 and not self.upgrades:
             return self._give_up(502, "upstream speaks another protocol now, which nobody asked for")
         if self.state is State.TRYING and event.status in REFUSAL_STATUSES:
@@ -187,76 +155,74 @@ class Exchange:
             return []
         return self._start_answer(event)
 
-    def _start_answer(self, event: AnswerStarted) -> list[Command]:
+    def _start_answer(self, event: events.AnswerStarted) -> list[commands.Command]:
         assert self.request is not None
         self.status = event.status
         self._refusal = None
         if event.status == 101:
             self.state = State.TUNNELLING
-            return [StartAnswer(101, event.reason, event.headers, last=True), Tunnel()]
+            return [commands.StartAnswer(101, event.reason, event.headers, last=True), commands.Tunnel()]
         self.state = State.EARLY if self.state is State.PASSING else State.ANSWERING
         self._read_usage(event)
         asked = self.request
         keeps = asked.keep_alive and not self.upgrades  # what follows a refused upgrade is anybody's guess
         headers, chunked, last = for_client(event.headers, asked.method, event.status, asked.version, keeps)
-        return [StartAnswer(event.status, event.reason, headers, chunked, last)]
+        return [commands.StartAnswer(event.status, event.reason, headers, chunked, last)]
 
-    def _read_usage(self, event: AnswerStarted) -> None:
+    def _read_usage(self, event: events.AnswerStarted) -> None:
         assert self.route is not None
         if self.route.format is not None and not self.route.counts and 200 <= event.status < 300:
             kind, encoding = (first(event.headers, name) for name in ("content-type", "content-encoding"))
             self._reader = UsageReader(self.route.format, kind, encoding)
 
-    def _answer_chunk(self, data: bytes) -> list[Command]:
+    def _answer_chunk(self, data: bytes) -> list[commands.Command]:
         if self.state is State.REFUSED:
             assert self._refusal is not None
             self._refusal.body += data
             return self._let_through() if len(self._refusal.body) > MAX_HELD_BYTES else []
-        self.answered += len(data)
         if self._reader is not None:
             self._reader.feed(data)
-        return [SendAnswer(data)]
+        return [commands.SendAnswer(data)]
 
-    def _answer_ended(self) -> list[Command]:
+    def _answer_ended(self) -> list[commands.Command]:
         if self.state is not State.REFUSED:
             self._finish()
-            return [EndAnswer()]
+            return [commands.EndAnswer()]
         assert self._refusal is not None
         kind = self._refusal.kind
         if kind is None:
             return self._pass_refusal()
         self.state = State.RETRYING
-        return [Resend(kind)]
+        return [commands.Resend(kind)]
 
-    def _let_through(self) -> list[Command]:
+    def _let_through(self) -> list[commands.Command]:
         """The refusal, as far as it is here, is what the client gets."""
         assert self._refusal is not None
         refused = self._refusal
-        self.answered += len(refused.body)
-        head = AnswerStarted(refused.status, refused.reason, refused.headers)
-        return [*self._start_answer(head), SendAnswer(bytes(refused.body))]
+        head = events.AnswerStarted(refused.status, refused.reason, refused.headers)
+        return [*self._start_answer(head), commands.SendAnswer(bytes(refused.body))]
 
-    def _pass_refusal(self) -> list[Command]:
+    def _pass_refusal(self) -> list[commands.Command]:
         """All of it."""
         return [*self._let_through(), *self._answer_ended()]
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _failed(self, why: str) -> list[Command]:
+    def _failed(self, why: str) -> list[commands.Command]:
         if self.state is State.REFUSED:
             return [*self._let_through(), *self._failed(why)]
         if self._refusal is not None:  # it was another try that came to nothing: there is an answer
             return self._pass_refusal()
         begun, unread = self.state in BEGUN, self.state in UNREAD
         self._finish(why)
-        return [ResetClient()] if begun else [Refuse(502, why, last=unread)]
+        return [commands.ResetClient()] if begun else [commands.Refuse(502, why, last=unread)]
 
-    def _give_up(self, status: int, why: str, headers: HeaderList = ()) -> list[Command]:
+    def _give_up(self, status: int, why: str, headers: HeaderList = ()) -> list[commands.Command]:
         """It cannot go on, whatever upstream says to it."""
         begun, connected = self.state in BEGUN, self.state not in UNCONNECTED
         self._finish(why)
-        told = ResetClient() if begun else Refuse(status, why, headers, last=True)
-        return [CancelUpstream(), told] if connected else [told]
+        told = commands.ResetClient() if begun else commands.Refuse(status, why, headers, last=True)
+        return [commands.CancelUpstream(), told] if connected else [told]
 
     def _finish(self, failure: str = "") -> None:
         self.state = State.OVER

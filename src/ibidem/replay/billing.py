@@ -161,8 +161,9 @@ class Replay:
 
     def _steps(self, prices: Prices, count: Count, messages: Sequence[Sequence[Message]]) -> Iterator[Step]:
         session, weights = self.session, self.weights
+        sealed = formats.named(session.format).sealed_reasoning
         measured = [
-            (segment, _sums(segment, [size_of(message, weights, count) for message in history], session.format))
+            (segment, _sums(segment, [size_of(message, weights, count) for message in history], sealed))
             for segment, history in zip(session.segments, messages, strict=True)
         ]
         models = {sent.model for segment in session.segments for sent in segment.requests}
@@ -238,9 +239,9 @@ class Replay:
         ]
 
 
-def _sums(segment: RecordedSegment, sizes: list[float], format: str) -> list[float]:
+def _sums(segment: RecordedSegment, sizes: list[float], sealed: bool) -> list[float]:
     """Sizes summed up. Reasoning that is sent back sealed has the size that was billed for it as output."""
-    if format == "openai-responses":
+    if sealed:
         for sent in segment.requests:
             if sent.usage and sent.length < len(sizes):
                 sizes[sent.length] += sent.usage.reasoning

@@ -18,7 +18,7 @@ class ResultNotEmpty:
             for result in message.results:
                 if not result.segments and _has_content(message.wire, result):
                     yield Violation(self.name, at(conv, message, result.path), "The result's content is empty.")
-                elif conv.dialect.name == CHAT and _blank(result):
+                elif not conv.dialect.silent_results and _blank(result):
                     yield Violation(self.name, at(conv, message, result.path), "The result's text is empty.")
 
 

@@ -13,7 +13,7 @@ class TextNotEmpty:
     formats = frozenset({ANTHROPIC, GEMINI})
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
-        blank_counts = conv.dialect.name == ANTHROPIC  # only whitespace is as bad as nothing there
+        blank_counts = conv.dialect.blank_is_empty
         for message in conv.messages:
             for part in message.parts:
                 if isinstance(part, Text) and not part.bound and not (part.text.strip() if blank_counts else part.text):

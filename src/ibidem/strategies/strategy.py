@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_c
 
 from ..billing.budget import Economy, Moment, Point
 from ..billing.prices import Prices, economy_of
-from ..model import Conversation, Kind, Message, to_json
+from ..model import Conversation, Kind, Message
 from ..plan import Edit, Plan
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 RECALL_TOOL = re.compile(r"(?:[\w.-]*[_./-])?ibidem[_./-]+recall", re.ASCII)
 """How clients name a tool `recall` of a server `ibidem`."""
+
+RECENT_MESSAGES = 3
+"""The last messages of a request: what it asks of a cache stands at its end."""
 
 
 class Start:
@@ -56,7 +59,8 @@ class Start:
     @cached_property
     def recall_tool(self) -> str:
         """The tool of our recall server, by the name that the client gave it, if the request offers it."""
-        return recall_tool(tool_names(self.conv.head))
+        names = self.conv.dialect.tool_names(self.conv.head)
+        return next((name for name in names if RECALL_TOOL.fullmatch(name)), "")
 
     @cached_property
     def economy(self) -> Economy:
@@ -64,29 +68,8 @@ class Start:
         if self._economy is not None:
             return self._economy
         price = Prices().of(self._model or "", self.conv.dialect.name)
-        return economy_of(price, _for_an_hour(self.conv))
-
-
-def recall_tool(names: Iterable[str]) -> str:
-    return next((name for name in names if RECALL_TOOL.fullmatch(name)), "")
-
-
-def tool_names(head: Mapping[str, Any]) -> list[str]:
-    """The tools that a request offers, in every format's way of naming them."""
-    found: list[str] = []
-    tools = head.get("tools")
-    for tool in tools if isinstance(tools, list) else ():
-        inside = tool if isinstance(tool, dict) else {}
-        declared = inside.get("functionDeclarations") or inside.get("function_declarations")
-        named = (inside, inside.get("function"), *(declared if isinstance(declared, list) else ()))
-        found += [one["name"] for one in named if isinstance(one, dict) and isinstance(one.get("name"), str)]
-    return found
-
-
-def _for_an_hour(conv: Conversation) -> bool:
-    """Whether the request asks the provider to remember it for that long."""
-    recent = [message.wire for message in conv.messages[-3:]]
-    return '"ttl":"1h"' in to_json([conv.head.get("system"), conv.head.get("cache_control"), recent])
+        recent = self.conv.messages[-RECENT_MESSAGES:]
+        return economy_of(price, self.conv.dialect.remembered_for_an_hour(self.conv.head, recent))
 
 
 class Revision(NamedTuple):

@@ -53,8 +53,7 @@ def run(paths: tuple[str, ...], options: Options) -> int:
     own = any(name not in PROFILES for name in settings.profiles)  # whose code may change unseen
     memory = None if options.no_cache or own else ReportCache(cache_folder(), settings)
     try:
-        if options.model is not None:
-            Prices(settings.prices, options.model).of(options.model, "anthropic")
+        Prices(settings.prices, options.model).check()
         found = _gather(paths, settings, memory, options)
     except IbidemError as error:
         raise InputError("report", at_the_prompt(str(error))) from None

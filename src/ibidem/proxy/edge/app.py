@@ -28,19 +28,7 @@ from ..conversation import Deviation, LiveConversation
 from ..conversations import Conversations
 from ..fallback import bare, fall_back, replayed
 from ..outcome import Job, Outcome
-from ..page.pages import (
-    LIVE_PATH,
-    Page,
-    Pages,
-    has_token,
-    is_own_page,
-    is_rebound,
-    is_slow,
-    may_see_texts,
-    page_refusal,
-    without_token,
-)
-from ..page.pages import text as plain
+from ..page import pages
 from ..rewriter import Rewriter, whereabouts
 from ..settings import Settings
 from ..warmup import load, rehearse
@@ -106,7 +94,7 @@ class Proxy:
         self.conversations = Conversations(settings.profile, self.store, settings.conversations, most, settings.observe)
         self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite, clock)
         self.records = Records(settings, clock.time())
-        self.pages = Pages(settings, self.records, self.store, clock.time)
+        self.pages = pages.Pages(settings, self.records, self.store, clock.time)
         self._workers = Workers(WORKERS, "ibidem", clock)
         self._large = Workers(LARGE_WORKERS, "ibidem-large", clock)
         self._fallback_pool = ThreadPoolExecutor(FALLBACK_WORKERS, "ibidem-out")
@@ -162,24 +150,24 @@ class Proxy:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         headers, target = head(pairs(request.raw_headers)), request.raw_path
-        if is_own_page(target):
+        if pages.is_own_page(target):
             return await self._page(request, target, headers)
-        if is_rebound(self.settings, target, headers):
+        if pages.is_rebound(self.settings, target, headers):
             refusal = error_response(
                 403, "this name is not the proxy's own: use the address that it printed, or set a token"
             )
             refusal.force_close()
             return refusal
-        if not has_token(self.settings, target, headers):
+        if not pages.has_token(self.settings, target, headers):
             refusal = error_response(401, "this proxy needs its token: send it as the header x-ibidem-token")
             refusal.force_close()  # the body is not read
             return refusal
-        return await Driver(self, request, without_token(self.settings, target)).run()
+        return await Driver(self, request, pages.without_token(self.settings, target)).run()
 
     async def _page(self, request: web.BaseRequest, target: str, headers: Mapping[str, str]) -> web.StreamResponse:
-        found = page_refusal(self.settings, target, headers)
-        texts = may_see_texts(self.settings, target, headers)
-        if found is None and request.method == "GET" and target.partition("?")[0] == LIVE_PATH:
+        found = pages.page_refusal(self.settings, target, headers)
+        texts = pages.may_see_texts(self.settings, target, headers)
+        if found is None and request.method == "GET" and target.partition("?")[0] == pages.LIVE_PATH:
             return await self._live(request, texts)
         if found is None:
             found = await self._found(request.method, target, texts)
@@ -188,14 +176,14 @@ class Proxy:
             answer.force_close()
         return answer
 
-    async def _found(self, method: str, target: str, texts: bool) -> Page:
+    async def _found(self, method: str, target: str, texts: bool) -> pages.Page:
         try:
-            if is_slow(target):
+            if pages.is_slow(target):
                 return await asyncio.get_running_loop().run_in_executor(None, self.pages.answer, method, target, texts)
             return self.pages.answer(method, target, texts)
         except Exception as error:
             self.report_fault(error, "page")
-            return plain(500, "an error in the proxy itself: it is in its log\n")
+            return pages.text(500, "an error in the proxy itself: it is in its log\n")
 
     async def _live(self, request: web.BaseRequest, texts: bool) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})

@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from aiohttp import web
 
+from ..commands import StartAnswer
 from ..headers import HeaderList
-from ..protocol import StartAnswer
 
 LINGER_FORMAT = "hh" if sys.platform == "win32" else "ii"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

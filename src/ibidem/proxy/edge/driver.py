@@ -9,39 +9,13 @@ from aiohttp import StreamReader, web
 
 from ...billing.collapse import Verdict, judge
 from ...model import one_line
+from .. import commands, events
 from ..books import records
 from ..exchange import Exchange
 from ..headers import first
 from ..outcome import Job, Outcome
-from ..protocol import (
-    AnswerChunk,
-    AnswerEnded,
-    AnswerStarted,
-    CancelUpstream,
-    ClientGone,
-    Command,
-    Connect,
-    EndAnswer,
-    EndUpstream,
-    Event,
-    Refuse,
-    RequestBroken,
-    RequestChunk,
-    RequestEnded,
-    RequestStarted,
-    Resend,
-    Resent,
-    ResetClient,
-    Rewrite,
-    Rewritten,
-    SendAnswer,
-    SendUpstream,
-    StartAnswer,
-    State,
-    Tunnel,
-    UpstreamFailed,
-)
 from ..routes import carries_conversations, client_session
+from ..states import State
 from .client_side import CONTINUE, ClientDisconnected, ClientResponse, NoResponse, error_response, pairs
 from .tunnel import tunnel
 from .upstreams import Broken, Link, unread
@@ -81,7 +55,7 @@ class Driver:
             while self._link is not None and not self.exchange.over:
                 await self._answer(self._link)
         except (asyncio.CancelledError, ClientDisconnected, ConnectionError) as error:
-            await self._do(ClientGone())
+            await self._do(events.ClientGone())
             if isinstance(error, asyncio.CancelledError):
                 raise
         finally:
@@ -89,48 +63,48 @@ class Driver:
             self._close()
         return self.response or NoResponse()
 
-    def _start(self) -> RequestStarted:
+    def _start(self) -> events.RequestStarted:
         request = self.request
         version = (request.version.major, request.version.minor)
-        return RequestStarted(request.method, self.target, self.headers, version, request.keep_alive)
+        return events.RequestStarted(request.method, self.target, self.headers, version, request.keep_alive)
 
-    async def _do(self, event: Event) -> None:
+    async def _do(self, event: events.Event) -> None:
         """Something happened: all that it leads to is done here, and nowhere else."""
         for command in self.exchange.handle(event):
             await self._carry_out(command)
 
-    async def _carry_out(self, command: Command) -> None:
+    async def _carry_out(self, command: commands.Command) -> None:
         match command:
-            case Connect():
+            case commands.Connect():
                 await self._connect(command)
-            case SendUpstream(data):
+            case commands.SendUpstream(data):
                 if self._link is not None:
                     self._link.send(data)
-            case EndUpstream():
+            case commands.EndUpstream():
                 if self._link is not None:
                     self._link.end()
-            case Rewrite(body):
+            case commands.Rewrite(body):
                 await self._rewrite(body)
-            case Resend(kind):
+            case commands.Resend(kind):
                 await self._resend(kind)
-            case StartAnswer():
+            case commands.StartAnswer():
                 self.response = ClientResponse(self.request, command)
-            case SendAnswer(data):
+            case commands.SendAnswer(data):
                 self._client_response.send(data)
-            case EndAnswer():
+            case commands.EndAnswer():
                 self._client_response.end()
-            case Tunnel():
+            case commands.Tunnel():
                 self._client_response.flush()
                 if carries_conversations(self.target):
                     with self.proxy.guarded("event"):
                         self.proxy.records.event("websocket", self.proxy.clock.time(), UNSEEN_WEBSOCKET)
                 assert self._link is not None
                 await tunnel(self.request, self._link)
-            case CancelUpstream():
+            case commands.CancelUpstream():
                 self._let_go()
-            case ResetClient():
+            case commands.ResetClient():
                 self._client_response.reset()
-            case Refuse(status, message, headers, last):
+            case commands.Refuse(status, message, headers, last):
                 self.response = error_response(status, message, dict(headers))
                 if last:
                     self.response.force_close()
@@ -152,13 +126,13 @@ class Driver:
         read = self.request.content.readany
         try:
             while data := await read():
-                await self._do(RequestChunk(data))
+                await self._do(events.RequestChunk(data))
                 if self.exchange.over:
                     return
         except web.RequestPayloadError as error:
-            await self._do(RequestBroken(_why(error)))
+            await self._do(events.RequestBroken(_why(error)))
             return
-        await self._do(RequestEnded())
+        await self._do(events.RequestEnded())
 
     async def _pass_on(self, link: Link) -> None:
         """A body that is sent on as it comes. Upstream may answer before it is complete."""
@@ -166,18 +140,18 @@ class Driver:
             link.flush()
             self._passing = asyncio.ensure_future(self._pass(link))
         else:
-            await self._do(RequestEnded())
+            await self._do(events.RequestEnded())
 
     async def _pass(self, link: Link) -> None:
         self._invite()
         read = self.request.content.readany
         try:
             while not self.exchange.over and (data := await read()):
-                await self._do(RequestChunk(data))
+                await self._do(events.RequestChunk(data))
                 await link.drain()
-            await self._do(RequestEnded())
+            await self._do(events.RequestEnded())
         except web.RequestPayloadError as error:
-            await self._do(RequestBroken(_why(error)))
+            await self._do(events.RequestBroken(_why(error)))
         except ConnectionError:  # one of them is gone, which is told where the answer is awaited
             return
         except Exception as error:
@@ -202,7 +176,7 @@ class Driver:
         self.outcome = await self.proxy.rewrite(job)
         if self.outcome.body is not None and self.proxy.settings.resend:
             self._job = job
-        await self._do(Rewritten(self.outcome.body))
+        await self._do(events.Rewritten(self.outcome.body))
 
     async def _resend(self, kind: str) -> None:
         """What was sent was refused."""
@@ -212,17 +186,17 @@ class Driver:
         self._tried.append(job.body if outcome.body is None else outcome.body)
         found = await self.proxy.retry(job, outcome, kind, self._tried)
         if found is None:
-            await self._do(Resent(None))
+            await self._do(events.Resent(None))
             return
         self.outcome = found
         if self.record is not None:
             with self.proxy.guarded("resent"):
                 self.proxy.records.resent(self.record, outcome, found, kind, self.proxy.clock.time())
-        await self._do(Resent(job.body if found.body is None else found.body, last=found.body is None))
+        await self._do(events.Resent(job.body if found.body is None else found.body, last=found.body is None))
 
     # ── the answer ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _connect(self, command: Connect) -> None:
+    async def _connect(self, command: commands.Connect) -> None:
         if self.record is None:
             self._begin()
         try:
@@ -244,9 +218,9 @@ class Driver:
             self.record.first_byte_ms = 1e3 * (self.proxy.clock.monotonic() - self.started)
         if self.outcome is not None and 200 <= message.code < 300:
             self.proxy.accepted(self.outcome)
-        await self._do(AnswerStarted(message.code, message.reason or "", pairs(message.raw_headers)))
+        await self._do(events.AnswerStarted(message.code, message.reason or "", pairs(message.raw_headers)))
         if message.code == 101:
-            await self._do(AnswerEnded())
+            await self._do(events.AnswerEnded())
             return
         if self.exchange.state is not State.REFUSED:
             self._job = None
@@ -262,20 +236,20 @@ class Driver:
                 self._flush()
                 data = await content.readany()
             while data:
-                await self._do(AnswerChunk(data))
+                await self._do(events.AnswerChunk(data))
                 await self._drain()
                 data = await content.readany()
             broken = link.broke_off()
         except Broken as error:
             broken = error
-            await self._do(AnswerChunk(unread(content)))
+            await self._do(events.AnswerChunk(unread(content)))
         if broken is not None:
             await self._broke(broken)
         elif not self.exchange.over:
             if self._passing is None or self._passing.done():
                 link.release()
                 self._link = None
-            await self._do(AnswerEnded())
+            await self._do(events.AnswerEnded())
 
     def _flush(self) -> None:
         if isinstance(self.response, ClientResponse):
@@ -288,7 +262,7 @@ class Driver:
     async def _broke(self, error: BaseException) -> None:
         route = self.exchange.route
         assert route is not None
-        await self._do(UpstreamFailed(f"{self.proxy.upstreams.host(route.provider)}: {_why(error)}"))
+        await self._do(events.UpstreamFailed(f"{self.proxy.upstreams.host(route.provider)}: {_why(error)}"))
 
     def _let_go(self) -> None:
         if self._passing is not None and self._passing is not asyncio.current_task():

@@ -21,7 +21,7 @@ from ..clock import SYSTEM_CLOCK, Clock
 from ..settings import Settings
 from .app import Proxy
 from .incoming import Server
-from .upstreams import CHUNK_BYTES, MAX_HEADER_BYTES, MAX_HEADERS
+from .upstreams import READING
 
 T = TypeVar("T")
 
@@ -67,17 +67,7 @@ async def serve(
 ) -> Summary:
     """Listen until `stop` is set. Raises OSError if the address cannot be listened on."""
     async with Proxy(settings, store, clock) as proxy:
-        server = Server(
-            proxy.handle,
-            handler_cancellation=True,
-            auto_decompress=False,
-            access_log=None,
-            logger=quiet,
-            read_bufsize=CHUNK_BYTES,
-            max_line_size=MAX_HEADER_BYTES,
-            max_field_size=MAX_HEADER_BYTES,
-            max_headers=MAX_HEADERS,
-        )
+        server = Server(proxy.handle, handler_cancellation=True, access_log=None, logger=quiet, **READING)
         runner = web.ServerRunner(server, shutdown_timeout=GRACE_SECONDS)
         await runner.setup()
         try:

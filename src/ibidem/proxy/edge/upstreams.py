@@ -35,7 +35,14 @@ CHUNK_BYTES = 2**18
 """Bytes of an answer that are taken in before they are passed on."""
 MAX_HEADER_BYTES = 2**20
 """Bytes that one header may have; more than any provider takes."""
-MAX_HEADERS = 10_000
+READING: dict[str, Any] = {
+    "auto_decompress": False,
+    "read_bufsize": CHUNK_BYTES,
+    "max_line_size": MAX_HEADER_BYTES,
+    "max_field_size": MAX_HEADER_BYTES,
+    "max_headers": 10_000,
+}
+"""How messages are read, of clients and of upstreams."""
 AUTOMATIC_HEADERS = ("Accept", "Accept-Encoding", "User-Agent")
 """What aiohttp would tell a proxy about itself."""
 MAX_JOINED_BYTES = 2**16
@@ -186,15 +193,7 @@ class Link:
         self._ask()
 
     def _ask(self) -> None:
-        self.protocol.set_response_params(
-            skip_payload=self._method == "HEAD",
-            read_until_eof=True,
-            auto_decompress=False,
-            read_bufsize=CHUNK_BYTES,
-            max_line_size=MAX_HEADER_BYTES,
-            max_field_size=MAX_HEADER_BYTES,
-            max_headers=MAX_HEADERS,
-        )
+        self.protocol.set_response_params(skip_payload=self._method == "HEAD", read_until_eof=True, **READING)
 
     def flush(self) -> None:
         """The head, where it is not known when something will follow it."""
