@@ -78,6 +78,7 @@ def test_a_reference_that_is_not_there(path: Path, ref: str, words: str) -> None
     assert the_error(run("recall", ref)) == words.format(path=path)
 
 
+@pytest.mark.slow
 def test_recall_says_soon_that_another_process_keeps_the_store_locked(path: Path) -> None:
     with held(path, *EXCLUSIVE):
         start = time.monotonic()

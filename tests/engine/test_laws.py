@@ -51,7 +51,7 @@ def run_for(name: str, format: str) -> testing.Run:
     return testing.runner(STRATEGIES[name], format)
 
 
-@every_format
+@one_format_daily
 @every_strategy
 @given(data=st.data())
 @SLOW
@@ -72,7 +72,7 @@ def test_on_well_formed_histories(name: str, format: str, data: st.DataObject) -
         testing.tool_output_cannot_steer(run, request, format)
 
 
-@every_format
+@one_format_daily
 @every_strategy
 @given(data=st.data())
 @SLOW
@@ -87,7 +87,7 @@ def test_on_broken_histories(name: str, format: str, data: st.DataObject) -> Non
         testing.idempotent(run, request, format)
 
 
-@every_format
+@one_format_daily
 @pytest.mark.parametrize("name", daily(["Dedup", *sorted(LOSSLESS)], "profile lossless"))
 @given(data=st.data())
 @SLOW
@@ -111,7 +111,7 @@ def test_a_session_gives_what_compact_gives(format: str, data: st.DataObject) ->
             assert json.loads(session.compact(json.dumps(part).encode()).request) == json.loads(json.dumps(expected))
 
 
-@every_format
+@one_format_daily
 @pytest.mark.parametrize("name", daily(sorted(LOSSLESS), "profile lossless"))
 @given(data=st.data())
 @SLOW

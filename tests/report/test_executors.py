@@ -478,6 +478,7 @@ def test_prices_of_a_model_whose_name_is_no_unicode_are_harmless(cache: Path, pa
 # ── several processes ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_two_processes_find_what_one_does(cache: Path, tmp_path: Path) -> None:
     paths = several(tmp_path / "logs", 6)
     paths += put(tmp_path / "logs", bad=b"rubbish", one=log("q.py"), two=log("q.py", "r.py", id="b", known=2))
@@ -501,6 +502,7 @@ def gone(seconds: float = 5) -> bool:
     return not our_workers()
 
 
+@pytest.mark.slow
 @posix
 def test_who_stops_asking_stops_the_workers(tmp_path: Path) -> None:
     found = on_this_machine(families(several(tmp_path, 8)), ReportSettings(), jobs=2)
@@ -698,6 +700,7 @@ MISSING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", MISSING)
 def test_what_is_not_installed_is_named_with_the_way_to_get_it(tmp_path: Path, case: str) -> None:
     args, module, words = MISSING[case]
