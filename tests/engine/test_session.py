@@ -16,9 +16,10 @@ from ibidem.engine.journal import Journal, Ranges
 from ibidem.formats import FORMATS
 from ibidem.store import MemoryStore
 from ibidem.wire.scan import rescan, scan
+from tests.support.lanes import daily
 
 SLOW = settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
-every_format = pytest.mark.parametrize("format", list(FORMATS))
+one_format_daily = pytest.mark.parametrize("format", daily(FORMATS, "anthropic"))
 
 
 def file_of(lines: int, seed: int = 0) -> str:
@@ -55,7 +56,7 @@ def marked(request: dict[str, Any]) -> dict[str, Any]:
 # ── what is known is not looked at again ────────────────────────────────────────────────────────────────────────────
 
 
-@every_format
+@one_format_daily
 @given(data=st.data())
 @SLOW
 def test_a_request_that_begins_as_another_did_is_scanned_from_there(format: str, data: st.DataObject) -> None:
@@ -123,7 +124,7 @@ def test_a_mark_that_moves_costs_only_the_messages_around_it() -> None:
         assert session.compact(body).request == ibidem.compact(body, format="anthropic").request
 
 
-@every_format
+@one_format_daily
 @given(data=st.data())
 @SLOW
 def test_requests_that_fork_and_rewind_are_sent_as_compact_would_send_them(format: str, data: st.DataObject) -> None:
