@@ -23,10 +23,11 @@ for (const frame of document.querySelectorAll(".folding")) {
   frame.after(button);
 }
 
-// Numbers are written as in the rest of the page: see charts.py.
-const FORMATS = [0, 1, 2, 3, 4].map((digits) =>
-  new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
-const fixed = (number, digits) => FORMATS[digits].format(number);
+// Numbers are written as in numbers.py.
+function fixed(number, digits) { // not Intl, which rounds what a number looks like instead of what it is
+  const [whole, rest] = Number(number).toFixed(digits).split(".");
+  return Number(whole).toLocaleString("en") + (rest ? `.${rest}` : "");
+}
 const sign = (number) => (number < 0 ? "−" : "");
 function dollars(amount) {
   const size = Math.abs(amount);
@@ -34,8 +35,9 @@ function dollars(amount) {
   return sign(amount) + "$" + fixed(size, size > 0 && size < 0.1 ? 4 : 2);
 }
 function tokens(count) {
-  if (Math.abs(count) < 1e4) return fixed(count, 0);
-  return Math.abs(count) < 1e6 ? fixed(count / 1e3, 1) + "k" : fixed(count / 1e6, 2) + "M";
+  const size = Math.abs(count);
+  if (size < 1e4) return sign(count) + fixed(size, 0);
+  return sign(count) + (size < 1e6 ? fixed(size / 1e3, 1) + "k" : fixed(size / 1e6, 2) + "M");
 }
 function percent(share, signed) {
   const size = Math.abs(share);
