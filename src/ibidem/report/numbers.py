@@ -13,7 +13,7 @@ ROUNDING = 1e-9
 """Shares below this are rounding: see `totals.Group.add`."""
 
 EXACT = Context(prec=400, rounding=ROUND_HALF_UP)
-"""As many digits as a float can have before its point, and more; halves are rounded up, as scripts do it."""
+"""As many digits as a float can have before its point, and more. Halves are rounded up, as browsers do it."""
 
 NO_NUMBER = "–"
 """Where there is none to write."""
@@ -56,9 +56,10 @@ def file_size(count: int) -> str:
 
 def fixed(number: float, digits: int) -> str:
     """So many digits behind the point, and a comma every three before it."""
-    return (
-        f"{Decimal(number).quantize(Decimal(1).scaleb(-digits), context=EXACT):,}" if isfinite(number) else str(number)
-    )
+    if not isfinite(number):
+        return str(number)
+    exact = Decimal(repr(number)).quantize(Decimal(1).scaleb(-digits), context=EXACT)
+    return f"{exact:,}"
 
 
 def sign(number: float) -> str:

@@ -24,10 +24,9 @@ for (const frame of document.querySelectorAll(".folding")) {
 }
 
 // Numbers are written as in numbers.py.
-function fixed(number, digits) { // not Intl, which rounds what a number looks like instead of what it is
-  const [whole, rest] = Number(number).toFixed(digits).split(".");
-  return Number(whole).toLocaleString("en") + (rest ? `.${rest}` : "");
-}
+const FORMATS = [0, 1, 2, 3, 4].map((digits) =>
+  new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+const fixed = (number, digits) => FORMATS[digits].format(number);
 const sign = (number) => (number < 0 ? "−" : "");
 function dollars(amount) {
   const size = Math.abs(amount);
