@@ -1,4 +1,4 @@
-"""The picture in the README: `python -m benchmarks.picture docs/report.svg` draws the report of the bundled sample."""
+"""The picture in docs/report.md, of the bundled sample: `python -m benchmarks.picture docs/report.svg`."""
 
 from __future__ import annotations
 

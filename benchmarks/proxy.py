@@ -66,7 +66,7 @@ LINE = 200_000 // len(LINES) + 14
 
 
 async def listen(handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], told: Connection) -> None:
-    server = web.Server(handler, handler_cancellation=True, auto_decompress=False, access_log=None)  # type: ignore[arg-type]
+    server = web.Server(handler, handler_cancellation=True, auto_decompress=False, access_log=None)
     runner = web.ServerRunner(server)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import ibidem
 from ibidem import testing
@@ -40,11 +41,11 @@ KNOBS: dict[str, dict[str, object]] = {
 }
 
 
-def measure(session: Recorded, settings: dict[str, object]) -> tuple[str, str, int, Counter[str], int]:
+def measure(session: Recorded, settings: dict[str, Any]) -> tuple[str, str, int, Counter[str], int]:
     """Folder, name, tokens of results, tokens saved by strategy, and how many edits made something larger."""
     count = counter()
     request = {FORMATS[session.format].history_key: session.history}
-    strategy = ibidem.BackReferences(**settings)  # type: ignore[arg-type]
+    strategy = ibidem.BackReferences(**settings)
     result = ibidem.compact(request, strategies=[strategy], format=session.format)
     segments = [
         segment
@@ -92,7 +93,7 @@ def knobs(pool: ProcessPoolExecutor, recorded: list[Recorded]) -> None:
 def markers() -> None:
     count = counter()
     read, call = Source("result", 14), Source("call", 13, "content")
-    known = {"tag": "731", "digest": "482913"}
+    known: dict[str, Any] = {"tag": "731", "digest": "482913"}
     forms = {
         "a whole result": Marker(**known, source=read, label="Read(src/app.py)"),
         "lines of a result": Marker("731", source=read, unit="line", first=120, last=340, label="Read(src/app.py)"),

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-os.environ["IBIDEM_STORE"] = "memory:"  # what tests let go is kept nowhere else
+os.environ["IBIDEM_STORE"] = "memory:"  # what tests evict is kept nowhere else
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of the hundreds of commands that tests start compiles anew
 
 for name in ("SIGHUP", "SIGINT", "SIGQUIT"):
     number = getattr(signal, name, None)

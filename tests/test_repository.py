@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 import ibidem
+from ibidem.engine.journal import STATE_VERSION
+from ibidem.report.export import JSON_SCHEMA
+from ibidem.store.schema import MIGRATIONS
+
+from .__main__ import CHECKS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "ibidem"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 # From the values at the bottom to the doors at the top: a layer imports only from layers before it, and its own.
 LAYERS = (
@@ -140,42 +150,87 @@ def test_files_stay_small(path: Path) -> None:
             assert (node.end_lineno or 0) - node.lineno < 60, node.name
 
 
-def test_the_readme_shows_what_its_first_command_prints() -> None:
-    printed = subprocess.run(
-        [sys.executable, "-m", "ibidem.cli", "compact"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "COLUMNS": "120"},
-    ).stdout
-    assert printed.rstrip() in (ROOT / "README.md").read_text()
-
-
 @pytest.mark.skipif(os.name == "nt", reason="signals of another kind")
 def test_tests_may_run_where_signals_are_ignored() -> None:
     """As `nohup` and a shell's `&` have it: commands that a test sends signals to get them all the same."""
     known = "tests/cli/test_wrap.py::test_the_command_finds_its_signals_as_without_us"
     ignoring = "import os, signal, sys; [signal.signal(each, signal.SIG_IGN) for each in (1, 2, 3)]; "
     ignoring += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-    command = [sys.executable, "-c", ignoring, "-m", "pytest", "-p", "no:cacheprovider", known]
+    command = [sys.executable, "-c", ignoring, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", known]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]
 
 
-def test_ci_runs_the_readmes_test_command() -> None:
-    command = next(line.strip() for line in (ROOT / "README.md").read_text().splitlines() if line.endswith("-m pytest"))
-    assert command in (ROOT / ".ci" / "run").read_text()
+def test_there_is_one_test_command() -> None:
+    """In the README, for contributors, and on CI, which ends with it."""
+    pages = {name: (ROOT / name).read_text().splitlines() for name in ("README.md", "CONTRIBUTING.md", ".ci/run")}
+    commands = {name: [line.strip() for line in lines if line.endswith("-m tests")] for name, lines in pages.items()}
+    assert commands == {name: [pages[".ci/run"][-1]] for name in pages}
 
 
-def test_the_readme_shows_what_its_report_prints(tmp_path: Path) -> None:
-    printed = subprocess.run(
-        [sys.executable, "-m", "ibidem.cli", "report", "--profile", "lossless", "--profile", "codetether"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "COLUMNS": "100", "HOME": str(tmp_path), "USERPROFILE": str(tmp_path)},
-    ).stdout
-    assert printed.rstrip() in (ROOT / "README.md").read_text()
+def test_every_check_is_run() -> None:
+    assert CHECKS == ("ruff check .", "ruff format --check .", "mypy", "pytest")
+    mypy = PROJECT["tool"]["mypy"]
+    assert mypy["strict"] is True
+    assert {"ibidem", "tests"} <= {*mypy["packages"]}
+    assert "-n auto" in PROJECT["tool"]["pytest"]["ini_options"]["addopts"]
+
+
+def test_constraints_are_versions_of_all_that_we_ask_for() -> None:
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
+    asked = [*PROJECT["project"]["dependencies"], *chain(*PROJECT["project"]["optional-dependencies"].values())]
+    names = {re.split(r"[^\w.-]", each)[0] for each in asked} - {PROJECT["project"]["name"]}
+    assert names <= {name.replace("_", "-").lower() for name in pinned}
+    assert all(re.fullmatch(r"[\w.]+", version) for version in pinned.values())
+
+
+def test_what_is_said_to_be_stable_carries_these_numbers() -> None:
+    said = re.findall(r"^\| .* \| `.*`, now (\d+) \|", (ROOT / "docs" / "stability.md").read_text(), re.MULTILINE)
+    assert [int(number) for number in said] == [JSON_SCHEMA, STATE_VERSION, len(MIGRATIONS)]
+
+
+ANOTHER_PROJECT = re.compile(
+    r"\bibidem\[[a-z]|\binstall (?:-\S+ )*['\"]?ibidem(?!-llm)\b|\buvx ibidem(?!-llm)\b|\bibidem=="
+)
+"""The ways to ask an index for `ibidem`, which is not ours there."""
+
+
+def test_nothing_says_to_install_another_project() -> None:
+    assert PROJECT["project"]["name"] == "ibidem-llm"
+    assert PROJECT["project"]["scripts"] == dict.fromkeys(("ibidem", "ibidem-llm"), "ibidem.cli:main")
+    for mistake in (
+        "pip install -q {}",
+        "pip install '{}[proxy]'",
+        "uv tool install {}",
+        "uvx {} report",
+        "{}[dask]",
+        "{}==1",
+    ):
+        assert ANOTHER_PROJECT.search(mistake.format("ibidem"))
+        assert not ANOTHER_PROJECT.search(mistake.format("ibidem-llm"))
+    for path in written():
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            assert not ANOTHER_PROJECT.search(line), f"{path.relative_to(ROOT)}:{number}: {line}"
+
+
+def written() -> Iterator[Path]:
+    """Every text of the repository, and none that a tool left there."""
+    folders = ("src", "tests", "tests_slow", "benchmarks", "docs", "examples", ".ci", ".github")
+    for path in (*ROOT.iterdir(), *(path for folder in folders for path in (ROOT / folder).rglob("*"))):
+        if path.is_file() and path.suffix in {
+            "",
+            ".css",
+            ".html",
+            ".js",
+            ".lua",
+            ".md",
+            ".py",
+            ".toml",
+            ".txt",
+            ".yaml",
+            ".yml",
+        }:
+            yield path
 
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "proxy").rglob("*.py")), ids=lambda path: path.name)

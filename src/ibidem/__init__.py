@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .engine.stats import Stats
     from .formats import FormatError
     from .model import IbidemError
-    from .plan import Edit, Plan, Strategy
+    from .plan import Edit, Plan
     from .rules.rule import Violation
     from .store.recall import recall
     from .strategies.arrival import BackReferences, Dedup, Devboy, HintStyle
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from .strategies.profiles import PROFILES
     from .strategies.repair import RepairPairing
     from .strategies.revision import Evict
+    from .strategies.strategy import Strategy
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 
 __all__ = [
     "PROFILES",
@@ -71,7 +72,8 @@ _HOME = {
     "formats": ("FormatError",),
     "store.recall": ("recall",),
     "model": ("IbidemError",),
-    "plan": ("Edit", "Plan", "Strategy"),
+    "plan": ("Edit", "Plan"),
+    "strategies.strategy": ("Strategy",),
     "strategies.profiles": ("PROFILES",),
     "strategies.repair": ("RepairPairing",),
     "strategies.ported": ("DedupToolCalls", "DropMiddle", "Lingua", "PruneThinking", "Snippet"),

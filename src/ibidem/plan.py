@@ -6,9 +6,9 @@ strategies can be laid over each other, printed, priced, refused and replayed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 from .billing.budget import Point
 from .calls import arguments
@@ -85,21 +85,6 @@ class Plan:
             beside = edit.op in ("before", "after")
             final[(change.path, number) if beside else (change.path, None)] = change
         return list(final.values())
-
-
-class Strategy(Protocol):
-    """Reads a conversation, proposes edits. Its fields are its settings."""
-
-    name: ClassVar[str]
-    touches: ClassVar[frozenset[Kind]]
-    """What it is named for; an edit of anything else is refused."""
-
-    def plan(self, conv: Conversation) -> Iterable[Edit]: ...
-
-
-def labels(strategy: Strategy) -> tuple[str, ...]:
-    """The names its edits go by: its own, unless it is several in one."""
-    return getattr(strategy, "labels", (strategy.name,))
 
 
 def apply(conv: Conversation, plan: Plan, step: Plan | None = None, sent: Conversation | None = None) -> Conversation:

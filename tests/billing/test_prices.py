@@ -18,7 +18,8 @@ M = 1e-6
 
 
 def rates(fresh: float, read: float, write: float, write_1h: float) -> Rates:
-    return Rates(*(pytest.approx(each * M) for each in (fresh, read, write, write_1h)))
+    near: list[Any] = [pytest.approx(each * M) for each in (fresh, read, write, write_1h)]
+    return Rates(*near)
 
 
 def day(year: int, month: int, date: int, hour: int = 0) -> float:

@@ -16,7 +16,7 @@ import ibidem
 from ibidem.cli import main
 from ibidem.cli.errors import InputError
 from ibidem.cli.reading import InputRequest, ask
-from ibidem.plan import labels
+from ibidem.strategies.profiles import labels
 
 SAMPLES = Path(ibidem.__file__).parent / "samples"
 LONG = "line of output\n" * 40
@@ -100,6 +100,21 @@ def test_help(args: list[str], words: list[str]) -> None:
 )
 def test_usage_errors_are_one_line(args: list[str], words: str) -> None:
     assert words in the_error(run(*args))
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        pytest.param("/bin/ibidem", "ibidem", id="as it is called"),
+        pytest.param("/bin/ibidem-llm", "ibidem-llm", id="by its other name"),
+        pytest.param("/bin/ibidem-llm.exe", "ibidem-llm", id="by its other name on Windows"),
+        pytest.param("/lib/ibidem/cli/__main__.py", "ibidem", id="as a module"),
+    ],
+)
+def test_help_speaks_of_the_command_that_was_called(command: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [command])
+    assert f"Usage: {name} compact" in run("compact", "--help").stdout
+    assert f"(see {name} validate --help)" in the_error(run("validate"))
 
 
 # --- input that cannot be worked on -------------------------------------------------------------
@@ -392,7 +407,7 @@ def test_figures_as_json(tmp_path: Path) -> None:
 def test_every_strategy_of_a_profile_has_its_figures(profile: str) -> None:
     figures = json.loads(run("compact", "--profile", profile, "--json").stdout)
     assert figures["profile"] == profile
-    assert list(figures["strategies"]) == [name for each in ibidem.PROFILES[profile] for name in labels(each)]
+    assert list(figures["strategies"]) == labels(ibidem.PROFILES[profile])
     assert figures["messages"] == 29
 
 
@@ -538,8 +553,10 @@ def test_a_reader_that_goes_ends_it_quietly(tmp_path: Path, unbuffered: str) -> 
 def test_an_interrupt_leaves_everything_as_it_was(tmp_path: Path) -> None:
     out = written(tmp_path, b"kept", "out.jsonl")
     command = [sys.executable, "-m", "ibidem.cli", "compact", "-", "-o", str(out)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes) as running:  # type: ignore[call-overload]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as running:
+        assert running.stdin is not None
+        assert running.stderr is not None
         running.stdin.write(REPEATS + b"\nbroken\n")
         running.stdin.flush()
         assert b"standard input line 2" in running.stderr.readline()  # so it is at work, and waits for more

@@ -13,6 +13,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -76,7 +77,9 @@ def start(tmp_path: Path) -> Iterator[Any]:
 
 
 def address(lines: list[str]) -> str:
-    return re.search(r"http://127\.0\.0\.1:[0-9]+", "\n".join(lines))[0]  # type: ignore[index]
+    found = re.search(r"http://127\.0\.0\.1:[0-9]+", "\n".join(lines))
+    assert found is not None, lines
+    return found[0]
 
 
 def health(url: str) -> Any:
@@ -146,6 +149,13 @@ def test_it_says_who_sees_texts(start: Any) -> None:
     assert "-secret" not in "\n".join([*lines, *proxy.end()[1:]])
 
 
+def test_it_says_through_which_proxy_requests_leave_and_no_password(start: Any) -> None:
+    proxy = start("--port", "0", https_proxy="http://me:a-secret@proxy.example:3128", no_proxy="")
+    lines = proxy.announced()
+    assert "Requests leave through http://proxy.example:3128 (https_proxy)." in lines
+    assert "-secret" not in "\n".join([*lines, *proxy.end()[1:]])
+
+
 def test_a_log_on_standard_output_stands_alone(start: Any) -> None:
     proxy = start("--port", "0", "--json-log", "-")
     address(proxy.announced("stderr"))
@@ -207,11 +217,12 @@ def test_what_is_wrong_is_one_line(start: Any, options: list[str], words: str) -
 def test_a_settings_file_that_cannot_be_read_is_named(start: Any, tmp_path: Path) -> None:
     path = tmp_path / "ibidem" / "ibidem.toml"
     path.parent.mkdir()
-    for make, words in (
-        (lambda: path.mkdir(), "this is no ordinary file"),
-        (lambda: (path.rmdir(), path.symlink_to(path)), "Too many levels of symbolic links"),
-        (lambda: (path.unlink(), os.mkfifo(path)), "this is no ordinary file"),
+    for remove, make, words in (
+        (path.parent.exists, path.mkdir, "this is no ordinary file"),
+        (path.rmdir, partial(path.symlink_to, path), "Too many levels of symbolic links"),
+        (path.unlink, partial(os.mkfifo, path), "this is no ordinary file"),
     ):
+        remove()
         make()
         proxy = start("--port", "0", XDG_CONFIG_HOME=str(tmp_path))
         out, err = proxy.process.communicate(timeout=DEADLINE)
@@ -223,7 +234,7 @@ def test_without_its_packages_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['aiohttp'] = None; from ibidem.cli import main; main(['proxy'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "ibidem: aiohttp: needs: pip install 'ibidem[proxy]'\n"
+    assert done.stderr == "ibidem: aiohttp: needs: pip install 'ibidem-llm[proxy]'\n"
 
 
 def test_every_setting_has_an_option() -> None:

@@ -20,8 +20,9 @@ from click.testing import CliRunner, Result
 from ibidem.cli import main
 from ibidem.environment import cache_folder
 from ibidem.strategies.profiles import PROFILES
+from tests.recordings.claude_code import OPUS
 from tests.recordings.codex import EXAMPLES as CODEX
-from tests.report.test_report import OPUS, TWICE, log
+from tests.report.test_report import TWICE, log
 
 SAMPLE = "No logs of an agent were found here: these are figures of the bundled sample."
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|9\d)m")
@@ -217,7 +218,7 @@ def test_csv_has_a_line_per_session(a_log: Path) -> None:
 
 
 def test_the_optimum_is_told_when_it_is_asked_for(a_log: Path, tmp_path: Path) -> None:
-    looking = [a_log, "--profile", "recoverable"]
+    looking: tuple[str | Path, ...] = (a_log, "--profile", "recoverable")
     assert "optimum" not in figures(*looking)["totals"]["profiles"]["recoverable"]["worlds"]["hit"]
     worlds = figures(*looking, "--optimum")["totals"]["profiles"]["recoverable"]["worlds"]
     assert all(world["optimum"]["cost"] <= world["cost"] for world in worlds.values())
@@ -312,7 +313,8 @@ def test_json_stays_on_standard_output_beside_a_page(a_log: Path, tmp_path: Path
 def test_nothing_is_written_but_the_cache(home: Path, a_log: Path) -> None:
     put(home / ".claude/projects/x/y.jsonl", log(*TWICE, id="b"))
     before = tree(home.parent)
-    for args in ([], [a_log, "--json"], [a_log, "--csv"]):
+    given: list[list[str | Path]] = [[], [a_log, "--json"], [a_log, "--csv"]]
+    for args in given:
         assert run(*args).exit_code == 0
     cache = "home/.cache/ibidem/report.sqlite"
     after = tree(home.parent)

@@ -180,20 +180,20 @@ def test_what_every_format_refuses_is_said_without_knowing_which_it_is() -> None
     assert [found.rule for found in ibidem.validate([7])] == ["shape"]
 
 
-SLOW = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, max_examples=50, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("bare", [False, True], ids=["bodies", "bare lists"])
-@pytest.mark.parametrize("model", [True, False], ids=["with a model", "without"])
 @SLOW
 @given(data=st.data())
-def test_a_history_of_any_length_never_raises(format: str, bare: bool, model: bool, data: Any) -> None:
+def test_a_history_of_any_length_never_raises(format: str, data: st.DataObject) -> None:
     """Nor does a session that sees it grow, and what comes back is a request that can be expanded."""
     whole = data.draw(testing.histories(format, 6))
     key = format_named(format).history_key
     head = {name: value for name, value in whole.items() if name not in (key, "model", "system", "instructions")}
-    head |= {"model": data.draw(st.sampled_from(["claude-x", "gpt-5", "gemini-2.5-pro", "mine", ""]))} if model else {}
+    model = data.draw(st.sampled_from([None, "claude-x", "gpt-5", "gemini-2.5-pro", "mine", ""]))
+    head |= {} if model is None else {"model": model}
+    bare = data.draw(st.booleans())
     growing = ibidem.Session()
     for length in range(1, len(whole[key]) + 1):
         history = whole[key][:length]
@@ -242,15 +242,19 @@ def test_a_mistake_of_the_program_is_told_at_the_door(settings_: dict[str, Any],
             assert isinstance(caught.value, TypeError)
 
 
+doors: Any = ibidem
+"""Called with what their types do not allow."""
+
+
 @pytest.mark.parametrize(
     ("door", "words"),
     [
-        pytest.param(lambda: ibidem.expand([HI], store="x.db"), "open_store('x.db')", id="expand from a path"),  # type: ignore[arg-type]
-        pytest.param(lambda: ibidem.recall("0" * 12, store="x.db"), "open_store('x.db')", id="recall from a path"),  # type: ignore[arg-type]
-        pytest.param(lambda: ibidem.recall(7), "7 is no text", id="recall a number"),  # type: ignore[arg-type]
-        pytest.param(lambda: ibidem.expand([HI], format="openai"), "unknown format", id="expand in an unknown format"),
-        pytest.param(lambda: ibidem.validate([HI], format="openai"), "unknown format", id="validate in one"),
-        pytest.param(lambda: ibidem.Session(state="x"), "no state of a session", id="a state that is none"),  # type: ignore[arg-type]
+        pytest.param(lambda: doors.expand([HI], store="x.db"), "open_store('x.db')", id="expand from a path"),
+        pytest.param(lambda: doors.recall("0" * 12, store="x.db"), "open_store('x.db')", id="recall from a path"),
+        pytest.param(lambda: doors.recall(7), "7 is no text", id="recall a number"),
+        pytest.param(lambda: doors.expand([HI], format="openai"), "unknown format", id="expand in an unknown format"),
+        pytest.param(lambda: doors.validate([HI], format="openai"), "unknown format", id="validate in one"),
+        pytest.param(lambda: doors.Session(state="x"), "no state of a session", id="a state that is none"),
     ],
 )
 def test_other_doors_tell_a_mistake_too(door: Any, words: str) -> None:
@@ -260,8 +264,9 @@ def test_other_doors_tell_a_mistake_too(door: Any, words: str) -> None:
 
 
 def test_strategies_may_be_any_sequence() -> None:
-    for strategies in ([], (), (ibidem.Dedup(),), iter([ibidem.Dedup()])):
-        assert ibidem.Session(strategies=strategies).compact([HI]).request == [HI]  # type: ignore[arg-type]
+    each: tuple[Any, ...] = ([], (), (ibidem.Dedup(),), iter([ibidem.Dedup()]))
+    for strategies in each:
+        assert ibidem.Session(strategies=strategies).compact([HI]).request == [HI]
 
 
 def test_arguments_that_are_nested_very_deeply_come_back_as_they_came() -> None:

@@ -23,6 +23,7 @@ def rewritten(text: str, profile: str) -> str:
     return str(ibidem.compact(text, profile=profile, store=MemoryStore()).request)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["lossless", "recoverable"])
 @pytest.mark.parametrize("kind", HARD)
 def test_a_history_four_times_as_long_takes_four_times_as_long(kind: str, profile: str) -> None:

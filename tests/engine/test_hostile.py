@@ -115,6 +115,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FORGED)
 def test_a_forged_text_costs_what_any_text_of_its_size_costs(case: str) -> None:
     text = FORGED[case]
@@ -125,6 +126,7 @@ def test_a_forged_text_costs_what_any_text_of_its_size_costs(case: str) -> None:
     assert all(ratio < 8 for ratio in json.loads(ended.stdout).values()), ended.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["show", "compact", "expand", "validate", "report"])
 def test_commands_stand_it(command: str, tmp_path: Path) -> None:
     path = tmp_path / "request.json"

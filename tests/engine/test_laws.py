@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import ibidem
 from ibidem import testing
 from ibidem.formats import FORMATS
+from ibidem.model import Kind
 
 STRATEGIES: dict[str, Any] = {
     "Dedup": (ibidem.Dedup(),),
@@ -41,7 +42,11 @@ tests/strategies/test_backrefs.py."""
 
 SLOW = settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
 every_format = pytest.mark.parametrize("format", FORMATS)
-every_strategy = pytest.mark.parametrize("name", STRATEGIES)
+DAILY = {"profile lossless", "profile recoverable"}
+"""What nearly everybody sends: the others are tried in the whole run alone."""
+every_strategy = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in DAILY else pytest.mark.slow) for name in STRATEGIES]
+)
 
 
 def run_for(name: str, format: str) -> testing.Run:
@@ -122,8 +127,8 @@ def test_markers_that_are_not_ours(name: str, format: str, data: st.DataObject) 
 
 
 class Raises:
-    name = "raises"
-    touches = frozenset({"result"})
+    name: ClassVar[str] = "raises"
+    touches: ClassVar[frozenset[Kind]] = frozenset({"result"})
 
     def plan(self, conv: Any) -> Any:
         raise RuntimeError("out of order")

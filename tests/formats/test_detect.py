@@ -20,7 +20,7 @@ ITEM = said({"type": "input_text", "text": "q"}) | {"type": "message"}
 TEXTS = said({"type": "text", "text": "q"})
 SO = {"role": "assistant", "content": "so"}
 USE = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "read", "input": {}}]}
-RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "out"}]}
+RESULT: dict[str, Any] = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "out"}]}
 CALLS = {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "function": {"name": "x", "arguments": ""}}]}
 TOOL = {"role": "tool", "tool_call_id": "a", "content": "out"}
 CALL = {"type": "function_call", "call_id": "a", "name": "read", "arguments": "{}"}
@@ -141,7 +141,8 @@ def test_what_is_no_request_is_refused_with_a_sentence(request_: Any, says: str)
 
 
 def test_an_empty_history_is_compact_in_any_format() -> None:
-    for request in ([], "[]", b"[]"):
+    empty: tuple[Any, ...] = ([], "[]", b"[]")
+    for request in empty:
         result = ibidem.compact(request)
         assert result.request is request
         assert (result.format, result.reason, result.violations) == ("", "", [])

@@ -5,7 +5,7 @@ One table of messages drives both directions: how a message is read, and how it 
 
 import json
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import ibidem
 from ibidem.formats import FORMATS
-from ibidem.model import Conversation, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from ibidem.model import Conversation, Kind, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 
 ANTHROPIC, CHAT, RESPONSES, GEMINI = "anthropic", "openai-chat", "openai-responses", "gemini"
 HISTORY = {ANTHROPIC: "messages", CHAT: "messages", RESPONSES: "input", GEMINI: "contents"}
-EVERY_KIND = frozenset({"result", "assistant text", "thinking", "arguments", "messages"})
+EVERY_KIND: frozenset[Kind] = frozenset({"result", "assistant text", "thinking", "arguments", "messages"})
 
 LONG = "".join(f"{n}: a line that stands in a file and is said twice\n" for n in range(12))
 PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
@@ -26,11 +26,10 @@ PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
 class Probe:
     """A strategy that changes nothing and remembers what it saw."""
 
-    name = "probe"
-    touches = EVERY_KIND
+    name: ClassVar[str] = "probe"
+    touches: ClassVar[frozenset[Kind]] = EVERY_KIND
 
-    def __init__(self) -> None:
-        self.conv: Any = None
+    conv: Conversation
 
     def plan(self, conv: Conversation) -> list[ibidem.Edit]:
         self.conv = conv
@@ -40,8 +39,8 @@ class Probe:
 class SetResult:
     """A strategy that puts `#` in the place of the n-th result text that may be edited."""
 
-    name = "set-result"
-    touches = frozenset({"result"})
+    name: ClassVar[str] = "set-result"
+    touches: ClassVar[frozenset[Kind]] = frozenset({"result"})
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -66,7 +65,7 @@ def seen(request: Any, format: str) -> Conversation:
     result = ibidem.compact(request, strategies=[probe], format=format)
     assert result.request is request
     assert not result.stats.failures
-    return probe.conv  # type: ignore[no-any-return]
+    return probe.conv
 
 
 def body(format: str, *messages: Any, **head: Any) -> dict[str, Any]:
@@ -695,7 +694,7 @@ TABLE = [
     for row in rows
 ]
 
-FIRST = {
+FIRST: dict[str, dict[str, Any]] = {
     ANTHROPIC: {"role": "user", "content": "first"},
     CHAT: {"role": "user", "content": "first"},
     RESPONSES: {"role": "user", "content": "first"},

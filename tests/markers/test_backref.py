@@ -12,6 +12,7 @@ import ibidem
 from ibidem.calls import MAIN_KEYS, MAX_LABEL, label_of
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import EXPLANATION, Marker, Source, digest_of, opening, parse, tag_of
+from ibidem.model import Text
 from ibidem.testing import conv, read
 
 QUICK = settings(deadline=None, max_examples=200)
@@ -274,7 +275,8 @@ def test_the_first_marker_of_a_conversation_alone_explains(
     for number, output in enumerate(outputs):
         lines += [f"a>{number}", f"r{number}:{output}"]
     sent = ibidem.compact(conv(*lines, format=format), format=format).request
-    texts = [segment.text for m in read(sent, format).messages for r in m.results for segment in r.segments]
+    results = [result for message in read(sent, format).messages for result in message.results]
+    texts = [segment.text for result in results for segment in result.segments if isinstance(segment, Text)]
     assert [number for number, text in enumerate(texts) for _ in range(text.count(EXPLANATION))] == (
         [] if explaining is None else [explaining]
     )

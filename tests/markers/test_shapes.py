@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from typing import Any
@@ -16,7 +17,7 @@ from ibidem.markers.shapes import BY_LETTER, SHAPES
 MANY = settings(deadline=None, max_examples=150)
 
 
-def each(table: dict[str, Any]) -> Any:
+def each(table: dict[str, Any]) -> pytest.MarkDecorator:
     """A parametrization over the rows of a table, with its sentences as ids."""
     return pytest.mark.parametrize("row", table.values(), ids=table)
 
@@ -251,9 +252,7 @@ def test_json_nested_as_deep_as_it_can_be_read_is_no_error(indent: int | None) -
         for _ in range(depth):
             value = [value]
         texts.append(json.dumps(value, indent=indent))
-    frame, used = sys._getframe(), 0
-    while frame := frame.f_back:  # type: ignore[assignment]
-        used += 1
+    used = len(inspect.stack(context=0)) - 1
     sys.setrecursionlimit(used + 150)
     try:
         found = [shapes.fold(text) for text in texts]
@@ -281,7 +280,7 @@ BODIES = st.one_of(
     ),
     st.text(max_size=12).filter(lambda text: "\n" not in text),
 )  # fmt: skip
-TAILS = st.one_of(
+TAILS: st.SearchStrategy[list[str]] = st.one_of(
     st.just([]),
     st.sampled_from([[""], ["", "<system-reminder>", "Be good.", "</system-reminder>"], ["3→x"], ["     4→x", "5\tx"]]),
     st.lists(BODIES, max_size=3),
@@ -289,7 +288,7 @@ TAILS = st.one_of(
 
 
 @st.composite
-def numbered(draw: Any) -> str:
+def numbered(draw: st.DrawFn) -> str:
     mark, width = draw(st.sampled_from("→\t")), draw(st.integers(4, 8))
     first = draw(st.sampled_from([0, 1, 95, 9990, 99_999_990]))
     bodies = draw(st.lists(BODIES, min_size=1, max_size=14))
@@ -305,7 +304,7 @@ PATHS = st.sampled_from(
 
 
 @st.composite
-def found(draw: Any) -> str:
+def found(draw: st.DrawFn) -> str:
     lines: list[str] = []
     for path in draw(st.lists(PATHS, min_size=1, max_size=4)):
         number = draw(st.sampled_from([1, 9, 120]))
@@ -336,7 +335,7 @@ VALUES = st.recursive(
 
 
 @st.composite
-def printed_json(draw: Any) -> str:
+def printed_json(draw: st.DrawFn) -> str:
     value, ascii_only = draw(st.one_of(VALUES, VALUES, tables(VALUES, 3))), draw(st.booleans())
     indent = draw(st.sampled_from([None, None, None, 2, 2, 4, 1, 3, 8, 0, "\t"]))
     separators = draw(st.sampled_from([None, None, None, None, (",", ":"), (" , ", " : ")]))
@@ -345,7 +344,7 @@ def printed_json(draw: Any) -> str:
 
 
 @st.composite
-def begun_alike(draw: Any) -> str:
+def begun_alike(draw: st.DrawFn) -> str:
     lines: list[str] = []
     beginnings = st.sampled_from(
         ["src/package/", "@scope/pkg:test: ", " src/package/a/", "a" * 12 + ">", "x", " " * 12 + "/", "*/" * 8]
@@ -357,7 +356,7 @@ def begun_alike(draw: Any) -> str:
 
 
 @st.composite
-def codex(draw: Any) -> str:
+def codex(draw: st.DrawFn) -> str:
     end = draw(st.sampled_from(["exited with code 0", "exited with code -1", "running with session ID 7", "exited"]))
     lines = CODEX.format(end).split("\n")
     drop = draw(st.sampled_from([None, None, None, 0, 1, 2, 3]))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ibidem.billing.calibration import BILLING, ScaleFit
 from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
 from ibidem.plan import Edit
@@ -198,11 +199,11 @@ def test_texts_that_were_counted_are_not_counted_again(monkeypatch: pytest.Monke
 
 
 def test_the_scale_of_a_conversation_is_learnt_from_its_growth() -> None:
-    account = Account(1.1)
+    account = Account(ScaleFit(BILLING, 1.1))
     assert account.scale == pytest.approx(1.1)
     for _ in range(20):
-        account.grew(2000, 2600)
+        account.fit.grew(2000, 2600)
     assert account.scale == pytest.approx(1.3, abs=0.02)
-    account.grew(20_000, 1000)  # an image, or a history that was cut
-    account.grew(10, 1000)
+    account.fit.grew(20_000, 1000)  # an image, or a history that was cut
+    account.fit.grew(10, 1000)
     assert account.scale == pytest.approx(1.3, abs=0.02)

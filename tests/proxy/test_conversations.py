@@ -50,7 +50,9 @@ Step = tuple[float, bytes]
 """Seconds that pass before a request, and the request."""
 
 
-def sent(steps: Sequence[Step], proxies: list[Talk], store: Counted, clock: Clock, format: str = "anthropic") -> list:
+def sent(
+    steps: Sequence[Step], proxies: list[Talk], store: Counted, clock: Clock, format: str = "anthropic"
+) -> list[bytes]:
     """What upstream got of each; the proxies take turns."""
     found = []
     for number, (passed, body) in enumerate(steps):
@@ -66,7 +68,7 @@ def sent(steps: Sequence[Step], proxies: list[Talk], store: Counted, clock: Cloc
 def straight(steps: Sequence[Step], format: str = "anthropic") -> list[bytes]:
     """The same from one proxy that is never stopped."""
     store, clock = Counted(MemoryStore()), Clock()
-    with talk(profile="recoverable", store=store, clock=clock) as proxy:  # type: ignore[arg-type]
+    with talk(profile="recoverable", store=store, clock=clock) as proxy:
         return sent(steps, [proxy], store, clock, format)
 
 
@@ -83,7 +85,7 @@ def test_a_restart_goes_on_to_the_byte(format: str, tmp_path: Path) -> None:
     for start in range(0, len(steps), 3):
         with SqliteStore(tmp_path / "store.sqlite") as file:
             store = Counted(file)
-            with talk(profile="recoverable", store=store, clock=clock) as proxy:  # type: ignore[arg-type]
+            with talk(profile="recoverable", store=store, clock=clock) as proxy:
                 found += sent(steps[start : start + 3], [proxy], store, clock, format)
     assert found == expected
     assert sum(map(len, found)) < 0.7 * sum(len(body) for _, body in steps)
@@ -98,7 +100,7 @@ def test_replicas_on_one_redis_decide_alike(redis_url: str) -> None:
     expected = straight(steps)
     with RedisStore(redis_url, prefix="replicas:") as server, ExitStack() as stack:
         store, clock = Counted(server), Clock()
-        opened = [talk(profile="recoverable", store=store, clock=clock) for _ in range(2)]  # type: ignore[arg-type]
+        opened = [talk(profile="recoverable", store=store, clock=clock) for _ in range(2)]
         found = sent(steps, [stack.enter_context(one) for one in opened], store, clock)
         assert found == expected
         for (_, body), got in zip(steps, found, strict=True):
@@ -190,7 +192,7 @@ def test_branches_of_a_profile_that_looks_back_never_mix() -> None:
     shared = len(trunk) // 2 + 1
     alone = [straight([(gaps.get(n, 10.0), body) for n, body in enumerate(bodies)]) for bodies in branches]
     store, clock = Counted(MemoryStore()), Clock()
-    with talk(profile="recoverable", store=store, clock=clock) as proxy:  # type: ignore[arg-type]
+    with talk(profile="recoverable", store=store, clock=clock) as proxy:
         for number in range(len(branches[0])):
             clock.now += gaps.get(number, 10.0)
             for which in range(1 if number < shared else len(branches)):
@@ -258,15 +260,16 @@ def test_a_conversation_that_moved_on_while_it_was_looked_up() -> None:
     conversations = Conversations("lossless", MemoryStore(), 10, 2**30)
     rewriter = Rewriter(conversations, False, 2**30)
     rewriter.rewrite(job(request()))
-    late = {one: conversations.find("anthropic", "", one)}
+    first = conversations.find(("anthropic", ""), one)
     rewriter.rewrite(job(two))
-    late[three] = conversations.find("anthropic", "", three)
-    assert late[one] is not None
-    assert late[three] is not None
-    assert late[one].conversation is late[three].conversation
-    find = conversations.find
+    second = conversations.find(("anthropic", ""), three)
+    assert first is not None
+    assert second is not None
+    assert first.conversation is second.conversation
+    late = {one: first, three: second}
+    find = conversations.find_or_begin
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conversations, "find", lambda *asked: late.pop(asked[2], None) or find(*asked))
+        patch.setattr(conversations, "find_or_begin", lambda *asked: late.pop(asked[1], None) or find(*asked))
         outcomes = [rewriter.rewrite(job(body)) for body in (one, three)]
     assert not late
     assert [outcome.body or body for outcome, body in zip(outcomes, (one, three), strict=True)] == [
@@ -281,10 +284,10 @@ def test_a_conversation_that_moved_on_while_it_was_looked_up() -> None:
 def test_idle_time_counts_over_a_restart() -> None:
     steps = [(10.0, body) for _, body in steps_of("anthropic", {})]
     store, clock = Counted(MemoryStore()), Clock()
-    with talk(profile="recoverable", store=store, clock=clock) as proxy:  # type: ignore[arg-type]
+    with talk(profile="recoverable", store=store, clock=clock) as proxy:
         sent(steps[:18], [proxy], store, clock)
         assert not proxy.state["totals"]["breaks"]
-    with talk(profile="recoverable", store=store, clock=clock) as proxy:  # type: ignore[arg-type]
+    with talk(profile="recoverable", store=store, clock=clock) as proxy:
         sent([(COLD, steps[18][1])], [proxy], store, clock)
         assert proxy.state["totals"]["breaks"] == {"cold cache": 1}
 
@@ -294,7 +297,7 @@ def test_when_cache_reads_collapse_after_a_revision_revisions_stop() -> None:
 
     def run(forgets: bool) -> tuple[Any, Any]:
         store, clock = Counted(MemoryStore()), Clock()
-        with talk(profile="recoverable", store=store, clock=clock) as proxy:  # type: ignore[arg-type]
+        with talk(profile="recoverable", store=store, clock=clock) as proxy:
             for number, step in enumerate(steps):
                 if forgets and number == 8:  # as if what was changed made the provider lose everything
                     proxy.upstream.forget()
@@ -315,15 +318,15 @@ def test_when_cache_reads_collapse_after_a_revision_revisions_stop() -> None:
         assert _bare(json.loads(after)["messages"][: len(first)]) == _bare(first)
 
 
-def _bare(messages: list[Any]) -> list[Any]:
+def _bare(messages: list[Any]) -> Any:
     """Without cache marks, which move."""
-    return json.loads(json.dumps(messages).replace(', "cache_control": {"type": "ephemeral"}', ""))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(messages).replace(', "cache_control": {"type": "ephemeral"}', ""))
 
 
 def test_a_provider_without_a_cache_collapses_nothing() -> None:
     steps = [(passed, dumped(_unmarked(body))) for passed, body in steps_of("anthropic", {13: COLD, 22: COLD})]
     store, clock = Counted(MemoryStore()), Clock()
-    with talk(profile="recoverable", store=store, clock=clock) as proxy:  # type: ignore[arg-type]
+    with talk(profile="recoverable", store=store, clock=clock) as proxy:
         sent(steps, [proxy], store, clock)
         state = proxy.settled(len(steps))
         assert state["totals"]["breaks"]

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -776,10 +777,10 @@ def test_both_columns_hold_the_whole_texts_and_call_the_same_only_what_is_the_sa
     page = window().open("#/e/e30")
     page.get_by_label("all (12)").check()
     expect(page.locator(".edit[open]")).to_have_count(12)
-    for place, (before, after) in enumerate(texts):
+    for place, text in enumerate(texts):
         every = columns(page, ":is(.same, .changed)", place)
-        assert "\n".join(line for left, _ in every for line in left) == before
-        assert "\n".join(line for _, right in every for line in right) == after
+        lefts, rights = zip(*every, strict=True)
+        assert ("\n".join(chain(*lefts)), "\n".join(chain(*rights))) == text
         assert all(left == right for left, right in columns(page, ".same", place))
         assert all(left != right for left, right in columns(page, ".changed", place))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ibidem.model import IbidemError
-from ibidem.proxy.egress import Hop, hop, trusted
+from ibidem.proxy.egress import Hop, certificate_sources, hop
 
 UPSTREAM = "https://api.example.com"
 
@@ -171,10 +171,10 @@ def test_certificates_are_named_by_several_variables(tmp_path: Path) -> None:
         "NODE_EXTRA_CA_CERTS": "/b.pem",
         "REQUESTS_CA_BUNDLE": "",
     }
-    assert [(each.variable, str(each.path)) for each in trusted(environment)] == [
+    assert [(each.variable, str(each.path)) for each in certificate_sources(environment)] == [
         ("SSL_CERT_DIR", str(one)),
         ("SSL_CERT_DIR", str(two)),
         ("NODE_EXTRA_CA_CERTS", "/b.pem"),
         ("CURL_CA_BUNDLE", "/a.pem"),
     ]
-    assert [str(each.path) for each in trusted({"SSL_CERT_DIR": "/nowhere"})] == ["/nowhere"]
+    assert [str(each.path) for each in certificate_sources({"SSL_CERT_DIR": "/nowhere"})] == ["/nowhere"]

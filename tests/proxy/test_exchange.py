@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ibidem.billing.usage import Usage
-from ibidem.proxy.exchange import (
-    NO_WEBSOCKETS,
-    REVERSE_PROXY_ONLY,
-    AnswerChunk,
-    AnswerEnded,
-    AnswerStarted,
+from ibidem.proxy.commands import (
     CancelUpstream,
-    ClientGone,
     Command,
     Connect,
     EndAnswer,
     EndUpstream,
-    Event,
-    Exchange,
     Refuse,
-    RequestBroken,
-    RequestChunk,
-    RequestEnded,
-    RequestStarted,
     Resend,
-    Resent,
     ResetClient,
     Rewrite,
-    Rewritten,
     SendAnswer,
     SendUpstream,
     StartAnswer,
     Tunnel,
+)
+from ibidem.proxy.events import (
+    AnswerChunk,
+    AnswerEnded,
+    AnswerStarted,
+    ClientGone,
+    Event,
+    RequestBroken,
+    RequestChunk,
+    RequestEnded,
+    RequestStarted,
+    Resent,
+    Rewritten,
     UpstreamFailed,
 )
+from ibidem.proxy.exchange import NO_WEBSOCKETS, REVERSE_PROXY_ONLY, Exchange
 from ibidem.proxy.headers import for_client, for_upstream
+from ibidem.proxy.states import NEXT_STATES, State
 
 Play = list[tuple[Event, list[Command]]]
 
@@ -347,8 +350,10 @@ USED = b'{"usage": {"input_tokens": 7, "output_tokens": 2}}'
 @pytest.mark.parametrize("end", [AnswerEnded(), ClientGone(), UpstreamFailed("why")])
 def test_usage_is_read_from_what_is_billed(target: str, status: int, expected: Usage | None, end: Event) -> None:
     exchange = Exchange(MOST)
-    for event in (RequestStarted("POST", target, ()), RequestEnded(), Rewritten(None)):
-        exchange.handle(event)
+    exchange.handle(RequestStarted("POST", target, ()))
+    exchange.handle(RequestEnded())
+    if exchange.rewrites:
+        exchange.handle(Rewritten(None))
     exchange.handle(AnswerStarted(status, "", (("content-type", "application/json"),)))
     exchange.handle(AnswerChunk(USED))
     exchange.handle(end)
@@ -560,3 +565,70 @@ ANSWER_HEADERS: dict[str, tuple[Pairs, tuple[str, int, tuple[int, int], bool], T
 @pytest.mark.parametrize(("given", "asked", "expected"), ANSWER_HEADERS.values(), ids=ANSWER_HEADERS)
 def test_headers_of_an_answer(given: Pairs, asked: tuple[str, int, tuple[int, int], bool], expected: Told) -> None:
     assert for_client(given, *asked) == expected
+
+
+# ── the table of states ─────────────────────────────────────────────────────────────────────────────────────────────
+
+Step = tuple[State, type[Event], State]
+STEPS = {
+    (state, event, after) for state, found in NEXT_STATES.items() for event, every in found.items() for after in every
+}
+EVENTS: dict[type[Event], tuple[Event, ...]] = {
+    RequestStarted: (ASKS, PASSES, RequestStarted("GET", "/v1/realtime", UPGRADE), RequestStarted("GET", "else", ())),
+    RequestChunk: (RequestChunk(b"x"), RequestChunk(b"x" * (MOST + 1))),
+    Rewritten: (Rewritten(None), Rewritten(b"short")),
+    Resent: (Resent(None), Resent(b"other"), Resent(b"original!", last=True)),
+    AnswerStarted: (AnswerStarted(200, "OK", JSON), AnswerStarted(400, "No", JSON), AnswerStarted(101, "", SWITCHED)),
+    AnswerChunk: (AnswerChunk(b"x"), AnswerChunk(TOO_LONG), AnswerChunk(b"x" * 70_000)),
+    RequestBroken: (RequestBroken("why"),),
+    UpstreamFailed: (UpstreamFailed("why"),),
+    **{kind: (kind(),) for kind in (RequestEnded, AnswerEnded, ClientGone)},
+}
+
+
+def walked(*, depth: int = 8) -> set[Step]:
+    """Every step that an exchange can take, by trying all events that the table allows, wherever it may be."""
+    found: set[Step] = set()
+    before: list[tuple[Event, ...]] = [()]
+    for _ in range(depth):
+        after: dict[object, tuple[Event, ...]] = {}
+        for events in before:
+            for kind in NEXT_STATES[at(events).state]:
+                for event in EVENTS[kind]:
+                    exchange = at((*events, event))
+                    found.add((at(events).state, kind, exchange.state))
+                    after[exchange.state, exchange.upgrades, event] = (*events, event)
+        before = list(after.values())
+    return found
+
+
+def at(events: tuple[Event, ...]) -> Exchange:
+    exchange = Exchange(MOST, resend=True)
+    for event in events:
+        exchange.handle(event)
+    return exchange
+
+
+def test_the_table_of_states_is_what_an_exchange_does() -> None:
+    assert walked() == STEPS
+
+
+def test_an_event_that_the_table_does_not_know_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="AnswerStarted while nothing was asked yet"):
+        Exchange(MOST).handle(AnswerStarted(200, "OK", JSON))
+
+
+def drawn() -> str:
+    """The table as the documents show it."""
+    lines = []
+    for state, events in NEXT_STATES.items():
+        lines.append(f"{state.name:11}{state.value}")
+        lines += [
+            f"{'':11}{one.__name__:15}→ {' | '.join(each.name for each in found)}" for one, found in events.items()
+        ]
+    return "\n".join(lines)
+
+
+def test_the_documents_show_the_table_of_states() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert drawn() in text, f"docs/architecture.md should have:\n\n{drawn()}"

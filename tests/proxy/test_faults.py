@@ -156,8 +156,8 @@ def raising(*_: Any, **__: Any) -> Any:
 
 
 SEAMS = {
-    "looking a conversation up": (Conversations, "find"),
-    "beginning a conversation": (Conversations, "begin"),
+    "looking a conversation up": (Conversations, "find_or_begin"),
+    "beginning a conversation": (Conversations, "_begin"),
     "rewriting": (Conversations, "rewrite"),
     "the session": (Session, "compact"),
     "what the session writes": (Session, "_grow"),
@@ -179,7 +179,7 @@ def test_an_error_at_any_seam(seam: str, profile: str) -> None:
             patch.setattr(owner, name, raising)
             begins = conversation(first="another one")[3]
             known = found.upstream.seen[-1].json["messages"]
-            for body in [bodies[3] if name != "begin" else begins, begins, begins]:
+            for body in [bodies[3] if name != "_begin" else begins, begins, begins]:
                 assert found.send("anthropic", body) == (200, found.upstream.seen[-1].answer.partition(b"\r\n\r\n")[2])
                 if body == begins:
                     assert found.upstream.seen[-1].body == body, "nothing is known of it"
@@ -215,7 +215,7 @@ def test_different_reasons_are_counted_up_to_a_number() -> None:
         raise StoreError("here", f"reason {next(made)}")
 
     with talk() as found, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Conversations, "find", refuse)
+        patch.setattr(Conversations, "find_or_begin", refuse)
         for _ in range(70):
             found.send("anthropic", ONE)
         assert sum(failures(found).values()) == 70

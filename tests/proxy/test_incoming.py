@@ -66,7 +66,11 @@ def test_who_stops_sending_and_waits_long_gets_signs_of_life_at_most(request_: b
         time.sleep(0.5)
         peer.send(b"ow")
 
-    with short(LOOK=0.02, ASK=0.1, QUIET=0.1), proxied(script) as (_, proxy), connect(proxy.url) as client:
+    with (
+        short(POLL_SECONDS=0.02, PROBE_SECONDS=0.1, QUIET_SECONDS=0.1),
+        proxied(script) as (_, proxy),
+        connect(proxy.url) as client,
+    ):
         half_closed(client, request_)
         found = client.rest()
         signs = found.count(CONTINUE)

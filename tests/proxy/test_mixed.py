@@ -19,7 +19,7 @@ import zstandard
 
 import ibidem
 from ibidem.engine.session import Session
-from ibidem.proxy.edge.app import CLERKS, LARGE_WORKERS, WAYS_OUT, WORKERS
+from ibidem.proxy.edge.app import FALLBACK_WORKERS, LARGE_WORKERS, NOTE_WORKERS, WORKERS
 from ibidem.proxy.edge.driver import Driver
 from ibidem.store import MemoryStore, StoreError
 from ibidem.testing.answers import Answer, Calls, Fails, Gzips, Halves, Headed, Pings, Resets, Says, Slow, Thinks
@@ -423,7 +423,7 @@ def assert_nothing_is_left(found: Talk) -> None:
 
     waited_for(lambda: len(left()) == 0 or None)
     threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("ibidem")]
-    assert len(threads) <= WORKERS + LARGE_WORKERS + WAYS_OUT + CLERKS
+    assert len(threads) <= WORKERS + LARGE_WORKERS + FALLBACK_WORKERS + NOTE_WORKERS
 
 
 def open_files() -> int:

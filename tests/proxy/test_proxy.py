@@ -21,6 +21,7 @@ from ibidem.proxy import rewriter, usage, warmup
 from ibidem.proxy.books import records
 from ibidem.proxy.edge.app import WORKERS, Proxy
 from ibidem.proxy.edge.server import Running, run
+from ibidem.proxy.outcome import Outcome
 from ibidem.proxy.page.pages import Pages
 from ibidem.store import MemoryStore, reference
 from ibidem.testing import Says, Upstream, conv
@@ -342,7 +343,7 @@ def test_what_takes_too_long_goes_out_as_it_came(monkeypatch: pytest.MonkeyPatch
 
     def stuck(self: Any, job: Any) -> Any:
         done.wait(PATIENCE)
-        return rewriter.Outcome(result="unchanged")
+        return Outcome(result="unchanged")
 
     with Upstream(lambda _: Says("ok")) as upstream:
         with Running(to(upstream.url, budget_ms=20), MemoryStore()) as proxy:

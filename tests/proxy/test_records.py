@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 import ibidem
+from ibidem.billing.collapse import Verdict
 from ibidem.billing.usage import Usage
 from ibidem.engine.session import Session
 from ibidem.plan import Edit
 from ibidem.proxy.books import records
 from ibidem.proxy.books.records import Records
-from ibidem.proxy.conversations import LiveConversation
+from ibidem.proxy.conversation import LiveConversation
 from ibidem.proxy.outcome import Outcome
 from ibidem.proxy.settings import Settings
 from tests.support.proxied import Clock, dumped, growing, talk
@@ -37,7 +38,7 @@ def outcome(id: str, *, size: int = 0, first_new: int = 0, messages: int = 3) ->
 
 def told(books: Records, found: Outcome, at: float = 1.0, size: int = 1000) -> records.ExchangeRow:
     exchange = books.begin("/v1/messages", found, at, "client", "anthropic", size)
-    books.end(exchange, found, 200, USAGE)
+    books.end(exchange, found, 200, USAGE, Verdict())
     return exchange
 
 
@@ -100,19 +101,19 @@ def test_a_conversation_is_active_as_long_as_a_request_is_on_its_way() -> None:
 
     one = books.begin("/v1/messages", found, 1.0, "", "anthropic", 10)
     two = books.begin("/v1/messages", found, 1.0, "", "anthropic", 10)
-    books.end(one, found, 200, USAGE)
+    books.end(one, found, 200, USAGE, Verdict())
     assert list(active()) == [True]
-    books.end(two, found, 0, None)
+    books.end(two, found, 0, None, Verdict())
     assert list(active()) == [False]
 
 
 def test_what_cannot_be_priced_is_in_no_sum() -> None:
     books, found = Records(Settings(), 0.0), outcome("c1", size=100)
     exchange = books.begin("/v1/messages", found, 1.0, "", "anthropic", 10)
-    books.end(exchange, found, 200, None)
+    books.end(exchange, found, 200, None, Verdict())
     totals = books.snapshot(1.0)["totals"]
     assert (totals["unpriced"], totals["paid"], totals["removed"]) == (1, 0.0, 0)
     assert books.line == "1 request, nothing to bill"
     late = Outcome(result="failed open", reason="time-out")
-    books.end(books.begin("/v1/messages", late, 1.0, "", "anthropic", 10), late, 200, USAGE)
+    books.end(books.begin("/v1/messages", late, 1.0, "", "anthropic", 10), late, 200, USAGE, Verdict())
     assert books.snapshot(1.0)["totals"]["unpriced"] == 2

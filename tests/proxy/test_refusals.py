@@ -45,6 +45,14 @@ OURS: dict[str, tuple[Any, str]] = {
     "a gateway that checks shapes": ({"detail": [{"loc": ["body"], "msg": "field required"}]}, "unknown"),
     "an error that is a text": ({"error": "bad request"}, "unknown"),
     "a name that is none": (openai("see <b>here</b>\n", "x"), "unknown"),
+    "a tool that is called like another error": (
+        anthropic("invalid_request_error", "tools.0: no result for 'credit_check', 'quota' or `rate-limit`"),
+        "invalid_request_error",
+    ),
+    "a field that is": (
+        openai("invalid_request_error", "Invalid value in input.3.billing_address.credit_card"),
+        "invalid_request_error",
+    ),
     "nothing": (None, "unknown"),
     "numbers": ({"error": {"type": 7, "message": [1]}}, "unknown"),
 }
@@ -55,6 +63,7 @@ NOT_OURS: dict[str, Any] = {
     ),
     "size": anthropic("request_too_large", "Request exceeds the maximum size"),
     "credit": anthropic("invalid_request_error", "Your credit balance is too low to access the Anthropic API."),
+    "credit, in a sentence with apostrophes": openai("x", "You've no credit left, and it's time to buy 'more'."),
     "context": openai("invalid_request_error", "This model's maximum context length is", "context_length_exceeded"),
     "quota": openai("insufficient_quota", "You exceeded your current quota", "insufficient_quota"),
     "rate": openai("requests", "Rate limit reached for gpt-5", "rate_limit_exceeded"),

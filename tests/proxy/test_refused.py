@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -223,14 +224,14 @@ def test_a_restart_and_another_replica_know_of_it(profile: str, tmp_path: Path) 
             replicas = [stack.enter_context(talk(script, store=store, **options)) for store in stores]
             for replica in (replicas[0], replicas[1], replicas[0]):
                 assert agent.ask(replica) == 200
-                waited_for(lambda replica=replica: _noted(replica))
+                waited_for(partial(_noted, replica))
     assert refused == [11, 17]
     assert signing.refused == 0
 
 
 def _noted(found: Talk) -> bool:
     known = list(found.service.conversations._all.values())
-    return not found.service._remembering and all(each.owed is None for each in known)
+    return not found.service._background and all(each.deviation is None for each in known)
 
 
 def test_it_is_logged_by_its_type_and_never_by_its_words(caplog: pytest.LogCaptureFixture) -> None:

@@ -156,8 +156,8 @@ def test_an_error_reaches_the_sdk_as_it_is(format: str, status: int) -> None:
             with pytest.raises(Exception, match="not now: ü") as error:  # of whatever type the SDK has for it
                 agent.ask()
             agent.close()
-            response = error.value.response  # type: ignore[attr-defined]
-            told = {name: value for name, value in response.headers.items() if name.lower() != "connection"}
+            sdk_error: Any = error.value
+            told = {name: value for name, value in sdk_error.response.headers.items() if name.lower() != "connection"}
             caught.append((type(error.value), str(error.value), told))
     assert caught[0] == caught[1]
     assert caught[0][2]["retry-after"] == "7"

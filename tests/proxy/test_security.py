@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ibidem.proxy.edge.server import Running
-from ibidem.proxy.page.pages import misled, without_token
+from ibidem.proxy.page.pages import is_rebound, without_token
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore, reference
 from ibidem.testing import Says, Upstream, conv
@@ -152,7 +152,7 @@ def test_a_name_that_the_user_chose_is_ours() -> None:
         ("other", "/v1/models", True),
         ("other", "http://other/v1/models", False),  # told elsewhere that this is no such proxy
     ):
-        assert misled(Settings(host="box"), target, {"host": host}) is expected
+        assert is_rebound(Settings(host="box"), target, {"host": host}) is expected
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -259,9 +260,9 @@ def test_a_broken_file_in_a_folder_is_told_and_ignored(data: bytes, words: str) 
     assert found.line().isprintable()
 
 
-UNREAD = {
+UNREAD: dict[str, Callable[[Path], None]] = {
     "a folder": Path.mkdir,
-    "a pipe": lambda path: os.mkfifo(path),
+    "a pipe": os.mkfifo,
     "a link to a device": lambda path: path.symlink_to("/dev/zero"),
     "a link to itself": lambda path: path.symlink_to(path.name),
     "a link to a file without end": lambda path: path.symlink_to("/proc/self/pagemap"),

@@ -17,7 +17,7 @@ import pytest
 from aiohttp.base_protocol import BaseProtocol
 
 from ibidem.proxy.edge.server import Running
-from ibidem.proxy.edge.upstreams import left
+from ibidem.proxy.edge.upstreams import unread
 from ibidem.store import MemoryStore
 from ibidem.testing import Fails, Gzips, Halves, Pings, Resets, Says, Slow, Upstream, conv
 from tests.support.raw import PATIENCE, Peer, Script, answering, asked, connect, proxied, to
@@ -280,7 +280,7 @@ def test_what_waits_to_be_passed_on_outlives_the_error_behind_it() -> None:
         content.set_exception(aiohttp.ClientPayloadError())
         with pytest.raises(aiohttp.ClientPayloadError):
             await content.readany()
-        return [left(content), left(content)]
+        return [unread(content), unread(content)]
 
     assert asyncio.run(broken_off()) == [b"somemore", b""]
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +77,13 @@ def timing_out(found: Talk) -> Iterator[None]:
     """Whoever asks in here is answered without us having come to an end."""
     proxy = found.service
     with held(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Workers, "hopeless", lambda *_: False)
+        patch.setattr(Workers, "exhausted", lambda *_: False)
         yield
     waited_for(lambda: not proxy._workers.stuck)
 
 
 def busy(found: Talk) -> Any:
-    return going_wrong(Workers, "hopeless", lambda *_: True)
+    return going_wrong(Workers, "exhausted", lambda *_: True)
 
 
 def broken(found: Talk) -> Any:
@@ -142,10 +143,10 @@ def test_a_restart_and_another_replica_go_on_that_way(mishap: str, profile: str,
             replicas = [stack.enter_context(talk(script, store=store, **options)) for store in stores]
             for replica in (replicas[0], replicas[1], replicas[0]):
                 assert agent.ask(replica) == 200
-                waited_for(lambda replica=replica: _noted(replica))
+                waited_for(partial(_noted, replica))
                 with MISHAPS[mishap](replica):
                     assert agent.ask(replica) == 200
-                waited_for(lambda replica=replica: _noted(replica))
+                waited_for(partial(_noted, replica))
     assert script.refused == 0
 
 
@@ -153,7 +154,7 @@ def _noted(found: Talk) -> bool:
     """Nobody is at work any more, and nothing is left to be learned."""
     proxy = found.service
     known = list(proxy.conversations._all.values())
-    return not proxy._remembering and all(each.owed is None for each in known)
+    return not proxy._background and all(each.deviation is None for each in known)
 
 
 def test_a_revision_that_was_just_made_is_undone() -> None:

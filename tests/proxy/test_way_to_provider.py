@@ -206,7 +206,7 @@ IMPOSSIBLE = {
     ),
     "missing extra": (
         {"ALL_PROXY": "socks5h://user:s3cret@proxy:1080"},
-        "ALL_PROXY: a SOCKS proxy needs: pip install 'ibidem[socks]'",
+        "ALL_PROXY: a SOCKS proxy needs: pip install 'ibidem-llm[socks]'",
     ),
     "no such file": (
         {"NODE_EXTRA_CA_CERTS": "/nowhere/s.pem"},

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,7 +129,10 @@ def test_logs_below_a_folder(tmp_path: Path) -> None:
 
 INFO = {"role": "user", "time": {"created": 1}}
 ANSWER = {"role": "assistant", "time": {"created": 2}, "modelID": "m", "providerID": "anthropic"}
-MESSAGES = [("m2", ANSWER, {"type": "text", "text": "Hello."}), ("m1", INFO, {"type": "text", "text": "Hi"})]
+MESSAGES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("m2", ANSWER, {"type": "text", "text": "Hello."}),
+    ("m1", INFO, {"type": "text", "text": "Hi"}),
+]
 
 
 def store_files(data: Path) -> Path:
@@ -159,7 +164,7 @@ def store_database(data: Path) -> Path:
         database.execute("INSERT INTO session VALUES ('s1', '/shop', NULL, ''), ('s2', '/till', 's1', '')")
         database.execute("INSERT INTO message VALUES ('m9', 's2', 1, 'no JSON')")
         for name, info, part in MESSAGES:
-            row = (name, "s1", info["time"]["created"], json.dumps(info))  # type: ignore[index]
+            row = (name, "s1", info["time"]["created"], json.dumps(info))
             database.execute("INSERT INTO message VALUES (?, ?, ?, ?)", row)
             database.execute("INSERT INTO part VALUES (?, ?, 's1', ?)", (f"p{name}", name, json.dumps(part)))
         database.commit()
@@ -167,9 +172,9 @@ def store_database(data: Path) -> Path:
 
 
 @pytest.mark.parametrize("make", [store_files, store_database])
-def test_what_opencode_keeps_reads_like_an_export(tmp_path: Path, make: object) -> None:
+def test_what_opencode_keeps_reads_like_an_export(tmp_path: Path, make: Callable[[Path], Path]) -> None:
     data = tmp_path / ".local/share/opencode"
-    path = make(data)  # type: ignore[operator]
+    path = make(data)
     before = path.read_bytes() if path.is_file() else b""
     assert discover({}, tmp_path, "linux") == [path]
     assert path in logs_in(data)

@@ -20,12 +20,12 @@ from ibidem.recordings import RecordedSegment, Recording
 from ibidem.replay import hindsight
 from ibidem.replay.billing import MessageChange, Replay, SentView, messages_of
 from ibidem.replay.simulate import Phase, Simulation, Stage, TextStages
+from ibidem.report.measure import WORLDS
 from ibidem.strategies import profiles
 from ibidem.strategies.revision.entry import Entry
 from tests.replay.test_billing import PRICE, PRICES, message, replay, sent, words
 from tests.report.test_report import content, log
 
-WORLDS = ("hit", "miss")
 EDIT = Edit(strategy="mask", op="set", message=0, path=(), removed=(), added="", reason="")
 
 
@@ -149,7 +149,7 @@ def test_a_cold_moment_is_free() -> None:
     found = replay(Recording("test", "openai-chat", [RecordedSegment([message("user", 81)] * 9, requests)]))
     one = [Candidate(0, 1, 60.0)]
     for world in WORLDS:
-        best = hindsight.best(found, [phase(0, 3, one)], after_break=world)  # type: ignore[arg-type]
+        best = hindsight.best(found, [phase(0, 3, one)], after_break=world)
         assert best.points == (2,)
         assert best.cost == found.bill().cost - 60 * PRICE.rates(0).write
 
@@ -188,9 +188,9 @@ def test_the_moments_of_a_profile_are_one_of_the_choices(
     assert len(own) == len(simulation.points)
     assert bool(own) == (economy == "free") or prompts
     for world in WORLDS:
-        bill = measured.bill(simulation.views, after_break=world)  # type: ignore[arg-type]
-        again = measured.bill(hindsight.chosen(simulation.phases, own), after_break=world)  # type: ignore[arg-type]
-        best = hindsight.best(measured, simulation.phases, after_break=world)  # type: ignore[arg-type]
+        bill = measured.bill(simulation.views, after_break=world)
+        again = measured.bill(hindsight.chosen(simulation.phases, own), after_break=world)
+        best = hindsight.best(measured, simulation.phases, after_break=world)
         assert again == bill
         assert best.cost <= bill.cost
         if economy == "free":  # waiting gains nothing where writing costs what reading does

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,7 @@ def session(
     **more: object,
 ) -> SessionFigures:
     """A session that costs so much with nothing done, and so much under each profile."""
-    values: dict[str, object] = {
+    values: dict[str, Any] = {
         "path": path,
         "agent": "claude-code",
         "name": "",
@@ -114,7 +115,7 @@ def session(
         "tools": {"Read": Results(20, 160_000)},
         "files": {"src/app.py": Results(10, 80_000)},
     }
-    return SessionFigures(**{**values, **more})  # type: ignore[arg-type]
+    return SessionFigures(**{**values, **more})
 
 
 PROFILES = ("lossless", "other", "third", "fourth", "fifth")

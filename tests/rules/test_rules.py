@@ -1,17 +1,17 @@
 """Each rule, broken and just not broken, in every format that makes the demand; and that no plan gets past them.
 
-A row holds a request that breaks exactly one rule, where, and a near neighbour that breaks none. PROVIDERS.md §2 is the
-authority for both.
+A row holds a request that breaks exactly one rule, where, and a near neighbour that breaks none. docs/providers.md
+has the source of each, under its name.
 """
 
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
 import ibidem
-from ibidem.model import Conversation, Text
+from ibidem.model import Conversation, Kind, Text
 from ibidem.rules import RULES
 
 ANTHROPIC, CHAT, RESPONSES, GEMINI = "anthropic", "openai-chat", "openai-responses", "gemini"
@@ -504,19 +504,18 @@ def test_a_rich_request_breaks_no_rule(format: str) -> None:
 
 # --- no plan gets past them ------------------------------------------------------------------------
 
-EVERYTHING = frozenset({"result", "assistant text", "thinking", "arguments", "messages"})
+EVERYTHING: frozenset[Kind] = frozenset({"result", "assistant text", "thinking", "arguments", "messages"})
 SAID = "The quick brown fox jumps over the lazy dog. " * 20
 
 
 class Proposes:
     """A strategy that is named for everything and proposes what it is told to."""
 
-    name = "proposes"
-    touches = EVERYTHING
+    name: ClassVar[str] = "proposes"
+    touches: ClassVar[frozenset[Kind]] = EVERYTHING
 
-    def __init__(self, *edits: dict[str, Any], touches: frozenset[str] = EVERYTHING) -> None:
+    def __init__(self, *edits: dict[str, Any]) -> None:
         self.edits = edits
-        self.touches = touches
 
     def plan(self, conv: Conversation) -> Iterable[ibidem.Edit]:
         return [ibidem.Edit(**{"strategy": self.name, "op": "set", "added": "#", **edit}) for edit in self.edits]
@@ -563,9 +562,14 @@ LOOP: dict[str, Any] = {
 }
 
 
-def propose(format: str, *edits: dict[str, Any], **options: Any) -> tuple[Any, ibidem.Compacted]:
+def propose(
+    format: str, *edits: dict[str, Any], named_for: frozenset[Kind] = EVERYTHING
+) -> tuple[Any, ibidem.Compacted]:
+    class Named(Proposes):
+        touches = named_for
+
     request = deepcopy(LOOP[format])
-    return request, ibidem.compact(request, strategies=[Proposes(*edits, **options)], format=format)
+    return request, ibidem.compact(request, strategies=[Named(*edits)], format=format)
 
 
 @pytest.mark.parametrize(
@@ -674,7 +678,7 @@ def test_what_is_sacred_is_not_edited_by_anyone(format: str, edit: dict[str, Any
         assert compacted.reason == ""
 
 
-FREE = {
+FREE: dict[Kind, tuple[str, dict[str, Any]]] = {
     "result": (A, {"message": 2, "path": ("content", 0, "content", 0, "text")}),
     "assistant text": (A, {"message": 1, "path": ("content", 1, "text")}),
     "arguments": (A, {"message": 1, "path": ("content", 3, "input"), "value": {"x": 1}}),
@@ -684,14 +688,14 @@ FREE = {
 
 
 @pytest.mark.parametrize("kind", FREE)
-def test_a_strategy_edits_what_it_is_named_for(kind: str) -> None:
+def test_a_strategy_edits_what_it_is_named_for(kind: Kind) -> None:
     format, edit = FREE[kind]
     edit = {"removed": (SAID,), **edit}
-    request, compacted = propose(format, edit, touches=frozenset({kind}))
+    request, compacted = propose(format, edit, named_for=frozenset({kind}))
     assert compacted.request != request
     assert request == LOOP[format]
     assert compacted.stats.total_bytes_saved > 0
-    request, compacted = propose(format, edit, touches=EVERYTHING - {kind})
+    request, compacted = propose(format, edit, named_for=EVERYTHING - {kind})
     assert compacted.request is request
 
 
@@ -751,8 +755,8 @@ def test_the_other_edits_of_a_plan_stand() -> None:
 
 
 class Fails:
-    name = "fails"
-    touches = EVERYTHING
+    name: ClassVar[str] = "fails"
+    touches: ClassVar[frozenset[Kind]] = EVERYTHING
 
     def __init__(self, edits: Any) -> None:
         self.edits = edits
@@ -820,8 +824,8 @@ def test_a_strategy_sees_what_the_ones_before_it_made() -> None:
     seen: list[str] = []
 
     class Sees:
-        name = "sees"
-        touches = EVERYTHING
+        name: ClassVar[str] = "sees"
+        touches: ClassVar[frozenset[Kind]] = EVERYTHING
 
         def plan(self, conv: Conversation) -> list[ibidem.Edit]:
             seen.extend(

@@ -1,19 +1,23 @@
 """`ibidem recall-server`: asked by the official client, as a process of its own."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp_types import CallToolResult, TextContent
 
 from ibidem import IbidemError
 from ibidem.store import SqliteStore, reference
 from ibidem.store.recall_server import original
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import CallToolResult
 
 TEXT = 'Größe\r\n\ttabs, "quotes", \\ and \x1b[0m, \x00, \u2028, 😀\rno newline at the end'
 SURROGATE = "a lone \ud800 surrogate"
@@ -31,6 +35,8 @@ def store(tmp_path: Path) -> Path:
 
 def ask(target: Path, *calls: Callable[[Client], Awaitable[Any]], by: str = "option") -> list[Any]:
     """What the server answers to each of these, in one run."""
+    from mcp import Client, StdioServerParameters  # takes a second, and every run collects these tests
+
     arguments = ["-m", "ibidem.cli", "recall-server", *(["--store", str(target)] if by == "option" else [])]
     environment = {**os.environ, **({"IBIDEM_STORE": str(target)} if by == "variable" else {})}
     server = StdioServerParameters(command=sys.executable, args=arguments, env=environment)
@@ -48,7 +54,7 @@ def recalled(ref: str) -> Callable[[Client], Awaitable[CallToolResult]]:
 
 def text_of(result: CallToolResult) -> str:
     (content,) = result.content
-    assert isinstance(content, TextContent)
+    assert content.type == "text"
     assert result.structured_content is None
     return content.text
 

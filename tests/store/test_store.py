@@ -1204,7 +1204,7 @@ def test_a_redis_server_that_is_not_there(url: str, words: str) -> None:
 
 def test_without_the_package_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
-    with pytest.raises(StoreError, match=r"needs: pip install 'ibidem\[redis\]'"):
+    with pytest.raises(StoreError, match=r"needs: pip install 'ibidem-llm\[redis\]'"):
         RedisStore("redis://localhost").get(["0" * 12])
 
 

@@ -751,7 +751,8 @@ def test_each_part_of_the_strategy_has_its_switch(switch: str, format: str) -> N
     request = reads(*outputs, format=format)
 
     def strategies(**on: bool) -> set[str]:
-        chosen = BackReferences(**{**dict.fromkeys(SWITCHES, False), **on})
+        switches: dict[str, Any] = {**dict.fromkeys(SWITCHES, False), **on}
+        chosen = BackReferences(**switches)
         sound(request, format, strategies=[chosen])
         return {edit.strategy for edit in ibidem.compact(request, strategies=[chosen], format=format).plan}
 
@@ -1045,6 +1046,7 @@ def test_what_is_sent_is_no_longer_as_json_either(format: str, ascii_only: bool)
         assert len(sent.encode()) <= len(given.encode()), files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["compact", "expand"])
 @pytest.mark.parametrize("kind", GROWING)
 def test_work_grows_with_the_text_and_not_with_its_square(kind: str, way: str) -> None:

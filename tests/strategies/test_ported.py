@@ -13,6 +13,7 @@ import pytest
 import ibidem
 from ibidem import Dedup, DedupToolCalls, DropMiddle, Lingua, PruneThinking, RepairPairing, Snippet
 from ibidem.formats import FORMATS
+from ibidem.model import Text
 from ibidem.testing import conv, read
 
 every_format = pytest.mark.parametrize("format", FORMATS)
@@ -30,7 +31,8 @@ def filler(count: int) -> tuple[str, ...]:
 
 def result_texts(request: Any, format: str) -> list[str]:
     """Texts of the results, in order."""
-    return [seg.text for m in read(request, format).messages for result in m.results for seg in result.segments]
+    results = [result for message in read(request, format).messages for result in message.results]
+    return [segment.text for result in results for segment in result.segments if isinstance(segment, Text)]
 
 
 def reads(*outputs: str, format: str) -> Any:
@@ -176,7 +178,8 @@ def test_lingua(text: str, cleaned: str, format: str) -> None:
     request = conv("u:go", f"a:{said or text}", *filler(7)[1:], format=format)
     done = run(request, Lingua(), format=format)
     message = read(done.request, format).messages[1]
-    assert message.parts[0].text == cleaned  # type: ignore[union-attr]
+    assert isinstance(message.parts[0], Text)
+    assert message.parts[0].text == cleaned
 
 
 @every_format

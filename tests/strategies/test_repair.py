@@ -6,8 +6,9 @@ which every call stands with its answers, so that one row serves all formats.
 """
 
 import json
+from collections.abc import Callable
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 import ibidem
 from ibidem import RepairPairing
-from ibidem.model import Conversation, Text
+from ibidem.model import Conversation, Kind, Text
 
 GONE = "[tool result unavailable: elided by context management]"
 HISTORY = {"anthropic": "messages", "openai-chat": "messages", "openai-responses": "input", "gemini": "contents"}
@@ -27,7 +28,7 @@ PAIRING = {"calls-answered", "results-answer-calls"}
 
 def _results(line: str) -> tuple[list[tuple[str, str]], str]:
     pairs, _, words = line[1:].partition("|")
-    return [tuple(pair.split("=", 1)) for pair in pairs.split(",")], words  # type: ignore[misc]
+    return [(id, text) for id, _, text in (pair.partition("=") for pair in pairs.split(","))], words
 
 
 def _anthropic(line: str) -> list[Any]:
@@ -78,7 +79,7 @@ def _gemini(line: str, ids: bool = True) -> list[Any]:
     return [{"role": role, "parts": [{"text": text}]}]
 
 
-WRITERS = {
+WRITERS: dict[str, Callable[[str], list[Any]]] = {
     "anthropic": _anthropic,
     "openai-chat": _chat,
     "openai-responses": _responses,
@@ -101,8 +102,8 @@ def named(variant: str) -> str:
 class Reads:
     """Changes nothing and remembers what it saw."""
 
-    name = "reads"
-    touches = frozenset({"messages"})
+    name: ClassVar[str] = "reads"
+    touches: ClassVar[frozenset[Kind]] = frozenset({"messages"})
     conv: Conversation
 
     def plan(self, conv: Conversation) -> list[ibidem.Edit]:

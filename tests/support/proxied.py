@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from ibidem.proxy.clock import SYSTEM_CLOCK
+from ibidem.proxy.clock import Clock as ProxyClock
 from ibidem.proxy.edge.app import Proxy
 from ibidem.proxy.edge.server import Running
 from ibidem.proxy.settings import Settings
@@ -45,11 +47,10 @@ def waited_for(condition: Callable[[], Any]) -> Any:
 
 
 @dataclass
-class Clock:
-    """Stands still until it is told to go on. Used as the module `time` where the proxy asks for the time of day."""
+class Clock(ProxyClock):
+    """Its time of day stands still until it is told to go on."""
 
     now: float = 1_750_000_000.0
-    perf_counter: Callable[[], float] = time.perf_counter
 
     def time(self) -> float:
         return self.now
@@ -116,7 +117,7 @@ def talk(
     script: Script = lambda _: Says("ok"),
     *,
     store: Store | None = None,
-    clock: Clock | None = None,
+    clock: ProxyClock = SYSTEM_CLOCK,
     strict: bool = True,
     down: str = "",
     **settings: Any,
@@ -128,16 +129,12 @@ def talk(
         patch.setattr(
             Proxy, "warm", lambda proxy: made.append(proxy)
         )  # a test that holds threads up would hold that up
-        if clock is not None:
-            for module in ("driver", "app"):
-                patch.setattr(f"ibidem.proxy.edge.{module}.time", clock)
-        now = clock.time if clock is not None else time.time
-        with Upstream(script, clock=now, strict=strict) as upstream:
+        with Upstream(script, clock=clock.time, strict=strict) as upstream:
             upstreams = dict.fromkeys(("anthropic", "openai", "gemini"), upstream.url)
             if down:
                 upstreams[down] = "http://127.0.0.1:1"
             told = {"budget_ms": 1e3 * PATIENCE, **settings}  # on a busy machine all takes long
-            with Running(Settings(port=0, upstreams=upstreams, **told), store or MemoryStore()) as proxy:
+            with Running(Settings(port=0, upstreams=upstreams, **told), store or MemoryStore(), clock=clock) as proxy:
                 yield Talk(upstream, proxy, made[-1])
 
 

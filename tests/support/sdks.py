@@ -1,4 +1,7 @@
-"""The providers' own SDKs behind one small face: an agent that has a history, asks, and answers calls."""
+"""The providers' own SDKs behind one small face: an agent that has a history, asks, and answers calls.
+
+They are imported where they are used: that takes seconds, and every run collects these tests.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import json
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import anthropic
-import openai
 import pytest
-from google import genai
+
+if TYPE_CHECKING:
+    import anthropic
+    import openai
+    from google import genai
 
 SCHEMA = {"type": "object", "properties": {"file_path": {"type": "string"}}, "required": ["file_path"]}
 KEY = "a-key-that-opens-nothing"
@@ -67,6 +72,8 @@ class Agent(ABC):
 
 class Anthropic(Agent):
     def connect(self) -> anthropic.Anthropic:
+        import anthropic
+
         return anthropic.Anthropic(base_url=self.url, api_key=KEY, max_retries=0)
 
     def say(self, text: str) -> None:
@@ -102,6 +109,8 @@ class Anthropic(Agent):
 
 class OpenAIChat(Agent):
     def connect(self) -> openai.OpenAI:
+        import openai
+
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=KEY, max_retries=0)
 
     def say(self, text: str) -> None:
@@ -140,6 +149,8 @@ class OpenAIChat(Agent):
 
 class OpenAIResponses(Agent):
     def connect(self) -> openai.OpenAI:
+        import openai
+
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=KEY, max_retries=0)
 
     def say(self, text: str) -> None:
@@ -172,6 +183,8 @@ class OpenAIResponses(Agent):
 
 class Gemini(Agent):
     def connect(self) -> genai.Client:
+        from google import genai
+
         return genai.Client(api_key=KEY, http_options=genai.types.HttpOptions(base_url=self.url))
 
     def say(self, text: str) -> None:

@@ -14,11 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 import aiohttp
-import anthropic
-import openai
 import pytest
 import zstandard
-from google.genai import errors as gemini_errors
 
 from ibidem.testing import (
     Answer,
@@ -100,11 +97,11 @@ def test_an_sdk_hears_what_the_script_says(format: str, stream: bool) -> None:
     assert third.input > third.read
 
 
-ERRORS: dict[str, Callable[[Exception], tuple[int, str, Any]]] = {
-    "anthropic": lambda e: (e.status_code, e.body["error"]["message"], e.response.headers),  # type: ignore[attr-defined]
-    "openai-chat": lambda e: (e.status_code, e.body["message"], e.response.headers),  # type: ignore[attr-defined]
-    "openai-responses": lambda e: (e.status_code, e.body["message"], e.response.headers),  # type: ignore[attr-defined]
-    "gemini": lambda e: (e.code, e.message, e.response.headers),  # type: ignore[attr-defined]
+ERRORS: dict[str, Callable[[Any], tuple[int, str, Any]]] = {
+    "anthropic": lambda e: (e.status_code, e.body["error"]["message"], e.response.headers),
+    "openai-chat": lambda e: (e.status_code, e.body["message"], e.response.headers),
+    "openai-responses": lambda e: (e.status_code, e.body["message"], e.response.headers),
+    "gemini": lambda e: (e.code, e.message, e.response.headers),
 }
 
 
@@ -114,7 +111,7 @@ def test_an_sdk_reads_errors(format: str, status: int) -> None:
     with Upstream([Fails(status, retry_after=7, message="not now")]) as upstream:
         agent = AGENTS[format](upstream.url)
         agent.say("go")
-        with pytest.raises((anthropic.APIStatusError, openai.APIStatusError, gemini_errors.APIError)) as caught:
+        with pytest.raises(Exception, match="not now") as caught:  # of whatever type the SDK has for it
             agent.ask()
         agent.close()
     code, message, headers = ERRORS[format](caught.value)
@@ -124,13 +121,14 @@ def test_an_sdk_reads_errors(format: str, status: int) -> None:
 def test_sizes_are_told_without_an_answer() -> None:
     with Upstream([Says("The first answer.")]) as upstream:
         told = []
-        for format, ask in {
+        asks: dict[str, Callable[[Any], int]] = {
             "anthropic": lambda client: (
                 client.messages.count_tokens(model="claude-test", messages=MESSAGES).input_tokens
             ),
             "openai-responses": lambda client: client.responses.input_tokens.count(input=LONG).input_tokens,
             "gemini": lambda client: client.models.count_tokens(model="gemini-test", contents=LONG).total_tokens,
-        }.items():
+        }
+        for format, ask in asks.items():
             agent = AGENTS[format](upstream.url)
             told.append(ask(agent.client))
             agent.close()
@@ -213,10 +211,9 @@ def test_a_script_may_choose_every_byte() -> None:
         assert raw(upstream, b"POST /v1/messages HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body) == odd
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
-def test_compressed_and_chunked_requests_are_understood(pack: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize(("coding", "pack"), [("gzip", gzip.compress), ("zstd", zstandard.compress)])
+def test_compressed_and_chunked_requests_are_understood(coding: str, pack: Callable[[bytes], bytes]) -> None:
     body = pack(json.dumps(BODIES["anthropic"]).encode())
-    coding = {gzip.compress: "gzip"}.get(pack, "zstd")
     with Upstream([Says("hello")]) as upstream:
         connection = http.client.HTTPConnection(upstream.url.removeprefix("http://"), timeout=30)
         headers = {"content-encoding": coding, "transfer-encoding": "chunked"}
@@ -454,10 +451,12 @@ def test_writes_to_an_automatic_cache_are_told_where_they_cost(model: str, charg
 
 
 def test_requests_that_a_provider_refuses_are_refused_where_that_is_wanted() -> None:
+    from anthropic import BadRequestError  # takes a second, and every run collects these tests
+
     with Upstream(strict=True) as upstream:
         agent = AGENTS["anthropic"](upstream.url)
         agent.answer([("nobody-asked", "Read", "x")])
-        with pytest.raises(anthropic.BadRequestError, match="nobody-asked"):
+        with pytest.raises(BadRequestError, match="nobody-asked"):
             agent.ask()
         agent.close()
 

@@ -9,13 +9,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ibidem
+from ibidem.model import Kind
 from ibidem.wire import Change, parse, rebuild, splice
 
 # --- JSON texts of known tokens -------------------------------------------------------------------
@@ -115,7 +116,9 @@ def nodes(strings: list[tuple[str, str]], names: list[str], numbers: list[str]) 
 STRINGS = some_strings(LETTERS, 120, seed=1)
 NODES = nodes(STRINGS, ["true", "false", "null"], NUMBERS)
 SCALARS = [None, True, 0, -1, 10**30, 1.0, -0.0, 1e22, 5e-324, *(value for value, _ in STRINGS[:60])]
-VALUES = st.sampled_from([*SCALARS, [], {}, [1.0, "é"], {"role": "user", "content": [{"text": 'a"\\'}]}, [[], [{}]]])
+VALUES: st.SearchStrategy[Any] = st.sampled_from(
+    [*SCALARS, [], {}, [1.0, "é"], {"role": "user", "content": [{"text": 'a"\\'}]}, [[], [{}]]]
+)
 
 
 @dataclass
@@ -145,7 +148,7 @@ def places(node: Node, path: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], boo
 def cases(draw: Any, ops: tuple[str, ...], inner: Any = NODES, values: Any = VALUES) -> Case:
     gaps = st.sampled_from(GAPS)
     history = Node(open="[", items=draw(st.lists(inner, min_size=1, max_size=5)), spaces=draw(gaps))
-    root, prefix = history, ()
+    root, prefix = history, tuple[str, ...]()
     if draw(st.booleans()):
         before, after = draw(st.lists(inner, max_size=1)), draw(st.lists(inner, max_size=1))
         name = draw(st.sampled_from(['"messages"', '"mess\\u0061ges"']))
@@ -283,8 +286,8 @@ def test_the_same_holds_with_lone_surrogates_and_not_a_number(case: Case) -> Non
 class Put:
     """Put a text in the place of every result text that says HERE."""
 
-    name = "put"
-    touches = frozenset({"result"})
+    name: ClassVar[str] = "put"
+    touches: ClassVar[frozenset[Kind]] = frozenset({"result"})
 
     def plan(self, conv: Any) -> Any:
         for message in conv.messages:

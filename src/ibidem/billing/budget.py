@@ -29,6 +29,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from .calibration import SPENDING, ScaleFit
+
 Reason = Literal["cold cache", "it pays", "price tier", "window"]
 
 BREAK_EVEN_MARGIN = 1.5
@@ -39,15 +41,6 @@ NEAR_LIMIT_SHARE = 0.9
 
 MAX_TOKENS_PER_TOKEN = 2.0
 """Provider tokens for one of ours, at most."""
-
-MAX_SCALE = 1.6
-"""The largest scale that is believed: better too little saved than too much."""
-
-MIN_GROWTH_TOKENS = 500.0
-"""Tokens by which a request must have grown to tell something about the scale: little ones are mostly noise."""
-
-BELIEVED_GROWTH_TOKENS = 4000.0
-"""Tokens of growth from which on the scale is believed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +113,7 @@ class Bank:
         self.phi = phi
         self.spent = 0.0
         """In prices of fresh tokens, as all money here."""
-        self.kappa = self.scale = 1.0
+        self.kappa = 1.0
         self._earned = 0.0
         """What was saved, at a scale of 1."""
         self._removed = 0.0
@@ -129,8 +122,11 @@ class Bank:
         """Provider tokens that stand before the conversation, at least."""
         self._last: tuple[float, float] | None = None
         """The last request, as the provider counted it and as we did; None if it was changed since."""
-        self._theirs = self._ours = 0.0
-        """Growth between requests, as the provider counted it and as we did."""
+        self._fit = ScaleFit(SPENDING)
+
+    @property
+    def scale(self) -> float:
+        return self._fit.scale
 
     @property
     def saved(self) -> float:
@@ -142,13 +138,8 @@ class Bank:
         if theirs is None or ours <= 0:
             return
         if self._last is not None:
-            grown, counted = theirs - self._last[0], ours - self._last[1]
-            if grown > 0 and counted >= MIN_GROWTH_TOKENS:
-                self._theirs += grown
-                self._ours += counted
+            self._fit.grew(ours - self._last[1], theirs - self._last[0])
         self._last = (theirs, ours)
-        if self._ours >= BELIEVED_GROWTH_TOKENS:
-            self.scale = min(MAX_SCALE, self._theirs / self._ours)
         self._head = max(self._head, theirs - MAX_TOKENS_PER_TOKEN * ours)
         self.kappa = max(1.0, self.scale, (theirs - self._head) / ours)
 

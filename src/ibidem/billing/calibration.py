@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from statistics import median
+from math import inf
 
 from ..model import Kind, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 
@@ -53,24 +53,80 @@ def size_of(message: Message, weights: Weights, count: Count) -> float:
     return total
 
 
+# ── provider tokens per token of ours ───────────────────────────────────────────────────────────────────────────────
+
 UNSEEN_TOKENS = 300.0
-"""Tokens that what a log does not show (a reminder, a tool that was added) may add to a turn unnoticed."""
+"""Tokens that what we do not see (a reminder, a tool that was added) may add to a turn unnoticed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FitBounds:
+    """What is believed of growth, and of a scale that is fitted to it."""
+
+    least: float = 0.0
+    """Tokens by which a request must have grown to tell something: little ones are mostly noise."""
+    plausible: tuple[float, float] = (0.0, inf)
+    """Provider tokens for one of ours that can be true of text. Beyond, it was something else, such as an image."""
+    prior: float = 0.0
+    """Tokens of growth that it takes to believe the fit as much as the scale that is usual."""
+    believed: float = 0.0
+    """Tokens of growth below which the usual scale is all there is."""
+    most: float = inf
+    """The largest scale that is believed."""
+
+
+SPENDING = FitBounds(least=500.0, believed=4000.0, most=1.6)
+"""For what may be spent of savings: better too little saved than too much, so nothing counts before it is sure."""
+BILLING = FitBounds(least=UNSEEN_TOKENS, plausible=(0.6, 2.0), prior=2000.0)
+"""For what is shown of a conversation while it runs: the likeliest figure from the first request on."""
+
+
+@dataclass(slots=True)
+class ScaleFit:
+    """How many provider tokens there are for one of ours, by how much requests grew in both counts.
+
+    Growth is compared and not size, so what every request carries unseen does not matter.
+    """
+
+    bounds: FitBounds = FitBounds()
+    usual: float = 1.0
+    ours: float = 0.0
+    theirs: float = 0.0
+
+    def grew(self, ours: float, theirs: float) -> None:
+        """What was added between two requests, as we count it and as the provider does."""
+        low, high = self.bounds.plausible
+        if ours >= self.bounds.least and theirs > 0 and low <= theirs / ours <= high:
+            self.add(ours, theirs)
+
+    def add(self, ours: float, theirs: float) -> None:
+        """Growth that is believed."""
+        self.ours += ours
+        self.theirs += theirs
+
+    @property
+    def scale(self) -> float:
+        bounds = self.bounds
+        if self.ours < bounds.believed:
+            return self.usual
+        return min(bounds.most, (self.usual * bounds.prior + self.theirs) / (bounds.prior + self.ours))
 
 
 def scale_of(grown: Iterable[tuple[float, float]]) -> float:
-    """How much larger than our weighed count a provider finds what it is sent.
+    """How much larger than our weighed count a provider finds what it is sent, from all that a log tells.
 
-    Each pair is what was added between two requests, as we weigh it and as the provider counted it, so what every
-    request carries unseen does not matter. Growth that has nothing to do with what we see (an image, a cleared result)
-    is left out. 1 where there is too little to tell.
+    Each pair is what was added between two requests, as we weigh it and as the provider counted it. Since all of them
+    are known, what is plausible is told by their median: growth that has nothing to do with what we see (an image, a
+    cleared result) is left out. 1 where there is too little to tell.
     """
+    from statistics import median  # for those who read logs: it takes as long to import as all the rest
+
     pairs = list(grown)
     ratios = [theirs / ours for ours, theirs in pairs if ours > UNSEEN_TOKENS]
     if len(ratios) < 3:
         return 1.0
-    rough = median(ratios)
-    kept = [
-        (ours, theirs) for ours, theirs in pairs if abs(theirs - rough * ours) <= max(UNSEEN_TOKENS, 0.3 * rough * ours)
-    ]
-    ours, theirs = sum(pair[0] for pair in kept), sum(pair[1] for pair in kept)
-    return theirs / ours if ours > UNSEEN_TOKENS and theirs > 0 else 1.0
+    rough, fit = median(ratios), ScaleFit()
+    for ours, theirs in pairs:
+        if abs(theirs - rough * ours) <= max(UNSEEN_TOKENS, 0.3 * rough * ours):
+            fit.add(ours, theirs)
+    return fit.scale if fit.ours > UNSEEN_TOKENS and fit.theirs > 0 else 1.0

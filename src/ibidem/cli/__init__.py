@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import IO, Any, NoReturn
 
 import click
@@ -47,9 +48,9 @@ class _OneLineErrors(click.Group):
             if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character must not stop us
                 stream.reconfigure(errors="backslashreplace")
         try:
-            code = super().main(*args, **{**extra, "prog_name": "ibidem", "standalone_mode": False})
+            code = super().main(*args, **{**extra, "prog_name": _called(), "standalone_mode": False})
         except click.UsageError as error:
-            command = error.ctx.command_path if error.ctx else "ibidem"
+            command = error.ctx.command_path if error.ctx else _called()
             say(f"{error.format_message().rstrip('.')} (see {command} --help)")
             code = error.exit_code
         except click.ClickException as error:
@@ -78,6 +79,11 @@ class _OneLineErrors(click.Group):
             _forget(sys.stdout, sys.stderr)
             return EXIT_READER_GONE
         return code
+
+
+def _called() -> str:
+    """The command has a second name, that of the distribution: who came by `uvx ibidem-llm` has no other."""
+    return "ibidem-llm" if sys.argv and Path(sys.argv[0]).stem == "ibidem-llm" else "ibidem"
 
 
 def _forget(*streams: IO[str] | None) -> None:

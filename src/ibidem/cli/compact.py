@@ -8,9 +8,8 @@ from functools import partial
 import click
 
 from ..engine import pipeline
-from ..strategies.profiles import PROFILES
 from .errors import InputError, say
-from .options import echo_json, format_option, json_option
+from .options import PROFILE, echo_json, format_option, json_option
 from .reading import Input, ask, open_source
 from .view.figures import Figures
 from .writing import Write, output
@@ -19,9 +18,7 @@ from .writing import Write, output
 @click.command(short_help="Say nothing twice, and show what that saves.")
 @click.argument("file", required=False)
 @click.option("-o", "--output", "out", metavar="OUT", help="Write what is to be sent to OUT; `-` is standard output.")
-@click.option(
-    "--profile", type=click.Choice(list(PROFILES)), default="lossless", show_default=True, help="Which strategies run."
-)
+@click.option("--profile", type=PROFILE, default="lossless", show_default=True, help="Which strategies run.")
 @format_option
 @json_option
 def compact(file: str | None, out: str | None, profile: str, format: str | None, as_json: bool) -> int:

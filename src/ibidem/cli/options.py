@@ -9,12 +9,30 @@ import click
 
 from ..environment import has_password
 from ..formats import FORMATS
+from ..model import IbidemError
+from ..strategies.profiles import PROFILES, is_name, named
 from .errors import InputError
 
 format_option = click.option(
     "--format", type=click.Choice(list(FORMATS)), help="The wire format, where the request does not show it."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
+class _Profile(click.Choice[str]):
+    """One of ours, or somebody's own: that is loaded here, so that a mistake is told at once."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in PROFILES or not is_name(str(value)):
+            return super().convert(value, param, ctx)
+        try:
+            named(value)
+        except IbidemError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+PROFILE = _Profile(list(PROFILES))
 
 
 def without_password(context: click.Context, option: click.Parameter, value: str | None) -> str | None:

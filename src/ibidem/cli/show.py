@@ -8,9 +8,8 @@ from functools import partial
 import click
 
 from ..engine import pipeline
-from ..strategies.profiles import PROFILES
 from .errors import InputError, say
-from .options import echo_json, format_option, json_option
+from .options import PROFILE, echo_json, format_option, json_option
 from .reading import Input, ask, open_source
 from .view.parts import View, view
 from .writing import output
@@ -18,9 +17,7 @@ from .writing import output
 
 @click.command(short_help="Show what is rewritten, and why.")
 @click.argument("file", required=False)
-@click.option(
-    "--profile", type=click.Choice(list(PROFILES)), default="lossless", show_default=True, help="Which strategies run."
-)
+@click.option("--profile", type=PROFILE, default="lossless", show_default=True, help="Which strategies run.")
 @format_option
 @click.option(
     "--html", "out", metavar="OUT", help="Write it as a page to OUT, and only totals here; `-` is standard output."

@@ -7,17 +7,17 @@ the fold can see of it: a cache mark that moved does not matter.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-from ..billing.budget import Moment
+from .. import formats
+from ..billing.budget import Moment, Point
 from ..formats import Format
-from ..model import Kind, Message, Text, ToolCall, ToolResult
+from ..model import Conversation, Message, Text, ToolCall, ToolResult
 from ..plan import Edit, Plan
-from ..strategies.arrival.backrefs import BackReferences, BackrefFold
-from ..strategies.revision.evict import Evict, EvictionFold
-from ..wire import Change, Scanned
+from ..strategies.strategy import Progress, Start, Strategy
+from ..wire import Change, Scanned, open_document
 from ..wire.scan import Known, Written, rescan
 from . import pipeline
 
@@ -87,14 +87,17 @@ class SentPrefix:
 
 
 class Growing:
-    """The messages seen so far, and what is sent for them. Work of its own is in the two that follow."""
+    """The messages seen so far, and what is sent for them."""
 
-    def __init__(self, dialect: Format, refers: bool) -> None:
+    def __init__(self, strategy: Strategy, dialect: Format, start: Start) -> None:
         self.dialect = dialect
-        self.refers = refers
         self.known: Known | None = None
-        self.edits: dict[int, tuple[Edit, ...]] = {}
+        self._strategy = strategy
+        self._start = start
+        self._progress = Progress(strategy.begin(start))
         self._messages: list[_Message] = []
+        self._edits: dict[int, tuple[Edit, ...]] = {}
+        self._points: tuple[Point, ...] = ()
         self._changes: dict[int, list[Change]] = {}
         self._written: Written = {}
         self._plan: Plan | None = None
@@ -104,8 +107,17 @@ class Growing:
         """Messages seen."""
         return len(self._messages)
 
-    def goes_on(self, dialect: Format, refers: bool) -> bool:
-        return self.dialect is dialect and self.refers == refers
+    def goes_on(self, other: Start) -> bool:
+        """Whether the strategy would have begun in the same way. Markers name the tool that gives a text back."""
+        ours = self._start
+        if ours.conv.dialect is not other.conv.dialect or ours.refers != other.refers:
+            return False
+        return not self._strategy.revises or ours.recall_tool == other.recall_tool
+
+    @property
+    def refused(self) -> bool:
+        """At the last request, what was to change could not be kept."""
+        return self._progress.refused
 
     def shared(self, scanned: Scanned) -> int:
         """With how many of the messages seen so far the request begins."""
@@ -120,15 +132,34 @@ class Growing:
             self._messages[index] = _Message(fingerprint, known.essence)
         return len(self)
 
-    def take(self, new: Sequence[Message], scanned: Scanned, model: str | None) -> None:
-        """Work on what is new."""
-        self._work(new, scanned, model)
-        for message in new:
+    def take(
+        self,
+        new: Conversation,
+        scanned: Scanned,
+        model: str | None,
+        moments: Mapping[int, Moment],
+        as_is: Container[int],
+    ) -> None:
+        """Work on what is new. Moments are by length of the history; messages `as_is` were sent as they came."""
+        edits = self._progress.take(new.messages, moments, as_is)
+        if self._progress.revised or Plan(tuple(edits)).structural:
+            self._revise(scanned, model)
+        else:
+            admitted = pipeline.admitted(new, self._strategy, edits, model, length=len(scanned))
+            for index, some in _by_message(admitted).items():
+                self._set(index, some)
+        for message in new.messages:
             self._messages.append(_Message(scanned.fingerprint(message.index), essence(message)))
         self.known = scanned.known
 
-    def _work(self, new: Sequence[Message], scanned: Scanned, model: str | None) -> None:
-        raise NotImplementedError
+    def _revise(self, scanned: Scanned, model: str | None) -> None:
+        """What was sent before changes: now the request is checked as a whole."""
+        conv = formats.parse(open_document(scanned.given).value, self.dialect)
+        plan = pipeline.planned_for(conv, self._strategy, self._progress.plan, model)
+        by_message = _by_message(plan)
+        for index in self._edits.keys() | by_message.keys():
+            self._set(index, by_message.get(index, ()))
+        self._points = plan.points
 
     def write(self, scanned: Scanned) -> Any:
         return scanned.write(self._changes, self._written)
@@ -139,77 +170,23 @@ class Growing:
         messages, changes = tuple(self._messages), dict(self._changes)
         return SentPrefix(self.dialect, self.known, self.plan, messages, changes, dict(self._written))
 
-    def keep(self, as_is: Container[int]) -> None:
-        """These messages were sent as they came."""
-        raise NotImplementedError
-
     @property
     def plan(self) -> Plan:
         if self._plan is None:
-            self._plan = Plan(tuple(edit for index in sorted(self.edits) for edit in self.edits[index]))
+            edits = tuple(edit for index in sorted(self._edits) for edit in self._edits[index])
+            self._plan = Plan(edits, self._points)
         return self._plan
 
     def _set(self, message: int, edits: Iterable[Edit]) -> None:
         """These are the edits of a message."""
         found = tuple(edits)
         self._plan = None
-        if found != self.edits.pop(message, ()):
+        if found != self._edits.pop(message, ()):
             self._changes.pop(message, None)
             self._written.pop(message, None)
         if found:
-            self.edits[message] = found
+            self._edits[message] = found
             self._changes[message] = [Change(edit.path, edit.op, edit.written) for edit in found]
-
-
-class Arriving(Growing):
-    """Decided once."""
-
-    def __init__(self, dialect: Format, refers: bool, settings: BackReferences) -> None:
-        super().__init__(dialect, refers)
-        self._fold = BackrefFold(settings, refers)
-
-    def keep(self, as_is: Container[int]) -> None:
-        self._fold.as_is = as_is
-
-    def _work(self, new: Sequence[Message], scanned: Scanned, model: str | None) -> None:
-        for message in new:
-            self._set(message.index, pipeline.admitted(message, self._fold.feed(message), self._fold.settings))
-
-
-class Looking(Growing):
-    """Decided again, at points."""
-
-    def __init__(self, dialect: Format, refers: bool, folding: EvictionFold) -> None:
-        super().__init__(dialect, refers)
-        self.folding = folding
-        self.moments: Mapping[int, Moment] = {}
-        """Of the requests so far, the one that is worked on included."""
-
-    def keep(self, as_is: Container[int]) -> None:
-        self.folding.fold.as_is = as_is
-
-    @property
-    def plan(self) -> Plan:
-        return Plan(super().plan.edits, tuple(self.folding.points))
-
-    def _work(self, new: Sequence[Message], scanned: Scanned, model: str | None) -> None:
-        points = len(self.folding.points)
-        plan = self.folding.further(new, self.moments)
-        if len(self.folding.points) != points:
-            self._looked_back(plan, scanned, model)
-            return
-        fresh = {message.index: message for message in new}
-        for index, edits in _by_message(edit for edit in plan if edit.message in fresh).items():
-            self._set(index, pipeline.admitted(fresh[index], edits, self.folding.settings))
-
-    def _looked_back(self, plan: Plan, scanned: Scanned, model: str | None) -> None:
-        """What was sent before changes: now the request is checked as a whole."""
-        found = pipeline.compact(scanned.given, strategies=[_Decided(plan)], format=self.dialect.name, model=model)
-        if found.reason:
-            raise RuntimeError(found.reason)
-        by_message = _by_message(found.plan)
-        for index in self.edits.keys() | by_message.keys():
-            self._set(index, by_message.get(index, ()))
 
 
 def _by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
@@ -217,20 +194,6 @@ def _by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
     for edit in edits:
         found.setdefault(edit.message, []).append(edit)
     return found
-
-
-class _Decided:
-    """A plan that was made already."""
-
-    name: ClassVar[str] = Evict.name
-    labels: ClassVar[tuple[str, ...]] = Evict.labels
-    touches: ClassVar[frozenset[Kind]] = Evict.touches
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-
-    def plan(self, conv: Any) -> Plan:
-        return self._plan
 
 
 Substance = tuple[Any, ...]

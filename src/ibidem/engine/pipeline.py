@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .. import formats, rules
-from ..billing.prices import Prices, economy_of
-from ..model import INSERTED_INDEX, Conversation, Dialect, Message, UsageError, size, to_json
-from ..plan import Edit, Plan, Strategy, Targets, apply
+from ..model import INSERTED_INDEX, Conversation, UsageError, size, to_json
+from ..plan import Edit, Plan, Targets, apply
 from ..rules.rule import Violation
 from ..store.recall import checked_store, default_store
 from ..strategies import profiles
+from ..strategies.strategy import Planner, Start, Strategy, planned
 from ..tokens import counter, no_more
 from ..wire import Document, no_larger, open_document
 from .stats import Stats
 
 if TYPE_CHECKING:
     from ..store import Store
-
-RECALL_TOOL = re.compile(r"(?:[\w.-]*[_./-])?ibidem[_./-]+recall", re.ASCII)
-"""How clients name a tool `recall` of a server `ibidem`."""
-
-RECENT_MESSAGES = 3
-"""The last messages of a request: what it asks of a cache stands at its end."""
 
 log = logging.getLogger("ibidem")
 log.addHandler(logging.NullHandler())  # a library speaks only where it is listened to
@@ -64,7 +57,7 @@ def compact(
     request: Any,
     *,
     profile: str = "lossless",
-    strategies: Sequence[Strategy] | None = None,
+    strategies: Sequence[Planner] | None = None,
     format: str | None = None,
     model: str | None = None,
     store: Store | None = None,
@@ -89,7 +82,7 @@ def compact(
     conv = formats.parse(document.value, dialect)
     try:
         name = model or _model(conv)
-        return _compact(document, conv, [settled(each, conv, name, store) for each in chosen], name)
+        return _compact(document, conv, chosen, name, Start(conv, name, lambda: store or default_store()))
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         log.warning("request left as it came: %s", reason, exc_info=True)
@@ -133,8 +126,8 @@ def _readings(request: Any, error: formats.Ambiguous) -> Iterator[Conversation]:
 def _proposed(conv: Conversation, chosen: Sequence[Strategy], model: str | None) -> bool:
     """Whether something would be rewritten in it. Nothing is kept."""
     try:
-        name = model or _model(conv)
-        return any(bool(tuple(settled(each, conv, name, _NoStore()).plan(conv))) for each in chosen)
+        start = Start(conv, model or _model(conv), _NoStore)
+        return any(planned(each, conv, start) for each in chosen)
     except Exception:
         log.warning("a request of an unknown format could not be looked at", exc_info=True)
         return False
@@ -150,17 +143,19 @@ class _NoStore:
     def load(self, session: str) -> None: ...
 
 
-def _compact(document: Document, conv: Conversation, chosen: Sequence[Strategy], model: str | None) -> Compacted:
+def _compact(
+    document: Document, conv: Conversation, chosen: Sequence[Strategy], model: str | None, start: Start
+) -> Compacted:
     plan, sent = Plan(), conv
     for strategy in chosen:
-        proposed = strategy.plan(sent)
-        step = Plan(tuple(_admitted(conv, sent, plan, proposed, strategy, model)), getattr(proposed, "points", ()))
+        proposed = planned(strategy, sent, start)
+        step = Plan(tuple(admitted(sent, strategy, proposed, model, plan, len(conv.messages))), proposed.points)
         plan += step
         sent = apply(conv, plan, step, sent) if step else sent
     name = conv.dialect.name
     refused = _broken(conv, sent) if plan.structural else []
     if refused:
-        reason = f"the plan would break a rule: {refused[0]}"
+        reason = _reason(refused)
         log.warning("request left as it came: %s", reason)
         return Compacted(document.given, Plan(), Stats(failures=(reason,)), reason, name, conv, tuple(refused))
     stats = Stats.of(plan, model)
@@ -176,36 +171,33 @@ def _compact(document: Document, conv: Conversation, chosen: Sequence[Strategy],
     return Compacted(written, plan, stats, "", name, sent)
 
 
-def settled(strategy: Strategy, conv: Conversation, model: str | None, store: Any) -> Strategy:
-    """What looks back needs a store, and to know what its provider charges."""
-    settle = getattr(strategy, "settled", None)
-    if settle is None:
-        return strategy
-    long = conv.dialect.remembered_for_an_hour(conv.head, conv.messages[-RECENT_MESSAGES:])
-    economy = economy_of(Prices().of(model or "", conv.dialect.name), long)
-    found: Strategy = settle(economy, store or default_store(), way_back(conv.dialect, conv.head))
-    return found
+def planned_for(conv: Conversation, strategy: Strategy, proposed: Plan, model: str | None) -> Plan:
+    """What may be sent of all that a strategy proposes for a request. Raises RuntimeError if that breaks a rule."""
+    plan = Plan(tuple(admitted(conv, strategy, proposed, model)), proposed.points)
+    refused = _broken(conv, apply(conv, plan)) if plan.structural else []
+    if refused:
+        raise RuntimeError(_reason(refused))
+    return plan
 
 
-def way_back(dialect: Dialect, head: Mapping[str, Any]) -> str:
-    """The tool of our recall server, by the name that the client gave it, if the request offers it."""
-    return next((name for name in dialect.tool_names(head) if RECALL_TOOL.fullmatch(name)), "")
-
-
-def _admitted(
+def admitted(
     conv: Conversation,
-    sent: Conversation,
-    plan: Plan,
-    proposed: Iterable[Edit],
     strategy: Strategy,
+    proposed: Iterable[Edit],
     model: str | None,
+    before: Plan | None = None,
+    length: int | None = None,
 ) -> Iterator[Edit]:
-    """The edits a strategy may make: of what it is named for (law 8), and never for more than there was (law 4)."""
-    now = {message.index: message for message in sent.messages}
-    closed = {INSERTED_INDEX, *(edit.message for edit in plan if edit.path and edit.op in ("before", "after"))}
+    """The edits a strategy may make: of what it is named for (law 8), and never for more than there was (law 4).
+
+    The conversation is as the edits `before` left it. It may be a part of one that had `length` messages.
+    """
+    now = {message.index: message for message in conv.messages}
+    last = len(conv.messages) if length is None else length
+    closed = {INSERTED_INDEX, *(edit.message for edit in before or () if edit.path and edit.op in ("before", "after"))}
     near: Targets | None = None
     for edit in proposed:
-        if not INSERTED_INDEX <= edit.message <= len(conv.messages):
+        if not INSERTED_INDEX <= edit.message <= last:
             raise IndexError(f"{strategy.name} edits message {edit.message}, which is not there")
         if not edit.path:
             if "messages" in strategy.touches and edit.op != "set":
@@ -221,16 +213,6 @@ def _admitted(
             yield edit
         elif _smaller(edit, found.text, model):
             yield edit if edit.removed == (found.text,) else replace(edit, removed=(found.text,))
-
-
-def admitted(message: Message, edits: Iterable[Edit], strategy: Strategy) -> Iterator[Edit]:
-    """The same for one message, and a strategy that puts one text in another's place."""
-    near = Targets(message)
-    for edit in edits:
-        found = near.of(edit)
-        free = found is not None and found.kind in strategy.touches
-        if found is not None and free and found.text is not None and _smaller(edit, found.text, None):
-            yield edit
 
 
 def _smaller(edit: Edit, before: str, model: str | None) -> bool:
@@ -249,6 +231,10 @@ def _broken(before: Conversation, after: Conversation) -> list[Violation]:
     known = rules.violations(before)
     new = {violation.rule for violation in found} - {violation.rule for violation in known}
     return [violation for violation in found if violation.rule in new] if len(found) > len(known) else []
+
+
+def _reason(refused: Sequence[Violation]) -> str:
+    return f"the plan would break a rule: {refused[0]}"
 
 
 def validate(request: Any, *, format: str | None = None) -> list[Violation]:

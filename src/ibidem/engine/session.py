@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import formats
 from ..billing.budget import Moment
-from ..model import Message, to_json
-from ..plan import Strategy
-from ..store.recall import conversation_key, keeper
+from ..model import Conversation, to_json
+from ..store.recall import default_store
 from ..strategies import profiles
-from ..strategies.arrival.backrefs import BackReferences
-from ..strategies.revision.evict import Evict, EvictionFold
-from ..wire import Scanned, open_document, scan
+from ..strategies.strategy import Planner, Start, grows
+from ..wire import Scanned, scan
 from ..wire.scan import rescan, scan_tolerantly
 from . import pipeline
-from .incremental import Arriving, Growing, Looking, SentPrefix, substance
+from .incremental import Growing, SentPrefix, substance
 from .journal import Journal, Note, Position
 from .pipeline import Compacted
 from .stats import Stats
@@ -52,7 +50,7 @@ class Session:
         self,
         profile: str = "lossless",
         *,
-        strategies: Sequence[Strategy] | None = None,
+        strategies: Sequence[Planner] | None = None,
         format: str | None = None,
         model: str | None = None,
         store: Store | None = None,
@@ -61,7 +59,7 @@ class Session:
         """`store` keeps what is let go; the user's own if there is none. With `state`, go on where another was."""
         self._strategies = profiles.chosen(profile, strategies)
         pipeline.checked(format, model, store)
-        self._strategy = self._strategies[0] if len(self._strategies) == 1 else None
+        self._grows = grows(self._strategies)
         self._format = format
         self._model = model
         self._store = store
@@ -73,7 +71,8 @@ class Session:
 
     @property
     def looks_back(self) -> bool:
-        return isinstance(self._strategy, Evict)
+        """Whether what was sent may change later."""
+        return self._grows and self._strategies[0].revises
 
     def state(self) -> bytes:
         """What is known beside the history: enough for another session, anywhere, to go on in the same way."""
@@ -110,7 +109,7 @@ class Session:
             found = self.compact(request.encode("utf-8", "surrogatepass"), idle=idle, context=context, at=at)
             return replace(found, request=found.request.decode("utf-8", "surrogatepass") if found.plan else request)
         with self._lock:
-            if isinstance(self._strategy, BackReferences | Evict):
+            if self._grows:
                 scanned = self._scan(request)
                 if scanned is not None:
                     return self._grow(scanned, Moment(idle, context), at)
@@ -160,7 +159,7 @@ class Session:
         may refer to it. `refused`: because the provider had not taken what was planned.
         """
         with self._lock:
-            scanned = self._scan(request) if isinstance(self._strategy, BackReferences | Evict) else None
+            scanned = self._scan(request) if self._grows else None
             if scanned is not None:
                 self._grow(scanned, Moment(), at, SentOtherwise(since, refused))
 
@@ -191,33 +190,37 @@ class Session:
         if scanned.key and scanned.key != dialect.history_key:
             return self._afresh(scanned.given)
         model = self._model or (found if isinstance(found := scanned.head.get("model"), str) else None)
-        refers = not dialect.clears_history(scanned.head)
+        start = self._start(Conversation((), dialect, scanned.head), model)
         seen = self._seen
-        if seen is not None and not (seen.goes_on(dialect, refers) and seen.shared(scanned) == len(seen)):
+        if seen is not None and not (seen.goes_on(start) and seen.shared(scanned) == len(seen)):
             seen = None
-        if isinstance(seen, Looking) and seen.folding.settings.way != pipeline.way_back(dialect, scanned.head):
-            seen = None  # markers are worded anew; with other tools, no cache knows the old ones
         if seen is not None and went is not None and not self._agrees(seen, scanned, went):
             seen = None  # what was made of it was not sent: it is worked on again
         self._seen = None  # until all went well
         try:
-            new = [dialect.read(index, scanned.value(index)) for index in range(len(seen or ()), len(scanned))]
-            seen = self._followed(seen, new, scanned, dialect, model)
-            if isinstance(seen, Looking):
+            read = (dialect.read(index, scanned.value(index)) for index in range(len(seen or ()), len(scanned)))
+            new = Conversation(tuple(read), dialect, scanned.head)
+            if seen is None:
+                self._journal.begin()
+                seen = Growing(self._strategies[0], dialect, self._start(new, model))
+            self._journal.follow(map(substance, new.messages))
+            if self.looks_back:
                 self._note_moment(moment, at, _asked(dialect, scanned.head))
-                seen.moments = self._journal.moments()
             if went is not None:
                 self._note(went)
-            seen.keep(self._journal.as_is)
-            seen.take(new, scanned, model)
-            if isinstance(seen, Looking) and seen.folding.refused:
-                self._journal.note(moment=seen.moments[len(self._journal)]._replace(refused=True))
+            moments = self._journal.moments() if self.looks_back else {}
+            seen.take(new, scanned, model, moments, self._journal.as_is)
+            if seen.refused:
+                self._journal.note(moment=moments[len(self._journal)]._replace(refused=True))
             written, plan = seen.write(scanned), seen.plan
         except Exception:
             log.warning("a session begins again", exc_info=True)
             return self._afresh(scanned.given)
         self._seen = seen
         return Compacted(written, plan, Stats.of(plan, model), "", dialect.name)
+
+    def _start(self, conv: Conversation, model: str | None) -> Start:
+        return Start(conv, model, lambda: self._store or default_store())
 
     def _agrees(self, seen: Growing, scanned: Scanned, went: SentOtherwise) -> bool:
         """Whether all that was made of the messages seen is what went out."""
@@ -233,26 +236,6 @@ class Session:
         here = self._journal.here or Note(Moment())
         since = went.since if here.as_is is None else min(went.since, here.as_is)
         self._journal.note(as_is=since, refused=went.refused or here.refused, stopped=went.refused or here.stopped)
-
-    def _followed(
-        self, seen: Growing | None, new: Sequence[Message], scanned: Scanned, dialect: formats.Format, model: str | None
-    ) -> Growing:
-        """What is known of the conversation, with its trail up to here."""
-        journal, strategy = self._journal, self._strategy
-        if seen is None:
-            journal.begin()
-        journal.follow(map(substance, new))
-        if seen is not None:
-            return seen
-        refers = not dialect.clears_history(scanned.head)
-        if isinstance(strategy, BackReferences):
-            return Arriving(dialect, refers, strategy)
-        conv = formats.parse(open_document(scanned.given).value, dialect)
-        assert strategy is not None
-        settled = pipeline.settled(strategy, conv, model, self._store)
-        assert isinstance(settled, Evict)
-        keep = keeper(settled.store, conversation_key(new)) if settled.store else None
-        return Looking(dialect, refers, EvictionFold(settled, refers, keep))
 
     def _note_moment(self, moment: Moment, at: float | None, asked: str) -> None:
         """Of the request that is being sent, if it is not one that was sent before."""

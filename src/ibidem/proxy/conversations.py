@@ -13,8 +13,6 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple
 
 from .. import formats
@@ -22,24 +20,19 @@ from ..engine.incremental import SentPrefix
 from ..engine.pipeline import Compacted
 from ..engine.session import Session
 from ..model import IbidemError, Message
-from ..plan import Edit
 from ..store import MemoryStore, Store
 from ..store.recall import conversation_key
 from ..strategies import profiles
-from ..strategies.profiles import final
-from ..wire import Scanned, scan
-from ..wire.scan import scan_tolerantly
+from ..wire import Scanned
+from .conversation import Deviation, Key, LiveConversation, goes_on
 from .opening import opened, title
 
 log = logging.getLogger("ibidem")
 
-Key = tuple[str, str]
-"""The wire format, and what the client calls its conversation."""
-
 Weigh = Callable[[int], None]
 
 OpeningHint = tuple[Key, int]
-"""The same, and what a request begins with."""
+"""The key of a conversation, and what a request begins with."""
 
 HINT_BYTES = 2048
 """Bytes that the requests of a conversation usually begin with alike."""
@@ -47,69 +40,9 @@ HINT_BYTES = 2048
 MAX_CANDIDATES = 4
 """Conversations with such a beginning that are tried before a request is looked at closely."""
 
-ONE_TURN = 2
-"""Messages by which a conversation grows at least between two requests."""
-
 TEXT, PER_MESSAGE, PER_CONVERSATION, PER_NOTE = 2, 700, 6000, 600
 """Bytes that a conversation takes in memory, as measured: by bytes of its last request, by message, at least, and by
 note: those of all runs of the same prompt are in each of them."""
-
-
-class SentRequest(NamedTuple):
-    """How a request was sent."""
-
-    way: SentPrefix
-    freed: tuple[float, ...]
-    """Tokens that each of its edits takes out."""
-
-
-class Owed(NamedTuple):
-    """A request that was sent otherwise than planned, of which its session does not know yet."""
-
-    key: Key
-    body: bytes
-    since: int
-    """From this message on it went out as it came."""
-    refused: bool
-    """Because the provider had not taken it as planned."""
-    at: float
-
-
-@dataclass(eq=False)
-class LiveConversation:
-    """One branch, and the session that rewrites it. What changes is changed under its lock."""
-
-    id: str
-    key: Key
-    name: str
-    """In the store."""
-    session: Session
-    title: str = ""
-    model: str = ""
-    hint: OpeningHint | None = None
-    """What its last request began with."""
-    messages: int = 0
-    """Of the last request."""
-    first_new: int = 0
-    """Of these, those that were sent before it."""
-    held: int = 0
-    """Bytes that it takes in memory, about."""
-    edits: tuple[Edit, ...] = ()
-    freed: tuple[float, ...] = ()
-    """Of the last request, and the tokens that each takes out: so that no text is counted twice."""
-    points: int = 0
-    """How often what had been sent was changed."""
-    turns: int = 0
-    """How often it was worked on: who found it before that has to look again."""
-    saved: bytes | None = None
-    """What the store has of it, as far as is known."""
-    last: SentPrefix | None = None
-    """How its last request was written. By this the next is known, also while somebody works on it."""
-    sent: SentRequest | None = None
-    """How the last request was sent that the provider took: what cannot be rewritten begins that way."""
-    owed: Owed | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a request of it is worked on."""
 
 
 class Found(NamedTuple):
@@ -119,6 +52,20 @@ class Found(NamedTuple):
     scanned: Scanned
     turn: int
     """Of the conversation, when it was found."""
+
+
+class _Opening(NamedTuple):
+    """A request that is looked at for the first time."""
+
+    key: Key
+    body: bytes
+    scanned: Scanned
+    messages: list[Message]
+    """Up to the user's first."""
+    name: str
+    """That its conversation has in the store."""
+    alike: list[LiveConversation]
+    """Those of that name, the newest first."""
 
 
 class _NothingKept(MemoryStore):
@@ -145,19 +92,30 @@ class Conversations:
         self._made = 0
         self.held = 0
         """Bytes that all of them take in memory, about."""
-        self.looks_back = not final(profiles.named(profile))
+        self.looks_back = not all(each.final for each in profiles.named(profile))
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def find(self, format: str, named: str, body: bytes, weigh: Weigh = lambda _: None) -> Found | None:
+    def find(self, key: Key, body: bytes, weigh: Weigh = lambda _: None) -> Found | None:
         """The conversation that a request goes on; None for one that is new. `Unreadable` for what is none.
 
         `weigh` is told from where on it is new to the byte, before that is read, and may raise.
         """
-        key, start = (format, named), 0
-        hint = (key, hash(body[:HINT_BYTES]))
-        for each in self._candidates(self._by_hint, hint)[:MAX_CANDIDATES]:
+        return self._hinted(key, body, weigh) or self._longest(self._opening(key, body))
+
+    def find_or_begin(self, key: Key, body: bytes, weigh: Weigh = lambda _: None) -> Found:
+        """The conversation that a request goes on, or one of its own."""
+        found = self._hinted(key, body, weigh)
+        if found is not None:
+            return found
+        opening = self._opening(key, body)
+        return self._longest(opening) or self._begin(opening)
+
+    def _hinted(self, key: Key, body: bytes, weigh: Weigh) -> Found | None:
+        """By its first bytes, of which none is read that is known."""
+        start = 0
+        for each in self._candidates(self._by_hint, _hint(key, body))[:MAX_CANDIDATES]:
             turn, last = each.turns, each.last
             again = last.rescan(body) if last is not None else None
             start = max(start, again.start if again is not None else 0)
@@ -165,13 +123,23 @@ class Conversations:
                 weigh(again.start)
                 return Found(each, again, turn)
         weigh(start)
-        scanned, messages = opened(format, body)
-        same = self._candidates(self._by_name, self._name(key, messages))
-        found = [Found(each, scanned, turn) for each in same if (turn := each.turns) and goes_on(each.last, scanned)]
+        return None
+
+    def _opening(self, key: Key, body: bytes) -> _Opening:
+        scanned, messages = opened(key[0], body)
+        whole = "\0".join((*key, self._profile, conversation_key(messages)))
+        name = hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        return _Opening(key, body, scanned, messages, name, self._candidates(self._by_name, name))
+
+    def _longest(self, opening: _Opening) -> Found | None:
+        """By its messages."""
+        scanned = opening.scanned
+        alike = ((each, each.turns) for each in opening.alike)
+        found = [Found(each, scanned, turn) for each, turn in alike if turn and goes_on(each.last, scanned)]
         return max(found, key=lambda one: one.conversation.messages, default=None)
 
     def current(self, found: Found, body: bytes) -> Found | None:
-        """The same after others worked on it; None if it went another way. Under the conversation's lock."""
+        """What was found, after others worked on it; None if it went another way. Under the conversation's lock."""
         conversation = found.conversation
         if conversation.turns == found.turn:
             return found
@@ -179,28 +147,32 @@ class Conversations:
         scanned = (last.rescan(body) if last is not None else None) or found.scanned
         return Found(conversation, scanned, conversation.turns) if goes_on(last, scanned) else None
 
-    def begin(self, format: str, named: str, body: bytes) -> Found:
-        """A conversation of its own for a request."""
-        key = (format, named)
-        scanned, messages = opened(format, body)
-        name = self._name(key, messages)
-        state = self._remembered(name, begins=len(scanned) == len(messages))
-        session = self._session(format, state)
-        same = self._candidates(self._by_name, name)
-        alike = [(last.shared(scanned), each.sent) for each in same if (last := each.last) is not None]
+    def _begin(self, opening: _Opening) -> Found:
+        key, scanned, messages = opening.key, opening.scanned, opening.messages
+        state = self._remembered(opening.name, begins=len(scanned) == len(messages))
+        session = self._session(key[0], state)
+        alike = [(last.shared(scanned), each.sent) for each in opening.alike if (last := each.last) is not None]
         shared, sent = max(alike, key=lambda one: one[0], default=(0, None))
+        last, hint = SentPrefix.unwritten(formats.named(key[0]), scanned), _hint(key, opening.body)
         with self._lock:
             self._made += 1
-            found = LiveConversation(f"c{self._made}", key, name, session, title(messages), saved=state, sent=sent)
-            found.messages, found.held = shared, PER_CONVERSATION
-            found.last, found.hint = (
-                SentPrefix.unwritten(formats.named(format), scanned),
-                (key, hash(body[:HINT_BYTES])),
+            found = LiveConversation(
+                f"c{self._made}",
+                key,
+                opening.name,
+                session,
+                title(messages),
+                hint=hint,
+                messages=shared,
+                held=PER_CONVERSATION,
+                saved=state,
+                last=last,
+                sent=sent,
             )
             self.held += found.held
             self._all[found.id] = found
-            self._by_name.add(name, found)
-            self._by_hint.add(found.hint, found)
+            self._by_name.add(found.name, found)
+            self._by_hint.add(hint, found)
             self._let_go()
         return Found(found, scanned, 0)
 
@@ -214,24 +186,18 @@ class Conversations:
             log.debug("a conversation goes on without what may be known of it: %s", type(error).__name__)
             return None
 
-    def alike(self, format: str, named: str, body: bytes, closely: bool) -> Iterator[list[LiveConversation]]:
+    def alike(self, key: Key, body: bytes, closely: bool) -> Iterator[list[LiveConversation]]:
         """Conversations that a request may go on, the likeliest first; unless `closely`, without reading any of it.
 
         Many may begin alike, as all of one agent do, so none of them is left out: who asks stops when one fits.
         """
-        key = (format, named)
-        hinted = self._candidates(self._by_hint, (key, hash(body[:HINT_BYTES])))
+        hinted = self._candidates(self._by_hint, _hint(key, body))
         yield hinted[:MAX_CANDIDATES]
-        named_alike = self._candidates(self._by_name, self._name(key, opened(format, body)[1])) if closely else []
-        yield [*hinted[MAX_CANDIDATES:], *named_alike]
+        yield [*hinted[MAX_CANDIDATES:], *(self._opening(key, body).alike if closely else ())]
 
     def _candidates(self, index: _Index, name: Hashable) -> list[LiveConversation]:
         with self._lock:
             return index.newest(name)
-
-    def _name(self, key: Key, messages: list[Message]) -> str:
-        whole = "\0".join((*key, self._profile, conversation_key(messages)))
-        return hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
     def _session(self, format: str, state: bytes | None) -> Session:
         session = Session(self._profile, format=format, store=self._originals)
@@ -246,34 +212,24 @@ class Conversations:
     def rewrite(self, found: Found, at: float) -> Compacted:
         """The request as it is to be sent. Under the conversation's lock."""
         conversation, scanned = found.conversation, found.scanned
-        conversation.turns += 1
-        if self.looks_back or _went_elsewhere(found):
+        if self.looks_back or conversation.went_elsewhere(scanned):
             self._learn(conversation)
         try:
-            return conversation.session.compact(scanned, at=at)
+            return conversation.rewrite(scanned, at)
         finally:
             self._used(conversation, scanned)
 
     def settle(self, conversation: LiveConversation) -> None:
         """Its session learns of what was sent otherwise than planned. Under the conversation's lock."""
-        owed, conversation.owed = conversation.owed, None
-        if owed is None:
-            return
-        scanned = scan(owed.body) or scan_tolerantly(owed.body)
+        scanned = conversation.settle()
         if scanned is not None:
-            conversation.turns += 1
-            conversation.session.went(scanned, owed.since, refused=owed.refused, at=owed.at)
             self._used(conversation, scanned)
-            last = conversation.last
-            conversation.points = len(last.plan.points) if last is not None else 0
-            if not owed.since and conversation.sent is None and last is not None and not last.plan.edits:
-                conversation.sent = SentRequest(last, ())  # bare, whatever the branch did that it came from
 
-    def adopt(self, owed: Owed) -> LiveConversation:
+    def adopt(self, deviation: Deviation) -> LiveConversation:
         """The conversation of a request that was sent before that was known."""
-        found = self.find(*owed.key, owed.body) or self.begin(*owed.key, owed.body)
-        found.conversation.owed = owed
-        return found.conversation
+        found = self.find_or_begin(deviation.key, deviation.body).conversation
+        found.deviate(deviation)
+        return found
 
     def replay(self, conversation: LiveConversation, body: bytes, since: int) -> SentPrefix | None:
         """How a request is sent with its messages from `since` on as they came. Without a trace, a lock or a store."""
@@ -308,16 +264,10 @@ class Conversations:
         conversation.saved = state
 
     def _used(self, found: LiveConversation, scanned: Scanned) -> None:
-        """It was worked on with this request, and is the one that was used last."""
-        model = scanned.head.get("model")
-        found.model = model if isinstance(model, str) else found.model
-        if len(scanned) != found.messages:  # else it is sent again
-            found.first_new = found.messages
-        found.messages = len(scanned)
-        found.last = found.session.way or found.last
+        """It is the one that was used last, with this request."""
         held = PER_CONVERSATION + PER_MESSAGE * len(scanned) + TEXT * len(scanned.given)
         held += PER_NOTE * found.session.notes
-        hint = (found.key, hash(scanned.given[:HINT_BYTES]))
+        hint = _hint(found.key, scanned.given)
         with self._lock:
             if found.id not in self._all:  # it was let go meanwhile: so be it
                 return
@@ -372,18 +322,5 @@ def _learn(session: Session, state: bytes | None) -> None:
             log.warning("a conversation begins without what was known of it: %s", error)
 
 
-def _went_elsewhere(found: Found) -> bool:
-    """Whether the model was heard more than once since the last request that came here: another replica has notes."""
-    conversation, scanned = found.conversation, found.scanned
-    first = conversation.messages
-    if not first or len(scanned) - first <= ONE_TURN:
-        return False
-    read = formats.named(conversation.key[0]).read
-    roles = [read(index, scanned.value(index)).role for index in range(first, len(scanned))]
-    heard = [mine == "assistant" != before for before, mine in pairwise(["", *roles])]
-    return sum(heard) > 1
-
-
-def goes_on(last: SentPrefix | None, scanned: Scanned) -> bool:
-    """Whether a request begins with all that was said."""
-    return last is not None and 0 < last.messages == last.shared(scanned)
+def _hint(key: Key, body: bytes) -> OpeningHint:
+    return key, hash(body[:HINT_BYTES])

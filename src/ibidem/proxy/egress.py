@@ -118,25 +118,25 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 # ── who is believed ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Trusted(NamedTuple):
+class CertificateSource(NamedTuple):
     """A file or folder with certificates, and the variable that named it."""
 
     variable: str
     path: Path
 
 
-def trusted(environment: Mapping[str, str]) -> list[Trusted]:
+def certificate_sources(environment: Mapping[str, str]) -> list[CertificateSource]:
     """In the order of the variables. A list of folders counts as far as they are there."""
-    found: list[Trusted] = []
+    found: list[CertificateSource] = []
     for variable in CERTIFICATE_VARIABLES:
         text = environment.get(variable, "").strip()
         paths = [Path(each) for each in text.split(os.pathsep) if each] if variable == "SSL_CERT_DIR" else [Path(text)]
         there = [each for each in paths if os.path.isdir(each)] if len(paths) > 1 else paths
         if text:
-            found += [Trusted(variable, each) for each in there or paths[:1]]
+            found += [CertificateSource(variable, each) for each in there or paths[:1]]
     return found
 
 
-def unreadable(source: Trusted, why: str) -> IbidemError:
+def unreadable(source: CertificateSource, why: str) -> IbidemError:
     where = f"{source.variable}: {one_line(str(source.path))}"
     return IbidemError(f"{where}: {why}: name a file with certificates, or unset {source.variable}")

@@ -101,7 +101,7 @@ class _Zstd:
 
 class _Brotli:
     def __init__(self) -> None:
-        import brotli  # type: ignore[import-not-found,import-untyped,unused-ignore]  # only where it is installed
+        import brotli
 
         self._inner: Any = brotli.Decompressor()
         self._inner.can_accept_more_data()  # older ones cannot be bounded: AttributeError

@@ -21,7 +21,8 @@ from .. import formats
 from ..wire import Scanned, scan
 from ..wire.scan import scan_tolerantly
 from .books.bill import freed
-from .conversations import MAX_CANDIDATES, Conversations, LiveConversation, Owed, SentRequest, goes_on
+from .conversation import Deviation, LiveConversation, SentRequest, goes_on
+from .conversations import MAX_CANDIDATES, Conversations
 from .outcome import Job, Outcome
 from .packing import decoded, encoded
 
@@ -30,7 +31,7 @@ MAX_NEW_STRINGS, MAX_NEW_VALUES = 100_000, 300_000
 made of has to be made, by calls that nobody can interrupt. Text costs far less, whatever its length."""
 
 
-class _Begun(NamedTuple):
+class _SharedPrefix(NamedTuple):
     """A request that begins as an earlier one did."""
 
     conversation: LiveConversation
@@ -45,7 +46,7 @@ class _Begun(NamedTuple):
         return self.conversation if goes_on(self.conversation.last, self.scanned) else None
 
 
-def too_much(body: bytes, start: int, most: int) -> bool:
+def is_oversized(body: bytes, start: int, most: int) -> bool:
     """Whether what stands behind `start` is more than may be read here while others wait."""
     if len(body) - start > most:
         return True
@@ -56,13 +57,13 @@ def too_much(body: bytes, start: int, most: int) -> bool:
 def fall_back(conversations: Conversations, job: Job, failed: Outcome) -> Outcome:
     """The outcome of a request that failed, with what is sent for it after all."""
     body = job.decoded if job.decoded is not None else decoded(job.body, job.encoding, job.most)
-    found = _begun(conversations, job, body, closely=not failed.unread)
+    found = _shared_prefix(conversations, job, body, closely=not failed.unread)
     if found is None:
         return _as_it_came(job, failed, body)
     if found.sent is None:
         return _as_it_came(job, replace(failed, conversation=failed.conversation or found.conversation), body)
-    written = found.sent.way.over(found.scanned, found.shared)
-    each = zip(found.sent.way.plan.edits, found.sent.freed, strict=True)
+    written = found.sent.prefix.over(found.scanned, found.shared)
+    each = zip(found.sent.prefix.plan.edits, found.sent.freed, strict=True)
     edits = [(edit, tokens) for edit, tokens in each if edit.message < found.shared]
     return replace(
         failed,
@@ -73,19 +74,19 @@ def fall_back(conversations: Conversations, job: Job, failed: Outcome) -> Outcom
         edits=tuple(edit for edit, _ in edits),
         freed=tuple(tokens for _, tokens in edits),
         model=found.conversation.model,
-        owed=_owed(job, failed, body, found.shared),
+        deviation=_deviation(job, failed, body, found.shared),
     )
 
 
-def _owed(job: Job, failed: Outcome, body: bytes, since: int) -> Owed | None:
+def _deviation(job: Job, failed: Outcome, body: bytes, since: int) -> Deviation | None:
     """What is too large to be read now is so later, and begins in the same way each time."""
     if job.counts or failed.unread:
         return None
-    return Owed((job.format, job.named), body, since, failed.refused, job.at)
+    return Deviation(job.key, body, since, failed.refused, job.at)
 
 
 def replayed(conversations: Conversations, job: Job, failed: Outcome) -> Outcome | None:
-    """The same, worked out from the history; None where that says no more than is known."""
+    """The outcome with what earlier requests sent, worked out from the history; None where that says no more."""
     conversation = failed.conversation or job.conversation
     body = job.decoded
     if conversation is None or body is None or failed.unread:
@@ -96,22 +97,22 @@ def replayed(conversations: Conversations, job: Job, failed: Outcome) -> Outcome
     since = answered(job.format, scanned) if scanned is not None else 0
     if scanned is None or since <= failed.first_new:
         return None
-    way = conversations.replay(conversation, body, since)
-    if way is None:
+    prefix = conversations.replay(conversation, body, since)
+    if prefix is None:
         return None
-    sent = SentRequest(way, freed(way.plan.edits))
-    written = way.over(scanned, way.messages)
+    sent = SentRequest(prefix, freed(prefix.plan.edits))
+    written = prefix.over(scanned, prefix.messages)
     return replace(
         failed,
         body=None if written is body else encoded(written, job.encoding),
         conversation=None if job.counts else conversation,
         messages=len(scanned),
         first_new=since,
-        edits=way.plan.edits,
+        edits=prefix.plan.edits,
         freed=sent.freed,
         model=conversation.model,
         sent=None if job.counts else sent,
-        owed=_owed(job, failed, body, since),
+        deviation=_deviation(job, failed, body, since),
     )
 
 
@@ -128,34 +129,35 @@ def answered(format: str, scanned: Scanned) -> int:
 
 
 def bare(job: Job, failed: Outcome) -> Outcome:
-    """The same for a request that is refused that way too."""
+    """The outcome of a request that is refused that way too: it goes as it came."""
     return _as_it_came(job, failed, job.decoded if job.decoded is not None else job.body)
 
 
 def _as_it_came(job: Job, failed: Outcome, body: bytes) -> Outcome:
     conversation = None if job.counts else failed.conversation or job.conversation
-    found = replace(failed, body=None, conversation=conversation, edits=(), freed=(), owed=_owed(job, failed, body, 0))
+    found = replace(
+        failed, body=None, conversation=conversation, edits=(), freed=(), deviation=_deviation(job, failed, body, 0)
+    )
     return found if conversation is None else replace(found, messages=conversation.messages, model=conversation.model)
 
 
-def _begun(conversations: Conversations, job: Job, body: bytes, closely: bool) -> _Begun | None:
+def _shared_prefix(conversations: Conversations, job: Job, body: bytes, closely: bool) -> _SharedPrefix | None:
     """With the most of what was sent before."""
-    found: list[_Begun] = []
+    found: list[_SharedPrefix] = []
     plain: Scanned | None = None
-    for number, each in enumerate(chain.from_iterable(conversations.alike(job.format, job.named, body, closely))):
+    for number, each in enumerate(chain.from_iterable(conversations.alike(job.key, body, closely))):
         if number >= MAX_CANDIDATES and any(one.own is not None for one in found):
             break
         sent, last = each.sent, each.last
-        way = sent.way if sent is not None else last
-        scanned = (
-            way.rescan(body) if way is not None and number < MAX_CANDIDATES else None
-        )  # of many, each would be read
+        prefix = sent.prefix if sent is not None else last
+        near = number < MAX_CANDIDATES  # of many, each would be read
+        scanned = prefix.rescan(body) if prefix is not None and near else None
         if scanned is None:
             scanned = plain = plain or scan(body) or (scan_tolerantly(body) if closely else None)
-        if scanned is None or way is None:
+        if scanned is None or prefix is None:
             continue
-        if sent is not None and (shared := way.shared(scanned)):
-            found.append(_Begun(each, sent, scanned, shared))
+        if sent is not None and (shared := prefix.shared(scanned)):
+            found.append(_SharedPrefix(each, sent, scanned, shared))
         elif goes_on(last, scanned):
-            found.append(_Begun(each, None, scanned, 0))
+            found.append(_SharedPrefix(each, None, scanned, 0))
     return max(found, key=lambda one: one.shared, default=None)

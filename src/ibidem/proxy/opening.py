@@ -17,7 +17,7 @@ class Unreadable(IbidemError):
     """A request that the client made like that. It is between the client and its provider."""
 
 
-class Single(IbidemError):
+class SingleMessage(IbidemError):
     """A request with one message and no history around it: there is nothing to be said twice."""
 
 
@@ -25,7 +25,7 @@ def opened(format: str, body: bytes) -> tuple[Scanned, list[Message]]:
     """A request, and its messages up to the user's first."""
     found = scan(body) or scan_tolerantly(body)
     if found is None:
-        raise Single if _is_single(format, body) else Unreadable("no history was found in it")
+        raise SingleMessage if _is_single(format, body) else Unreadable("no history was found in it")
     return found, list(_beginning(format, found))
 
 

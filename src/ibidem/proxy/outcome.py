@@ -8,7 +8,7 @@ from typing import Literal
 
 from ..engine.journal import Position
 from ..plan import Edit
-from .conversations import LiveConversation, Owed, SentRequest
+from .conversation import Deviation, Key, LiveConversation, SentRequest
 
 Result = Literal["rewritten", "unchanged", "observed", "failed open"]
 
@@ -50,7 +50,7 @@ class Outcome:
     """By which the session knows this very request later."""
     sent: SentRequest | None = None
     """How later requests begin that cannot be rewritten, if the provider takes this one."""
-    owed: Owed | None = None
+    deviation: Deviation | None = None
     """What the session has to learn, if the provider takes this one."""
 
 
@@ -77,6 +77,10 @@ class Job:
     """Whose it is, once that is known."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: bool = False
+
+    @property
+    def key(self) -> Key:
+        return self.format, self.named
 
     @property
     def ended(self) -> bool:

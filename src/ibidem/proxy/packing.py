@@ -40,7 +40,7 @@ def _zstd(data: bytes) -> bytes:
 
 
 def _brotli(data: bytes) -> bytes:
-    import brotli  # type: ignore[import-not-found,import-untyped,unused-ignore]  # it was read with it
+    import brotli
 
     packed: bytes = brotli.compress(data, quality=4)
     return packed

@@ -43,10 +43,13 @@ OTHER_ERROR_KINDS = frozenset(
 OTHER_ERROR_WORDS = re.compile(
     r"prompt is too long|too many (?:input |total )?tokens|(?:context|prompt|input) (?:length|window|size)"
     r"|maximum (?:context|prompt)|token (?:count|limit)|tokens? exceeds?|exceeds? the (?:maximum|limit|context)"
-    r"|credit|billing|quota|rate limit|too large|api key",
+    r"|\bcredits?\b|\bbilling\b|quota|rate limit|too large|api key",
     re.IGNORECASE,
 )
-"""The same, where only the message tells. It is read here and told nowhere."""
+"""What messages say of such errors, where nothing else tells. They are read here and told nowhere."""
+
+QUOTED_NAME = re.compile(r"([`'\"])[\w.:/-]+\1", re.ASCII)
+"""A tool, a field or a model of the client's: what it is called says nothing about the error."""
 
 ERROR_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
@@ -66,7 +69,8 @@ class Refusal:
         error = _error(_read(self.headers, bytes(self.body)))
         names = [name for name in _names(error) if ERROR_NAME.fullmatch(name)]
         message = error.get("message")
-        if OTHER_ERROR_KINDS.intersection(names) or (isinstance(message, str) and OTHER_ERROR_WORDS.search(message)):
+        said = QUOTED_NAME.sub("", message) if isinstance(message, str) else ""
+        if OTHER_ERROR_KINDS.intersection(names) or OTHER_ERROR_WORDS.search(said):
             return None
         return names[0] if names else "unknown"
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 
@@ -22,10 +20,11 @@ from ..plan import Edit
 from ..store import StoreError
 from ..tokens import SAMPLE_CHARACTERS, SAMPLED_PIECES, estimate
 from ..wire import Scanned
-from .books.bill import freed
-from .conversations import Conversations, Found, LiveConversation, SentRequest
-from .fallback import too_much
-from .opening import Single, Unreadable
+from .clock import SYSTEM_CLOCK, Clock
+from .conversation import LiveConversation, SentRequest
+from .conversations import Conversations, Found
+from .fallback import is_oversized
+from .opening import SingleMessage, Unreadable
 from .outcome import Job, Outcome, Result
 from .packing import decoded, encoded
 
@@ -45,29 +44,35 @@ class Failed(IbidemError):
     """A request that can be read and was not rewritten."""
 
 
-class TooMuch(IbidemError):
+class Oversized(IbidemError):
     """A request with more in it than is read here."""
 
 
 class Rewriter:
     def __init__(
-        self, conversations: Conversations, observe: bool, max_body: int, max_rewrite: int = 16 * 2**20
+        self,
+        conversations: Conversations,
+        observe: bool,
+        max_body: int,
+        max_rewrite: int = 16 * 2**20,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.conversations = conversations
         self._observe = observe
         self._max_body = max_body
         self._max_rewrite = max_rewrite
+        self._now = clock.monotonic
 
     def rewrite(self, job: Job) -> Outcome:
         """Never raises."""
-        start, unread = time.perf_counter(), False
+        start, unread = self._now(), False
         try:
             return self._rewrite(job, start)
-        except Single:
-            return Outcome(result="unchanged", took=time.perf_counter() - start)
+        except SingleMessage:
+            return Outcome(result="unchanged", took=self._now() - start)
         except Unreadable as error:
             told, theirs = str(error), True
-        except TooMuch as error:
+        except Oversized as error:
             told, theirs, unread = str(error), False, True
         except (StoreError, Failed) as error:
             told, theirs = one_line(str(error))[:MAX_REASON], False
@@ -76,17 +81,15 @@ class Rewriter:
         except Exception as error:
             log.debug("a request cannot be rewritten", exc_info=True)
             told, theirs = whereabouts(error), False
-        took = time.perf_counter() - start
+        took = self._now() - start
         return Outcome(result="failed open", reason=told, theirs=theirs, unread=unread, took=took)
 
     def _rewrite(self, job: Job, start: float) -> Outcome:
         body = job.decoded = decoded(job.body, job.encoding, self._max_body)
-        find, begin = self.conversations.find, self.conversations.begin
-        weigh = partial(self._weigh, body)
         if job.counts:
             return self._counted(job, body, start)
         for _ in range(LOOKUP_TRIES):
-            found = find(job.format, job.named, body, weigh) or begin(job.format, job.named, body)
+            found = self.conversations.find_or_begin(job.key, body, partial(self._weigh, body))
             job.conversation = found.conversation
             with _held(found.conversation.lock, job.patience) as held:
                 if job.ended or not held:
@@ -118,33 +121,50 @@ class Rewriter:
     def _went_otherwise(self, conversation: LiveConversation) -> None:
         """What was made of it is not what was sent. Done here, so that no later request has to wait for it.
 
-        If the provider took that already: what it refuses must not be noted, and is not known yet (`Proxy.took`).
+        If the provider took that already: what it refuses must not be noted, and is not known yet (`Proxy.accepted`).
         """
-        if conversation.owed is not None:
+        if conversation.deviation is not None:
             self.conversations.settle(conversation)
             self.conversations.save(conversation)
 
     def _weigh(self, body: bytes, start: int) -> None:
         """What is known of a request is not read again. What is new may be more than can be read while others wait."""
-        if len(body) - start > SMALL_BYTES and too_much(body, start, self._max_rewrite):
-            raise TooMuch("what is new in it is too large to be rewritten here: allow more with --max-rewrite")
+        if len(body) - start > SMALL_BYTES and is_oversized(body, start, self._max_rewrite):
+            raise Oversized("what is new in it is too large to be rewritten here: allow more with --max-rewrite")
 
     def _outcome(self, found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float) -> Outcome:
-        outcome = _outcome(found, compacted, result, body, start)
-        way = found.conversation.last
-        return outcome if way is None or self._observe else replace(outcome, sent=SentRequest(way, outcome.freed))
+        """With what the books need to know of it, counted here, where nobody else waits."""
+        conversation, plan = found.conversation, compacted.plan
+        point, prefix = conversation.plan_sent(plan), conversation.last
+        return Outcome(
+            result=result,
+            body=body,
+            conversation=conversation,
+            messages=conversation.messages,
+            first_new=conversation.first_new,
+            new=_tokens(found.scanned, conversation.first_new),
+            ends=() if conversation.first_new else _ends(found.scanned, plan.edits),
+            edits=plan.edits,
+            freed=conversation.freed,
+            revision=point.reason if point else "",
+            rewritten=point.rewritten if point else 0.0,
+            took=self._now() - start,
+            model=conversation.model,
+            place=conversation.session.place,
+            sent=None if prefix is None or self._observe else SentRequest(prefix, conversation.freed),
+        )
 
     def _counted(self, job: Job, body: bytes, start: float) -> Outcome:
         """The size is asked of what would be sent, and nothing is: so nothing is remembered of it."""
-        found = self.conversations.find(job.format, job.named, body, partial(self._weigh, body))
-        if found is not None and found.conversation.owed is not None:
+        found = self.conversations.find(job.key, body, partial(self._weigh, body))
+        if found is not None and found.conversation.deviation is not None:
             with found.conversation.lock:
                 self.conversations.settle(found.conversation)
         compacted = self.conversations.preview(job.format, found, body, job.at)
         _refuse(compacted)
         new = None if self._observe or not compacted.plan else encoded(compacted.request, job.encoding)
         job.end()
-        return Outcome(result="unchanged" if new is None else "rewritten", body=new, took=time.perf_counter() - start)
+        return Outcome(result="unchanged" if new is None else "rewritten", body=new, took=self._now() - start)
 
 
 @contextmanager
@@ -156,31 +176,6 @@ def _held(lock: threading.Lock, patience: float) -> Iterator[bool]:
     finally:
         if held:
             lock.release()
-
-
-def _outcome(found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float) -> Outcome:
-    """With what the books need to know of it, counted here, where nobody else waits."""
-    conversation, plan = found.conversation, compacted.plan
-    point = plan.points[-1] if len(plan.points) > conversation.points else None
-    conversation.points = len(plan.points)
-    conversation.freed = freed(plan.edits, conversation.edits, conversation.freed)
-    conversation.edits = plan.edits
-    return Outcome(
-        result=result,
-        body=body,
-        conversation=conversation,
-        messages=conversation.messages,
-        first_new=conversation.first_new,
-        new=_tokens(found.scanned, conversation.first_new),
-        ends=() if conversation.first_new else _ends(found.scanned, plan.edits),
-        edits=plan.edits,
-        freed=conversation.freed,
-        revision=point.reason if point else "",
-        rewritten=point.rewritten if point else 0.0,
-        took=time.perf_counter() - start,
-        model=conversation.model,
-        place=conversation.session.place,
-    )
 
 
 def _refuse(compacted: Compacted) -> None:

@@ -25,11 +25,13 @@ class _Rule(NamedTuple):
     provider: str
     format: str
     counts: bool = False
+    version: str = ""
+    """What its path begins with, though some SDKs leave it out."""
 
 
 ROUTES = (
-    _Rule(re.compile(r"(?:/v1)?/messages"), "anthropic", "anthropic"),
-    _Rule(re.compile(r"(?:/v1)?/messages/count_tokens"), "anthropic", "anthropic", True),
+    _Rule(re.compile(r"(?:/v1)?/messages"), "anthropic", "anthropic", version="/v1"),
+    _Rule(re.compile(r"(?:/v1)?/messages/count_tokens"), "anthropic", "anthropic", True, version="/v1"),
     _Rule(re.compile(r"/v1(?:beta|alpha)/.*/chat/completions|/v1beta/chat/completions"), "gemini", "openai-chat"),
     _Rule(re.compile(r"(?:/.*)?/chat/completions"), "openai", "openai-chat"),
     _Rule(re.compile(r"(?:/.*)?/responses"), "openai", "openai-responses"),
@@ -53,45 +55,48 @@ TELLING_HEADERS = (
 )
 """Headers that only one provider's clients send, the surest first."""
 
-PATH_PROVIDERS = (
-    ("/v1beta/", "gemini"),
-    ("/v1alpha/", "gemini"),
-    ("/upload/v1beta/", "gemini"),
-    ("/download/v1beta/", "gemini"),
-    ("/v1/projects/", "gemini"),
-    ("/v1/messages/", "anthropic"),
-    ("/v1/complete", "anthropic"),
-    ("/v1/organizations/", "anthropic"),
-    ("/api/v1/", "openai"),  # gateways that speak OpenAI's language
-    ("/api/", "anthropic"),
+TARGET_PROVIDERS = (
+    (re.compile(r"/v1beta/|/v1alpha/|/(?:upload|download)/v1beta/|/v1/projects/"), "gemini"),
+    (re.compile(r"/v1/messages/|/v1/complete|/v1/organizations/"), "anthropic"),
+    (re.compile(r"/api/v1/"), "openai"),  # gateways that speak OpenAI's language
+    (re.compile(r"/api/"), "anthropic"),
+    (re.compile(r".*[?&]key=", re.DOTALL), "gemini"),  # only its clients put their key there
+    (re.compile(r""), "openai"),
 )
-"""What other paths begin with, by provider; the first that fits."""
-
-KEY_IN_QUERY = re.compile(r"[?&]key=")
-"""Only Gemini's clients put their key there."""
+"""What other targets begin with, by provider; the first that fits."""
 
 
-CHATGPT_HEADER = "chatgpt-account-id"
-"""Codex sends it for those who log in with ChatGPT: their upstream is another, with no version in its paths."""
+class _Account(NamedTuple):
+    """Another upstream for those who log in in another way, which their clients tell by a header."""
+
+    header: str
+    provider: str
+    without: str
+    """What the paths of that upstream do not begin with."""
+
+
+ACCOUNTS = {"openai": _Account("chatgpt-account-id", "chatgpt", "/v1")}
+"""Codex sends it for those who log in with ChatGPT."""
 
 
 def route(method: str, target: str, headers: Headers) -> Route:
-    """Every request has a route; one that is not known goes where its headers point, and to OpenAI's upstream last."""
+    """Every request has a route; one that is not known goes where its headers or its target point."""
     path, mark, query = target.partition("?")
     named = next((prefix for prefix in PREFIXES if f"{path}/".startswith(prefix)), "")
     path = path[len(named) - 1 :] or "/" if named else path
     found = _conversation(path, mark + query, PREFIXES.get(named)) if method == "POST" else None
     if found is None:
         found = Route(PREFIXES.get(named) or _provider(path + mark + query, headers), path + mark + query)
-    if found.provider == "openai" and any(name.lower() == CHATGPT_HEADER for name, _ in headers):
-        return found._replace(provider="chatgpt", target=found.target.removeprefix("/v1"))
+    account = ACCOUNTS.get(found.provider)
+    if account is not None and any(name.lower() == account.header for name, _ in headers):
+        return found._replace(provider=account.provider, target=found.target.removeprefix(account.without))
     return found
 
 
 def _conversation(path: str, query: str, named: str | None) -> Route | None:
     for rule in ROUTES:
         if rule.path.fullmatch(path):
-            versioned = f"/v1{path}" if path.startswith("/messages") else path  # what some SDKs leave out
+            versioned = path if path.startswith(rule.version) else rule.version + path
             return Route(named or rule.provider, versioned + query, rule.format, rule.counts)
     return None
 
@@ -106,8 +111,7 @@ def _provider(target: str, headers: Headers) -> str:
     for sign, provider in TELLING_HEADERS:
         if sign in present:
             return provider
-    found = next((provider for start, provider in PATH_PROVIDERS if target.startswith(start)), None)
-    return found or ("gemini" if KEY_IN_QUERY.search(target) else "openai")
+    return next(provider for start, provider in TARGET_PROVIDERS if start.match(target))
 
 
 SESSION_HEADERS = ("x-claude-code-session-id", "session_id", "session-id", "conversation_id", "x-session-id")

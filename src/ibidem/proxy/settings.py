@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ..model import IbidemError, one_line
 from ..store.limits import DEFAULT_BYTES, DEFAULT_DAYS, USE_BYTES, USE_DAYS, are_days
-from ..strategies.profiles import PROFILES
+from ..strategies.profiles import PROFILES, is_name
 from .files import content
 from .providers import PROVIDERS as PROVIDERS
 from .providers import base_url as base_url
@@ -230,7 +230,7 @@ FIELDS: dict[str, Field] = {
     "token": Field(TEXT, _sendable, "use letters, digits and signs, no spaces", secret=True),
     "page_token": Field(TEXT, _sendable, "use letters, digits and signs, no spaces", secret=True),
     "texts": Field(SWITCH, lambda _: True, ""),
-    "profile": Field(TEXT, lambda name: name in PROFILES, f"use one of {', '.join(PROFILES)}"),
+    "profile": Field(TEXT, is_name, f"use one of {', '.join(PROFILES)}, or module:attribute"),
     "store": Field(TEXT, bool, "use a file, a redis:// URL or memory:", secret=True),
     "store_days": Field(NUMBER, are_days, USE_DAYS),
     "store_bytes": Field(WHOLE, lambda size: size >= 0, USE_BYTES),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 
+from ..billing.collapse import Verdict
 from ..billing.prices import Prices
 from ..billing.usage import Usage
 from ..store import MemoryStore
@@ -46,8 +46,10 @@ def rehearse(profile: str) -> None:
         body = json.dumps({"model": "claude-sonnet-4-5", "max_tokens": 1, "messages": messages}).encode()
         store = MemoryStore()
         rewriter = Rewriter(Conversations(profile, store, 1, 2**20), False, 2**20)
-        outcome = rewriter.rewrite(Job("anthropic", "", "", body, time.time()))
+        outcome = rewriter.rewrite(Job("anthropic", "", "", body, 0.0))
         records = Records(Settings(profile=profile), 0.0)
-        records.end(records.begin("/", outcome, 0.0, "", "anthropic", len(body)), outcome, 200, Usage(fresh=1))
+        records.end(
+            records.begin("/", outcome, 0.0, "", "anthropic", len(body)), outcome, 200, Usage(fresh=1), Verdict()
+        )
     except Exception as error:
         log.debug("nothing was rehearsed: %s", type(error).__name__)

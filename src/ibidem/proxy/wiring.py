@@ -54,6 +54,9 @@ FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
 """Claude Code does without tool search, its small model and more where the address is not Anthropic's own. Behind this
 proxy it is, and the client should work as it does without us."""
 
+FIRST_PARTY_FLAGS = {"ANTHROPIC_BASE_URL": FIRST_PARTY}
+"""By variable: what else is set where it leads to the provider's own address."""
+
 OPENCODE = "OPENCODE_CONFIG_CONTENT"
 
 
@@ -112,20 +115,21 @@ class Wiring:
     paths: dict[str, str] = field(default_factory=dict)
     """By variable that will lead to the proxy: what stands behind the proxy's address."""
     codex: str | None = None
-    """The same for Codex, which takes it from its command line; None leaves it alone."""
+    """What stands behind the proxy's address for Codex, which is told by its command line; None leaves it alone."""
 
 
 def inherit(command: Sequence[str], environment: Mapping[str, str], folder: Path, said: Container[str]) -> Wiring:
     """What was set before. For the providers in `said` the upstream is told, so nothing is inherited for them."""
     program = _program(command)
-    providers = [each for each in PROVIDERS if (program, each) != ("codex", "openai")]
+    provider, by_setting = _BY_SETTING.get(program, ("", None))
+    providers = [each for each in PROVIDERS if each != provider]
     found = [_from_variables(each, environment, each in said) for each in providers]
     wiring = Wiring(
         {provider: upstream for provider, (upstream, _) in zip(providers, found, strict=True) if upstream},
         {name: path for _, paths in found for name, path in paths.items()},
     )
-    if program == "codex":
-        return _with_codex(wiring, environment, "openai" in said)
+    if by_setting is not None:
+        return by_setting(wiring, environment, provider in said)
     files = _OWN_SETTINGS.get(program)
     if files and not files(environment, folder):
         return replace(wiring, paths={name: path for name, path in wiring.paths.items() if environment.get(name)})
@@ -137,8 +141,9 @@ def prepared(
 ) -> tuple[list[str], dict[str, str]]:
     """The command and its variables, for a proxy at this address."""
     ready = {**environment, **{name: f"{url}/{_PROVIDER[name]}{path}" for name, path in wiring.paths.items()}}
-    if "ANTHROPIC_BASE_URL" in wiring.paths and upstreams["anthropic"] == PROVIDERS["anthropic"]:
-        ready.setdefault(FIRST_PARTY, "1")
+    for name, flag in FIRST_PARTY_FLAGS.items():
+        if name in wiring.paths and upstreams[_PROVIDER[name]] == PROVIDERS[_PROVIDER[name]]:
+            ready.setdefault(flag, "1")
     ready.update(_past_other_proxies(environment))
     change = _SPECIAL.get(_program(command))
     return change(list(command), ready, wiring, url) if change else (list(command), ready)
@@ -225,6 +230,11 @@ def _gemini_takes_it(environment: Mapping[str, str], folder: Path) -> bool:
     return _mentioned("selectedType", [home / ".gemini" / "settings.json" for home in homes])
 
 
+_BY_SETTING: dict[str, tuple[str, Callable[[Wiring, Mapping[str, str], bool], Wiring]]] = {
+    "codex": ("openai", _with_codex)
+}
+"""Clients that have a setting of their own for the address of a provider, and read no variable for it."""
+
 _OWN_SETTINGS: dict[str, Callable[[Mapping[str, str], Path], bool]] = {
     "opencode": _opencode_takes_it,
     "gemini": _gemini_takes_it,
@@ -257,18 +267,22 @@ def _codex(command: list[str], ready: dict[str, str], wiring: Wiring, url: str) 
     return [command[0], *setting, *command[1:]], ready
 
 
-_OPENCODE = (("anthropic", "ANTHROPIC_BASE_URL", "/v1"), ("openai", "OPENAI_BASE_URL", "/v1"))
-"""Provider, the variable that it would read otherwise, and what it wants behind the host."""
+_OPENCODE = (
+    ("anthropic", "ANTHROPIC_BASE_URL", "/v1", True),
+    ("openai", "OPENAI_BASE_URL", "/v1", True),
+    ("google", "GOOGLE_GEMINI_BASE_URL", "/v1beta", False),
+)
+"""What it calls a provider, the variable that says the same, what it wants behind the host, and whether the variable
+has that too: else, what was inherited from it does not tell where opencode should go."""
 
 
 def _opencode(command: list[str], ready: dict[str, str], wiring: Wiring, url: str) -> tuple[list[str], dict[str, str]]:
-    addresses = {
-        provider: f"{url}/{provider}{wiring.paths[variable] if provider in wiring.upstreams else path}"
-        for provider, variable, path in _OPENCODE
-        if variable in wiring.paths
-    }
-    if "GOOGLE_GEMINI_BASE_URL" in wiring.paths and "gemini" not in wiring.upstreams:
-        addresses["google"] = f"{url}/gemini/v1beta"
+    addresses = {}
+    for name, variable, path, tells in _OPENCODE:
+        provider = _PROVIDER[variable]
+        inherited = provider in wiring.upstreams
+        if variable in wiring.paths and (tells or not inherited):
+            addresses[name] = f"{url}/{provider}{wiring.paths[variable] if inherited else path}"
     try:
         settings = json.loads(ready.get(OPENCODE) or "{}")
         providers = settings.setdefault("provider", {})

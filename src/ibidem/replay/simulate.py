@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,11 +18,11 @@ from ..billing.calibration import Count, Weights
 from ..calls import file_of
 from ..engine import expansion, pipeline
 from ..model import Conversation, Kind, Message, Text, ToolCall, ToolResult
-from ..plan import Edit, Plan, Strategy, target
+from ..plan import Edit, Plan, target
 from ..recordings import RecordedRequest, RecordedSegment, Recording
-from ..strategies import profiles
 from ..strategies.revision.entry import Entry
-from ..strategies.revision.evict import Evict, EvictionFold
+from ..strategies.revision.inventory import Inventory
+from ..strategies.strategy import Progress, Start, Strategy, grows
 from .billing import MessageChange, SentView
 
 
@@ -94,17 +94,18 @@ class FoldWatch:
     of every choice of moments is one that could have been sent (law 5).
     """
 
-    def __init__(self, folding: EvictionFold) -> None:
+    def __init__(self, progress: Progress, inventory: Inventory) -> None:
         self.staged_texts: list[TextStages] = []
         self.points: list[int] = []
-        self._folding = folding
+        self._progress = progress
+        self._inventory = inventory
         self._since: dict[int, int] = {}
         self._referrers: dict[Any, list[TextStages]] = {}
         self._made = 0
 
     def look(self, number: int) -> None:
         """The request of this number was sent."""
-        inventory = self._folding.inventory
+        inventory = self._inventory
         for entry in inventory.all[len(self.staged_texts) :]:
             staged = TextStages(entry, None if entry.gone else entry.edit)
             self.staged_texts.append(staged)
@@ -115,8 +116,8 @@ class FoldWatch:
         waiting = inventory.waiting.texts
         for key in waiting:
             self._since.setdefault(key, number)
-        if len(self._folding.points) > self._made:
-            self._made = len(self._folding.points)
+        if len(self._progress.points) > self._made:
+            self._made = len(self._progress.points)
             self.points.append(number)
             self._changed(number)
             self._since = {key: max(since, number + 1) for key, since in self._since.items() if key in waiting}
@@ -134,11 +135,8 @@ class FoldWatch:
 
     def end(self, number: int) -> None:
         """What still waits after the last request would have gone as it does when the cache is cold."""
-        folding = self._folding
-        known = len(folding.points)
-        folding.request(Moment(idle=float("inf")))
+        self._progress.fold.request(Moment(idle=float("inf")))
         self._changed(number)
-        del folding.points[known:]
 
 
 class Simulation:
@@ -164,12 +162,12 @@ class Simulation:
         """Laws that were broken, and requests that were left as they came because something went wrong."""
         self._weights, self._count, self._scales = weights, count, scales
         self._strategies = tuple(strategies)
-        self._lossless = profiles.lossless(strategies)
+        self._economy = economy or Economy()
+        self._lossless = all(each.lossless for each in strategies)
         run: Callable[[Recording, RecordedSegment, Sequence[Message]], None]
-        run = self._once if profiles.final(strategies) else self._each
-        if isinstance(strategies[0], Evict):
-            looking = strategies[0] if economy is None else replace(strategies[0], economy=economy)
-            run = partial(self._look_back, looking)
+        run = self._once if all(each.final for each in strategies) else self._each
+        if grows(strategies) and strategies[0].revises:
+            run = self._grow
         for segment, history in zip(session.segments, messages, strict=True):
             run(session, segment, history)
 
@@ -216,32 +214,34 @@ class Simulation:
 
         self._follow(segment, history, plans())
 
-    def _look_back(
-        self, looking: Evict, session: Recording, segment: RecordedSegment, history: Sequence[Message]
-    ) -> None:
+    def _grow(self, recording: Recording, segment: RecordedSegment, history: Sequence[Message]) -> None:
         """Requests come with their pauses, and with what the provider would have said of the one before."""
-        folding = EvictionFold(looking)
-        watch = FoldWatch(folding)
+        start = Start(Conversation((), formats.named(recording.format), {}), economy=self._economy)
+        progress = Progress(self._strategies[0].begin(start))
+        inventory = progress.fold.inventory
+        watch = FoldWatch(progress, inventory) if inventory is not None else None
         moments: dict[int, Moment] = {}
-        start = len(self.views)
+        first = len(self.views)
 
         def plans() -> Iterator[Plan]:
             last: RecordedRequest | None = None
-            for number, sent in enumerate(segment.requests, start):
+            for number, sent in enumerate(segment.requests, first):
                 idle = sent.at - last.answered if last and last.answered and sent.at is not None else None
                 if last is None and segment.cause != "start":
                     idle = float("inf")  # the client rewrote its context: little of it is in the cache
                 moments[sent.length] = Moment(idle, self._context(last) if last else None)
-                yield folding.through(history[: sent.length], moments)
-                watch.look(number)
+                progress.take(history[progress.length : sent.length], moments)
+                yield progress.plan
+                if watch is not None:
+                    watch.look(number)
                 last = sent
 
         self._follow(segment, history, plans())
-        watch.end(len(self.views))
-        self.points.extend(folding.points)
-        edits = partial(_edits_at, watch.staged_texts)
-        view = partial(self._view_at, edits, history)
-        self.phases.append(Phase(start, len(self.views), watch.staged_texts, watch.points, view))
+        self.points.extend(progress.points)
+        if watch is not None:
+            watch.end(len(self.views))
+            view = partial(self._view_at, partial(_edits_at, watch.staged_texts), history)
+            self.phases.append(Phase(first, len(self.views), watch.staged_texts, watch.points, view))
 
     def _context(self, last: RecordedRequest) -> int | None:
         """Input tokens of the request before: what was recorded, less what was taken out of it."""

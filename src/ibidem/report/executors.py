@@ -53,7 +53,7 @@ def _fsspec() -> Any:
     try:
         import fsspec
     except ImportError:
-        raise IbidemError("logs at a URL need fsspec: pip install 'ibidem[dask]'") from None
+        raise IbidemError("logs at a URL need fsspec: pip install 'ibidem-llm[dask]'") from None
     return fsspec
 
 
@@ -212,7 +212,7 @@ def on_dask(work: Sequence[LogFamily], settings: ReportSettings, scheduler: str)
     try:
         import distributed
     except ImportError:
-        raise IbidemError("--engine dask needs: pip install 'ibidem[dask]'") from None
+        raise IbidemError("--engine dask needs: pip install 'ibidem-llm[dask]'") from None
     try:
         with socket.create_connection(distributed.comm.get_address_host_port(scheduler), timeout=10):
             pass  # a Client that fails to connect takes 20 s and a traceback to go away

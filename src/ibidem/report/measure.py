@@ -85,7 +85,7 @@ def assess_session(session: Recording, settings: ReportSettings) -> SessionFigur
         strategies = profiles.named(name)
         simulation = Simulation(session, messages, strategies, replay.weights, count, economy, scales)
         found = _outcome(replay, baseline, simulation)
-        if not profiles.final(strategies):
+        if not all(each.final for each in strategies):
             found.worlds = {world: _world(replay, baseline, simulation, world, settings.optimum) for world in WORLDS}
         return found
 

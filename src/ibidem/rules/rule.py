@@ -33,7 +33,9 @@ class Rule(Protocol):
     """One demand. Positions are those of the history as given; an inserted message is named after its neighbour."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The heading of docs/providers.md under which its source stands."""
+
     @property
     def formats(self) -> frozenset[str]:
         """Names of the formats that make this demand."""

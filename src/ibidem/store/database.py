@@ -242,7 +242,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int | None:
         raise StoreError(str(path), "this is a database of another program: name another file")
     if version > len(MIGRATIONS):
         written = f"a newer ibidem wrote this (version {version}, this one knows {len(MIGRATIONS)})"
-        raise StoreError(str(path), f"{written}: upgrade ibidem, or name another file")
+        raise StoreError(str(path), f"{written}: upgrade ibidem-llm, or name another file")
     return int(version)
 
 

@@ -51,7 +51,7 @@ def server(target: str) -> MCPServer:
         from mcp.server.mcpserver.exceptions import ToolError
         from mcp_types import ToolAnnotations
     except ModuleNotFoundError as error:
-        raise IbidemError(f"{error.name}: needs: pip install 'ibidem[mcp]'") from None
+        raise IbidemError(f"{error.name}: needs: pip install 'ibidem-llm[mcp]'") from None
     found = MCPServer("ibidem", instructions=DESCRIPTION, log_level="WARNING")
 
     @found.tool(

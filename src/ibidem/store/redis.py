@@ -178,7 +178,7 @@ class RedisStore(Store):
         try:
             import redis
         except ModuleNotFoundError:
-            raise StoreError(self.where, "needs: pip install 'ibidem[redis]'") from None
+            raise StoreError(self.where, "needs: pip install 'ibidem-llm[redis]'") from None
         try:
             yield
         except redis.RedisError as error:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..model import IbidemError, UsageError
-from ..plan import Strategy
-from .arrival import BackReferences, Dedup, Devboy, HintStyle
+from .arrival import BackReferences, Dedup, Devboy
 from .ported import DedupToolCalls, DropMiddle, Lingua, PruneThinking, Snippet
 from .repair import RepairPairing
 from .revision import Evict
+from .strategy import Strategy, adapted
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 PROFILES: dict[str, tuple[Strategy, ...]] = {
     "lossless": (BackReferences(),),
@@ -31,11 +34,47 @@ PROFILES: dict[str, tuple[Strategy, ...]] = {
 }
 
 
+GROUP = "ibidem.profiles"
+"""The entry points by which a package offers profiles of its own."""
+
+
 def named(name: str) -> tuple[Strategy, ...]:
-    try:
+    """The strategies of a profile: one of ours, an entry point of a package, or `module:attribute`.
+
+    Nothing is loaded but what is named.
+    """
+    if isinstance(name, str) and name in PROFILES:
         return PROFILES[name]
-    except (KeyError, TypeError):
-        raise IbidemError(f"unknown profile {name!r}: use one of {', '.join(PROFILES)}") from None
+    if (where := _elsewhere(name)) is not None:
+        return _own(name, where)
+    raise IbidemError(f"unknown profile {name!r}: use one of {', '.join(PROFILES)}, or your own as module:attribute")
+
+
+def is_name(name: str) -> bool:
+    """Whether it is the name of a profile, ours or another's. That is not loaded, so it may still be a mistake."""
+    return name in PROFILES or _elsewhere(name) is not None
+
+
+def _elsewhere(name: Any) -> EntryPoint | None:
+    """Where a profile stands that is not ours."""
+    from importlib.metadata import EntryPoint, entry_points  # takes longer than the rest of us
+
+    if not isinstance(name, str):
+        return None
+    module, _, attribute = name.partition(":")
+    if all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
+        return EntryPoint(name, name, GROUP)
+    return next(iter(entry_points(group=GROUP, name=name)), None)
+
+
+def _own(name: str, where: EntryPoint) -> tuple[Strategy, ...]:
+    """Somebody's strategy, a class of one that needs no settings, or several in a list."""
+    try:
+        value = where.load()
+        value = value() if isinstance(value, type) else value
+    except Exception as error:
+        raise IbidemError(f"profile {name}: cannot be loaded ({type(error).__name__}: {error})") from error
+    return chosen("", value if isinstance(value, list | tuple) else [value])
 
 
 def chosen(profile: str, strategies: Any) -> tuple[Strategy, ...]:
@@ -43,32 +82,20 @@ def chosen(profile: str, strategies: Any) -> tuple[Strategy, ...]:
     if strategies is None:
         return named(profile)
     if isinstance(strategies, str | bytes) or not isinstance(strategies, Iterable):
-        wanted = f"[{strategies!r}]" if _is_strategy(strategies) else "[ibidem.BackReferences()]"
+        wanted = f"[{strategies!r}]" if adapted(strategies) is not None else "[ibidem.BackReferences()]"
         raise UsageError(f"strategies must be a list, not {strategies!r}: pass strategies={wanted}, or profile=…")
-    found = tuple(strategies)
-    for each in found:
-        if isinstance(each, type):
-            raise UsageError(f"strategies: {each.__name__} is a class: pass an instance, {each.__name__}()")
-        if not _is_strategy(each):
-            raise UsageError(
-                f"strategies: {each!r} is no strategy: pass instances such as ibidem.Dedup(), or profile=…"
-            )
-    return found
+    return tuple(map(_strategy, strategies))
 
 
-def _is_strategy(value: Any) -> bool:
-    return callable(getattr(value, "plan", None)) and hasattr(value, "name") and hasattr(value, "touches")
+def _strategy(value: Any) -> Strategy:
+    if isinstance(value, type):
+        raise UsageError(f"strategies: {value.__name__} is a class: pass an instance, {value.__name__}()")
+    strategy = adapted(value)
+    if strategy is None:
+        raise UsageError(f"strategies: {value!r} is no strategy: pass instances such as ibidem.Dedup(), or profile=…")
+    return strategy
 
 
-ARRIVAL = (Dedup, Devboy, BackReferences)
-"""Strategies that decide once: what they sent stays as it was sent (law 2)."""
-
-
-def final(strategies: Iterable[Strategy]) -> bool:
-    """Whether a longer history is sent as the shorter one was, and more."""
-    return all(isinstance(strategy, ARRIVAL) for strategy in strategies)
-
-
-def lossless(strategies: Iterable[Strategy]) -> bool:
-    """Whether `expand` gives back what was said, from the request alone (law 6)."""
-    return all(isinstance(each, BackReferences) and each.hints is HintStyle.IBIDEM for each in strategies)
+def labels(strategies: Iterable[Strategy]) -> list[str]:
+    """The names that their edits go by."""
+    return [label for each in strategies for label in each.labels or (each.name,)]

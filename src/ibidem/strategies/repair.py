@@ -10,10 +10,11 @@ from ..markers import codetether
 from ..model import INSERTED_INDEX, Conversation, Kind, Message, Path, Text, ToolCall
 from ..plan import Edit
 from ..rules.pairing import Pairing, Stray, fit, pair
+from .strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairPairing:
+class RepairPairing(Strategy):
     """Answer what was left unanswered, take away what answers nothing.
 
     A result that stands in the wrong place is moved, not lost. A call at the very end may still be running and is

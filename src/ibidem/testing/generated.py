@@ -1,7 +1,11 @@
-"""Generated histories, whole and broken. They need hypothesis: pip install 'ibidem[testing]'."""
+"""Generated histories, whole and broken. They need hypothesis: pip install 'ibidem-llm[testing]'.
+
+Each is made once: hypothesis checks a strategy when it is first drawn from, which takes as long as the drawing.
+"""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .. import formats
@@ -19,6 +23,7 @@ MARKER_LIKE = (
 )
 
 
+@cache
 def texts() -> SearchStrategy[str]:
     """Tool output: short, long, repeated, in every script, with lone surrogates, or posing as one of our markers."""
     from hypothesis import strategies as st
@@ -31,6 +36,7 @@ def texts() -> SearchStrategy[str]:
     return st.one_of(pool, pool, long, marked, block, st.text(min_size=1, max_size=30))
 
 
+@cache
 def turns(max_size: int = 14) -> SearchStrategy[list[Turn]]:
     """The turns of a well-formed conversation that ends in the user's or a tool's."""
     from hypothesis import strategies as st
@@ -55,6 +61,7 @@ def turns(max_size: int = 14) -> SearchStrategy[list[Turn]]:
     return st.lists(step, max_size=max_size).map(assemble)
 
 
+@cache
 def histories(format: str, max_size: int = 14) -> SearchStrategy[Any]:
     """Valid requests of a format, with unknown keys here and there."""
     from hypothesis import strategies as st
@@ -68,6 +75,7 @@ def histories(format: str, max_size: int = 14) -> SearchStrategy[Any]:
     return st.builds(odd, turns(max_size).map(lambda made: build(made, format)), st.booleans())
 
 
+@cache
 def broken_histories(format: str) -> SearchStrategy[Any]:
     """Requests that lost messages, gained others, or hold what no provider expects."""
     from hypothesis import strategies as st

@@ -12,14 +12,15 @@ from .. import formats, rules
 from ..engine import pipeline
 from ..engine.expansion import expand
 from ..model import Conversation, Opaque, Text, Thinking, ToolCall, ToolResult
-from ..plan import Edit, Strategy
+from ..plan import Edit
+from ..strategies.strategy import Planner
 from ..tokens import counter
 from ..wire import open_document
 
 Run = Callable[[Any], pipeline.Compacted]
 
 
-def runner(strategies: Sequence[Strategy], format: str) -> Run:
+def runner(strategies: Sequence[Planner], format: str) -> Run:
     return lambda request: pipeline.compact(request, strategies=strategies, format=format)
 
 

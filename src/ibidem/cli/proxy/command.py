@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from ...strategies.profiles import PROFILES
-from ..options import without_password
+from ..options import PROFILE, without_password
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -31,9 +30,7 @@ _OPTIONS: dict[str, Decorator] = {
         default=None,
         help="Whether texts may be seen at all; off where others can connect and no page token is set.",
     ),
-    "profile": click.option(
-        "--profile", type=click.Choice(list(PROFILES)), help="Which strategies run, lossless if not given."
-    ),
+    "profile": click.option("--profile", type=PROFILE, help="Which strategies run, lossless if not given."),
     "upstream": click.option(
         "--upstream",
         metavar="FORMAT=URL",

@@ -31,7 +31,7 @@ def run(flags: Mapping[str, Any]) -> int:
     aside = settings.json_log == "-"  # standard output has its readers
 
     def announce(address: Address) -> None:
-        click.echo("\n".join(_announced(address.url, settings)), err=aside)
+        click.echo("\n".join(_announced(address, settings)), err=aside)
 
     summary = _loop()(_until_stopped(settings, announce))
     click.echo(summary.line(), err=aside)
@@ -85,9 +85,9 @@ async def served(settings: Settings, ready: Callable[[Address], None], stop: asy
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("ibidem"):
             raise
-        raise InputError(error.name or "aiohttp", "needs: pip install 'ibidem[proxy]'") from None
+        raise InputError(error.name or "aiohttp", "needs: pip install 'ibidem-llm[proxy]'") from None
     except ImportError as error:  # it is there, and broken
-        way_out = "pip install --force-reinstall 'ibidem[proxy]'"
+        way_out = "pip install --force-reinstall 'ibidem-llm[proxy]'"
         raise InputError(error.name or "aiohttp", f"cannot be loaded ({one_line(str(error))}): {way_out}") from None
     try:
         return await serve(settings, ready=ready, stop=stop)
@@ -132,7 +132,8 @@ _TEXTS = {
 }
 
 
-def _announced(url: str, settings: Settings) -> list[str]:
+def _announced(address: Address, settings: Settings) -> list[str]:
+    url = address.url
     does = "Observing" if settings.observe else f"Rewriting with profile {settings.profile}"
     return [
         f"{does}, on {url}",
@@ -140,6 +141,7 @@ def _announced(url: str, settings: Settings) -> list[str]:
         "",
         *(f"  {line}" for line in lines(url)),
         "",
+        *([f"Requests leave through {', '.join(address.egress)}."] if address.egress else []),
         *(["Clients must send the header x-ibidem-token."] if settings.token else []),
         *([_TEXTS[settings.text_access]] if settings.text_access in _TEXTS else []),
         "Stop with Ctrl-C.",

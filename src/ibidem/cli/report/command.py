@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ...strategies.profiles import PROFILES
-from ...strategies.revision import Evict
-from ..options import json_option
-
-TIMED_PROFILES = {name for name, strategies in PROFILES.items() if isinstance(strategies[0], Evict)}
-"""Profiles that choose their moments, so that others can be compared with them."""
+from ...strategies.profiles import named
+from ..options import PROFILE, json_option
 
 
 @click.command(short_help="What recorded sessions cost, and would have cost.")
@@ -18,7 +14,7 @@ TIMED_PROFILES = {name for name, strategies in PROFILES.items() if isinstance(st
     "--profile",
     "profiles",
     multiple=True,
-    type=click.Choice(list(PROFILES)),
+    type=PROFILE,
     default=("lossless",),
     show_default=True,
     help="Which strategies run; may be given several times.",
@@ -58,7 +54,7 @@ def report(
         raise click.UsageError("--json and --csv exclude each other")
     if (engine == "dask") != (scheduler is not None):
         raise click.UsageError("--engine dask and --scheduler ADDRESS go together")
-    if optimum and not TIMED_PROFILES.intersection(profiles):
+    if optimum and not any(each.revises for name in profiles for each in named(name)):
         raise click.UsageError("--optimum needs a profile that looks back: add --profile recoverable")
     from .measuring import Options, run  # prices, processes and tables are nothing that other commands should wait for
 

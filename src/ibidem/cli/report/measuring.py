@@ -22,6 +22,7 @@ from ...report.export import write_csv, write_json
 from ...report.figures import FileFigures
 from ...report.measure import ReportSettings, assess
 from ...report.totals import Report, add_up
+from ...strategies.profiles import PROFILES
 from ..errors import InputError, at_the_prompt, reason
 from ..writing import output
 
@@ -49,7 +50,8 @@ class Options(NamedTuple):
 def run(paths: tuple[str, ...], options: Options) -> int:
     names = tuple(dict.fromkeys(options.profiles))
     settings = ReportSettings(names, options.model, _own(options.price_file), options.optimum)
-    memory = None if options.no_cache else ReportCache(cache_folder(), settings)
+    own = any(name not in PROFILES for name in settings.profiles)  # whose code may change unseen
+    memory = None if options.no_cache or own else ReportCache(cache_folder(), settings)
     try:
         Prices(settings.prices, options.model).check()
         found = _gather(paths, settings, memory, options)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...engine.pipeline import Compacted
-from ...plan import labels
-from ...strategies.profiles import PROFILES
+from ...strategies.profiles import labels, named
 from ...tokens import counter, encoding_of
 from ...wire import open_document
 from ..errors import at_the_prompt
@@ -60,7 +59,7 @@ class Figures:
     left: list[Left] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        names = [name for each in PROFILES[self.profile] for name in labels(each)]
+        names = labels(named(self.profile))
         self.strategies = {name: Counter(hits=0, bytes=0, tokens=0) for name in names}
 
     def add(self, request: InputRequest, result: Compacted) -> None:

@@ -1,1 +1,11 @@
-"""."""
+"""What happened, and what it cost.
+
+- `records.Records` holds totals, conversations, requests and events, in memory and bounded. `begin` is called when a
+  request goes out, `resent` when it goes out again, `end` when its answer is over. `ExchangeRow` and `ConversationRow`
+  have the field names of the page, of `/ibidem/api` and of the log: these are promised to users.
+- `bill` makes money of what a provider counted, both as it was sent and the other way (`Account`, `untouched`).
+
+The books decide nothing: nobody asks them what to send. What is judged from them is judged by pure functions of
+`billing` (`collapse.judge`, `calibration.ScaleFit`). An error in here is told once and reaches no exchange.
+For one thread, that of the event loop.
+"""

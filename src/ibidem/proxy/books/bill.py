@@ -18,42 +18,27 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import NamedTuple
 
+from ...billing.calibration import BILLING, ScaleFit
 from ...billing.prices import Price
 from ...billing.usage import Usage
 from ...plan import Edit
 from ...tokens import estimate
 
-PRIOR_TOKENS = 2000.0
-"""Tokens of a conversation that it takes to believe its own scale as much as the one that is usual."""
-
-UNSEEN_TOKENS = 300.0
-"""Tokens that something else may add to a request unnoticed: growth below that tells nothing."""
-
-PLAUSIBLE_SCALES = (0.6, 2.0)
-"""Provider tokens for one of ours that can be true of text. Beyond, it was something else, such as an image."""
-
 
 @dataclass
 class Account:
-    """What was taken out of one conversation, in tokens by our count. `scale` makes them the provider's."""
+    """What was taken out of one conversation, in tokens by our count. The scale of `fit` makes them the provider's."""
 
-    usual: float = 1.0
+    fit: ScaleFit = field(default_factory=lambda: ScaleFit(BILLING))
     edits: tuple[Edit, ...] = ()
     by_strategy: Counter[str] = field(default_factory=Counter)
     _messages: list[int] = field(default_factory=list)
     """Of the edits, in order."""
     _sums: list[float] = field(default_factory=lambda: [0.0])
-    _ours: float = 0.0
-    _theirs: float = 0.0
 
     @property
     def scale(self) -> float:
-        return (self.usual * PRIOR_TOKENS + self._theirs) / (PRIOR_TOKENS + self._ours)
-
-    def grew(self, ours: float, theirs: float) -> None:
-        """What was sent more than in the request before, by both counts."""
-        if ours >= UNSEEN_TOKENS and PLAUSIBLE_SCALES[0] <= theirs / ours <= PLAUSIBLE_SCALES[1]:
-            self._ours, self._theirs = self._ours + ours, self._theirs + theirs
+        return self.fit.scale
 
     def take(self, edits: tuple[Edit, ...], tokens: tuple[float, ...]) -> Sequence[Edit]:
         """These are the edits of the request that is sent, each with what it frees. Returns those that are new."""

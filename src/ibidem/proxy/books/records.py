@@ -10,10 +10,11 @@ from bisect import bisect_right
 from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from ... import __version__
-from ...billing.calibration import WEIGHTS, Weights
+from ...billing.calibration import BILLING, WEIGHTS, ScaleFit, Weights
+from ...billing.collapse import FOUND_SHARE, Billed, CacheHistory, Verdict, was_found
 from ...billing.prices import Price, Prices
 from ...billing.usage import Usage
 from ...plan import Edit
@@ -35,10 +36,6 @@ POINTER_BYTES = 8
 
 TEXTS_SHARE = 0.25
 """The share of the memory setting that texts which are held to be shown may take."""
-
-COLLAPSE_SHARE = 0.5
-"""A provider that reads less than this share of the last request, warm and unchanged, has lost it."""
-
 
 BOUNDARY_ERROR = 0.02
 """By what share of a request we may be wrong about where its messages end."""
@@ -104,7 +101,7 @@ class ConversationRow:
 class _Watched:
     """What is known of a conversation to judge its next answer by."""
 
-    told: ConversationRow
+    row: ConversationRow
     account: Account
     exchanges: deque[ExchangeRow] = field(default_factory=lambda: deque(maxlen=MAX_EXCHANGES))
     details: OrderedDict[str, tuple[tuple[Edit, ...], int]] = field(default_factory=OrderedDict)
@@ -113,22 +110,7 @@ class _Watched:
     """Bytes that the texts in them take, about: requests share them."""
     active: int = 0
     """Requests that are on their way."""
-    last: _Billed | None = None
-
-
-class _Billed(NamedTuple):
-    """The last request of a conversation that its provider charged for."""
-
-    size: float
-    """In provider tokens, as it came; if nothing is rewritten, as it would have been sent."""
-    sent: int
-    """As it was sent."""
-    messages: int
-    model: str
-    at: float
-    """When it was answered."""
-    revised: bool
-    """It changed what had been sent."""
+    last: Billed | None = None
 
 
 class Records:
@@ -179,15 +161,14 @@ class Records:
         found.outcome, found.reason, found.resent = outcome.result, outcome.reason, kind
         found.bytes_out = len(outcome.body) if outcome.body is not None else found.bytes_in
         found.edits, found.revision = len(outcome.edits), None
-        owner = before.conversation
-        watched = self._conversations.get(owner.id) if owner else None
+        watched = self._watched_of(before)
         if watched is None:
             return
         watched.account.take(outcome.edits, outcome.freed)
         found.removed = round(watched.account.scale * watched.account.all)
         if before.revision:
             self._breaks -= Counter((before.revision,))
-            watched.told.breaks -= 1
+            watched.row.breaks -= 1
         if found.id in watched.details:
             watched.details[found.id] = (outcome.edits, outcome.first_new)
 
@@ -205,12 +186,12 @@ class Records:
         assert owner is not None
         watched = self._conversations.get(owner.id)
         if watched is None:
-            told = ConversationRow(owner.id, owner.title, client, outcome.model, format, found.at, found.at)
+            row = ConversationRow(owner.id, owner.title, client, outcome.model, format, found.at, found.at)
             usual = WEIGHTS.get(self._prices.of(outcome.model, format).provider, Weights()).result
-            watched = self._conversations[owner.id] = _Watched(told, Account(usual))
+            watched = self._conversations[owner.id] = _Watched(row, Account(ScaleFit(BILLING, usual)))
         self._conversations.move_to_end(owner.id)
-        told = watched.told
-        told.requests, told.last, told.active, told.model = told.requests + 1, found.at, True, outcome.model
+        row = watched.row
+        row.requests, row.last, row.active, row.model = row.requests + 1, found.at, True, outcome.model
         watched.active += 1
         self._exchanges += len(watched.exchanges) < MAX_EXCHANGES
         watched.exchanges.append(found)
@@ -220,7 +201,7 @@ class Records:
         found.removed = round(watched.account.scale * watched.account.all)
         if outcome.revision:
             self._breaks[outcome.revision] += 1
-            told.breaks += 1
+            row.breaks += 1
         if outcome.edits:
             watched.details[found.id] = (outcome.edits, outcome.first_new)
             if len(watched.details) > MAX_DETAILS:
@@ -249,55 +230,64 @@ class Records:
         watched.details.clear()
         watched.texts = 0
 
-    def end(self, found: ExchangeRow, outcome: Outcome | None, status: int, usage: Usage | None) -> bool:
-        """The answer is over. Returns whether what was changed before turned out badly, and should be the last."""
+    def cache_history(self, outcome: Outcome) -> CacheHistory | None:
+        """What an answer is judged by; None for a request of no conversation."""
+        watched = self._watched_of(outcome)
+        if watched is None:
+            return None
+        row = watched.row
+        caching = self._prices.of(outcome.model, row.format).caching
+        return CacheHistory(caching, watched.last, row.hits, row.stopped)
+
+    def end(
+        self, found: ExchangeRow, outcome: Outcome | None, status: int, usage: Usage | None, verdict: Verdict
+    ) -> None:
+        """The answer is over."""
         self.changes += 1
         found.status = status
         self._totals["resent"] += bool(found.resent) and 200 <= status < 300
-        owner = outcome.conversation if outcome else None
-        watched = self._conversations.get(owner.id) if owner else None
+        watched = self._watched_of(outcome)
         if watched is not None:
             watched.active -= 1
-            watched.told.active = watched.active > 0
+            watched.row.active = watched.active > 0
         if usage is None or outcome is None or watched is None:
             self._totals["unpriced"] += outcome is not None and 200 <= status < 300
-            return False
-        return self._billed(found, outcome, usage, watched)
+        else:
+            self._billed(found, outcome, usage, watched, verdict)
 
-    def _billed(self, found: ExchangeRow, outcome: Outcome, usage: Usage, watched: _Watched) -> bool:
-        told, last = watched.told, watched.last
-        price = self._prices.of(outcome.model, told.format)
-        warm = last is not None and last.model == outcome.model and found.at - last.at <= price.caching.lifetime
-        hit = last is not None and usage.read >= COLLAPSE_SHARE * min(last.sent, usage.input)
-        lost = warm and not hit and last is not None and last.revised and not outcome.revision
+    def _watched_of(self, outcome: Outcome | None) -> _Watched | None:
+        owner = outcome.conversation if outcome else None
+        return self._conversations.get(owner.id) if owner else None
+
+    def _billed(self, found: ExchangeRow, outcome: Outcome, usage: Usage, watched: _Watched, verdict: Verdict) -> None:
+        row = watched.row
+        price = self._prices.of(outcome.model, row.format)
         self._calibrate(outcome, usage, watched)
-        other = self._other(outcome, usage, watched, price, warm, lost)
+        other = self._other(outcome, usage, watched, price, verdict)
         found.paid, found.would_have_paid = paid(usage, price), paid(other, price)
         found.input, found.read, found.fresh, found.output = usage.input, usage.read, usage.fresh, usage.output
         found.written = usage.written + usage.written_1h
-        self._add(told, found)
+        self._add(row, found)
         for strategy, tokens in watched.account.by_strategy.items():
             self._removed[strategy] += round(watched.account.scale * tokens)
-        collapsed = lost and told.hits > 0 and not told.stopped and usage.input > 2 * price.caching.minimum
-        if last is not None:
-            told.hits, told.misses = told.hits + hit, told.misses + (not hit)
-            self._totals["hits" if hit else "misses"] += 1
+        if watched.last is not None:
+            row.hits, row.misses = row.hits + verdict.hit, row.misses + (not verdict.hit)
+            self._totals["hits" if verdict.hit else "misses"] += 1
         answered = found.at + (found.total_ms or 0.0) / 1e3
         size = float(other.input)
-        watched.last = _Billed(size, usage.input, outcome.messages, outcome.model, answered, bool(outcome.revision))
-        if collapsed:
-            told.stopped = True
-            self.event("collapse", found.at, "cache reads fell after a revision: revisions stop here", told.id)
-        return collapsed
+        watched.last = Billed(size, usage.input, outcome.messages, outcome.model, answered, bool(outcome.revision))
+        if verdict.collapsed:
+            row.stopped = True
+            self.event("collapse", found.at, "cache reads fell after a revision: revisions stop here", row.id)
 
     def _calibrate(self, outcome: Outcome, usage: Usage, watched: _Watched) -> None:
         last, account = watched.last, watched.account
         if last is None or outcome.revision or last.messages != outcome.first_new or last.model != outcome.model:
             return
         new = account.all - account.before(outcome.first_new)
-        account.grew(outcome.new - (0.0 if self._settings.observe else new), usage.input - last.sent)
+        account.fit.grew(outcome.new - (0.0 if self._settings.observe else new), usage.input - last.sent)
 
-    def _other(self, outcome: Outcome, usage: Usage, watched: _Watched, price: Price, warm: bool, lost: bool) -> Usage:
+    def _other(self, outcome: Outcome, usage: Usage, watched: _Watched, price: Price, verdict: Verdict) -> Usage:
         """The usage of the same request the other way: as it came, or if nothing is rewritten as it would have been."""
         last, account = watched.last, watched.account
         known = _read_messages(outcome, usage, last, price.caching.step)
@@ -307,20 +297,24 @@ class Records:
         revised = outcome.revision not in ("", "cold cache")
         if self._settings.observe:
             return rewritten(usage, removed, outcome.rewritten if revised else 0.0, price.caching.minimum)
-        if last is not None and warm and (revised or lost or last.sent < price.caching.minimum <= last.size):
+        if (
+            last is not None
+            and verdict.warm
+            and (revised or verdict.lost or last.sent < price.caching.minimum <= last.size)
+        ):
             return untouched(usage, removed, last.size)
         return untouched(usage, removed)
 
-    def _add(self, told: ConversationRow, found: ExchangeRow) -> None:
+    def _add(self, row: ConversationRow, found: ExchangeRow) -> None:
         assert found.paid is not None
         assert found.would_have_paid is not None
         self._money["paid"] += found.paid
         self._money["would_have_paid"] += found.would_have_paid
-        told.paid += found.paid
-        told.would_have_paid += found.would_have_paid
+        row.paid += found.paid
+        row.would_have_paid += found.would_have_paid
         for name in ("input", "read", "written", "removed"):
             self._totals[name] += getattr(found, name)
-            setattr(told, name, getattr(told, name) + getattr(found, name))
+            setattr(row, name, getattr(row, name) + getattr(found, name))
 
     def event(self, kind: str, at: float, text: str, conversation: str = "") -> None:
         self.changes += 1
@@ -349,14 +343,14 @@ class Records:
                 for name, tokens in self._removed.most_common()
             ],
             "events": list(self._events),
-            "conversations": [asdict(each.told) for each in newest],
+            "conversations": [asdict(each.row) for each in newest],
         }
 
     def conversation(self, id: str) -> dict[str, Any] | None:
         found = self._conversations.get(id)
         if found is None:
             return None
-        return {"conversation": asdict(found.told), "exchanges": [asdict(each) for each in found.exchanges]}
+        return {"conversation": asdict(found.row), "exchanges": [asdict(each) for each in found.exchanges]}
 
     def exchange(self, id: str) -> dict[str, Any] | None:
         for each in self._conversations.values():
@@ -384,14 +378,14 @@ class Records:
         return f"{count}, paid ${ours:.2f} instead of ${theirs:.2f} ({less})"
 
 
-def _read_messages(outcome: Outcome, usage: Usage, last: _Billed | None, step: int) -> int:
+def _read_messages(outcome: Outcome, usage: Usage, last: Billed | None, step: int) -> int:
     """With how many of its messages the part of a request ends that the provider read, as far as can be told."""
     share = usage.read / max(1, usage.input)
     if last is not None:
-        if usage.read >= COLLAPSE_SHARE * min(last.sent, usage.input):
+        if was_found(usage, last):
             return last.messages
         return min(last.messages, round(outcome.messages * share))  # the beginning only
-    if outcome.first_new and share >= COLLAPSE_SHARE:
+    if outcome.first_new and share >= FOUND_SHARE:
         return outcome.first_new
     return bisect_right(outcome.ends, share + step / max(1, usage.input) + BOUNDARY_ERROR) if usage.read else 0
 

@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -24,21 +23,22 @@ from ...model import IbidemError
 from ...store import Limits, Store, open_store
 from ..books import records
 from ..books.records import Records
-from ..conversations import Conversations, LiveConversation, Owed
+from ..clock import SYSTEM_CLOCK, Clock
+from ..conversation import Deviation, LiveConversation
+from ..conversations import Conversations
 from ..fallback import bare, fall_back, replayed
 from ..outcome import Job, Outcome
-from ..page.pages import LIVE_PATH, Page, Pages, admitted, is_slow, misled, ours, refused, sees_texts, without_token
-from ..page.pages import text as plain
+from ..page import pages
 from ..rewriter import Rewriter, whereabouts
 from ..settings import Settings
 from ..warmup import load, rehearse
-from .client_side import head, pairs, told
+from .client_side import error_response, head, pairs
 from .driver import Driver
-from .upstreams import Upstreams, ways
+from .upstreams import Upstreams, egress_of
 
 log = logging.getLogger("ibidem")
 
-WORKERS, LARGE_WORKERS, WAYS_OUT, CLERKS = 4, 2, 2, 2
+WORKERS, LARGE_WORKERS, FALLBACK_WORKERS, NOTE_WORKERS = 4, 2, 2, 2
 """Threads: that rewrite requests, and large ones; for what cannot be rewritten; and for what is noted afterwards.
 
 Those for what cannot be rewritten wait for nobody, so they are always there. Large requests have their own, so that who
@@ -50,7 +50,7 @@ CLOSING_SECONDS = 2.0
 """Seconds that what is to be remembered may still take at the end, and at least that the way out may take."""
 PRUNE_SECONDS = 6 * 3600.0
 """Seconds after which what the store need not keep is forgotten again."""
-WayOut = Callable[[Conversations, Job, Outcome], Outcome | None]
+Fallback = Callable[[Conversations, Job, Outcome], Outcome | None]
 SWITCH_SECONDS = 0.0005
 """Seconds after which a thread that works lets others have a turn: to pass something on takes many short ones."""
 BUSY_REASON = "busy: earlier requests take too long"
@@ -61,60 +61,62 @@ STATE_SECONDS, KEEPALIVE_SECONDS = 0.5, 15.0
 class Workers:
     """Threads that rewrite, and what they are stuck with."""
 
-    def __init__(self, count: int, name: str) -> None:
+    def __init__(self, count: int, name: str, clock: Clock) -> None:
         self.pool = ThreadPoolExecutor(count, name)
         self.stuck: dict[Future[Outcome], float] = {}
         """What was given up and is worked on nevertheless, and since when."""
         self._count = count
+        self._clock = clock
 
-    def hopeless(self, budget: float) -> bool:
+    def exhausted(self, budget: float) -> bool:
         """Every thread has been working for long on what was given up: who waits for one would wait in vain."""
-        now = time.perf_counter()
+        now = self._clock.monotonic()
         return len(self.stuck) >= self._count and all(now - since >= budget for since in self.stuck.values())
 
     def give_up(self, working: Future[Outcome], waiting: asyncio.Future[Outcome]) -> bool:
         """Whether it has begun, and so goes on."""
         if working.done() or working.cancel():
             return working.done() and not working.cancelled()
-        self.stuck[working] = time.perf_counter()
+        self.stuck[working] = self._clock.monotonic()
         waiting.add_done_callback(lambda _: self.stuck.pop(working, None))
         return True
 
 
 class Proxy:
-    def __init__(self, settings: Settings, store: Store | None = None) -> None:
+    def __init__(self, settings: Settings, store: Store | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         self.settings = settings
-        self._ways = ways(settings.upstreams)  # before anything is opened: it may be that there is none
+        self.clock = clock
+        self.egress = egress_of(settings.upstreams)  # before anything is opened: it may be that there is none
         self._log = _opened_log(settings.json_log) if settings.json_log else None
         limits = Limits.of(settings.store_days, settings.store_bytes)
         self.store = store or open_store(settings.store or store_target(), limits=limits)
         most = settings.memory_mb * 2**20
         self.conversations = Conversations(settings.profile, self.store, settings.conversations, most, settings.observe)
-        self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite)
-        self.records = Records(settings, time.time())
-        self.pages = Pages(settings, self.records, self.store, time.time)
-        self._workers = Workers(WORKERS, "ibidem")
-        self._large = Workers(LARGE_WORKERS, "ibidem-large")
-        self._ways_out = ThreadPoolExecutor(WAYS_OUT, "ibidem-out")
-        self._clerks = ThreadPoolExecutor(CLERKS, "ibidem-notes")
+        self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite, clock)
+        self.records = Records(settings, clock.time())
+        self.pages = pages.Pages(settings, self.records, self.store, clock.time)
+        self._workers = Workers(WORKERS, "ibidem", clock)
+        self._large = Workers(LARGE_WORKERS, "ibidem-large", clock)
+        self._fallback_pool = ThreadPoolExecutor(FALLBACK_WORKERS, "ibidem-out")
+        self._note_pool = ThreadPoolExecutor(NOTE_WORKERS, "ibidem-notes")
         self._rehearsed = False
         self.stopping = asyncio.Event()
         self._closing = threading.Event()
-        self._remembering: set[asyncio.Task[None]] = set()
-        self.harmed: set[str] = set()
+        self._background: set[asyncio.Task[None]] = set()
+        self.faults: set[str] = set()
         """What went wrong in our own bookkeeping, told once each."""
 
     async def __aenter__(self) -> Self:
-        self.upstreams = Upstreams(self.settings.upstreams, self._ways)
+        self.upstreams = Upstreams(self.settings.upstreams, self.egress)
         sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         self._closing.set()
         await self.upstreams.close()
-        if self._remembering:
-            await asyncio.wait(self._remembering, timeout=CLOSING_SECONDS)
-        for pool in (self._workers.pool, self._large.pool, self._ways_out, self._clerks):
+        if self._background:
+            await asyncio.wait(self._background, timeout=CLOSING_SECONDS)
+        for pool in (self._workers.pool, self._large.pool, self._fallback_pool, self._note_pool):
             pool.shutdown(wait=False, cancel_futures=True)
         if self._log is not None and self._log is not sys.stdout:
             self._log.close()
@@ -133,7 +135,7 @@ class Proxy:
             except IbidemError as error:
                 log.warning("nothing was forgotten: %s", error)
             except Exception as error:
-                self.harm(error, "tidy")
+                self.report_fault(error, "tidy")
             if self._closing.wait(PRUNE_SECONDS):
                 return
 
@@ -143,27 +145,29 @@ class Proxy:
         try:
             return await self._handle(request)
         except Exception as error:
-            self.harm(error, "handle")
-            return told(500, "an error in the proxy itself: it is in its log")
+            self.report_fault(error, "handle")
+            return error_response(500, "an error in the proxy itself: it is in its log")
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         headers, target = head(pairs(request.raw_headers)), request.raw_path
-        if ours(target):
+        if pages.is_own_page(target):
             return await self._page(request, target, headers)
-        if misled(self.settings, target, headers):
-            refusal = told(403, "this name is not the proxy's own: use the address that it printed, or set a token")
+        if pages.is_rebound(self.settings, target, headers):
+            refusal = error_response(
+                403, "this name is not the proxy's own: use the address that it printed, or set a token"
+            )
             refusal.force_close()
             return refusal
-        if not admitted(self.settings, target, headers):
-            refusal = told(401, "this proxy needs its token: send it as the header x-ibidem-token")
+        if not pages.has_token(self.settings, target, headers):
+            refusal = error_response(401, "this proxy needs its token: send it as the header x-ibidem-token")
             refusal.force_close()  # the body is not read
             return refusal
-        return await Driver(self, request, without_token(self.settings, target)).run()
+        return await Driver(self, request, pages.without_token(self.settings, target)).run()
 
     async def _page(self, request: web.BaseRequest, target: str, headers: Mapping[str, str]) -> web.StreamResponse:
-        found = refused(self.settings, target, headers)
-        texts = sees_texts(self.settings, target, headers)
-        if found is None and request.method == "GET" and target.partition("?")[0] == LIVE_PATH:
+        found = pages.page_refusal(self.settings, target, headers)
+        texts = pages.may_see_texts(self.settings, target, headers)
+        if found is None and request.method == "GET" and target.partition("?")[0] == pages.LIVE_PATH:
             return await self._live(request, texts)
         if found is None:
             found = await self._found(request.method, target, texts)
@@ -172,14 +176,14 @@ class Proxy:
             answer.force_close()
         return answer
 
-    async def _found(self, method: str, target: str, texts: bool) -> Page:
+    async def _found(self, method: str, target: str, texts: bool) -> pages.Page:
         try:
-            if is_slow(target):
+            if pages.is_slow(target):
                 return await asyncio.get_running_loop().run_in_executor(None, self.pages.answer, method, target, texts)
             return self.pages.answer(method, target, texts)
         except Exception as error:
-            self.harm(error, "page")
-            return plain(500, "an error in the proxy itself: it is in its log\n")
+            self.report_fault(error, "page")
+            return pages.text(500, "an error in the proxy itself: it is in its log\n")
 
     async def _live(self, request: web.BaseRequest, texts: bool) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
@@ -204,7 +208,7 @@ class Proxy:
         try:
             found = await self._rewrite(job)
         except Exception as error:
-            self.harm(error, "rewrite")
+            self.report_fault(error, "rewrite")
             found = Outcome(result="failed open", reason=f"{type(error).__name__} in the proxy")
         if not self._rehearsed:
             self._rehearsed = True
@@ -212,13 +216,13 @@ class Proxy:
         if found.result == "failed open":
             level = logging.INFO if found.theirs else logging.WARNING
             log.log(level, "request sent without new edits: %s", found.reason)
-            return found if found.theirs else await self._way_out(job, found)
+            return found if found.theirs else await self._fall_back(job, found)
         return found
 
     async def _rewrite(self, job: Job) -> Outcome:
         workers = self._large if len(job.body) > LARGE_BYTES else self._workers
         budget = job.patience = self.settings.budget_ms / 1e3
-        if workers.hopeless(budget):
+        if workers.exhausted(budget):
             return Outcome(result="failed open", reason=BUSY_REASON)
         working = workers.pool.submit(self.rewriter.rewrite, job)
         waiting = asyncio.wrap_future(working)
@@ -233,18 +237,18 @@ class Proxy:
         begun = workers.give_up(working, waiting)
         return Outcome(result="failed open", reason="time-out" if begun else BUSY_REASON, took=budget)
 
-    async def _way_out(self, job: Job, failed: Outcome) -> Outcome:
+    async def _fall_back(self, job: Job, failed: Outcome) -> Outcome:
         """What is sent after all: what earlier requests sent, and then what came. In time too, or as it came."""
         if self.settings.observe:
             return failed
         budget = self.settings.budget_ms / 1e3
-        known = await self._in_time(self._ways_out, fall_back, job, failed, max(budget, CLOSING_SECONDS)) or failed
+        known = await self._in_time(self._fallback_pool, fall_back, job, failed, max(budget, CLOSING_SECONDS)) or failed
         if failed.took >= budget:  # that would take as long as what there was no time for
             return known
-        return await self._in_time(self._clerks, replayed, job, known, budget) or known
+        return await self._in_time(self._note_pool, replayed, job, known, budget) or known
 
     async def _in_time(
-        self, pool: ThreadPoolExecutor, work: WayOut, job: Job, failed: Outcome, patience: float
+        self, pool: ThreadPoolExecutor, work: Fallback, job: Job, failed: Outcome, patience: float
     ) -> Outcome | None:
         working = pool.submit(work, self.conversations, job, failed)
         waiting = asyncio.wrap_future(working)
@@ -256,40 +260,33 @@ class Proxy:
         except IbidemError as error:
             log.debug("a request goes as it came: %s", error)
         except Exception as error:
-            self.harm(error, "way out")
+            self.report_fault(error, "way out")
         return None
 
-    async def again(self, job: Job, refused: Outcome, kind: str, tried: Sequence[bytes]) -> Outcome | None:
+    async def retry(self, job: Job, refused: Outcome, kind: str, tried: Sequence[bytes]) -> Outcome | None:
         """What is sent instead of what the provider refused; None if all of that was refused."""
         log.warning("a rewritten request was refused: %s", kind)
         told = f"refused by the provider: {kind}"
         conversation = refused.conversation
         failed = Outcome(result="failed open", reason=told, refused=True, took=refused.took, conversation=conversation)
-        found = await self._way_out(job, failed)
+        found = await self._fall_back(job, failed)
         if found.body is not None and found.body not in tried:
             return found
         return bare(job, failed) if job.body not in tried else None
 
-    def took(self, outcome: Outcome) -> None:
+    def accepted(self, outcome: Outcome) -> None:
         """The provider takes a request: the conversation goes on in that way."""
-        found, owed = outcome.conversation, outcome.owed
-        if found is not None and outcome.sent is not None:
-            before = found.sent
-            if before is None or not before.way.continues(outcome.sent.way):  # else a later one was taken first
-                found.sent = outcome.sent
-        if owed is None:
-            return
+        found, deviation = outcome.conversation, outcome.deviation
         if found is not None:
-            found.owed = owed
-            if not owed.since:
-                found.sent = None
-        self._in_background(self._settle(found, owed))
+            found.accept(outcome.sent, deviation)
+        if deviation is not None:
+            self._in_background(self._settle(found, deviation))
 
-    async def _settle(self, found: LiveConversation | None, owed: Owed) -> None:
+    async def _settle(self, found: LiveConversation | None, deviation: Deviation) -> None:
         """Whoever has the conversation does it at the end, or before the next request: nobody is waited for here."""
 
         def work() -> None:
-            own = found or self.conversations.adopt(owed)
+            own = found or self.conversations.adopt(deviation)
             if own.lock.acquire(blocking=False):
                 try:
                     self.conversations.settle(own)
@@ -301,23 +298,23 @@ class Proxy:
 
     async def _noted(self, conversation: str, work: Callable[[], None]) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._clerks, work)
+            await asyncio.get_running_loop().run_in_executor(self._note_pool, work)
         except IbidemError as error:
-            self.records.event("store", time.time(), str(error), conversation)
+            self.records.event("store", self.clock.time(), str(error), conversation)
         except Exception as error:
-            self.harm(error, "remember")
+            self.report_fault(error, "remember")
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
-        self._remembering.add(task)
-        task.add_done_callback(self._remembering.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     def remember(self, outcome: Outcome, context: int | None, collapsed: bool) -> None:
         """What the answer told about a conversation, for profiles that go by it. Nobody waits for that."""
         found = outcome.conversation
         if found is not None and self.conversations.looks_back:
             counted = context if outcome.place is not None else None  # of which request it is, is not known
-            self._in_background(self._remember(found, outcome.place, time.time(), counted, collapsed))
+            self._in_background(self._remember(found, outcome.place, self.clock.time(), counted, collapsed))
 
     async def _remember(
         self, found: LiveConversation, place: Position | None, at: float, context: int | None, collapsed: bool
@@ -343,24 +340,26 @@ class Proxy:
             self._log.flush()
         except (OSError, ValueError) as error:
             self._log = None
-            self.records.event("log", time.time(), f"{self.settings.json_log}: {error}: nothing more is written to it")
+            self.records.event(
+                "log", self.clock.time(), f"{self.settings.json_log}: {error}: nothing more is written to it"
+            )
 
     @contextmanager
-    def unharmed(self, what: str) -> Iterator[None]:
+    def guarded(self, what: str) -> Iterator[None]:
         """What goes wrong in our own books never reaches an exchange."""
         try:
             yield
         except Exception as error:
-            self.harm(error, what)
+            self.report_fault(error, what)
 
-    def harm(self, error: Exception, what: str) -> None:
+    def report_fault(self, error: Exception, what: str) -> None:
         """Told once, and without its message: that may quote what a client sent."""
         found = f"{what}: {whereabouts(error)}"
-        if found not in self.harmed:
-            self.harmed.add(found)
+        if found not in self.faults:
+            self.faults.add(found)
             log.error("an error in the proxy itself, requests go on: %s", found)
             with suppress(Exception):
-                self.records.event("error", time.time(), found)
+                self.records.event("error", self.clock.time(), found)
 
 
 def _opened_log(name: str) -> IO[str]:

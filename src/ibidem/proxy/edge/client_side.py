@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from ..exchange import StartAnswer
+from ..commands import StartAnswer
 from ..headers import HeaderList
 
 LINGER_FORMAT = "hh" if sys.platform == "win32" else "ii"
@@ -96,7 +96,7 @@ class ClientResponse(web.StreamResponse):
             self._to.close()
 
 
-class Taken(web.StreamResponse):
+class NoResponse(web.StreamResponse):
     """There is nothing left to answer."""
 
     keep_alive = False
@@ -118,7 +118,7 @@ def pairs(raw: tuple[tuple[bytes, bytes], ...]) -> list[tuple[str, str]]:
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
 
 
-def told(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
     """An answer of our own, in a shape that clients of all providers show."""
     body = {"type": "error", "error": {"type": "ibidem_proxy_error", "message": f"ibidem: {message}"}}
     return web.json_response(body, status=status, headers=headers)

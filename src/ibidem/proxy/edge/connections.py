@@ -21,7 +21,7 @@ from typing import Any
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-from ..egress import Hop, Trusted, unreadable
+from ..egress import CertificateSource, Hop, unreadable
 
 UNASKED_STATUSES = frozenset({400, 408, 421, 425, 431})
 """What, beside 500 and more, is said to a connection rather than to a request. It may not be the answer to the one that
@@ -31,25 +31,25 @@ HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
 """How OpenSSL wants certificates to be named in a folder."""
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     """There is nobody to be told."""
 
 
-class Wire(ResponseHandler):
-    """Fresh, then by turns asked and at rest. `over` is the time between: all of the answer is here."""
+class UpstreamProtocol(ResponseHandler):
+    """Fresh, then by turns asked and at rest. `finished` is the time between: all of the answer is here."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self.warn: Callable[[], None] = _nobody
+        self.warn: Callable[[], None] = _ignore
         """Called when an answer is heard that nobody asked for, and that is none of a load balancer."""
         self.used = False
         """A request was answered on it before."""
         self.complete = False
         """All of the request was given out."""
-        self.heard = False
+        self.received = False
         """Something came since it was asked."""
-        self.over = False
-        self._resting = False
+        self.finished = False
+        self._idle = False
         self._doubtful = False
         """Its answer may not be one to its request, which may follow."""
         self._switched = False
@@ -59,35 +59,35 @@ class Wire(ResponseHandler):
 
     def set_response_params(self, **params: Any) -> None:
         """A request is about to be written."""
-        self.complete = self.heard = self.over = self._resting = False
+        self.complete = self.received = self.finished = self._idle = False
         self._content = None
         super().set_response_params(**params)
 
-    def clean(self) -> bool:
+    def is_clean(self) -> bool:
         """Whether nothing was heard on it that nobody asked for, up to this moment."""
         return self.is_connected() and not self.should_close and not (self.used and self._arrived())
 
-    def rest(self) -> None:
+    def park(self) -> None:
         """The answer was taken. It may be kept open, if that was all there was."""
-        if not self.over or self._arrived():
+        if not self.finished or self._arrived():
             self.force_close()
-        self.used = self._resting = True
+        self.used = self._idle = True
         self._parser = None
 
     def data_received(self, data: bytes) -> None:
         if self._switched:
             super().data_received(data)
-        elif self._resting or self.over:
+        elif self._idle or self.finished:
             if data:
-                self._spoil(data.startswith(ANSWERS))
+                self._discard(data.startswith(ANSWERS))
         elif self._parser is None:
             super().data_received(data)
         else:
-            self._hear(data)
+            self._receive(data)
 
-    def _hear(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         """The head by lines: then it has been read when bytes behind the end of the answer are an error."""
-        self.heard = True
+        self.received = True
         start = 0
         while self._content is None and (end := data.find(b"\n", start) + 1):
             super().data_received(data[start:end])
@@ -106,7 +106,7 @@ class Wire(ResponseHandler):
         """A message was read. The first that is more than a sign of life is the answer, and the last."""
         message, content = data
         if self._content is not None:
-            self._spoil(200 <= message.code < 400)
+            self._discard(200 <= message.code < 400)
             return
         if message.code >= 200 or message.code == 101:
             self._content = content
@@ -118,19 +118,19 @@ class Wire(ResponseHandler):
         super().feed_data(data, size)
 
     def _end(self) -> None:
-        self.over = True
+        self.finished = True
         try:
             begun = self._parser is not None and self._parser.feed_eof() is not None
         except Exception:
             begun = True
         if begun:
-            self._spoil()
+            self._discard()
 
-    def _spoil(self, answered: bool = False) -> None:
+    def _discard(self, answered: bool = False) -> None:
         if answered and not self._doubtful:  # behind what was no answer to it, a request's own may come
             self.warn()
         self.force_close()
-        if self.over or self._resting:  # what was asked for is all here
+        if self.finished or self._idle:  # what was asked for is all here
             self.close()
 
     def _arrived(self) -> bool:
@@ -151,7 +151,7 @@ class Connector(aiohttp.TCPConnector):
     def __init__(self, hops: Mapping[tuple[str, int], Hop], **settings: Any) -> None:
         """`hops` are the SOCKS proxies, by the host and port that are reached through them."""
         super().__init__(**settings)
-        self._factory = functools.partial(Wire, loop=self._loop)  # type: ignore[assignment]
+        self._factory = functools.partial(UpstreamProtocol, loop=self._loop)  # type: ignore[assignment]
         self._hops = hops
 
     async def _create_connection(self, req: aiohttp.ClientRequest, traces: Any, timeout: Any) -> ResponseHandler:
@@ -160,7 +160,7 @@ class Connector(aiohttp.TCPConnector):
         if hop is None:
             return await super()._create_connection(req, traces, timeout)
         context = self._get_ssl_context(req)
-        _, wire = await self._wrap_existing_connection(
+        _, protocol = await self._wrap_existing_connection(
             self._factory,
             timeout=timeout,
             ssl=context,
@@ -168,7 +168,7 @@ class Connector(aiohttp.TCPConnector):
             server_hostname=host.rstrip(".") if context else None,
             req=req,
         )
-        return wire
+        return protocol
 
 
 async def _through_socks(hop: Hop, host: str, port: int, seconds: float) -> socket.socket:
@@ -183,7 +183,7 @@ async def _through_socks(hop: Hop, host: str, port: int, seconds: float) -> sock
         raise aiohttp.ClientConnectionError(f"{hop.url}: {error}") from None
 
 
-def context(sources: Iterable[Trusted]) -> ssl.SSLContext:
+def context(sources: Iterable[CertificateSource]) -> ssl.SSLContext:
     """The system's certificates and these. Raises IbidemError where they cannot be read."""
     found = ssl.create_default_context()
     found.set_alpn_protocols(["http/1.1"])
@@ -196,7 +196,7 @@ def context(sources: Iterable[Trusted]) -> ssl.SSLContext:
             found.load_verify_locations(**place)
     for source in sources:
         try:
-            _believe(found, source.path)
+            _load_certificates(found, source.path)
         except ssl.SSLError:
             raise unreadable(source, "no certificates are in it") from None
         except OSError as error:
@@ -204,7 +204,7 @@ def context(sources: Iterable[Trusted]) -> ssl.SSLContext:
     return found
 
 
-def _believe(found: ssl.SSLContext, path: Path) -> None:
+def _load_certificates(found: ssl.SSLContext, path: Path) -> None:
     if not path.is_dir():
         found.load_verify_locations(cafile=path)
         return

@@ -3,47 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from aiohttp import StreamReader, web
 
+from ...billing.collapse import Verdict, judge
 from ...model import one_line
+from .. import commands, events
 from ..books import records
-from ..exchange import (
-    AnswerChunk,
-    AnswerEnded,
-    AnswerStarted,
-    CancelUpstream,
-    ClientGone,
-    Command,
-    Connect,
-    EndAnswer,
-    EndUpstream,
-    Event,
-    Exchange,
-    Refuse,
-    RequestBroken,
-    RequestChunk,
-    RequestEnded,
-    RequestStarted,
-    Resend,
-    Resent,
-    ResetClient,
-    Rewrite,
-    Rewritten,
-    SendAnswer,
-    SendUpstream,
-    StartAnswer,
-    Tunnel,
-    UpstreamFailed,
-)
+from ..exchange import Exchange
 from ..headers import first
 from ..outcome import Job, Outcome
 from ..routes import carries_conversations, client_session
-from .client_side import CONTINUE, ClientDisconnected, ClientResponse, Taken, pairs, told
+from ..states import State
+from .client_side import CONTINUE, ClientDisconnected, ClientResponse, NoResponse, error_response, pairs
 from .tunnel import tunnel
-from .upstreams import Broken, Link, left
+from .upstreams import Broken, Link, unread
 
 if TYPE_CHECKING:
     from .app import Proxy
@@ -60,7 +35,7 @@ class Driver:
         self.headers = pairs(request.raw_headers)
         self.target = target
         self.exchange = Exchange(proxy.settings.max_body, proxy.settings.websockets, proxy.settings.resend)
-        self.started = time.perf_counter()
+        self.started = proxy.clock.monotonic()
         self.response: web.StreamResponse | None = None
         self.outcome: Outcome | None = None
         self.record: records.ExchangeRow | None = None
@@ -76,65 +51,68 @@ class Driver:
             if self.exchange.rewrites:
                 await self._take_in()
             elif self._link is not None and not self.exchange.over:
-                self._pass_on()
+                await self._pass_on(self._link)
             while self._link is not None and not self.exchange.over:
                 await self._answer(self._link)
         except (asyncio.CancelledError, ClientDisconnected, ConnectionError) as error:
-            await self._do(ClientGone())
+            await self._do(events.ClientGone())
             if isinstance(error, asyncio.CancelledError):
                 raise
         finally:
             self._let_go()
             self._close()
-        return self.response or Taken()
+        return self.response or NoResponse()
 
-    def _start(self) -> RequestStarted:
+    def _start(self) -> events.RequestStarted:
         request = self.request
         version = (request.version.major, request.version.minor)
-        return RequestStarted(request.method, self.target, self.headers, version, request.keep_alive)
+        return events.RequestStarted(request.method, self.target, self.headers, version, request.keep_alive)
 
-    async def _do(self, event: Event) -> None:
+    async def _do(self, event: events.Event) -> None:
+        """Something happened: all that it leads to is done here, and nowhere else."""
         for command in self.exchange.handle(event):
             await self._carry_out(command)
 
-    async def _carry_out(self, command: Command) -> None:
+    async def _carry_out(self, command: commands.Command) -> None:
         match command:
-            case Connect():
+            case commands.Connect():
                 await self._connect(command)
-            case SendUpstream(data):
+            case commands.SendUpstream(data):
                 if self._link is not None:
                     self._link.send(data)
-            case EndUpstream():
+            case commands.EndUpstream():
                 if self._link is not None:
                     self._link.end()
-            case Rewrite(body):
+            case commands.Rewrite(body):
                 await self._rewrite(body)
-            case Resend(kind):
+            case commands.Resend(kind):
                 await self._resend(kind)
-            case StartAnswer():
+            case commands.StartAnswer():
                 self.response = ClientResponse(self.request, command)
-            case SendAnswer(data):
-                self._begun.send(data)
-            case EndAnswer():
-                self._begun.end()
-            case Tunnel():
-                self._begun.flush()
+            case commands.SendAnswer(data):
+                self._client_response.send(data)
+            case commands.EndAnswer():
+                self._client_response.end()
+            case commands.Tunnel():
+                self._client_response.flush()
                 if carries_conversations(self.target):
-                    with self.proxy.unharmed("event"):
-                        self.proxy.records.event("websocket", time.time(), UNSEEN_WEBSOCKET)
+                    with self.proxy.guarded("event"):
+                        self.proxy.records.event("websocket", self.proxy.clock.time(), UNSEEN_WEBSOCKET)
                 assert self._link is not None
                 await tunnel(self.request, self._link)
-            case CancelUpstream():
+            case commands.CancelUpstream():
                 self._let_go()
-            case ResetClient():
-                self._begun.reset()
-            case Refuse(status, message, headers, last):
-                self.response = told(status, message, dict(headers))
+            case commands.ResetClient():
+                self._client_response.reset()
+            case commands.Refuse(status, message, headers, last):
+                self.response = error_response(status, message, dict(headers))
                 if last:
                     self.response.force_close()
+            case _:
+                assert_never(command)
 
     @property
-    def _begun(self) -> ClientResponse:
+    def _client_response(self) -> ClientResponse:
         assert isinstance(self.response, ClientResponse)
         return self.response
 
@@ -148,42 +126,36 @@ class Driver:
         read = self.request.content.readany
         try:
             while data := await read():
-                await self._do(RequestChunk(data))
+                await self._do(events.RequestChunk(data))
                 if self.exchange.over:
                     return
         except web.RequestPayloadError as error:
-            await self._do(RequestBroken(_why(error)))
+            await self._do(events.RequestBroken(_why(error)))
             return
-        await self._do(RequestEnded())
+        await self._do(events.RequestEnded())
 
-    def _pass_on(self) -> None:
+    async def _pass_on(self, link: Link) -> None:
         """A body that is sent on as it comes. Upstream may answer before it is complete."""
         if self.request.body_exists:
-            assert self._link is not None
-            self._link.flush()
-            self._passing = asyncio.ensure_future(self._pass())
+            link.flush()
+            self._passing = asyncio.ensure_future(self._pass(link))
         else:
-            for command in self.exchange.handle(RequestEnded()):
-                assert isinstance(command, EndUpstream)
-                assert self._link is not None
-                self._link.end()
+            await self._do(events.RequestEnded())
 
-    async def _pass(self) -> None:
-        link = self._link
-        assert link is not None
+    async def _pass(self, link: Link) -> None:
         self._invite()
         read = self.request.content.readany
         try:
             while not self.exchange.over and (data := await read()):
-                await self._do(RequestChunk(data))
+                await self._do(events.RequestChunk(data))
                 await link.drain()
-            await self._do(RequestEnded())
+            await self._do(events.RequestEnded())
         except web.RequestPayloadError as error:
-            await self._do(RequestBroken(_why(error)))
+            await self._do(events.RequestBroken(_why(error)))
         except ConnectionError:  # one of them is gone, which is told where the answer is awaited
             return
         except Exception as error:
-            self.proxy.harm(error, "pass")
+            self.proxy.report_fault(error, "pass")
             self._let_go()  # the answer to half of it is not awaited
 
     def _invite(self) -> None:
@@ -198,11 +170,13 @@ class Driver:
         assert route.format is not None
         encoding = first(self.headers, "content-encoding").strip().lower()
         most = self.proxy.settings.max_body
-        job = Job(route.format, client_session(self.headers), encoding, body, time.time(), route.counts, most)
+        job = Job(
+            route.format, client_session(self.headers), encoding, body, self.proxy.clock.time(), route.counts, most
+        )
         self.outcome = await self.proxy.rewrite(job)
         if self.outcome.body is not None and self.proxy.settings.resend:
             self._job = job
-        await self._do(Rewritten(self.outcome.body))
+        await self._do(events.Rewritten(self.outcome.body))
 
     async def _resend(self, kind: str) -> None:
         """What was sent was refused."""
@@ -210,19 +184,19 @@ class Driver:
         assert job is not None
         assert outcome is not None
         self._tried.append(job.body if outcome.body is None else outcome.body)
-        found = await self.proxy.again(job, outcome, kind, self._tried)
+        found = await self.proxy.retry(job, outcome, kind, self._tried)
         if found is None:
-            await self._do(Resent(None))
+            await self._do(events.Resent(None))
             return
         self.outcome = found
         if self.record is not None:
-            with self.proxy.unharmed("resent"):
-                self.proxy.records.resent(self.record, outcome, found, kind, time.time())
-        await self._do(Resent(job.body if found.body is None else found.body, last=found.body is None))
+            with self.proxy.guarded("resent"):
+                self.proxy.records.resent(self.record, outcome, found, kind, self.proxy.clock.time())
+        await self._do(events.Resent(job.body if found.body is None else found.body, last=found.body is None))
 
     # ── the answer ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _connect(self, command: Connect) -> None:
+    async def _connect(self, command: commands.Connect) -> None:
         if self.record is None:
             self._begin()
         try:
@@ -241,68 +215,54 @@ class Driver:
         if self.exchange.over:  # the request came to a bad end meanwhile
             return
         if self.record is not None:
-            self.record.first_byte_ms = 1e3 * (time.perf_counter() - self.started)
+            self.record.first_byte_ms = 1e3 * (self.proxy.clock.monotonic() - self.started)
         if self.outcome is not None and 200 <= message.code < 300:
-            self.proxy.took(self.outcome)
-        await self._do(AnswerStarted(message.code, message.reason or "", pairs(message.raw_headers)))
-        if self.exchange.holds:
-            await self._hold(link, content)
-            return
-        self._job = None
-        self._tried.clear()
+            self.proxy.accepted(self.outcome)
+        await self._do(events.AnswerStarted(message.code, message.reason or "", pairs(message.raw_headers)))
         if message.code == 101:
-            await self._do(AnswerEnded())
-        elif not self.exchange.over:
-            await self._stream(link, content)
-
-    async def _hold(self, link: Link, content: StreamReader) -> None:
-        """A refusal, until all of it is here and it is known what becomes of it."""
-        try:
-            while data := await content.readany():
-                await self._do(AnswerChunk(data))
-                if not self.exchange.holds:  # it is too long for that
-                    await self._stream(link, content)
-                    return
-            broken = link.broke_off()
-        except Broken as error:
-            broken = error
-        if broken is not None:
-            await self._broke(broken)
+            await self._do(events.AnswerEnded())
             return
-        link.release()
-        self._link = None
-        await self._do(AnswerEnded())
+        if self.exchange.state is not State.REFUSED:
+            self._job = None
+            self._tried.clear()
+        if not self.exchange.over:
+            await self._pass_answer(link, content)
 
-    async def _stream(self, link: Link, content: StreamReader) -> None:
-        handle, answer, read = self.exchange.handle, self._begun, content.readany
+    async def _pass_answer(self, link: Link, content: StreamReader) -> None:
+        """Piece by piece, until it ends or breaks off. What becomes of a refusal is known at its end."""
         try:
             data = content.read_nowait()  # what is here goes out with the head, which waits for nothing else
             if not data:
-                answer.flush()
-                data = await read()
+                self._flush()
+                data = await content.readany()
             while data:
-                for command in handle(AnswerChunk(data)):
-                    if isinstance(command, SendAnswer):
-                        answer.send(command.data)
-                await answer.drain()
-                data = await read()
+                await self._do(events.AnswerChunk(data))
+                await self._drain()
+                data = await content.readany()
             broken = link.broke_off()
         except Broken as error:
             broken = error
-            for command in handle(AnswerChunk(left(content))):
-                await self._carry_out(command)
+            await self._do(events.AnswerChunk(unread(content)))
         if broken is not None:
             await self._broke(broken)
         elif not self.exchange.over:
-            await self._do(AnswerEnded())
             if self._passing is None or self._passing.done():
                 link.release()
                 self._link = None
+            await self._do(events.AnswerEnded())
+
+    def _flush(self) -> None:
+        if isinstance(self.response, ClientResponse):
+            self.response.flush()
+
+    async def _drain(self) -> None:
+        if isinstance(self.response, ClientResponse):
+            await self.response.drain()
 
     async def _broke(self, error: BaseException) -> None:
         route = self.exchange.route
         assert route is not None
-        await self._do(UpstreamFailed(f"{self.proxy.upstreams.host(route.provider)}: {_why(error)}"))
+        await self._do(events.UpstreamFailed(f"{self.proxy.upstreams.host(route.provider)}: {_why(error)}"))
 
     def _let_go(self) -> None:
         if self._passing is not None and self._passing is not asyncio.current_task():
@@ -318,9 +278,9 @@ class Driver:
         assert route is not None
         path = route.target.partition("?")[0]
         client = first(self.headers, "user-agent").split(" ")[0]
-        with self.proxy.unharmed("begin"):
+        with self.proxy.guarded("begin"):
             self.record = self.proxy.records.begin(
-                path, self._counted, time.time(), client, route.format or "", self.exchange.received
+                path, self._counted, self.proxy.clock.time(), client, route.format or "", self.exchange.received
             )
 
     @property
@@ -333,19 +293,27 @@ class Driver:
 
     def _close(self) -> None:
         record, exchange, outcome = self.record, self.exchange, self._counted
-        collapsed = False
+        verdict = Verdict()
         if record is not None:
-            with self.proxy.unharmed("end"):
-                record.total_ms = 1e3 * (time.perf_counter() - self.started)
+            with self.proxy.guarded("end"):
+                record.total_ms = 1e3 * (self.proxy.clock.monotonic() - self.started)
                 record.reason = record.reason or exchange.failure
                 if not exchange.rewrites:
                     record.bytes_in, record.bytes_out = exchange.received, exchange.sent
-                collapsed = self.proxy.records.end(record, outcome, exchange.status, exchange.usage)
-            with self.proxy.unharmed("log"):
+                verdict = self._judged(record)
+                self.proxy.records.end(record, outcome, exchange.status, exchange.usage, verdict)
+            with self.proxy.guarded("log"):
                 self.proxy.write_log(record)
         if outcome is not None and exchange.usage is not None:
             spared = record.removed if record is not None and self.proxy.settings.observe else 0
-            self.proxy.remember(outcome, exchange.usage.input - spared, collapsed)
+            self.proxy.remember(outcome, exchange.usage.input - spared, verdict.collapsed)
+
+    def _judged(self, record: records.ExchangeRow) -> Verdict:
+        outcome, usage = self._counted, self.exchange.usage
+        history = self.proxy.records.cache_history(outcome) if outcome is not None else None
+        if outcome is None or usage is None or history is None:
+            return Verdict()
+        return judge(history, usage, outcome.model, record.at, bool(outcome.revision))
 
 
 def _why(error: BaseException) -> str:

@@ -31,7 +31,7 @@ TOO_SLOW = (
 )
 
 
-class Incoming(RequestHandler):
+class ClientProtocol(RequestHandler):
     def __init__(self, *given: Any, **settings: Any) -> None:
         super().__init__(*given, **settings)
         self._body: Any = None
@@ -118,4 +118,4 @@ class Server(web.Server):
     """Listens for connections of this kind."""
 
     def __call__(self) -> RequestHandler:
-        return Incoming(self, loop=self._loop, **self._kwargs)
+        return ClientProtocol(self, loop=self._loop, **self._kwargs)

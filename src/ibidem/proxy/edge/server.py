@@ -1,7 +1,6 @@
 """Listens, and runs the proxy until it is told to stop.
 
-Sockets are known to this file and those that it is made of (`service`, `carrier`, `answering`, `incoming`, `tunnel`,
-`upstreams`, `connections`); what is said through them is decided elsewhere, by `exchange`.
+Sockets are known to this folder alone; what is said through them is decided elsewhere, by `exchange`.
 """
 
 from __future__ import annotations
@@ -12,15 +11,17 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
 
 from aiohttp import web
 
 from ...store import Store
+from ..clock import SYSTEM_CLOCK, Clock
 from ..settings import Settings
 from .app import Proxy
 from .incoming import Server
-from .upstreams import CHUNK_BYTES, MAX_HEADER_BYTES, MAX_HEADERS
+from .upstreams import READING
 
 T = TypeVar("T")
 
@@ -34,6 +35,8 @@ quiet.disabled = True  # the server would quote what it cannot parse, keys and a
 class Address(NamedTuple):
     url: str
     port: int
+    egress: tuple[str, ...] = ()
+    """The proxies that requests leave this machine through, and who named each. Nothing secret is in it."""
 
 
 class Summary(NamedTuple):
@@ -60,20 +63,11 @@ async def serve(
     ready: Callable[[Address], None] | None = None,
     stop: asyncio.Event | None = None,
     store: Store | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Summary:
     """Listen until `stop` is set. Raises OSError if the address cannot be listened on."""
-    async with Proxy(settings, store) as proxy:
-        server = Server(
-            proxy.handle,
-            handler_cancellation=True,
-            auto_decompress=False,
-            access_log=None,
-            logger=quiet,
-            read_bufsize=CHUNK_BYTES,
-            max_line_size=MAX_HEADER_BYTES,
-            max_field_size=MAX_HEADER_BYTES,
-            max_headers=MAX_HEADERS,
-        )
+    async with Proxy(settings, store, clock) as proxy:
+        server = Server(proxy.handle, handler_cancellation=True, access_log=None, logger=quiet, **READING)
         runner = web.ServerRunner(server, shutdown_timeout=GRACE_SECONDS)
         await runner.setup()
         try:
@@ -83,7 +77,7 @@ async def serve(
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             proxy.warm()
             if ready is not None:
-                ready(Address(f"http://{host}:{port}", port))
+                ready(Address(f"http://{host}:{port}", port, proxy.egress.shown))
             await (stop or asyncio.Event()).wait()
         finally:
             proxy.stopping.set()
@@ -95,10 +89,13 @@ class Running:
     """A proxy in a thread of this process, for tests and benchmarks: `with Running(settings) as proxy: proxy.url`."""
 
     def __init__(
-        self, settings: Settings, store: Store | None = None, runner: Callable[[Any], Any] = asyncio.run
+        self,
+        settings: Settings,
+        store: Store | None = None,
+        runner: Callable[[Any], Any] = asyncio.run,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._settings = settings
-        self._store = store
+        self._serving = partial(serve, settings, store=store, clock=clock)
         self._runner = runner
         self._address: Future[Address] = Future()
         self._summary: Future[Summary] = Future()
@@ -127,4 +124,4 @@ class Running:
 
     async def _serve(self) -> Summary:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        return await serve(self._settings, ready=self._address.set_result, stop=self._stop, store=self._store)
+        return await self._serving(ready=self._address.set_result, stop=self._stop)

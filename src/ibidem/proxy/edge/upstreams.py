@@ -25,9 +25,9 @@ from yarl import URL
 
 from ... import environment
 from ...model import IbidemError
-from ..egress import Hop, hop, trusted
+from ..egress import Hop, certificate_sources, hop
 from ..headers import HeaderList
-from .connections import Connector, Wire, context
+from .connections import Connector, UpstreamProtocol, context
 
 CONNECT_SECONDS = 60.0
 """Seconds to reach an upstream."""
@@ -35,13 +35,20 @@ CHUNK_BYTES = 2**18
 """Bytes of an answer that are taken in before they are passed on."""
 MAX_HEADER_BYTES = 2**20
 """Bytes that one header may have; more than any provider takes."""
-MAX_HEADERS = 10_000
+READING: dict[str, Any] = {
+    "auto_decompress": False,
+    "read_bufsize": CHUNK_BYTES,
+    "max_line_size": MAX_HEADER_BYTES,
+    "max_field_size": MAX_HEADER_BYTES,
+    "max_headers": 10_000,
+}
+"""How messages are read, of clients and of upstreams."""
 AUTOMATIC_HEADERS = ("Accept", "Accept-Encoding", "User-Agent")
 """What aiohttp would tell a proxy about itself."""
 MAX_JOINED_BYTES = 2**16
 """Bytes up to which head and body go out in one piece."""
 
-SAFE_METHODS = frozenset({"GET", "MAX_HEADER_BYTES", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that may be asked again when a connection that was in use before ends without a word."""
 TIMED_OUT = 408
 
@@ -52,7 +59,7 @@ log = logging.getLogger("ibidem")
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class Egress:
     """How the upstreams are reached from this machine."""
 
     hops: Mapping[str, Hop | None]
@@ -60,30 +67,35 @@ class Ways:
     context: ssl.SSLContext | None
     """None: nobody on the way speaks TLS."""
 
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The proxies, without what is secret."""
+        return tuple(dict.fromkeys(f"{each.url} ({each.variable})" for each in self.hops.values() if each is not None))
 
-def ways(bases: Mapping[str, str]) -> Ways:
+
+def egress_of(bases: Mapping[str, str]) -> Egress:
     """As the environment says. Raises IbidemError where that cannot be followed."""
     variables = environment.variables()
     hops = {provider: hop(base, variables, environment.system_proxies) for provider, base in bases.items()}
     socks = next((each for each in hops.values() if each is not None and each.socks), None)
     if socks is not None and find_spec("python_socks") is None:
-        raise IbidemError(f"{socks.variable}: a SOCKS proxy needs: pip install 'ibidem[socks]'")
+        raise IbidemError(f"{socks.variable}: a SOCKS proxy needs: pip install 'ibidem-llm[socks]'")
     safe = any(urlsplit(base).scheme == "https" for base in bases.values())
     safe = safe or any(each is not None and each.scheme == "https" for each in hops.values())
-    return Ways(hops, context(trusted(variables)) if safe else None)
+    return Egress(hops, context(certificate_sources(variables)) if safe else None)
 
 
 class Upstreams:
     """By provider. To be made where a loop is running."""
 
-    def __init__(self, bases: Mapping[str, str], ways: Ways) -> None:
+    def __init__(self, bases: Mapping[str, str], egress: Egress) -> None:
         self._bases = {provider: URL(base, encoded=True) for provider, base in bases.items()}
-        named = {provider: each for provider, each in ways.hops.items() if each is not None}
+        named = {provider: each for provider, each in egress.hops.items() if each is not None}
         socks = {_place(self._bases[provider]): each for provider, each in named.items() if each.socks}
-        self._connector = Connector(socks, limit=0, ttl_dns_cache=300, ssl=ways.context or True)
+        self._connector = Connector(socks, limit=0, ttl_dns_cache=300, ssl=egress.context or True)
         self._asked = {provider: _request(base, named.get(provider)) for provider, base in self._bases.items()}
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-        self._confused: set[str] = set()
+        self._distrusted: set[str] = set()
         """Who gave an answer that nobody had asked for: there a connection is used once."""
 
     def host(self, provider: str) -> str:
@@ -91,28 +103,28 @@ class Upstreams:
 
     async def connect(self, provider: str) -> Link:
         asked = self._asked[provider]
-        fresh = provider in self._confused
+        fresh = provider in self._distrusted
         link = Link(await self._taken(asked, fresh), asked, self._bases[provider], partial(self._taken, asked, True))
-        link.protocol.warn = partial(self._confuse, provider)
+        link.protocol.warn = partial(self._distrust, provider)
         return link
 
-    def _confuse(self, provider: str) -> None:
-        if provider not in self._confused:
-            self._confused.add(provider)
+    def _distrust(self, provider: str) -> None:
+        if provider not in self._distrusted:
+            self._distrusted.add(provider)
             log.warning("%s gives answers that nobody asked for: a connection is used once there", self.host(provider))
 
     async def _taken(self, asked: aiohttp.ClientRequest, fresh: bool = False) -> Connection:
         """One on which nothing was heard that nobody asked for; with `fresh`, one that was not used yet."""
         while True:
             connection = await self._connector.connect(asked, [], self._timeout)
-            wire = connection.protocol
-            assert isinstance(wire, Wire)
-            if not wire.used and not wire.is_connected():
+            protocol = connection.protocol
+            assert isinstance(protocol, UpstreamProtocol)
+            if not protocol.used and not protocol.is_connected():
                 return connection  # which says why, when it is asked
-            if wire.clean() and not (fresh and wire.used):
+            if protocol.is_clean() and not (fresh and protocol.used):
                 return connection
             connection.close()
-            if not wire.used:
+            if not protocol.used:
                 raise aiohttp.ClientConnectionError("it spoke before it was asked")
 
     async def close(self) -> None:
@@ -159,11 +171,11 @@ class Link:
         self._chunked = False
         self._method = ""
         self._take(connection)
-        self._said: list[bytes] | None = [] if self.protocol.used else None
+        self._written: list[bytes] | None = [] if self.protocol.used else None
         """All that was written, as long as it may have to be said again."""
 
     def _take(self, connection: Connection) -> None:
-        assert isinstance(connection.protocol, Wire)
+        assert isinstance(connection.protocol, UpstreamProtocol)
         self._connection = connection
         self.protocol = connection.protocol
 
@@ -181,15 +193,7 @@ class Link:
         self._ask()
 
     def _ask(self) -> None:
-        self.protocol.set_response_params(
-            skip_payload=self._method == "MAX_HEADER_BYTES",
-            read_until_eof=True,
-            auto_decompress=False,
-            read_bufsize=CHUNK_BYTES,
-            max_line_size=MAX_HEADER_BYTES,
-            max_field_size=MAX_HEADER_BYTES,
-            max_headers=MAX_HEADERS,
-        )
+        self.protocol.set_response_params(skip_payload=self._method == "HEAD", read_until_eof=True, **READING)
 
     def flush(self) -> None:
         """The head, where it is not known when something will follow it."""
@@ -197,8 +201,8 @@ class Link:
         self._waiting = b""
 
     def send(self, data: bytes) -> None:
-        if self._said is not None and sum(map(len, self._said)) > MAX_JOINED_BYTES:
-            self._said = None  # too much to be kept: it is not said again
+        if self._written is not None and sum(map(len, self._written)) > MAX_JOINED_BYTES:
+            self._written = None  # too much to be kept: it is not said again
         if self._chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
         if self._waiting and len(data) <= MAX_JOINED_BYTES:
@@ -215,8 +219,8 @@ class Link:
         self._waiting = b""
 
     def _write(self, data: bytes) -> None:
-        if self._said is not None and data:
-            self._said.append(data)
+        if self._written is not None and data:
+            self._written.append(data)
         transport = self.protocol.transport
         if transport is not None and data:  # without one the answer is an error, which is awaited anyway
             transport.write(data)
@@ -229,18 +233,18 @@ class Link:
     async def answer(self) -> tuple[aiohttp.http.RawResponseMessage, aiohttp.StreamReader]:
         """The first that is more than a sign of life."""
         try:
-            found = await self._heard()
+            found = await self._read_answer()
         except Broken:
-            if not self._may_ask_again or self._method not in SAFE_METHODS or self.protocol.heard:
+            if not self._may_ask_again or self._method not in SAFE_METHODS or self.protocol.received:
                 raise
         else:
             if found[0].code != TIMED_OUT or not self._may_ask_again:
-                self._said = None
+                self._written = None
                 return found
         await self._ask_again()
-        return await self._heard()
+        return await self._read_answer()
 
-    async def _heard(self) -> tuple[aiohttp.http.RawResponseMessage, aiohttp.StreamReader]:
+    async def _read_answer(self) -> tuple[aiohttp.http.RawResponseMessage, aiohttp.StreamReader]:
         while True:
             message, content = await self.protocol.read()
             if message.code >= 200 or message.code == 101:
@@ -249,10 +253,10 @@ class Link:
     @property
     def _may_ask_again(self) -> bool:
         """It was in use before, so upstream may have spoken of that time; and all of the request is in hand."""
-        return self._said is not None and self.protocol.complete
+        return self._written is not None and self.protocol.complete
 
     async def _ask_again(self) -> None:
-        said, self._said = self._said or [], None
+        said, self._written = self._written or [], None
         self.cancel()
         self._take(await self._another())
         self._ask()
@@ -262,12 +266,12 @@ class Link:
 
     def broke_off(self) -> BaseException | None:
         """Why the connection ended, for an answer whose end is told by nothing else."""
-        found = None if self.protocol.over else self.protocol.exception()
+        found = None if self.protocol.finished else self.protocol.exception()
         return found if isinstance(found, aiohttp.ClientOSError) else None
 
     def release(self) -> None:
         """It may be used again, if all is well with it."""
-        self.protocol.rest()
+        self.protocol.park()
         self._connection.release()
 
     def close(self) -> None:
@@ -282,6 +286,6 @@ class Link:
             self._connection.close()
 
 
-def left(content: Any) -> bytes:
+def unread(content: Any) -> bytes:
     """What came of an answer before it broke off, and was not passed on yet."""
     return bytes(content._read_nowait(-1)) if getattr(content, "_buffer", None) else b""

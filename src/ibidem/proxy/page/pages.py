@@ -38,7 +38,7 @@ class Page(NamedTuple):
     body: bytes
 
 
-def ours(target: str) -> bool:
+def is_own_page(target: str) -> bool:
     path = target.partition("?")[0]
     return path == PAGE_ROOT or path.startswith(f"{PAGE_ROOT}/")
 
@@ -56,12 +56,12 @@ def is_slow(target: str) -> bool:
     return target.startswith(f"{PAGE_ROOT}/recall/")
 
 
-def admitted(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
+def has_token(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
     """Whether a client may use the proxy at all. Names of headers are in lower case."""
     return settings.token is None or _sent("token", settings.token, target, headers)
 
 
-def sees_texts(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
+def may_see_texts(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
     """Whether who may use the proxy may also see what its clients sent."""
     if settings.text_access == "token" and settings.page_token is not None:
         return _sent("page_token", settings.page_token, target, headers)
@@ -93,7 +93,7 @@ def _given(wanted: str, target: str) -> bytes:
     return next(found, "").encode("utf-8", "replace")
 
 
-def misled(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
+def is_rebound(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
     """Whether a browser may have been led here by a name that another site owns, where no token would stop it.
 
     Who sends no name at all is no browser. Who takes us for a proxy of another kind is told so elsewhere.
@@ -104,13 +104,13 @@ def misled(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
     return not _is_own(settings, _host(host))
 
 
-def refused(settings: Settings, target: str, headers: Mapping[str, str]) -> Page | None:
+def page_refusal(settings: Settings, target: str, headers: Mapping[str, str]) -> Page | None:
     """Why this is not shown to who asks for it."""
     if not _is_own(settings, _host(headers.get("host", ""))):
         return text(403, "this name is not the proxy's own: use the address that it printed\n")
     if _is_foreign(target, headers):
         return text(403, "another site may not ask for this\n")
-    if not admitted(settings, target, headers):
+    if not has_token(settings, target, headers):
         return text(401, "this needs the token: send it as x-ibidem-token, or as ?token= in a browser\n")
     return None
 

@@ -9,14 +9,16 @@ from typing import ClassVar
 from ...markers import codetether
 from ...model import Conversation, Kind, Text, size
 from ...plan import Edit
+from ..strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dedup:
+class Dedup(Strategy):
     """Point later copies of a tool result at the first one."""
 
     name: ClassVar[str] = "dedup"
     touches: ClassVar[frozenset[Kind]] = frozenset({"result"})
+    final: ClassVar[bool] = True
 
     min_bytes: int = 256
     """Shorter results stay: the marker would be nearly as long, and `ok` is not worth a look elsewhere."""

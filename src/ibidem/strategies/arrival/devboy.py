@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from ...calls import arguments
 from ...model import Conversation, Kind, Opaque, Text, ToolCall
 from ...plan import Edit
+from ..strategy import Strategy
 
 if TYPE_CHECKING:
     from ...cache import NearRefConfig, ResponsePipeline
@@ -20,7 +21,7 @@ _HINT = re.compile(r"> \[ref: (.*?)(?:, byte-identical(?:, from: [a-z-]+)?)?\]",
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Devboy:
+class Devboy(Strategy):
     """Run every result through a `DedupCache`, in the order they were produced.
 
     A hint that already stands in the history counts as the reference it once was, so that a second pass finds the
@@ -30,6 +31,7 @@ class Devboy:
 
     name: ClassVar[str] = "devboy"
     touches: ClassVar[frozenset[Kind]] = frozenset({"result"})
+    final: ClassVar[bool] = True
 
     capacity: int = 5
     """Results remembered."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from ...model import Conversation, Kind, Text, size
 from ...plan import Edit
+from ..strategy import Strategy
 
 _NOISE = re.compile(r"[.…\-_*=]*")
 _SPACES = re.compile(r" {2,}")
@@ -16,7 +17,7 @@ _FENCE = "```"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lingua:
+class Lingua(Strategy):
     """Collapse noise in assistant text older than the window.
 
     Code inside ``` fences is left alone; indented code is not recognised, so its indentation is lost.

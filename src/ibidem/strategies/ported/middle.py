@@ -9,10 +9,11 @@ from typing import ClassVar
 from ...markers import codetether
 from ...model import Conversation, Kind, Message, Thinking, size, to_json
 from ...plan import Edit
+from ..strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropMiddle:
+class DropMiddle(Strategy):
     """Keep the first and the last messages, say how much went between them.
 
     A call is never parted from its results, nor reasoning from the item it led to.

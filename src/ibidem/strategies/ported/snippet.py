@@ -9,12 +9,13 @@ from typing import ClassVar
 from ...markers import codetether
 from ...model import Conversation, Kind, Text, size
 from ...plan import Edit
+from ..strategy import Strategy
 
 _SLACK = 64  # bytes, more than any marker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snippet:
+class Snippet(Strategy):
     """Elide the middle of large results that are older than the window."""
 
     name: ClassVar[str] = "snippet"

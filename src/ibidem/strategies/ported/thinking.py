@@ -8,10 +8,11 @@ from typing import ClassVar
 
 from ...model import Conversation, Kind, Message, Thinking
 from ...plan import Edit
+from ..strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PruneThinking:
+class PruneThinking(Strategy):
     """Remove thinking from assistant messages older than the window.
 
     The thinking of the running tool loop stays, because providers demand it unchanged. So does thinking that cannot

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 from ...markers import codetether
 from ...model import Conversation, Kind, ToolCall, size, to_json
 from ...plan import Edit
+from ..strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DedupToolCalls:
+class DedupToolCalls(Strategy):
     """Point the arguments of repeated old calls at the first call."""
 
     name: ClassVar[str] = "tool_calls"

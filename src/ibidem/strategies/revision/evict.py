@@ -11,17 +11,19 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 from ...billing.budget import Bank, Economy, Moment, Point
 from ...markers.evicted import stub
 from ...markers.restore import left_of
-from ...model import Conversation, IbidemError, Kind, Message
+from ...model import IbidemError, Kind, Message
 from ...plan import Edit, Plan, own_texts
 from ...store.recall import Keep, conversation_key, keeper
 from ..arrival.backrefs import BackReferences, BackrefFold
+from ..strategy import Fold, Revision, Start, Strategy
 from .entry import Entry, Eviction
 from .inventory import Inventory
 
@@ -30,7 +32,7 @@ MAX_DOUBTED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evict:
+class Evict(Strategy):
     """Say nothing twice, and let go of what is no longer needed, when that pays."""
 
     name: ClassVar[str] = "look-back"
@@ -39,6 +41,7 @@ class Evict:
         *("stale", "snippet", "mask", "thinking", "arguments", "calls", "prose", "middle"),
     )
     touches: ClassVar[frozenset[Kind]] = frozenset({"result", "thinking", "arguments", "assistant text"})
+    revises: ClassVar[bool] = True
 
     arrival: BackReferences = field(default_factory=BackReferences)
     economy: Economy | None = None
@@ -72,128 +75,118 @@ class Evict:
     way: str = ""
     """The tool that gives a text back, named in its marker. `compact` and `Session` look for it in the request."""
 
-    def settled(self, economy: Economy, store: Any, way: str) -> Evict:
-        """With what was left open: what the provider charges, a store, and the way back."""
-        return replace(self, economy=self.economy or economy, store=self.store or store, way=self.way or way)
+    def begin(self, start: Start) -> EvictionFold:
+        settings = replace(
+            self,
+            economy=self.economy or start.economy,
+            store=self.store or start.store,
+            way=self.way or start.recall_tool,
+        )
+        return EvictionFold(settings, start.refers)
 
-    def plan(self, conv: Conversation) -> Plan:
-        keep = None if self.store is None else keeper(self.store, conversation_key(conv.messages))
-        return EvictionFold(self, not conv.dialect.clears_history(conv.head), keep).through(conv.messages)
 
-
-class EvictionFold:
+class EvictionFold(Fold):
     """The state after some requests."""
 
-    def __init__(self, settings: Evict, refers: bool = True, keep: Keep | None = None) -> None:
+    def __init__(self, settings: Evict, refers: bool = True) -> None:
         self.settings = settings
-        self.fold = BackrefFold(settings.arrival, refers, self._evicted)
-        self._went: set[str] = set()
+        self.inventory: Inventory = Inventory(settings)
+        self._arrival = BackrefFold(settings.arrival, refers, self._evicted)
+        self._evicted_refs: set[str] = set()
         """References of what this fold let go itself."""
         self._doubted = 0
         """Texts that the store did not confirm."""
-        self.bank = Bank(settings.economy or Economy(), settings.phi)
-        self.points: list[Point] = []
-        self.length = 0
+        self._bank = Bank(settings.economy or Economy(), settings.phi)
+        self._points: list[Point] = []
+        self._length = 0
         """Messages that were taken in."""
-        self.sent = -1
-        """Messages of the last request."""
-        self.refused = False
-        """At the last request, what was to go could not be kept."""
-        self.inventory = Inventory(settings)
-        self.looks = True
-        self._keep = keep
-        self._last = ""
-        """The role of the last message."""
+        self._revises = True
+        """Until something shows that others did before."""
+        self._opening: list[Message] = []
+        """The messages that name the conversation: up to the user's first."""
         self._standing = self._removed = 0.0
         """Tokens of the last request as it was sent, and of what it did without."""
         self._new = self._spared = 0.0
-        """The same of what came since."""
+        """Tokens that came since, and what was spared of them."""
 
-    def through(self, messages: Sequence[Message], moments: Mapping[int, Moment] | None = None) -> Plan:
-        """Take in what is new of a history, with a request wherever the model spoke, and one at its end."""
-        return self.further(messages[self.length :], moments or {})
+    @cached_property
+    def _keep(self) -> Keep | None:
+        store = self.settings.store
+        return None if store is None else keeper(store, conversation_key(self._opening))
 
-    def further(self, new: Sequence[Message], moments: Mapping[int, Moment]) -> Plan:
-        """The same, given only what is new."""
-        for message in new:
-            place = self.length
-            answered = place and message.role == "assistant" and self._last != "assistant"
-            if (answered or place in moments) and self.sent != place:
-                self.request(moments.get(place, Moment()))
-            self.feed(message)
-        if self.sent != self.length:  # the same request again is no other request
-            self.request(moments.get(self.length, Moment()))
-        if self._keep is not None and (self.points or not self.looks):
-            self._keep({})  # what was let go is still referred to
-        return self.plan
-
-    @property
-    def plan(self) -> Plan:
-        edits = [entry.edit for entry in self.inventory.all if entry.edit is not None]
-        return Plan(tuple(edits), tuple(self.points))
-
-    def feed(self, message: Message) -> None:
-        """Take in a message. Its arrival edits are made here."""
-        edits = {edit.path: edit for edit in self.fold.feed(message)}
-        tag = self.fold.sources.tag
-        targets = {source for said in self.fold.said for source in said.targets}
-        shown = {source: found for source in targets if (found := self.fold.known.shown(source)) is not None}
-        for entry in self.inventory.take(message, self.fold.said, edits, tag):
+    def feed(self, message: Message, as_is: bool = False) -> list[Edit]:
+        """The arrival edits of a message."""
+        arrival = self._arrival
+        edits = {edit.path: edit for edit in arrival.feed(message, as_is)}
+        targets = {source for said in arrival.said for source in said.targets}
+        shown = {source: found for source in targets if (found := arrival.known.shown(source)) is not None}
+        entries = self.inventory.take(message, arrival.said, edits, arrival.sources.tag)
+        for entry in entries:
             if entry.kind == "result":
                 self.inventory.refer(entry, shown)
             self._new += entry.sent
             self._spared += entry.tokens - entry.sent
         if any(self._evicted(text) for _, text in own_texts(message)):
-            self.fold.rewritten = True
-        self.looks = self.looks and not self.fold.rewritten
-        self.length += 1
-        self._last = message.role
+            arrival.rewritten = True
+        self._revises = self._revises and not arrival.rewritten
+        self._length += 1
+        if not self._opening or self._opening[-1].role != "user" or self._opening[-1].results:
+            self._opening.append(message)
+        return [entry.edit for entry in entries if entry.edit is not None]
 
-    def request(self, moment: Moment) -> None:
+    def request(self, moment: Moment) -> Revision | None:
         """Everything taken in is sent. Whether something goes first is decided here."""
-        economy = self.bank.economy
-        self.bank.reported(moment.context, self._standing)
+        economy = self._bank.economy
+        self._bank.reported(moment.context, self._standing)
         self.inventory.grow_older()
         cold = not self._standing or economy.forgets(moment.idle)
-        self.refused, self.sent = moment.refused, self.length
-        undone = self.length - 1 in self.fold.as_is  # it went out without what was planned for it
-        if self.looks and not (moment.refused or undone or (economy.preserved_thinking and self.inventory.thinks)):
-            self._look(moment)
-        self.bank.settle(self._removed, self._spared, cold)
+        undone = self._arrival.as_is  # it went out without what was planned for it
+        thinks = economy.preserved_thinking and self.inventory.thinks
+        revision = None
+        if self._revises and not (moment.refused or undone or thinks):
+            revision = self._revised(moment)
+        self._bank.settle(self._removed, self._spared, cold)
         self._standing += self._new
         self._removed += self._spared
         self._new = self._spared = 0.0
+        if self._keep is not None and (self._points or not self._revises):
+            self._keep({})  # what was let go is still referred to
+        return revision
 
-    def _look(self, moment: Moment) -> None:
+    def _revised(self, moment: Moment) -> Revision | None:
         waiting = self.inventory.waiting
-        if self.bank.reason(self._standing, waiting.tokens, moment) is None:  # more than can go: this is a quick no
-            return
-        if self.bank.reason(self._standing, waiting.most(), moment) is None:  # and this a slower one
-            return
+        if self._bank.reason(self._standing, waiting.tokens, moment) is None:  # more than can go: this is a quick no
+            return None
+        if self._bank.reason(self._standing, waiting.most(), moment) is None:  # and this a slower one
+            return None
         going = waiting.free_to_go()
         freed = sum(entry.sent - entry.going.left for entry in going if entry.going)
-        reason = self.bank.reason(self._standing, freed, moment)
+        reason = self._bank.reason(self._standing, freed, moment)
         if reason is None:
-            return
+            return None
         if not self._kept(going):
-            self.refused = True
-            return
-        rewritten, break_even = self.bank.pay(self._standing, freed, reason)
+            return Revision(None, refused=True)
+        rewritten, break_even = self._bank.pay(self._standing, freed, reason)
         first = min(entry.message for entry in going)
-        self.points.append(Point(self.length, first, reason, rewritten, freed, break_even))
+        self._points.append(Point(self._length, first, reason, rewritten, freed, break_even))
         for entry in going:
             self._evict(entry)
+        edits = tuple(entry.edit for entry in self.inventory.all if entry.edit is not None)
+        plan = Plan(edits, tuple(self._points))
+        return Revision(lambda: plan)
 
     def _evicted(self, text: str) -> bool:
         """Whether a text is what is left of one that the store keeps, and not just a text that says so."""
-        found = stub(text, self.fold.sources.tag)
-        if found is None or self.settings.store is None or found.ref in self._went or self._doubted >= MAX_DOUBTED:
+        found = stub(text, self._arrival.sources.tag)
+        if found is None or self.settings.store is None or self._doubted >= MAX_DOUBTED:
+            return False
+        if found.ref in self._evicted_refs:
             return False
         try:
             kept = self.settings.store.get([found.ref])
         except IbidemError:
             kept = {}
-        if found.ref in kept and left_of(text, kept[found.ref], self.fold.sources.tag):
+        if found.ref in kept and left_of(text, kept[found.ref], self._arrival.sources.tag):
             return True
         self._doubted += 1
         return False
@@ -204,13 +197,13 @@ class EvictionFold:
 
     def _evict(self, entry: Entry) -> None:
         assert entry.going is not None
-        self._went.update(entry.going.originals)
+        self._evicted_refs.update(entry.going.originals)
         entry.edit = _edit(entry, entry.going)
         freed = self.inventory.waiting.evict(entry)
         self._standing -= freed
         self._removed += freed
         for source in entry.sources:
-            self.fold.forget(source)
+            self._arrival.forget(source)
 
 
 def _edit(entry: Entry, going: Eviction) -> Edit:

@@ -1,0 +1,150 @@
+"""One conversation that goes through the proxy: its session, and how its requests were sent.
+
+What its requests do to it is written by its own methods and nowhere else. `Conversations`, which has all of them, sets
+what memory and the store know of it: `held`, `hint` and `saved`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from .. import formats
+from ..billing.budget import Point
+from ..engine.incremental import SentPrefix
+from ..engine.pipeline import Compacted
+from ..engine.session import Session
+from ..plan import Edit, Plan
+from ..wire import Scanned, scan
+from ..wire.scan import scan_tolerantly
+from .books.bill import freed
+
+Key = tuple[str, str]
+"""The wire format, and what the client calls its conversation."""
+
+ONE_TURN = 2
+"""Messages by which a conversation grows at least between two requests."""
+
+
+class SentRequest(NamedTuple):
+    """How a request was sent."""
+
+    prefix: SentPrefix
+    freed: tuple[float, ...]
+    """Tokens that each of its edits takes out."""
+
+
+class Deviation(NamedTuple):
+    """A request that was sent otherwise than planned, of which its session does not know yet."""
+
+    key: Key
+    body: bytes
+    since: int
+    """From this message on it went out as it came."""
+    refused: bool
+    """Because the provider had not taken it as planned."""
+    at: float
+
+
+@dataclass(eq=False)
+class LiveConversation:
+    """One branch, and the session that rewrites it. What changes is changed under its lock."""
+
+    id: str
+    key: Key
+    name: str
+    """In the store."""
+    session: Session
+    title: str = ""
+    model: str = ""
+    hint: Hashable = None
+    """What its last request began with."""
+    messages: int = 0
+    """Of the last request."""
+    first_new: int = 0
+    """Of these, those that were sent before it."""
+    held: int = 0
+    """Bytes that it takes in memory, about."""
+    edits: tuple[Edit, ...] = ()
+    freed: tuple[float, ...] = ()
+    """Of the last request, and the tokens that each takes out: so that no text is counted twice."""
+    points: int = 0
+    """How often what had been sent was changed."""
+    turns: int = 0
+    """How often it was worked on: who found it before that has to look again."""
+    saved: bytes | None = None
+    """What the store has of it, as far as is known."""
+    last: SentPrefix | None = None
+    """How its last request was written. By this the next is known, also while somebody works on it."""
+    sent: SentRequest | None = None
+    """How the last request was sent that the provider took: what cannot be rewritten begins that way."""
+    deviation: Deviation | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a request of it is worked on."""
+
+    def rewrite(self, scanned: Scanned, at: float) -> Compacted:
+        self.turns += 1
+        try:
+            return self.session.compact(scanned, at=at)
+        finally:
+            self._grow(scanned)
+
+    def plan_sent(self, plan: Plan) -> Point | None:
+        """What is sent has these edits. Returns where it changes what had been sent, if it does."""
+        point = plan.points[-1] if len(plan.points) > self.points else None
+        self.points = len(plan.points)
+        self.freed = freed(plan.edits, self.edits, self.freed)
+        self.edits = plan.edits
+        return point
+
+    def accept(self, sent: SentRequest | None, deviation: Deviation | None) -> None:
+        """The provider takes a request that was sent so: the conversation goes on in that way."""
+        if sent is not None and not (self.sent and self.sent.prefix.continues(sent.prefix)):
+            self.sent = sent  # else a later one was taken first
+        if deviation is not None:
+            self.deviate(deviation)
+            if not deviation.since:
+                self.sent = None
+
+    def deviate(self, deviation: Deviation) -> None:
+        self.deviation = deviation
+
+    def settle(self) -> Scanned | None:
+        """Its session learns of a deviation, if there is one. Returns that request."""
+        deviation, self.deviation = self.deviation, None
+        scanned = scan(deviation.body) or scan_tolerantly(deviation.body) if deviation is not None else None
+        if deviation is None or scanned is None:
+            return None
+        self.turns += 1
+        self.session.went(scanned, deviation.since, refused=deviation.refused, at=deviation.at)
+        self._grow(scanned)
+        self.points = len(self.last.plan.points) if self.last is not None else 0
+        if not deviation.since and self.sent is None and self.last is not None and not self.last.plan.edits:
+            self.sent = SentRequest(self.last, ())  # bare, whatever the branch did that it came from
+        return scanned
+
+    def _grow(self, scanned: Scanned) -> None:
+        """It was worked on with this request."""
+        model = scanned.head.get("model")
+        self.model = model if isinstance(model, str) else self.model
+        if len(scanned) != self.messages:  # else it is sent again
+            self.first_new = self.messages
+        self.messages = len(scanned)
+        self.last = self.session.way or self.last
+
+    def went_elsewhere(self, scanned: Scanned) -> bool:
+        """Whether the model was heard more than once since its last request came here: another replica has notes."""
+        if not self.messages or len(scanned) - self.messages <= ONE_TURN:
+            return False
+        read = formats.named(self.key[0]).read
+        roles = [read(index, scanned.value(index)).role for index in range(self.messages, len(scanned))]
+        heard = [mine == "assistant" != before for before, mine in pairwise(["", *roles])]
+        return sum(heard) > 1
+
+
+def goes_on(last: SentPrefix | None, scanned: Scanned) -> bool:
+    """Whether a request begins with all that was said."""
+    return last is not None and 0 < last.messages == last.shared(scanned)

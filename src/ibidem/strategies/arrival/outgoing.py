@@ -1,0 +1,290 @@
+"""One text on its way out: what is sent for it, and whether that is safe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...markers import backref, shapes
+from ...markers.backref import Marker, Source
+from ...markers.layout import COLON, ITEM_SEPARATORS, NUMBER_MARKS, TAB, Layout, Shown, comma_of, number, thin
+from ...markers.lines import lines_of
+from ...markers.numbering import NumberedText
+from ...markers.restore import Budget, restore
+from ...model import size
+from ...wire import no_larger
+from .hints import HintStyle, hint
+from .index import IndexedText, Match
+
+if TYPE_CHECKING:
+    from .backrefs import BackrefFold
+
+MIN_TEXT = 64
+"""Characters below which nothing can be gained."""
+MAX_FIELDS = 12
+"""Lines or fields that may differ where a text is told by what is different."""
+
+
+class Attempt(NamedTuple):
+    """What may be sent for a text, and why."""
+
+    sent: str
+    strategy: str = ""
+    reason: str = ""
+    refers: bool = False
+    """To a text that was sent before."""
+    foreign: bool = False
+    """In another system's words, which cannot be followed."""
+
+
+class OutgoingText:
+    """One text of a result on its way out.
+
+    What it finds out about the conversation goes into the fold at once: the budget for following markers is one for all
+    texts, and the first marker of all explains what they are.
+    """
+
+    def __init__(self, fold: BackrefFold, place: NumberedText, again: str) -> None:
+        self.fold = fold
+        self.settings = fold.settings
+        self.known = fold.known
+        self.text = place.text
+        self.tool = place.asked.tool
+        self.again = again
+        """The digest of what would be asked for again."""
+        self.seen: dict[Source, Shown | None] = {}
+        self.marked = self.in_full = self.ours = False
+        self.folded = self.flags = ""
+        self.layout: Layout | None = None
+
+    def attempt(self) -> Attempt:
+        """What is sent for it: the text itself wherever nothing is gained, or gaining it would be unsafe."""
+        if backref.opening(self.known.tag) in self.text:
+            return Attempt(self.text, refers=self._recognised())
+        if self.fold.rewritten or self.fold.as_is or len(self.text) < MIN_TEXT:
+            return Attempt(self.text)
+        self.folded, self.flags = self._folded()
+        self.in_full = bool(self.again) and self.essence == self.again
+        may_refer = self.fold.refers and not self.in_full
+        for way in (self._whole, self._partly, self._only_folded) if may_refer else (self._only_folded,):
+            attempt = way()
+            if attempt is not None:
+                return self._safe(attempt) or Attempt(self.text)
+        return Attempt(self.text)
+
+    def _safe(self, attempt: Attempt) -> Attempt | None:
+        """None for one that would be refused, or would not give the text back: the index must know what is sent."""
+        sent = attempt.sent
+        if size(sent) >= size(self.text) or not no_larger(sent, self.text):
+            return None
+        if attempt.foreign:
+            return attempt
+        sent = self._thinned(sent) if self.settings.numbers == "sparse" else sent
+        if not self._restores(sent):
+            return None
+        self.fold.explained = True
+        return attempt._replace(sent=sent)
+
+    def _folded(self) -> tuple[str, str]:
+        if not self.settings.shapes or self.known.shapeless(self.text):
+            return self.text, ""
+        return shapes.fold(self.text)
+
+    def _restores(self, sent: str) -> bool:
+        """Whether this is the text again for whoever reads it, in full and to the letter (law 6)."""
+        fold = self.fold
+        budget = Budget(fold.sent, fold.fetched)
+        found = restore(sent, self.known.tag, self._shown, budget)
+        self.ours = found is not None and found.original == self.text
+        fold.fetched += budget.used if self.ours else 0
+        return self.ours
+
+    def _thinned(self, sent: str) -> str:
+        other = thin(sent, self.known.tag)
+        if other is None or len(other) >= len(sent):
+            return sent
+        found = restore(other, self.known.tag, self._shown, Budget(self.fold.sent, self.fold.fetched))
+        return other if found is not None and found.original == self.text else sent
+
+    @property
+    def essence(self) -> str:
+        """Digest of what it says, without a header that is never the same twice."""
+        start = self.folded.index("\n") if shapes.HEADER_FLAG in self.flags else 0
+        return backref.digest_of(self.folded[start:])
+
+    def _recognised(self) -> bool:
+        """Whether it refers to another, being one that was rewritten before.
+
+        Such a one counts for what it was, so that a second pass decides as the first did.
+        What cannot be shown to be such a part is opaque: it stays as it is and says nothing about anything else. Work
+        on such texts is bounded over the whole conversation, since there may be very many.
+        """
+        fold = self.fold
+        fold.rewritten = fold.rewritten or fold.evicted(self.text)
+        if fold.rewritten:
+            return False
+        budget = Budget(fold.sent, fold.fetched + fold.tried, 2)  # half of it is for what was rewritten before
+
+        def shown(source: Source) -> Shown | None:
+            if source not in self.seen:
+                budget.spend(self.known.unread(source))
+            return self._shown(source)
+
+        found = restore(self.text, self.known.tag, shown, budget)
+        if found is None:
+            fold.tried += budget.used
+            return False
+        fold.fetched += budget.used  # as whoever expands it counts
+        fold.explained = True
+        self.ours, self.folded, self.flags = True, found.folded, found.flags
+        self.in_full = not found.refers and bool(self.again) and self.essence == self.again
+        return found.refers
+
+    def _shown(self, source: Source) -> Shown | None:
+        if source not in self.seen:
+            self.seen[source] = self.known.shown(source)
+        return self.seen[source]
+
+    def _marker(self, **fields: Any) -> Marker:
+        """The part's first marker carries its digest and its flags, the conversation's first an explanation."""
+        first = not self.marked
+        self.marked = True
+        digest = backref.digest_of(self.text) if first else ""
+        return Marker(
+            self.known.tag,
+            digest,
+            self.flags if first else "",
+            explains=first and not self.fold.explained,
+            **fields,
+        )
+
+    def _whole(self) -> Attempt | None:
+        slot = self.known.same(self.folded, self.fold.nearest) if self.settings.dedup else None
+        if slot is None:
+            return None
+        if self.settings.hints is not HintStyle.IBIDEM:
+            return self._hint(slot)
+        sent = str(self._marker(source=slot.source, label=slot.label))
+        if not self._gains(self.text, sent):
+            self.marked = False
+            return None
+        return Attempt(sent, "dedup", f"same as {slot.source}", refers=True)
+
+    def _hint(self, slot: IndexedText) -> Attempt | None:
+        """The same in another system's words, which know results by their call's id."""
+        if slot.sent != self.text or not slot.call_id:
+            return None
+        sent = hint(self.settings.hints, slot.call_id, self.text)
+        if not self._gains(self.text, sent):
+            return None
+        return Attempt(sent, "dedup", f"same as {slot.source}", refers=True, foreign=True)
+
+    def _partly(self) -> Attempt | None:
+        layout = self._layout()
+        shape_flags = self.flags
+        self.flags += layout.comma + (COLON if layout.mark == COLON and layout.numbers is not None else "")
+        attempt = self._but(layout) if self.settings.fields else None
+        if attempt is None and self.settings.spans:
+            attempt = self._spans(layout)
+        if attempt is None:
+            self.flags, self.marked = shape_flags, False
+        return attempt
+
+    def _layout(self) -> Layout:
+        """As everyone will see it once it is sent, but numbers count only where they can be written anew."""
+        comma = comma_of(self.folded)
+        if comma:
+            units = self.folded.split(ITEM_SEPARATORS[comma])
+            self.layout = Layout(units, units, None, "", comma, False)
+        else:
+            self.layout = number(lines_of(self.folded))
+        found = self.layout
+        if found.numbers is None or (
+            found.mark in (TAB, COLON)
+            and all(
+                shown is None or unit == f"{shown}{NUMBER_MARKS[found.mark]}{body}"
+                for unit, body, shown in zip(found.units, found.bodies, found.numbers, strict=True)
+            )
+        ):
+            return found
+        return Layout(found.units, found.units, None, "", "", False)
+
+    def _spans(self, layout: Layout) -> Attempt | None:
+        pieces: list[str] = []
+        done = 0
+        labelled: set[Source] = set()
+        for match in self.known.matches(layout, self.fold.nearest):
+            left_out = layout.joint.join(layout.units[match.first : match.last])
+            if len(left_out) < MIN_TEXT:
+                continue
+            marker = self._pointer(layout, match, labelled)
+            if not self._gains(left_out, str(marker)):
+                self.marked = self.marked and bool(done)
+                continue
+            if match.first > done:
+                pieces.append(layout.joint.join(layout.units[done : match.first]))
+            pieces.append(str(marker))
+            labelled.add(self.known.slots[match.slot].source)
+            done = match.last
+        if not done:
+            return None
+        if done < len(layout.units):
+            pieces.append(layout.joint.join(layout.units[done:]))
+        where = ", ".join(map(str, sorted(labelled)))
+        return Attempt("\n".join(pieces), "spans", f"stands in part in {where}", refers=True)
+
+    def _pointer(self, layout: Layout, match: Match, labelled: set[Source]) -> Marker:
+        slot = self.known.slots[match.slot]
+        position = self.known.line_at(match.slot, match.offset)
+        length = match.last - match.first
+        unit, first = "item" if slot.comma else "line", position + 1
+        if slot.numbering is not None:
+            unit, first = slot.numbering.address(position, position + length - 1)
+        return self._marker(
+            source=slot.source,
+            unit=unit,
+            first=first,
+            last=first + length - 1,
+            own=layout.numbers[match.first] if layout.numbers else None,
+            label="" if slot.source in labelled else slot.label,
+        )
+
+    def _but(self, layout: Layout) -> Attempt | None:
+        """As an earlier result of the same tool, but for a few units."""
+        number = self.fold.last_of.get(self.tool)
+        if number is None or number in self.known.gone or layout.numbers is not None:
+            return None
+        slot = self.known.slots[number]
+        units = layout.units
+        if slot.units != len(units) or slot.comma != layout.comma or not slot.whole or slot.place < self.fold.nearest:
+            return None
+        if slot.numbering is not None:
+            return None
+        old = slot.text.split("\n")
+        other = [at for at, (here, there) in enumerate(zip(units, old, strict=True)) if here != there]
+        if not other or len(other) > MAX_FIELDS or len(other) * 4 > len(units):
+            return None
+        marker = self._marker(source=slot.source, label=slot.label, but=True)
+        sent = "\n".join([str(marker), *(f"{at + 1}: {units[at]}" for at in other)])
+        if not self._gains(self.folded, sent):  # folding alone would give that much
+            self.marked = False
+            return None
+        return Attempt(sent, "fields", f"as {slot.source} but for {len(other)} {layout.word}s", refers=True)
+
+    def _only_folded(self) -> Attempt | None:
+        if not self.flags:
+            return None
+        sent = f"{self.folded}\n{self._marker()}"
+        if not self._gains(self.text, sent):
+            self.marked = False
+            return None
+        return Attempt(sent, "shapes", f"folded: {shapes.described(self.flags)}")
+
+    def _gains(self, before: str, after: str) -> bool:
+        """Whether bytes and enough tokens are saved; counted only where the lengths do not tell."""
+        if size(after) >= size(before):
+            return False
+        # No token spans two words, and none is shorter than a character.
+        if len(before[: 24 * len(after)].split()) >= len(after) + self.settings.min_gain:
+            return True
+        count = self.fold.count
+        return count(before) - count(after) >= self.settings.min_gain
