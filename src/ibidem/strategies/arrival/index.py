@@ -302,7 +302,7 @@ class LineIndex:
         if (after < len(old) and old[after] != "\n") or slot.place < nearest:
             return None
         floor, limit = new.stretch(at) if new.edges else (0, len(bodies))
-        # Backward line by line: not every line is indexed, and usually only those few stand before the one that was hit.
+        # Backward line by line: not every line is indexed, and usually only those few stand before the one hit.
         first = at
         while first > covered and first > floor:
             before = bodies[first - 1]
