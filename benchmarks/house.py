@@ -187,7 +187,8 @@ def walk(src: Path) -> list[Step]:
     """The functions that a warm request goes through on its way out, in the order in which each is called first.
 
     A conversation in which one file is read again and again, rewritten as the proxy does it, without its sockets; the
-    last request is watched. The classes are looked up by name, wherever a checkout has them.
+    last request is watched. Comprehensions belong to the function that they stand in. Classes are looked up by name,
+    wherever a checkout has them.
     """
     sys.path.insert(0, str(src))
     store = importlib.import_module("ibidem.store").MemoryStore()
@@ -202,7 +203,7 @@ def walk(src: Path) -> list[Step]:
 
     def hook(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(src)):
+        if event == "call" and code.co_filename.startswith(str(src)) and not code.co_name.startswith("<"):
             steps.setdefault((code.co_filename, code.co_qualname))
 
     sys.setprofile(hook)

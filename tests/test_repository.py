@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import ibidem
+from benchmarks import house
 from ibidem.engine.journal import STATE_VERSION
 from ibidem.report.export import JSON_SCHEMA
 from ibidem.store.schema import MIGRATIONS
@@ -84,6 +85,29 @@ def test_imports_point_to_earlier_layers(path: Path) -> None:
     for here, there in (STRANGERS, STRANGERS[::-1]):
         if own in here:
             assert not imported(path) & there
+
+
+def test_the_tree_stays_one_that_can_be_read() -> None:
+    files = house.modules(SOURCE.parent)
+    assert len(LAYERS) == house.layers(SOURCE.parent) <= 22
+    assert len(house.loose(files)) <= 8
+    assert len(house.shared_names(files)) < 10
+    assert not house.asked_types(files), "a strategy is asked what it does, not which one it is"
+    assert not house.provider_names(files), "what is peculiar to a provider is in its file, or in a table"
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("__init__.py")), ids=lambda path: path.parent.name)
+def test_a_room_says_what_it_is_for(path: Path) -> None:
+    """Its primitives, and what may be touched: on less than a screen."""
+    said = ast.get_docstring(ast.parse(path.read_text())) or ""
+    assert 5 <= len(said.splitlines()) <= 20
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_docstring_stands_alone(path: Path) -> None:
+    nodes = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Expr))
+    said = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    assert not [text for text in said if text.startswith("The same")]
 
 
 def test_the_front_door_is_what_we_promise() -> None:

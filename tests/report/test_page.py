@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ibidem.report.charts import MAX_BARS, MAX_ROWS, Mark, dollars, percent, ranking, tokens
+from ibidem.report.charts import MAX_BARS, MAX_ROWS, Mark, ranking
 from ibidem.report.figures import (
     FileFigures,
     ProfileOutcome,
@@ -409,30 +409,3 @@ def test_nothing_is_loaded_and_only_its_own_script_and_style_are_allowed() -> No
     for source in (found.style, found.script):
         digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
         assert f"-src 'sha256-{digest}'" in policy
-
-
-# --- numbers ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [
-        (dollars(0), "$0.00"),
-        (dollars(1234.5), "$1,234.50"),
-        (dollars(0.1), "$0.10"),
-        (dollars(0.0123), "$0.0123"),
-        (dollars(-0.5), "−$0.50"),
-        (dollars(0.00001), "under $0.0001"),
-        (tokens(9_999), "9,999"),
-        (tokens(12_345), "12.3k"),
-        (tokens(1_234_567), "1.23M"),
-        (percent(0.1234), "12.3%"),
-        (percent(-0.1234), "−12.3%"),
-        (percent(0.1234, signed=True), "+12.3%"),
-        (percent(0.0001), "&lt;0.1%"),
-        (percent(-0.0001), "−0.0%"),
-        (percent(0.0), "0.0%"),
-    ],
-)
-def test_numbers(written: str, expected: str) -> None:
-    assert written == expected

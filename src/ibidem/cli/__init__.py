@@ -1,7 +1,15 @@
-"""The command line: one command per file, each parse, one call, render.
+"""The command line: one command per file, each parse, one call, render; larger ones are folders.
 
 Exit codes: 0 fine, 1 violations found, 2 the command or its input could not be understood, 130 interrupted. Every error
 is one line on standard error that begins with `ibidem: `.
+
+- `reading`, `writing`: where requests come from and go to. A file gets its new content whole or not at all.
+- `errors`, `options`: what is said when something cannot be done, and what commands share.
+- `view`: what `show` and `compact` draw.
+
+A new command is a file with a `click` command, and a line at the end of this one. What it does belongs into a room of
+the library: here nothing is decided. `--json` is a promise to other programs. Tests: tests/cli; help texts in the
+documents are compared with the real ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,15 @@
-"""Wire formats: one file each, one table. `detect` names the format of a request or says what it cannot tell."""
+"""Wire formats: one dialect per file, one table. `detect` names the format of a request or says what it cannot tell.
+
+A dialect (`model.Dialect`) reads a message into values that remember where they stand, and says what its provider
+takes for granted: where results stand, how tools are named, which head asks for what. All that is peculiar to one
+provider's requests is in its file, and nobody asks for a format by name to decide something.
+
+- `evidence`: what gives a format away. Bodies of two providers can look alike; then nothing is guessed.
+- `fields`: what several formats have in common.
+
+A new format is a file, a row in `FORMATS`, rows in tests/formats/test_formats.py, and the rules that it makes
+(`ibidem.rules`). A new question to all formats is a line in `model.Dialect` and an answer in each file.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Every text that the model will see in place of another.
-
-These are the wordings of the `codetether` profile, kept to the byte. `arrival/` and `revision/` build them here and
-nowhere else.
-"""
+"""The wordings of CodeTether's habits, to the byte. Strategies with them build these texts here alone."""
 
 from __future__ import annotations
 

@@ -41,15 +41,15 @@ _ANY_NUMBER = re.compile(rf"\n *\d+[{''.join(NUMBER_MARKS.values())}]")
 @dataclass(frozen=True)
 class Layout:
     units: Sequence[str]
-    """Lines, or pieces of a single line; HOLE where a marker stands."""
+    """Lines, or pieces of a single line; MARKER_UNIT where a marker stands."""
     bodies: Sequence[str]
     """What is compared: units without their line numbers."""
     numbers: list[int | None] | None
     """Line numbers, where the text has them."""
     mark: str
-    """Letter of the numbering, see MARKS."""
+    """Letter of the numbering, see NUMBER_MARKS."""
     comma: str
-    """Letter of what parts the units, see COMMAS; empty for lines."""
+    """Letter of what parts the units, see ITEM_SEPARATORS; empty for lines."""
     holes: bool
     marked: bool = False
     """A marker, or what begins like one, stands in the text; without one, the units joined are the text itself."""
@@ -99,14 +99,18 @@ def lay_out(text: str, tag: str) -> Layout:
     """The layout of a sent text; its own marker, if it has one, says how it was folded."""
     if backref.opening(tag) not in text:
         return _parted(text.split("\n"))
+    # What begins like a marker is not believed by its looks: either all of them stand where ours would, or the text is
+    # a stub of what was let go, or it is somebody's quotation, and then nothing in it can be pointed at.
     found = marked(text, tag)
     if found is None:
         return _with_gaps(text, tag)
     lines, markers = found.lines, found.markers
     if len(lines) > 1 and markers[-1] is not None and markers[-1].source is None:
         del lines[-1], markers[-1]  # it says how the text was folded, and hides nothing
+    # Line numbers that were thinned out are put back first, or lines would be compared with their tabs and no number.
     flags = found.head.flags
     lines = thicken(lines) if SPARSE_FLAG in flags else lines
+    # A marker is one unit, however many lines it stands for: so a claim in it cannot move what stands below.
     lines = [line if marker is None else MARKER_UNIT for line, marker in zip(lines, markers, strict=True)]
     return _parted(lines, flags, any(markers), True)
 
@@ -121,7 +125,7 @@ def _parted(lines: list[str], flags: str = "", holes: bool = False, marked: bool
 
 
 def _with_gaps(text: str, tag: str) -> Layout:
-    """Of a text of which lines were let go, one unit for each marker; OPAQUE if it is none."""
+    """Of a text of which lines were let go, one unit for each marker; OPAQUE_LAYOUT if it is none."""
     found = evicted.stub(text, tag)
     if found is None:
         return OPAQUE_LAYOUT

@@ -22,11 +22,14 @@ from .settings import Settings
 
 log = logging.getLogger("ibidem")
 
+REHEARSED_FORMAT, REHEARSED_MODEL = "anthropic", "claude-sonnet-4-5"
+"""Of a little conversation; any would do."""
+
 
 def load() -> None:
     try:
         estimate("a text")
-        Prices().of("claude-sonnet-4-5", "anthropic")
+        Prices().of(REHEARSED_MODEL, REHEARSED_FORMAT)
     except Exception as error:
         log.debug("nothing was loaded before it is needed: %s", type(error).__name__)
 
@@ -43,13 +46,13 @@ def rehearse(profile: str) -> None:
                 {"role": "assistant", "content": [{**call, "id": ident}]},  # type: ignore[dict-item]
                 {"role": "user", "content": [result]},  # type: ignore[dict-item]
             ]
-        body = json.dumps({"model": "claude-sonnet-4-5", "max_tokens": 1, "messages": messages}).encode()
+        body = json.dumps({"model": REHEARSED_MODEL, "max_tokens": 1, "messages": messages}).encode()
         store = MemoryStore()
         rewriter = Rewriter(Conversations(profile, store, 1, 2**20), False, 2**20)
-        outcome = rewriter.rewrite(Job("anthropic", "", "", body, 0.0))
+        outcome = rewriter.rewrite(Job(REHEARSED_FORMAT, "", "", body, 0.0))
         records = Records(Settings(profile=profile), 0.0)
         records.end(
-            records.begin("/", outcome, 0.0, "", "anthropic", len(body)), outcome, 200, Usage(fresh=1), Verdict()
+            records.begin("/", outcome, 0.0, "", REHEARSED_FORMAT, len(body)), outcome, 200, Usage(fresh=1), Verdict()
         )
     except Exception as error:
         log.debug("nothing was rehearsed: %s", type(error).__name__)

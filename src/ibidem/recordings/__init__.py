@@ -1,4 +1,16 @@
-"""Recorded sessions of the agents people use: one reader per log format, told apart by content, never by name."""
+"""Recorded sessions of the agents people use: one reader per log format, told apart by content, never by name.
+
+A reader (`reader.Reader`) turns a log (`log.Log`: rows, plain or packed) into `recording.Recording`s: the requests that
+were sent, in segments that only grow, with what the provider counted for each.
+
+- `builders`, `chat`: histories from what an agent's own log tells of a conversation.
+- `counts`: token counts as agents copy them.
+- `discovery`: where agents keep their logs on this machine.
+
+A new format is a file with a `READER`, a row in `READERS`, a row in `discovery.AGENT_LOGS`, and an example
+in tests/recordings, where test_contract.py holds every reader to the same contract. Logs are anybody's: what cannot be
+used is skipped and named, never guessed, and never an error of ours.
+"""
 
 from __future__ import annotations
 

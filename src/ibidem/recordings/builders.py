@@ -103,7 +103,8 @@ class Turns:
 
 
 class ChatTurns:
-    """The same as chat messages. Thoughts, and images in results, have no place in them and are left out."""
+    """Turns of a conversation, as chat messages. Thoughts, and images in results, have no place in them and are left
+    out."""
 
     def __init__(self) -> None:
         self.segments = Segments()

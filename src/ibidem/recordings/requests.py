@@ -136,7 +136,7 @@ def _tell_all(session: Recording) -> None:
 
 
 def _unmarked(entry: Json) -> Json:
-    """The same object where there is no mark."""
+    """An entry without its cache marks; the very object that was given where there are none."""
     content = entry.get("content")
     if not isinstance(content, list):
         return entry

@@ -74,7 +74,7 @@ class TextStages:
 
 @dataclass(slots=True)
 class Phase:
-    """The requests of a segment, and the texts in them: what `optimum` chooses the moments for."""
+    """The requests of a segment, and the texts in them: what `hindsight` chooses the moments for."""
 
     first: int
     last: int

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .charts import Names, dollars, money_cell, percent, plural, share_cell, table, text, tidy
+from .charts import Names, money_cell, percent, share_cell, table, text, tidy
+from .numbers import NO_NUMBER, dollars, plural
 from .totals import Group, Profile, Worlds, share
 
 FINDS = {"hit": "what stands before the change", "miss": "nothing of the conversation"}
@@ -48,8 +49,8 @@ def _cells(world: Worlds, base: float, hindsight: bool) -> str:
     cells = [money_cell(world.cost), share_cell(tidy(share(base, world.cost))), f"<td>{dollars(world.rewrites)}</td>"]
     if hindsight:
         best, reached = world.best, world.reached(base)
-        cells.append("<td>–</td>" if best is None else share_cell(tidy(share(base, best))))
-        cells.append("<td>–</td>" if reached is None else f"<td>{percent(reached)}</td>")
+        cells.append(f"<td>{NO_NUMBER}</td>" if best is None else share_cell(tidy(share(base, best))))
+        cells.append(f"<td>{percent(reached)}</td>")
     cells.append(_dearer(percent(world.ratio), world.ratio > 1 + 1e-9))
     cells.append(_dearer(percent(world.worst, signed=True) if world.worst_in else "never dearer", bool(world.worst_in)))
     return "".join(cells)

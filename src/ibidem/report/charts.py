@@ -1,4 +1,4 @@
-"""What the page is made of: numbers as they are written, tables, and charts as SVG. All of it is HTML.
+"""What the page is made of: texts, tables, and charts as SVG. All of it is HTML.
 
 Styles are classes and sizes are attributes: the page's policy allows no inline styles.
 """
@@ -15,13 +15,13 @@ from math import ceil, floor
 from typing import Any, NamedTuple
 
 from ..model import one_line
+from . import numbers
 from .figures import SessionFigures
+from .numbers import ROUNDING, dollars, plural, sign
 from .totals import saved_in, share
 
 MAX_ROWS = 250
 """Rows of a list in the page; what is left out is said, and stands in `--json`."""
-ROUNDING = 1e-9
-"""Shares below this are rounding: see `totals.Group.add`."""
 MAX_BARS = 600
 """Bars that a chart can show apart on a screen; where there are more, one stands for several."""
 MIN_SHARE = -1.0
@@ -38,34 +38,9 @@ def text(value: str) -> str:
     return escape(one_line(value))
 
 
-def dollars(amount: float) -> str:
-    size = abs(amount)
-    if 0 < size < 0.00005:
-        return f"{_sign(amount)}under $0.0001"
-    return f"{_sign(amount)}${size:,.{4 if 0 < size < 0.1 else 2}f}"
-
-
-def tokens(count: float) -> str:
-    if abs(count) < 10_000:
-        return f"{count:,.0f}"
-    return f"{count / 1e3:,.1f}k" if abs(count) < 1e6 else f"{count / 1e6:,.2f}M"
-
-
-def percent(share: float, *, signed: bool = False) -> str:
-    """One decimal. What is not nothing does not read as nothing: a session that is a little dearer is dearer."""
-    size = abs(share)
-    sign = "+" if signed and share > 0 else _sign(share)
-    if size < ROUNDING:
-        return "0.0%"
-    return "&lt;0.1%" if size < 0.0005 and not sign else f"{sign}{size:,.1%}"
-
-
-def _sign(number: float) -> str:
-    return "−" if number < 0 else ""
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+def percent(share: float | None, *, signed: bool = False) -> str:
+    """As everywhere, but a `<` in it is no markup."""
+    return escape(numbers.percent(share, signed))
 
 
 def table(head: str, rows: str, label: str, look: str) -> str:
@@ -324,7 +299,7 @@ def _grid_line(tick: float, low: float, high: float) -> str:
     if zero:
         return across
     place = 'x="100%" text-anchor="end" dy="12"' if tick > 0 else 'x="0" dy="-4"'
-    return f'{across}<text {place} y="{top:.2%}">{_sign(tick)}{abs(tick):.0%}</text>'
+    return f'{across}<text {place} y="{top:.2%}">{sign(tick)}{abs(tick):.0%}</text>'
 
 
 def _bars(marks: Sequence[Mark], low: float, high: float) -> Iterator[str]:

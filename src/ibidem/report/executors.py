@@ -208,7 +208,7 @@ def _ignore_interrupts() -> None:
 
 
 def on_dask(work: Sequence[LogFamily], settings: ReportSettings, scheduler: str) -> Iterator[list[FileFigures]]:
-    """The same on an existing cluster, whose workers have ibidem installed and reach the logs by the same names."""
+    """Figures of logs from an existing cluster, whose workers have ibidem installed and reach the logs by name."""
     try:
         import distributed
     except ImportError:

@@ -84,7 +84,7 @@ class Recorded(msgspec.Struct):
     requests: int
     baseline: float
     by_rule: float
-    """The same without looking at recorded hits and misses: by the rules of the cache alone."""
+    """What nothing done costs by the rules of the cache alone: recorded hits and misses are not looked at."""
 
 
 class SessionFigures(msgspec.Struct):

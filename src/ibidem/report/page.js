@@ -23,7 +23,7 @@ for (const frame of document.querySelectorAll(".folding")) {
   frame.after(button);
 }
 
-// Numbers are written as in the rest of the page: see charts.py.
+// Numbers are written as in numbers.py.
 const FORMATS = [0, 1, 2, 3, 4].map((digits) =>
   new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
 const fixed = (number, digits) => FORMATS[digits].format(number);
@@ -34,8 +34,9 @@ function dollars(amount) {
   return sign(amount) + "$" + fixed(size, size > 0 && size < 0.1 ? 4 : 2);
 }
 function tokens(count) {
-  if (Math.abs(count) < 1e4) return fixed(count, 0);
-  return Math.abs(count) < 1e6 ? fixed(count / 1e3, 1) + "k" : fixed(count / 1e6, 2) + "M";
+  const size = Math.abs(count);
+  if (size < 1e4) return sign(count) + fixed(size, 0);
+  return sign(count) + (size < 1e6 ? fixed(size / 1e3, 1) + "k" : fixed(size / 1e6, 2) + "M");
 }
 function percent(share, signed) {
   const size = Math.abs(share);

@@ -17,7 +17,6 @@ from .. import __version__
 from .changes import changes
 from .charts import (
     MAX_ROWS,
-    ROUNDING,
     Mark,
     Names,
     bar,
@@ -25,14 +24,12 @@ from .charts import (
     compared,
     counted,
     day,
-    dollars,
     heads,
     left_out,
     listed,
     money_cell,
     path_cell,
     percent,
-    plural,
     ranking,
     saved_share,
     session_table,
@@ -40,9 +37,9 @@ from .charts import (
     table,
     text,
     tidy,
-    tokens,
 )
 from .figures import SessionFigures, Spent
+from .numbers import NO_NUMBER, ROUNDING, dollars, file_size, plural, tokens
 from .totals import Group, Repeated, Report, saved_in
 
 COLOURED_PROFILES = 4
@@ -133,7 +130,7 @@ class _ReportPage:
     def _facts(self) -> str:
         report, total = self.report, self.total
         facts = [plural(total.sessions, "session"), plural(total.requests, "request")]
-        facts.append(f"{plural(report.files_read, 'file')}, {report.bytes_read / 1e6:,.1f} MB")
+        facts.append(f"{plural(report.files_read, 'file')}, {file_size(report.bytes_read)}")
         days = [found for session in report.sessions if (found := day(session.started))]
         if days:
             facts.append(min(days) if min(days) == max(days) else f"{min(days)} to {max(days)}")
@@ -295,8 +292,8 @@ alone, without looking at that, it comes to {dollars(recorded.by_rule)}.</p>"""
         for name, group in sorted(groups.items(), key=lambda pair: -pair[1].baseline.cost)[:MAX_ROWS]:
             paid, error = (group.recorded.cost, group.error) if group.recorded else (None, None)
             cells = [path_cell(name, name), f"<td>{group.sessions:,}</td><td>{group.requests:,}</td>"]
-            cells.append(f"<td>{dollars(paid) if paid is not None else '–'}</td>")
-            cells.append(f"<td>{percent(error, signed=True) if error is not None else '–'}</td>")
+            cells.append(f"<td>{NO_NUMBER if paid is None else dollars(paid)}</td>")
+            cells.append(f"<td>{percent(error, signed=True)}</td>")
             cells.append(f"<td>{dollars(group.baseline.cost)}</td>")
             for profile in self.looks:
                 cells.append(f"<td>{dollars(group.profiles[profile].spent.cost)}</td>")

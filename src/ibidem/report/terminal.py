@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .figures import SessionFigures
+from .numbers import NO_NUMBER, dollars, file_size, percent, plural, tokens
 from .totals import Group, Profile, Repeated, Report, saved_in, share
 
 MAX_ROWS = 8
@@ -51,35 +52,13 @@ def draw(report: Report, stream: IO[str], *, plain: bool = False) -> None:
     stream.write("\n".join(line.rstrip() for line in page.get().split("\n")))  # rich fills lines with spaces
 
 
-def dollars(amount: float) -> str:
-    digits = 4 if 0 < abs(amount) < 0.1 else 2
-    return f"{'-' * (round(amount, digits) < 0)}${abs(amount):,.{digits}f}"
-
-
-def tokens(amount: float) -> str:
-    for unit, size in (("M", 1e6), ("k", 1e3)):
-        if abs(amount) >= size:
-            return f"{amount / size:,.1f}{unit}"
-    return f"{amount:,.0f}"
-
-
-def percent(share: float | None, signed: bool = False) -> str:
-    return "-" if share is None else f"{share:{'+' if signed else ''}.1%}"
-
-
 def _title(console: Console, report: Report) -> None:
     total = report.total
     if report.sample:
         _say(console, "No logs of an agent were found here: these are figures of the bundled sample.", "yellow")
-    count = f"{_many(total.sessions, 'session')}, {_many(total.requests, 'request')}"
-    size = report.bytes_read
-    megabytes = f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
-    files = f"{_many(report.files_read, 'file')}, {megabytes}"
+    count = f"{plural(total.sessions, 'session')}, {plural(total.requests, 'request')}"
+    files = f"{plural(report.files_read, 'file')}, {file_size(report.bytes_read)}"
     _say(console, f"{count} ({files}). Dollars for input; output is not changed and not counted.", "bold")
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _say(console: Console, text: str, style: str = "") -> None:
@@ -204,7 +183,7 @@ def _verdict(console: Console, name: str, profile: Profile) -> None:
     if dearer or worst > 5e-4:
         _say(
             console,
-            f"{name}: {_many(dearer, 'session')} dearer than with nothing done; at the worst moment of the"
+            f"{name}: {plural(dearer, 'session')} dearer than with nothing done; at the worst moment of the"
             f" worst one {percent(worst)}{':' if label else '.'}",
             "red",
         )
@@ -290,7 +269,7 @@ def _repeated(console: Console, what: str, table: dict[str, Repeated], report: R
             tokens(entry.results.tokens),
             percent(entry.profiles[first].tokens / entry.results.tokens if entry.results.tokens else 0.0)
             if first in entry.profiles
-            else "-",
+            else NO_NUMBER,
             dollars(saved(entry)),
         )
         for name, entry in ordered[:MAX_ROWS]
@@ -334,12 +313,12 @@ def _notes(console: Console, report: Report) -> None:
     for model, other in report.priced_as.items():
         notes.append(f"Model {_short(model)} is not in the price list: priced as {other}.")
     if report.skipped:
-        notes.append(f"{_many(report.skipped, 'line')} of logs could not be used and were skipped: --json names them.")
+        notes.append(f"{plural(report.skipped, 'line')} of logs could not be used and were skipped: --json names them.")
     if report.invalid:
         rules = ", ".join(f"{rule} {number:,}" for rule, number in report.violations.most_common(3))
-        notes.append(f"{_many(report.invalid, 'request')} would be refused as they stand in the log ({rules}).")
+        notes.append(f"{plural(report.invalid, 'request')} would be refused as they stand in the log ({rules}).")
     failures = {name: profile.law_failures for name, profile in report.total.profiles.items() if profile.law_failures}
-    notes += [f"{name}: {_many(number, 'law failure')}: --json names them." for name, number in failures.items()]
+    notes += [f"{name}: {plural(number, 'law failure')}: --json names them." for name, number in failures.items()]
     notes += [f"Not read: {_short(unread.path)}: {_short(unread.why)}" for unread in report.unread[:MAX_ROWS]]
     if len(report.unread) > MAX_ROWS:
         notes.append(f"Not read: {len(report.unread) - MAX_ROWS:,} more: --json names them.")

@@ -70,7 +70,7 @@ class Profile:
 
     @property
     def changing(self) -> dict[str, Worlds]:
-        """The same, but empty too if nothing was changed here and nobody asked what could have been."""
+        """What it costs to change what had been sent, by world; empty if nothing was, and nobody asked what can be."""
         told = self.spent.breaks or any(world.best is not None for world in self.worlds.values())
         return self.worlds if told else {}
 
@@ -118,7 +118,7 @@ class Group:
 
     @property
     def error_by_rule(self) -> float | None:
-        """The same, if recorded hits and misses are not looked at."""
+        """Of the bill by the rules of the cache alone, against the recorded one: recorded hits are not looked at."""
         return self.recorded.by_rule / self.recorded.cost - 1 if self.recorded and self.recorded.cost else None
 
     def error_at(self, quantile: float) -> float | None:

@@ -1,4 +1,14 @@
-"""What providers accept: one named rule per file."""
+"""What providers accept: one named demand per file.
+
+A rule (`rule.Rule`) names the formats that make its demand and yields a `Violation` for each place that does not meet
+it. They complain and change nothing: the engine asks them before it sends a plan that moves more than texts, `validate`
+asks them for people, and `strategies.repair` mends what they find.
+
+`pairing` says which result answers which call: nobody works that out again.
+
+A new rule is a file, a line in `RULES`, and rows in tests/rules/test_rules.py with the provider's own words and where
+they stand. Formats are named in `formats` alone; what a rule needs to know of one beyond that is asked of the dialect.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Originals that were taken out of a conversation, and the state of sessions: kept while somebody needs them."""
+"""Originals that were taken out of a conversation, and the state of sessions: kept while somebody needs them.
+
+- `store.Store`: what every store promises; durability is said exactly there.
+- `memory`, `sqlite` (`database`, `schema`), `redis`: three that keep it.
+- `limits`: how long and how much is remembered. `packing`: how a value is written. `naming`: by which name.
+- `recall`: where a user's originals are, and how one comes back. `recall_server`: the same as a tool for the model.
+
+A new store is a file with the methods of `Store` and a line in `open_store` below; tests/store/test_store.py holds
+each to the contract. What is on disk was written by an older release: a change of `schema` or `packing` must read it.
+"""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Database:
             _empty_log(connection)
 
     def give_back(self) -> None:
-        """The same in small, where much of the file is free: it waits for nobody, and what is left is reused."""
+        """Return some freed pages to the system if they are many. It waits for nobody; what is left is reused."""
         with self.lock, suppress(sqlite3.Error, StoreError, OSError):
             connection = self._opened(0.0)
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()

@@ -143,7 +143,7 @@ def is_reference(text: str) -> bool:
 
 
 def known_references(where: str, refs: Iterable[str]) -> set[str]:
-    """The same without duplicates. Raises StoreError for one that no text can have."""
+    """References, each once. Raises StoreError for one that no text can have."""
     found = set(refs)
     for ref in found:
         if not is_reference(ref):

@@ -154,7 +154,7 @@ def lossless(run: Run, request: Any, format: str) -> None:
 
 
 def text_and_value_agree(run: Run, request: Any, format: str) -> None:
-    """The same request as JSON text gives the same request as text."""
+    """A request as JSON text is rewritten as its value is."""
     text = json.dumps(request)
     assert json.loads(run(text).request) == json.loads(json.dumps(run(request).request))
 

@@ -64,7 +64,7 @@ class PromptCache:
         return _split(ends, found, marks if tells else {}, caching)
 
     def spoken(self, usage: Usage, parts: Sequence[AnswerPart]) -> Usage:
-        """The same, with what the answer takes."""
+        """The usage of a request together with what its answer takes."""
         sizes = [(part, sum(map(counter(), _texts(part)))) for part in parts]
         reasoning = sum(size for part, size in sizes if isinstance(part, Thought))
         return replace(usage, output=sum(size for _, size in sizes), reasoning=reasoning)

@@ -3,6 +3,13 @@
 A change names a path. In an object only the containers along the path are copied. In bytes only the named tokens are
 replaced, by offset, and everything else is passed on as it came: number spelling, escapes, duplicate keys, whitespace.
 So a value that no change names cannot change, whatever the parser made of it.
+
+- `Document`: a body of either kind. `tree`, `splice`: the changes in each.
+- `scan`: messages of a body one by one, and of a longer one only those that are new.
+- `spelling`, `text`: how a string is spelled, and JSON text as values.
+
+Nothing here knows what a message says. Whatever bytes come, they come back or are refused: tests/wire/test_wire.py
+tries them at random.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def scan(request: Any, known: Known | None = None) -> Scanned | None:
 
 
 def scan_tolerantly(data: bytes) -> Scanned | None:
-    """The same for JSON text with what only the standard library takes, such as NaN."""
+    """A request that has in it what only the standard library takes, such as NaN; None if it is none even so."""
     try:
         value = parse(data)
     except IbidemError:
@@ -222,7 +222,7 @@ def _hashes(data: bytes, spans: list[tuple[int, int]], first: int) -> Iterator[i
 
 
 def rescan(data: bytes, known: Known) -> Scanned | None:
-    """The same for a request that begins as one did before: only what comes after that is parsed. None if it does not.
+    """A request that begins as one did before, of which only what comes after that is parsed. None if it does not.
 
     With the messages that are known taken out, what is left is a request too. If that is in order so is the whole.
     """

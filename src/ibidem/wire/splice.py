@@ -27,7 +27,7 @@ Changes = dict[Any, list[Change]]
 
 
 def splice_text(text: str, value: Any, changes: Iterable[Change], depth: int = 0) -> str:
-    """The same for a short text, such as the arguments of a call."""
+    """A short JSON text, such as the arguments of a call, with the named tokens replaced."""
     data = text.encode("utf-8", "surrogatepass")
     start = past_space(data, 0)
     splicer = _Splicer(data, memoryview(data), None, None, False)
@@ -131,7 +131,10 @@ class _Splicer:
     def array(self, start: int, value: list[Any], here: Changes, below: Changes, depth: int) -> tuple[Pieces, int]:
         """Untouched items in one piece with what stands between them, unless items come or go."""
         data = self.data
+        # The history may be most of a body: where its messages were measured before, none is parsed to find its end.
         known = self.lengths if value is self.history else None
+        # As long as no item comes or goes, every comma stays where it is, and all between two changed items is passed
+        # on as one slice. Otherwise the commas must be laid anew, so items are collected one by one with their space.
         fixed = all(change.op == "set" for found in here.values() for change in found)
         row = _Row()
         pieces, cursor = Pieces(), start
@@ -150,12 +153,13 @@ class _Splicer:
                 pieces.extend([self.view[cursor:first], *new])
                 cursor = at
             end, at = at, self.comma(at)
+        # The value was parsed from this text by somebody else: ending anywhere but at the bracket, they do not agree.
         if data[at] != CLOSE_LIST:
             raise IbidemError("the text does not agree with what it was parsed to")
         if fixed:
             pieces.append(self.view[cursor : at + 1])
             return pieces, at + 1
-        row.put(here.get(len(value), ()), "before")
+        row.put(here.get(len(value), ()), "before")  # behind the last: named as before one that is not there
         return row.written(data, self.look, data[end:at], depth + 1), at + 1
 
     def item(

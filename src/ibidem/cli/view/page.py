@@ -10,6 +10,7 @@ from importlib import resources
 
 from ...markers.backref import Source
 from ...model import one_line
+from ...report.numbers import percent
 from .figures import BeforeAfter
 from .parts import Block, LinkTarget, View, ViewLine, ViewPart, change, left_out, shortened
 
@@ -151,7 +152,7 @@ def _bar(name: str, change: BeforeAfter | None) -> str:
     if change is None:
         return f'<div class="bar"><p><b>{name}</b><span>not counted</span></p></div>'
     width = min(100.0, 100 * (1 - change.saved))
-    numbers = f"{change.before:,} → {change.after:,} ({-change.saved:+.1%})".replace("-", "−")
+    numbers = f"{change.before:,} → {change.after:,} ({escape(percent(-change.saved, signed=True))})"
     track = f'<div class="track"><div style="width:{width:.1f}%"></div></div>'
     return f'<div class="bar"><p><b>{name}</b><span>{numbers}</span></p>{track}</div>'
 

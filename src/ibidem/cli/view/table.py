@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ...model import one_line
+from ...report.numbers import percent
 from .figures import MAX_COUNTED_BYTES, BeforeAfter, Figures
 
 MAX_REASONS = 10
@@ -60,7 +61,7 @@ def _totals(figures: Figures) -> list[Row]:
 
 
 def _total(name: str, change: BeforeAfter) -> Row:
-    saved = f"{change.saved:.1%}" if change.before != change.after else NO_VALUE
+    saved = percent(change.saved) if change.before != change.after else NO_VALUE
     return (name, f"{change.before:,}", f"{change.after:,}", saved)
 
 

@@ -1,6 +1,6 @@
 """What the model has been shown so far, and where a text was shown before.
 
-The ledger holds the texts as they were sent. Of their lines every fourth that says something is indexed, by hash, at
+The index holds the texts as they were sent. Of their lines every fourth that says something is indexed, by hash, at
 its earliest place; every line of a new text is looked up. So a run of four such lines that stands anywhere above is
 found, at a quarter of the memory. A hit is compared in full and extended both ways before it counts.
 """
@@ -293,6 +293,8 @@ class LineIndex:
         slot, bodies = self.slots[number], new.seq
         body, old = bodies[at], slot.text
         after = local + len(body)
+        # A hash said that the line stands there. Hashes may agree by chance, and a run is resumed by a guess of its
+        # place, so all is compared: the line itself, and that it begins and ends where a line of the slot does.
         if len(body) < MIN_LONE_LINE and not new.beside(at, old, local, after):
             return None
         if local < 0 or not old.startswith(body, local) or (local and old[local - 1] != "\n"):
@@ -300,6 +302,7 @@ class LineIndex:
         if (after < len(old) and old[after] != "\n") or slot.place < nearest:
             return None
         floor, limit = new.stretch(at) if new.edges else (0, len(bodies))
+        # Backward line by line: not every line is indexed, and usually only those few stand before the one hit.
         first = at
         while first > covered and first > floor:
             before = bodies[first - 1]
@@ -307,6 +310,7 @@ class LineIndex:
             if there < 0 or not old.startswith(before, there) or (there and old[there - 1] != "\n"):
                 break
             first, local = first - 1, there
+        # Forward a run may be thousands of lines: compared as one text in ever longer slices, then cut to whole lines.
         last = at + 1
         if last < limit and old.startswith(bodies[last], after + 1):
             end = new.starts[limit] + limit - 1

@@ -170,7 +170,7 @@ class OutgoingText:
         return Attempt(sent, "dedup", f"same as {slot.source}", refers=True)
 
     def _hint(self, slot: IndexedText) -> Attempt | None:
-        """The same in another system's words, which know results by their call's id."""
+        """A reference to a whole result in another system's words, which know results by their call's id."""
         if slot.sent != self.text or not slot.call_id:
             return None
         sent = hint(self.settings.hints, slot.call_id, self.text)

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 MIN_FREED_TOKENS = 40.0
 """Tokens that must be freed, or a text had better stay."""
 MIN_FREED_THINKING = 8.0
-"""The same of thinking, which leaves no marker."""
+"""Tokens that must be freed for thinking to go: it leaves no marker, so few will do."""
 LOOKS_PER_CHARACTER = 16
 """Characters that may be looked at again for each that was taken in."""
 STARTING_CREDIT = 1 << 22
-"""The same at the beginning, for short conversations."""
+"""Characters that may be looked at again before anything was taken in: enough for short conversations."""
 KNOWN_ANSWER_COST = 64
 """What an answer that is known already costs, in characters."""
 MAX_OUTLOOKS = 4

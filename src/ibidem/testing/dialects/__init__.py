@@ -1,4 +1,12 @@
-"""Each provider's own way of answering, one file for each, and the paths they answer at."""
+"""Each provider's own way of answering, one file for each, and the paths they answer at.
+
+An `UpstreamDialect` turns what a script says (`testing.answers`) into a provider's JSON and its stream of events, with
+usage in its fields, and words its errors. `asked` says from a path who is spoken to.
+
+They answer as the providers' documentation and recorded answers have it, so that the SDKs of tests/proxy/test_sdks.py
+take them for the real ones. A new provider is a file with a `DIALECT` and its rows in `PATHS`; the request side is
+`ibidem.formats`. Tests: tests/testing/test_upstream.py.
+"""
 
 from __future__ import annotations
 
