@@ -99,9 +99,10 @@ class Fold(Protocol):
 class Planner(Protocol):
     """The least that a strategy has to be."""
 
-    name: ClassVar[str]
-    touches: ClassVar[frozenset[Kind]]
-
+    @property
+    def name(self) -> str: ...
+    @property
+    def touches(self) -> frozenset[Kind]: ...
     def plan(self, conv: Conversation) -> Iterable[Edit]: ...
 
 
