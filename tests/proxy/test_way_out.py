@@ -145,13 +145,8 @@ def test_a_restart_and_another_replica_go_on_that_way(mishap: str, profile: str,
     for _ in range(3):
         with ExitStack() as stack:
             stores = [stack.enter_context(SqliteStore(tmp_path / "store.sqlite")) for _ in range(2)]
-<<<<<<< HEAD
             options: Any = {"profile": profile, "budget_ms": budget(mishap)}
             options["strict"] = False  # both number their calls alike
-=======
-            # Both number their calls alike. A state is read back within the budget, on a busy machine too.
-            options: Any = {"profile": profile, "budget_ms": 1500, "strict": False}
->>>>>>> types
             replicas = [stack.enter_context(talk(script, store=store, **options)) for store in stores]
             for replica in (replicas[0], replicas[1], replicas[0]):
                 assert agent.ask(replica) == 200
