@@ -1,4 +1,7 @@
-"""On CI generated examples are the same every time, so that a landing does not hang on luck; elsewhere they vary."""
+"""What every test finds: a store in memory, signals that are not ignored, and a Redis server where one is installed.
+
+On CI generated examples are the same every time, so that a merge does not hang on luck; elsewhere they vary.
+"""
 
 import importlib.util
 import os
@@ -29,6 +32,7 @@ if os.environ.get("CI"):
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Redis server that these tests have to themselves."""
     server, package = shutil.which("redis-server"), importlib.util.find_spec("redis")
     if server is None or package is None:
         pytest.skip("needs: apt-get install redis-server, and pip install redis")

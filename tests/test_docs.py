@@ -183,6 +183,7 @@ def test_python_runs(
             exec(compile("\n" * block.line + block.text, str(page), "exec"), vars(module))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="a shell of another kind")
 @pytest.mark.parametrize("page", of_pages("console"), ids=named)
 def test_commands_print_what_is_shown(page: Path, variables: dict[str, str], folder: Path) -> None:

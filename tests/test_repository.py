@@ -165,6 +165,17 @@ def test_an_import_is_quick() -> None:
     assert ours < theirs
 
 
+def test_tests_stand_where_their_modules_do() -> None:
+    def folders(place: Path) -> set[str]:
+        return {found.name for found in place.iterdir() if found.is_dir() and any(found.glob("*.py"))}
+
+    tests = ROOT / "tests"
+    assert folders(tests) - {"support"} == folders(SOURCE)
+    assert all((tests / folder / "__init__.py").is_file() for folder in folders(tests))
+    loose = {found.stem.removeprefix("test_") for found in tests.glob("test_*.py")}
+    assert loose - {"docs", "repository"} <= {found.stem for found in SOURCE.glob("*.py")}
+
+
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_files_stay_small(path: Path) -> None:
     text = path.read_text()
@@ -174,6 +185,7 @@ def test_files_stay_small(path: Path) -> None:
             assert (node.end_lineno or 0) - node.lineno < 60, node.name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals of another kind")
 def test_tests_may_run_where_signals_are_ignored() -> None:
     """As `nohup` and a shell's `&` have it: commands that a test sends signals to get them all the same."""

@@ -310,6 +310,7 @@ def test_an_unreadable_line_is_passed_on_and_the_rest_is_done(tmp_path: Path) ->
     assert "Unreadable, and left as they came: 3." in run("compact", path).stdout
 
 
+@pytest.mark.slow
 def test_forty_megabytes_are_rewritten_without_counting_their_tokens(tmp_path: Path) -> None:
     filler = (f'{{"role":"user","content":"{number:09}{"x" * 1_000_000}"}},'.encode() for number in range(40))
     template = BODY.replace(b'[{"role":"user"', b"[" + b"".join(filler) + b'{"role":"user"', 1)
@@ -426,6 +427,7 @@ def test_figures_of_several_formats_name_them_all(tmp_path: Path) -> None:
     assert json.loads(run("compact", named, "--format", "openai-chat", "--json").stdout)["format"] == "openai-chat"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", ["20", "60", "120"])
 def test_the_table_is_clean_at_any_width(columns: str) -> None:
     shown = process("compact", env={"COLUMNS": columns}).stdout.decode()
@@ -436,6 +438,7 @@ def test_the_table_is_clean_at_any_width(columns: str) -> None:
     assert f"dedup           {saved.hits}    {saved.bytes:,}      {saved.tokens}" in shown
 
 
+@pytest.mark.slow
 def test_colour_is_for_those_who_want_it(tmp_path: Path) -> None:
     path = written(tmp_path, PLAIN + b"\nbroken\n", "many.jsonl")
     yellow = b"\x1b[33m"
@@ -518,6 +521,7 @@ def test_validate_takes_the_format_it_is_told(tmp_path: Path) -> None:
 # --- as a process -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "content", "code"),
     [
@@ -535,6 +539,7 @@ def test_exit_codes(args: list[str], content: bytes, code: int) -> None:
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["output is buffered", "output is not buffered"])
 def test_a_reader_that_goes_ends_it_quietly(tmp_path: Path, unbuffered: str) -> None:
     path = written(tmp_path, REPEATS.replace(b'"s"', b'"' + b"s" * 1_000_000 + b'"'))
@@ -549,6 +554,7 @@ def test_a_reader_that_goes_ends_it_quietly(tmp_path: Path, unbuffered: str) -> 
         assert running.wait(60) == 141
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="interrupts of another kind")
 def test_an_interrupt_leaves_everything_as_it_was(tmp_path: Path) -> None:
     out = written(tmp_path, b"kept", "out.jsonl")
@@ -567,6 +573,7 @@ def test_an_interrupt_leaves_everything_as_it_was(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["out.jsonl"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device")
 @pytest.mark.parametrize(
     "args", [["compact"], ["compact", "-o", "-"], ["--help"]], ids=["figures", "a request", "help"]

@@ -24,6 +24,8 @@ from ibidem.cli import main
 from ibidem.proxy.settings import FIELDS
 from ibidem.proxy.wiring import CLIENTS
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 DEADLINE = 60.0
 
 

@@ -367,6 +367,7 @@ def test_the_cache_is_where_this_machine_keeps_such_things(
 # --- as a process -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_colour_is_for_those_who_want_it(a_log: Path) -> None:
     def coloured(*args: str, **env: str) -> bool:
         done = process(a_log, "--jobs", "1", *args, env=env)
@@ -378,6 +379,7 @@ def test_colour_is_for_those_who_want_it(a_log: Path) -> None:
     assert not coloured("--no-color", FORCE_COLOR="1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "code"),
     [
@@ -394,6 +396,7 @@ def test_exit_codes(args: list[str], code: int) -> None:
     assert (done.stdout == b"") == (code == 2)
 
 
+@pytest.mark.slow
 def test_a_log_with_anything_in_it_gives_no_traceback(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     for name, data in WRONG.items():
@@ -406,6 +409,7 @@ def test_a_log_with_anything_in_it_gives_no_traceback(tmp_path: Path) -> None:
     assert b"Traceback" not in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="terminals of another kind")
 def test_who_watches_sees_progress_and_nothing_of_it_in_the_figures(tmp_path: Path) -> None:
     import pty
@@ -423,6 +427,7 @@ def test_who_watches_sees_progress_and_nothing_of_it_in_the_figures(tmp_path: Pa
     assert json.loads(done.stdout)["totals"]["sessions"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device")
 @pytest.mark.parametrize("args", [[], ["--html", "-"]], ids=["text", "a page"])
 def test_a_full_disk_is_an_error_like_any_other(args: list[str]) -> None:
@@ -433,6 +438,7 @@ def test_a_full_disk_is_an_error_like_any_other(args: list[str]) -> None:
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="pipes of another kind")
 def test_a_reader_that_goes_ends_it_quietly(tmp_path: Path) -> None:
     for n in range(40):

@@ -63,6 +63,7 @@ MIDDLE = "a start of its own\n" + LONG + "an end of its own\n"
 # --- in the terminal ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("columns", "beside"), [("60", False), ("99", False), ("100", True), ("160", True)])
 def test_texts_stand_beside_each_other_where_there_is_room(columns: str, beside: bool) -> None:
     done = process("show", env={"COLUMNS": columns})
@@ -105,6 +106,7 @@ def test_a_line_too_long_is_cut_unless_all_is_asked_for(tmp_path: Path) -> None:
     assert run("show", path, "--all", COLUMNS="80").stdout.count("漢") == 3000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "env", "coloured"),
     [
@@ -121,6 +123,7 @@ def test_colours(args: list[str], env: dict[str, str], coloured: bool) -> None:
         assert shown == process("show", env={"COLUMNS": "120"}).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [[], ["--all"]], ids=["shortened", "all"])
 @pytest.mark.parametrize("columns", ["80", "200"])
 def test_what_a_tool_wrote_cannot_reach_the_terminal(tmp_path: Path, columns: str, args: list[str]) -> None:

@@ -78,6 +78,7 @@ def test_a_reference_that_is_not_there(path: Path, ref: str, words: str) -> None
     assert the_error(run("recall", ref)) == words.format(path=path)
 
 
+@pytest.mark.slow
 def test_recall_says_soon_that_another_process_keeps_the_store_locked(path: Path) -> None:
     with held(path, *EXCLUSIVE):
         start = time.monotonic()
@@ -290,6 +291,7 @@ def test_a_path_that_cannot_be_read_is_named(tmp_path: Path, command: list[str],
     assert result.output.startswith(f"ibidem: {path}: ")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="root cannot be bound by modes here")
 @pytest.mark.parametrize("command", [*COMMANDS, ["proxy", "--port", "0"]])
 def test_a_home_that_cannot_be_searched_is_named(tmp_path: Path, command: list[str]) -> None:

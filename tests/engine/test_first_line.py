@@ -18,6 +18,7 @@ from ibidem.formats import FORMATS
 from ibidem.formats import named as format_named
 from ibidem.model import UsageError
 from ibidem.store import MemoryStore, SqliteStore
+from tests.support.lanes import daily
 
 ANTHROPIC, CHAT, RESPONSES, GEMINI = FORMATS
 HI = {"role": "user", "content": "hi"}
@@ -183,7 +184,7 @@ def test_what_every_format_refuses_is_said_without_knowing_which_it_is() -> None
 SLOW = settings(deadline=None, max_examples=50, suppress_health_check=list(HealthCheck))
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", daily(FORMATS, "anthropic"))
 @SLOW
 @given(data=st.data())
 def test_a_history_of_any_length_never_raises(format: str, data: st.DataObject) -> None:

@@ -13,6 +13,7 @@ import ibidem
 from ibidem import testing
 from ibidem.formats import FORMATS
 from ibidem.model import Kind
+from tests.support.lanes import daily
 
 STRATEGIES: dict[str, Any] = {
     "Dedup": (ibidem.Dedup(),),
@@ -42,18 +43,15 @@ tests/strategies/test_backrefs.py."""
 
 SLOW = settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
 every_format = pytest.mark.parametrize("format", FORMATS)
-DAILY = {"profile lossless", "profile recoverable"}
-"""What nearly everybody sends: the others are tried in the whole run alone."""
-every_strategy = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in DAILY else pytest.mark.slow) for name in STRATEGIES]
-)
+every_strategy = pytest.mark.parametrize("name", daily(STRATEGIES, "profile lossless", "profile recoverable"))
+one_format_daily = pytest.mark.parametrize("format", daily(FORMATS, "anthropic"))
 
 
 def run_for(name: str, format: str) -> testing.Run:
     return testing.runner(STRATEGIES[name], format)
 
 
-@every_format
+@one_format_daily
 @every_strategy
 @given(data=st.data())
 @SLOW
@@ -74,7 +72,7 @@ def test_on_well_formed_histories(name: str, format: str, data: st.DataObject) -
         testing.tool_output_cannot_steer(run, request, format)
 
 
-@every_format
+@one_format_daily
 @every_strategy
 @given(data=st.data())
 @SLOW
@@ -89,8 +87,8 @@ def test_on_broken_histories(name: str, format: str, data: st.DataObject) -> Non
         testing.idempotent(run, request, format)
 
 
-@every_format
-@pytest.mark.parametrize("name", ["Dedup", *sorted(LOSSLESS)])
+@one_format_daily
+@pytest.mark.parametrize("name", daily(["Dedup", *sorted(LOSSLESS)], "profile lossless"))
 @given(data=st.data())
 @SLOW
 def test_what_was_sent_stays_as_it_was_sent(name: str, format: str, data: st.DataObject) -> None:
@@ -98,7 +96,7 @@ def test_what_was_sent_stays_as_it_was_sent(name: str, format: str, data: st.Dat
     testing.arrival_is_final(run_for(name, format), request, format)
 
 
-@every_format
+@one_format_daily
 @given(data=st.data())
 @SLOW
 def test_a_session_gives_what_compact_gives(format: str, data: st.DataObject) -> None:
@@ -113,8 +111,8 @@ def test_a_session_gives_what_compact_gives(format: str, data: st.DataObject) ->
             assert json.loads(session.compact(json.dumps(part).encode()).request) == json.loads(json.dumps(expected))
 
 
-@every_format
-@pytest.mark.parametrize("name", sorted(LOSSLESS))
+@one_format_daily
+@pytest.mark.parametrize("name", daily(sorted(LOSSLESS), "profile lossless"))
 @given(data=st.data())
 @SLOW
 def test_markers_that_are_not_ours(name: str, format: str, data: st.DataObject) -> None:

@@ -16,9 +16,10 @@ from ibidem.engine.journal import Journal, Ranges
 from ibidem.formats import FORMATS
 from ibidem.store import MemoryStore
 from ibidem.wire.scan import rescan, scan
+from tests.support.lanes import daily
 
 SLOW = settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
-every_format = pytest.mark.parametrize("format", list(FORMATS))
+one_format_daily = pytest.mark.parametrize("format", daily(FORMATS, "anthropic"))
 
 
 def file_of(lines: int, seed: int = 0) -> str:
@@ -55,7 +56,7 @@ def marked(request: dict[str, Any]) -> dict[str, Any]:
 # ── what is known is not looked at again ────────────────────────────────────────────────────────────────────────────
 
 
-@every_format
+@one_format_daily
 @given(data=st.data())
 @SLOW
 def test_a_request_that_begins_as_another_did_is_scanned_from_there(format: str, data: st.DataObject) -> None:
@@ -123,7 +124,7 @@ def test_a_mark_that_moves_costs_only_the_messages_around_it() -> None:
         assert session.compact(body).request == ibidem.compact(body, format="anthropic").request
 
 
-@every_format
+@one_format_daily
 @given(data=st.data())
 @SLOW
 def test_requests_that_fork_and_rewind_are_sent_as_compact_would_send_them(format: str, data: st.DataObject) -> None:
@@ -160,7 +161,7 @@ def test_what_went_out_as_it_came_stays_so_and_is_referred_to(profile: str) -> N
     session = ibidem.Session(profile, format="anthropic", store=store)
     first = begun(request, 5)
     assert session.compact(first, at=0.0).plan
-    session.went(first, 0)
+    session.sent_otherwise(first, 0)
     for length in (7, 9, 11):
         body = begun(request, length)
         sent = session.compact(body, at=10.0 * length)
@@ -178,7 +179,7 @@ def test_only_what_was_new_stays_as_it_came(profile: str) -> None:
     request, store = reads(*texts), MemoryStore()
     session = ibidem.Session(profile, format="anthropic", store=store)
     for length in (1, 3, 5, 7):
-        way = session.way
+        way = session.sent_prefix
         sent = session.compact(json.dumps(begun(request, length)).encode(), at=float(length))
     assert way is not None
     late = json.dumps(begun(request, 9)).encode()
@@ -190,7 +191,7 @@ def test_only_what_was_new_stays_as_it_came(profile: str) -> None:
     assert went[5:] == request["messages"][5:9]
     planned = json.loads(session.compact(late, at=9.0).request)["messages"]
     assert planned != went
-    session.went(late, 5)
+    session.sent_otherwise(late, 5)
     for length in (11, 13, 15, 17):
         body = json.dumps(begun(request, length)).encode()
         found = session.compact(body, at=float(length))
@@ -206,11 +207,11 @@ def test_a_revision_that_was_not_sent_is_decided_again() -> None:
     store = MemoryStore()
     session = looking(store)
     for length in (1, 3, 5, 7, 9):
-        way = session.way
+        way = session.sent_prefix
         found = session.compact(begun(request, length), idle=400 if length == 9 else 5)
     assert way is not None
     assert found.plan.points
-    session.went(begun(request, 9), 7)
+    session.sent_otherwise(begun(request, 9), 7)
     for each in (session, looking(store, session.state())):
         after = each.compact(begun(request, 11), idle=5)
         assert after.request["messages"][:9] == request["messages"][:9]
@@ -223,9 +224,9 @@ def test_after_two_refusals_nothing_new_is_rewritten() -> None:
     request = reads(*(file_of(60, n // 4) for n in range(12)))
     session = ibidem.Session(format="anthropic")
     session.compact(begun(request, 5))
-    session.went(begun(request, 5), 3, refused=True)
+    session.sent_otherwise(begun(request, 5), 3, refused=True)
     assert session.compact(begun(request, 9)).plan, "once may be an accident"
-    session.went(begun(request, 11), 9, refused=True)
+    session.sent_otherwise(begun(request, 11), 9, refused=True)
     kept = session.compact(begun(request, 9)).request["messages"]
     for each in (session, ibidem.Session(format="anthropic", state=session.state())):
         sent = each.compact(request).request["messages"]
@@ -341,9 +342,9 @@ def test_an_answer_that_is_told_late_is_noted_for_its_own_request() -> None:
         prompt.compact(begun(request, length), at=float(length))
         prompt.answered(at=float(length), context=700)
         if place is not None:
-            late.answered(at=float(length) - 2, context=700, place=place)
-        place = late.place
-    late.answered(at=7.0, context=700, place=place)
+            late.answered(at=float(length) - 2, context=700, position=place)
+        place = late.position
+    late.answered(at=7.0, context=700, position=place)
     for length in (9, 11):
         pair = [each.compact(begun(request, length), at=500.0 * length).request for each in (late, prompt)]
         assert pair[0] == pair[1]

@@ -72,6 +72,7 @@ def test_what_comes_unasked_while_nobody_waits_is_heard_by_nobody(stray: bytes, 
             sent.get(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", DELAYS.values(), ids=DELAYS)
 @pytest.mark.parametrize("stray", ["a 408", "a 408 and the end"])
 def test_a_408_that_meets_a_request_is_heard_by_nobody_either(stray: str, delay: float) -> None:

@@ -77,6 +77,7 @@ def steps_of(format: str, gaps: dict[int, float], seed: int = 1, **more: Any) ->
     return [(gaps.get(number, 10.0), dumped(body)) for number, body in enumerate(bodies)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_restart_goes_on_to_the_byte(format: str, tmp_path: Path) -> None:
     steps = steps_of(format, {13: COLD, 20: COLD})
@@ -177,6 +178,7 @@ def test_what_the_client_calls_a_conversation_tells_it_apart() -> None:
         assert [each["requests"] for each in found.settled(12)["conversations"]] == [6, 6]
 
 
+@pytest.mark.slow
 def test_branches_of_a_profile_that_looks_back_never_mix() -> None:
     """Each is sent as it is when it is alone, though they share their beginning, their times and the store."""
     trunk, calls = stale(3, after=2, lines=120)
@@ -202,6 +204,7 @@ def test_branches_of_a_profile_that_looks_back_never_mix() -> None:
         assert proxy.state["totals"]["breaks"]
 
 
+@pytest.mark.slow
 def test_what_was_let_go_from_memory_comes_back_as_it_was() -> None:
     """There is room for one conversation, and three take turns: each is sent as it is when it is alone."""
     gaps = {12: COLD, 19: COLD}

@@ -30,6 +30,8 @@ from ibidem.proxy.settings import Settings
 from ibidem.testing.answers import Says
 from ibidem.testing.upstream import Upstream
 
+pytestmark = pytest.mark.slow  # nearly all need a browser
+
 CHROMIUM = Path("/usr/bin/chromium")
 ARGUMENTS = [
     "--no-sandbox",

@@ -57,6 +57,7 @@ def test_who_stops_sending_is_answered(request_: bytes, wait: float) -> None:
         assert found.endswith(b"\r\n\r\nok")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
 def test_who_stops_sending_and_waits_long_gets_signs_of_life_at_most(request_: bytes) -> None:
     def script(peer: Peer) -> None:
@@ -91,6 +92,7 @@ def test_a_page_is_shown_to_who_stops_sending() -> None:
         assert client.rest().startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("request_", [GET, REQUESTS["rewritten"]])
 def test_who_is_gone_is_not_taken_for_one_who_stops_sending(request_: bytes, begun: bool) -> None:
@@ -150,6 +152,7 @@ def test_many_who_send_half_a_head_keep_nobody_out() -> None:
             each.close()
 
 
+@pytest.mark.slow
 def test_a_body_and_an_answer_may_take_longer_than_a_head() -> None:
     go = threading.Event()
 

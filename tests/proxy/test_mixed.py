@@ -325,6 +325,7 @@ def script(seen: Seen) -> Answer:
     return ANSWERS[seen.header("x-answer") or ""]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.usefixtures("stumbling")
 def test_mixed_requests_with_faults(profile: str) -> None:

@@ -36,6 +36,8 @@ from ibidem.testing import (
 )
 from tests.support.sdks import AGENTS, BODIES, PATHS, Agent, Heard, alone, dechunked
 
+pytestmark = pytest.mark.slow  # the SDKs take seconds to import, and are no quicker at work
+
 READ = ("a.py", "b.py", "a.py", "b.py", "a.py")
 """Files that the scripted model reads, one in each turn; the last time the first has changed."""
 

@@ -103,6 +103,7 @@ def test_every_byte_of_a_stream_is_the_same_on_both_sides(answer: Any) -> None:
 # ── clients that go away ────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", POSTS)
 @pytest.mark.parametrize("stage", ["before the answer", "in the answer", "between head and body"])
 @pytest.mark.parametrize("how", ["close", "reset"])

@@ -315,6 +315,7 @@ def test_what_is_not_http_is_refused_and_ends_the_connection(broken: bytes) -> N
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["to the client", "to upstream", "back through a tunnel", "through a tunnel"])
 def test_who_is_slow_is_waited_for_and_nothing_piles_up(way: str) -> None:
     """More than all buffers hold is sent to who does not read: it must come to a halt."""

@@ -301,6 +301,7 @@ def bomb(encoding: str) -> bytes:
     return b"".join(made.compress(bytes(2**24)) for _ in range(8)) + bytes(made.flush())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["gzip", "zstd", "br"])
 def test_a_bomb_is_found_out_before_it_takes_memory(encoding: str) -> None:
     import tracemalloc

@@ -239,12 +239,14 @@ def ran(home: Path, environment: dict[str, str], *arguments: str) -> subprocess.
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("environment", "line"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_what_cannot_be_followed_stops_the_proxy(environment: dict[str, str], line: str, tmp_path: Path) -> None:
     done = ran(tmp_path, environment, "proxy", "--port", "0")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ibidem: {line}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("environment", "line"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_what_cannot_be_followed_does_not_stop_a_command(
     environment: dict[str, str], line: str, tmp_path: Path

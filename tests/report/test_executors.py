@@ -125,6 +125,7 @@ def test_no_logs_are_no_families() -> None:
 # ── a family ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resumed_is_longer", [True, False])
 def test_what_a_resumed_session_repeats_is_counted_once(tmp_path: Path, resumed_is_longer: bool) -> None:
     """Five answers are in both; one has two more, the other four."""
@@ -477,6 +478,7 @@ def test_prices_of_a_model_whose_name_is_no_unicode_are_harmless(cache: Path, pa
 # ── several processes ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_two_processes_find_what_one_does(cache: Path, tmp_path: Path) -> None:
     paths = several(tmp_path / "logs", 6)
     paths += put(tmp_path / "logs", bad=b"rubbish", one=log("q.py"), two=log("q.py", "r.py", id="b", known=2))
@@ -500,6 +502,7 @@ def gone(seconds: float = 5) -> bool:
     return not our_workers()
 
 
+@pytest.mark.slow
 @posix
 def test_who_stops_asking_stops_the_workers(tmp_path: Path) -> None:
     found = on_this_machine(families(several(tmp_path, 8)), ReportSettings(), jobs=2)
@@ -510,6 +513,7 @@ def test_who_stops_asking_stops_the_workers(tmp_path: Path) -> None:
     assert gone()
 
 
+@pytest.mark.slow
 @posix
 def test_a_worker_that_is_killed_ends_the_run_with_a_clear_message(tmp_path: Path) -> None:
     paths = put(tmp_path, **{f"log{n}": log(*TWICE * 8, id=f"x{n}") for n in range(40)})
@@ -563,6 +567,7 @@ def kept(file: Path) -> int:
         return 0
 
 
+@pytest.mark.slow
 @linux
 def test_an_interrupt_ends_everything_at_once(tmp_path: Path, much: Path) -> None:
     page, memory = tmp_path / "out.html", tmp_path / "cache/ibidem/report.sqlite"
@@ -584,6 +589,7 @@ def test_an_interrupt_ends_everything_at_once(tmp_path: Path, much: Path) -> Non
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+@pytest.mark.slow
 @linux
 def test_an_interrupt_while_workers_start_is_as_quiet(tmp_path: Path, much: Path) -> None:
     heard = []
@@ -658,6 +664,7 @@ def test_a_url_of_a_kind_that_is_not_known_gets_a_clear_message(url: str) -> Non
 # ── a cluster ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_cluster_finds_what_this_machine_does(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
@@ -678,6 +685,7 @@ def the_error(running: subprocess.Popen[bytes], seconds: float = 30) -> str:
     return said.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", NOWHERE)
 def test_no_scheduler_there_is_one_line(nobody_there: dict[str, subprocess.Popen[bytes]], address: str) -> None:
     pytest.importorskip("distributed")
@@ -692,6 +700,7 @@ MISSING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", MISSING)
 def test_what_is_not_installed_is_named_with_the_way_to_get_it(tmp_path: Path, case: str) -> None:
     args, module, words = MISSING[case]

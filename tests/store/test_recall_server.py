@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import CallToolResult
 
+pytestmark = pytest.mark.slow  # each starts a process, and its client takes a second to import
+
 TEXT = 'Größe\r\n\ttabs, "quotes", \\ and \x1b[0m, \x00, \u2028, 😀\rno newline at the end'
 SURROGATE = "a lone \ud800 surrogate"
 OLD = "kept by another session\n" * 1000

@@ -179,6 +179,7 @@ def test_putting_twice_changes_nothing(bench: Bench) -> None:
     assert store.stats() == before
 
 
+@pytest.mark.slow
 def test_a_large_batch(bench: Bench) -> None:
     store = bench.open()
     texts = [f"text {number}" for number in range(20_000)]
@@ -726,6 +727,7 @@ class Machine(RuleBasedStateMachine):
         assert (stats.originals, stats.bytes_stored) == (len(found), taken(*found))
 
 
+@pytest.mark.slow
 def test_any_calls_in_any_order(bench: Bench) -> None:
     slow = [HealthCheck.too_slow]
     limits = settings(max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=slow)
@@ -766,6 +768,7 @@ def assert_consistent(path: Path) -> None:
     assert with_file(path, "SELECT ref FROM loose ORDER BY ref") == with_file(path, unlinked)
 
 
+@pytest.mark.slow
 def test_what_put_returned_from_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
     path, chance = tmp_path / "store.db", random.Random(7)
     promised: list[str] = []

@@ -22,9 +22,11 @@ from ibidem.markers.backref import EXPLANATION, Marker, digest_of, parse, tag_of
 from ibidem.model import Text
 from ibidem.testing import Turn, build, conv, read
 from ibidem.tokens import counter
+from tests.support.lanes import daily
 from tests.support.timed import best
 
 every_format = pytest.mark.parametrize("format", FORMATS)
+one_format_daily = pytest.mark.parametrize("format", daily(FORMATS, "anthropic"))
 TAG = tag_of(["go"])
 """Of every conversation here: all begin with these words of the user's."""
 
@@ -929,7 +931,7 @@ LAWS: dict[str, Callable[[testing.Run, Any, str], None]] = {
 }
 
 
-@every_format
+@one_format_daily
 @pytest.mark.parametrize("law", LAWS)
 def test_a_law_holds_for_an_agent_at_work(law: str, format: str) -> None:
     seen: Counter[str] = Counter()
@@ -949,7 +951,7 @@ def test_a_law_holds_for_an_agent_at_work(law: str, format: str) -> None:
     assert seen.keys() >= {"spans", "shapes"}, "too little occurred for this to say anything"
 
 
-@every_format
+@one_format_daily
 def test_generated_histories_reach_every_kind_of_marker(format: str) -> None:
     seen: Counter[str] = Counter()
 
@@ -962,7 +964,7 @@ def test_generated_histories_reach_every_kind_of_marker(format: str) -> None:
     assert seen.keys() >= {"same", "line", "but", "folded"}, seen
 
 
-@every_format
+@one_format_daily
 @given(data=st.data())
 @settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 def test_odd_texts_come_back_too(format: str, data: st.DataObject) -> None:

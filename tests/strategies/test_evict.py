@@ -16,6 +16,7 @@ from ibidem.formats import FORMATS
 from ibidem.markers.evicted import EvictedMarker, gone_lines, merged, refs_in, thinned
 from ibidem.store import Limits, MemoryStore, StoreError
 from ibidem.testing import conv
+from tests.support.lanes import daily
 
 FREE = Economy(read=1.0, write=1.0)
 """A provider without a cache: whatever may go, goes at once."""
@@ -335,7 +336,7 @@ def test_a_text_comes_back_by_its_reference() -> None:
         ibidem.recall("0" * 12, store=store)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", daily(FORMATS, "anthropic"))
 @given(data=st.data())
 @SLOW
 def test_everything_comes_back(format: str, data: st.DataObject) -> None:
@@ -351,7 +352,7 @@ def test_everything_comes_back(format: str, data: st.DataObject) -> None:
     assert json.loads(ibidem.expand(sent.request, format=format, store=store)) == json.loads(body)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", daily(FORMATS, "anthropic"))
 @given(data=st.data())
 @SLOW
 def test_without_the_store_what_is_left_is_as_it_was(format: str, data: st.DataObject) -> None:

@@ -75,6 +75,7 @@ def raw(upstream: Upstream, data: bytes) -> bytes:
 # ── the SDKs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
 @pytest.mark.parametrize("format", AGENTS)
 def test_an_sdk_hears_what_the_script_says(format: str, stream: bool) -> None:
@@ -105,6 +106,7 @@ ERRORS: dict[str, Callable[[Any], tuple[int, str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [400, 429, 500, 529])
 @pytest.mark.parametrize("format", AGENTS)
 def test_an_sdk_reads_errors(format: str, status: int) -> None:
@@ -118,6 +120,7 @@ def test_an_sdk_reads_errors(format: str, status: int) -> None:
     assert (code, message, headers["retry-after"]) == (status, "not now", "7")
 
 
+@pytest.mark.slow
 def test_sizes_are_told_without_an_answer() -> None:
     with Upstream([Says("The first answer.")]) as upstream:
         told = []
@@ -339,6 +342,7 @@ def test_what_does_not_come_is_not_waited_for_for_ever() -> None:
 # ── conversations and the prompt cache ──────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_many_conversations_at_once_each_hear_their_own_answers() -> None:
     def converse(url: str, format: str, heard: list[str]) -> None:
         agent = AGENTS[format](url, stream=True)
@@ -438,6 +442,7 @@ def test_a_mark_looks_back_over_twenty_blocks() -> None:
         assert spent(upstream, {"text": LONG}, *far, {"text": "end", **MARK})[2] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "charges"), [("gpt-5", False), ("gpt-5.6-sol", True)])
 def test_writes_to_an_automatic_cache_are_told_where_they_cost(model: str, charges: bool) -> None:
     with Upstream() as upstream:
@@ -450,6 +455,7 @@ def test_writes_to_an_automatic_cache_are_told_where_they_cost(model: str, charg
     assert told[1].cache_write_tokens < 128
 
 
+@pytest.mark.slow
 def test_requests_that_a_provider_refuses_are_refused_where_that_is_wanted() -> None:
     from anthropic import BadRequestError  # takes a second, and every run collects these tests
 

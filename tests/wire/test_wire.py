@@ -273,6 +273,7 @@ WILD_NODES = nodes(WILD_STRINGS, ["NaN", "Infinity", "-Infinity"], ["1e+22", "1e
 WILD_VALUES = st.sampled_from([None, float("nan"), 1e22, "é", "\ud800", {"\ud800": "é"}, ["\udfff", 10**40], 10**40])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
 @given(cases(ALL, WILD_NODES, WILD_VALUES))
 def test_the_same_holds_with_lone_surrogates_and_not_a_number(case: Case) -> None:

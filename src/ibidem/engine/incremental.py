@@ -165,7 +165,7 @@ class Growing:
         return scanned.write(self._changes, self._written)
 
     @property
-    def way(self) -> SentPrefix:
+    def sent_prefix(self) -> SentPrefix:
         """How all of it is sent."""
         messages, changes = tuple(self._messages), dict(self._changes)
         return SentPrefix(self.dialect, self.known, self.plan, messages, changes, dict(self._written))

@@ -84,51 +84,53 @@ class Journal:
     def begin(self) -> None:
         """Follow a history from its start."""
         self._chain = hashlib.sha256()
-        self._places: list[Position] = []
+        self._positions: list[Position] = []
 
     def __len__(self) -> int:
         """Messages of the history that is followed."""
-        return len(self._places)
+        return len(self._positions)
 
     def follow(self, substances: Iterable[bytes]) -> None:
         """More messages of the history."""
         for substance in substances:
             self._chain.update(substance)
-            self._places.append((len(self._places) + 1, self._chain.hexdigest()[:POSITION_DIGITS]))
+            self._positions.append((len(self._positions) + 1, self._chain.hexdigest()[:POSITION_DIGITS]))
 
-    def note(self, place: Position | None = None, **fields: Any) -> None:
+    def note(self, position: Position | None = None, **fields: Any) -> None:
         """About the request that ends here, or at a place."""
-        here = place or self._places[-1]
+        here = position or self._positions[-1]
         self.notes[here] = self.notes.get(here, Note(Moment()))._replace(**fields)
 
     @property
-    def place(self) -> Position | None:
-        return self._places[-1] if self._places else None
+    def position(self) -> Position | None:
+        return self._positions[-1] if self._positions else None
 
     @property
     def here(self) -> Note | None:
         """Of the request that ends here, if it was sent before."""
-        return self.notes.get(self._places[-1]) if self._places else None
+        return self.notes.get(self._positions[-1]) if self._positions else None
 
     @property
     def before(self) -> Note | None:
         """Of the last request before it."""
-        found = (self.notes.get(place) for place in reversed(self._places[:-1]))
+        found = (self.notes.get(position) for position in reversed(self._positions[:-1]))
         return next((note for note in found if note is not None), None)
 
     def moments(self) -> dict[int, Moment]:
-        return {place[0]: note.moment for place in self._places if (note := self.notes.get(place)) is not None}
+        return {
+            position[0]: note.moment for position in self._positions if (note := self.notes.get(position)) is not None
+        }
 
     @property
     def as_is(self) -> Ranges:
         """Messages that were sent as they came: the provider knows them that way, and so they stay."""
         if not self.unusual:
             return Ranges()
-        found = [(place, note) for place in self._places if (note := self.notes.get(place)) is not None]
+        found = [(position, note) for position in self._positions if (note := self.notes.get(position)) is not None]
         went: list[tuple[int, float]] = [
-            (note.as_is, place[0]) for place, note in found if note.as_is is not None and note.as_is < place[0]
+            (note.as_is, position[0]) for position, note in found if note.as_is is not None and note.as_is < position[0]
         ]
-        refused = [place[0] for place, note in found if note.refused]
+        refused = [position[0] for position, note in found if note.refused]
         went += [(length, float("inf")) for length in refused[MAX_REFUSALS - 1 :]]
         return reduce(Ranges.__or__, went, Ranges())
 
@@ -139,7 +141,7 @@ class Journal:
 
     def dump(self) -> bytes:
         kept = list(self.notes.items())[-MAX_NOTES:]
-        rows = [[*place, note.moment, *note[1:]] for place, note in kept]
+        rows = [[*position, note.moment, *note[1:]] for position, note in kept]
         return json.dumps({"version": STATE_VERSION, "notes": rows}, separators=(",", ":")).encode()
 
     def load(self, state: bytes) -> None:
@@ -153,6 +155,6 @@ class Journal:
             ]
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise IbidemError(f"this is no state of a session ({error}): begin without one") from None
-        for place, note in rows:
-            known = self.notes.get(place)
-            self.notes[place] = note if known is None else known.merged(note)
+        for position, note in rows:
+            known = self.notes.get(position)
+            self.notes[position] = note if known is None else known.merged(note)

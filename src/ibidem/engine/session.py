@@ -70,7 +70,7 @@ class Session:
             self._journal.load(state)
 
     @property
-    def looks_back(self) -> bool:
+    def revises(self) -> bool:
         """Whether what was sent may change later."""
         return self._grows and self._strategies[0].revises
 
@@ -116,28 +116,28 @@ class Session:
             return self._afresh(request.given if isinstance(request, Scanned) else request)
 
     @property
-    def place(self) -> Position | None:
+    def position(self) -> Position | None:
         """Of the last request, for those who will know later what became of it."""
         with self._lock:
-            return self._journal.place
+            return self._journal.position
 
-    def answered(self, *, at: float, context: int | None = None, place: Position | None = None) -> None:
+    def answered(self, *, at: float, context: int | None = None, position: Position | None = None) -> None:
         """The last request, or the one at a place, was answered at that time; its provider counted so many tokens."""
         with self._lock:
-            if place or len(self._journal):
-                self._journal.note(place, at=at, context=context)
+            if position or len(self._journal):
+                self._journal.note(position, at=at, context=context)
 
-    def stop_revising(self, place: Position | None = None) -> None:
+    def stop_revising(self, position: Position | None = None) -> None:
         """What was sent stays as it is from there on: the provider did not take the last change well."""
         with self._lock:
-            if place or len(self._journal):
-                self._journal.note(place, stopped=True)
+            if position or len(self._journal):
+                self._journal.note(position, stopped=True)
 
     @property
-    def way(self) -> SentPrefix | None:
+    def sent_prefix(self) -> SentPrefix | None:
         """How the last request was written, for one that cannot be worked on: it can begin in the same way."""
         with self._lock:
-            return self._seen.way if self._seen is not None else None
+            return self._seen.sent_prefix if self._seen is not None else None
 
     @property
     def notes(self) -> int:
@@ -151,7 +151,7 @@ class Session:
         with self._lock:
             return self._journal.unusual
 
-    def went(self, request: Any, since: int, *, refused: bool = False, at: float | None = None) -> None:
+    def sent_otherwise(self, request: Any, since: int, *, refused: bool = False, at: float | None = None) -> None:
         """A request was not sent as it was, or would have been, planned.
 
         Its messages from `since` on went out as they came, those before as they had been sent before; what was to be
@@ -167,7 +167,7 @@ class Session:
         if isinstance(request, Scanned):
             return self._checked(request)
         found = scan(request, self._seen.known if self._seen is not None else None)
-        if found is None and self.looks_back and isinstance(request, bytes):
+        if found is None and self.revises and isinstance(request, bytes):
             return scan_tolerantly(request)
         return found
 
@@ -204,11 +204,11 @@ class Session:
                 self._journal.begin()
                 seen = Growing(self._strategies[0], dialect, self._start(new, model))
             self._journal.follow(map(substance, new.messages))
-            if self.looks_back:
+            if self.revises:
                 self._note_moment(moment, at, _asked(dialect, scanned.head))
             if went is not None:
                 self._note(went)
-            moments = self._journal.moments() if self.looks_back else {}
+            moments = self._journal.moments() if self.revises else {}
             seen.take(new, scanned, model, moments, self._journal.as_is)
             if seen.refused:
                 self._journal.note(moment=moments[len(self._journal)]._replace(refused=True))

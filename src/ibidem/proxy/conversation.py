@@ -119,7 +119,7 @@ class LiveConversation:
         if deviation is None or scanned is None:
             return None
         self.turns += 1
-        self.session.went(scanned, deviation.since, refused=deviation.refused, at=deviation.at)
+        self.session.sent_otherwise(scanned, deviation.since, refused=deviation.refused, at=deviation.at)
         self._grow(scanned)
         self.points = len(self.last.plan.points) if self.last is not None else 0
         if not deviation.since and self.sent is None and self.last is not None and not self.last.plan.edits:
@@ -133,7 +133,7 @@ class LiveConversation:
         if len(scanned) != self.messages:  # else it is sent again
             self.first_new = self.messages
         self.messages = len(scanned)
-        self.last = self.session.way or self.last
+        self.last = self.session.sent_prefix or self.last
 
     def went_elsewhere(self, scanned: Scanned) -> bool:
         """Whether the model was heard more than once since its last request came here: another replica has notes."""

@@ -92,7 +92,7 @@ class Conversations:
         self._made = 0
         self.held = 0
         """Bytes that all of them take in memory, about."""
-        self.looks_back = not all(each.final for each in profiles.named(profile))
+        self.revises = not all(each.final for each in profiles.named(profile))
 
     def __len__(self) -> int:
         return len(self._all)
@@ -178,7 +178,7 @@ class Conversations:
 
     def _remembered(self, name: str, begins: bool) -> bytes | None:
         """What the store knows of a conversation. Those who can do without do, if it cannot be asked."""
-        if self.looks_back:
+        if self.revises:
             return self._store.load(name)
         try:
             return None if begins else self._store.load(name)
@@ -212,7 +212,7 @@ class Conversations:
     def rewrite(self, found: Found, at: float) -> Compacted:
         """The request as it is to be sent. Under the conversation's lock."""
         conversation, scanned = found.conversation, found.scanned
-        if self.looks_back or conversation.went_elsewhere(scanned):
+        if self.revises or conversation.went_elsewhere(scanned):
             self._learn(conversation)
         try:
             return conversation.rewrite(scanned, at)
@@ -235,8 +235,8 @@ class Conversations:
         """How a request is sent with its messages from `since` on as they came. Without a trace, a lock or a store."""
         session = Session(self._profile, format=conversation.key[0], store=_NothingKept())
         _learn(session, conversation.saved)
-        session.went(body, since)
-        return session.way
+        session.sent_otherwise(body, since)
+        return session.sent_prefix
 
     def _learn(self, conversation: LiveConversation) -> None:
         """What other replicas came to know since."""
@@ -250,7 +250,7 @@ class Conversations:
 
         A profile that decides from the request alone has something to remember only after a mishap.
         """
-        if not self.looks_back and not conversation.session.unusual:
+        if not self.revises and not conversation.session.unusual:
             return
         state = conversation.session.state()
         if state == conversation.saved:
@@ -258,7 +258,7 @@ class Conversations:
         try:
             self._store.save(conversation.name, state, ())
         except Exception as error:
-            if self.looks_back:
+            if self.revises:
                 raise
             log.warning("what happened to a conversation is known here alone: %s", type(error).__name__)
         conversation.saved = state

@@ -150,7 +150,7 @@ class Rewriter:
             rewritten=point.rewritten if point else 0.0,
             took=self._now() - start,
             model=conversation.model,
-            place=conversation.session.place,
+            place=conversation.session.position,
             sent=None if prefix is None or self._observe else SentRequest(prefix, conversation.freed),
         )
 

@@ -312,7 +312,7 @@ class Proxy:
     def remember(self, outcome: Outcome, context: int | None, collapsed: bool) -> None:
         """What the answer told about a conversation, for profiles that go by it. Nobody waits for that."""
         found = outcome.conversation
-        if found is not None and self.conversations.looks_back:
+        if found is not None and self.conversations.revises:
             counted = context if outcome.place is not None else None  # of which request it is, is not known
             self._in_background(self._remember(found, outcome.place, self.clock.time(), counted, collapsed))
 
@@ -323,7 +323,7 @@ class Proxy:
         def work() -> None:
             with found.lock:
                 self.conversations.settle(found)
-                found.session.answered(at=at, context=context, place=place)
+                found.session.answered(at=at, context=context, position=place)
                 if collapsed:
                     found.session.stop_revising(place)
                 self.conversations.save(found)
