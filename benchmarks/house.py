@@ -271,12 +271,12 @@ def main() -> None:
     if args.where:
         files = modules(src)
         print(f"\nclass names: {shared_names(files)}")
-        for name, found in (
+        for name, places in (
             ("isinstance", asked_types(files)),
             ("getattr", hooks(files)),
             ("providers", provider_names(files)),
         ):
-            print(f"{name}: {', '.join(found)}")
+            print(f"{name}: {', '.join(places)}")
 
 
 if __name__ == "__main__":

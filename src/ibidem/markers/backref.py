@@ -80,23 +80,23 @@ def _range(first: int, last: int) -> str:
 
 def parse(line: str, tag: str) -> Marker | None:
     """The marker that a line is, if it is one of this conversation."""
-    found = _MARKER.fullmatch(line)
-    if found is None or found["tag"] != tag:
+    match = _MARKER.fullmatch(line)
+    if match is None or match["tag"] != tag:
         return None
-    source = Source(found["kind"], int(found["number"]), found["part"] or "") if found["kind"] else None
-    first = int(found["first"] or 0)
+    source = Source(match["kind"], int(match["number"]), match["part"] or "") if match["kind"] else None
+    first = int(match["first"] or 0)
     marker = Marker(
-        found["tag"],
-        found["digest"] or "",
-        found["flags"] or "",
+        match["tag"],
+        match["digest"] or "",
+        match["flags"] or "",
         source,
-        found["unit"] or "",
+        match["unit"] or "",
         first,
-        int(found["last"] or first),
-        int(found["own"]) if found["own"] else None,
-        found["label"] or "",
-        bool(found["but"]),
-        bool(found["explains"]),
+        int(match["last"] or first),
+        int(match["own"]) if match["own"] else None,
+        match["label"] or "",
+        bool(match["but"]),
+        bool(match["explains"]),
     )
     return marker if str(marker) == line and marker.last >= marker.first else None
 

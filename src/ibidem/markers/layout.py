@@ -101,14 +101,14 @@ def lay_out(text: str, tag: str) -> Layout:
         return _parted(text.split("\n"))
     # What begins like a marker is not believed by its looks: either all of them stand where ours would, or the text is
     # a stub of what was let go, or it is somebody's quotation, and then nothing in it can be pointed at.
-    found = marked(text, tag)
-    if found is None:
+    form = marked(text, tag)
+    if form is None:
         return _with_gaps(text, tag)
-    lines, markers = found.lines, found.markers
+    lines, markers = form.lines, form.markers
     if len(lines) > 1 and markers[-1] is not None and markers[-1].source is None:
         del lines[-1], markers[-1]  # it says how the text was folded, and hides nothing
     # Line numbers that were thinned out are put back first, or lines would be compared with their tabs and no number.
-    flags = found.head.flags
+    flags = form.head.flags
     lines = thicken(lines) if SPARSE_FLAG in flags else lines
     # A marker is one unit, however many lines it stands for: so a claim in it cannot move what stands below.
     lines = [line if marker is None else MARKER_UNIT for line, marker in zip(lines, markers, strict=True)]
@@ -176,10 +176,10 @@ def thin(sent: str, tag: str) -> str | None:
         return None
     last: int | None = None
     for at, line in enumerate(lines):
-        found = _DENSE.match(line)
-        shown = int(found[1]) if found else None
-        if found and shown is not None and last is not None and shown == last + 1 and shown % 10:
-            lines[at] = line[found.end() :]
+        numeral = _DENSE.match(line)
+        shown = int(numeral[1]) if numeral else None
+        if numeral and shown is not None and last is not None and shown == last + 1 and shown % 10:
+            lines[at] = line[numeral.end() :]
         last = shown
     marker = markers[head]
     if marker is not None:
@@ -192,12 +192,12 @@ def thicken(lines: list[str]) -> list[str]:
     dense: list[str] = []
     last: int | None = None
     for line in lines:
-        found = _DENSE.match(line)
-        if found is None and line[:1] == "\t" and last is not None:
+        numeral = _DENSE.match(line)
+        if numeral is None and line[:1] == "\t" and last is not None:
             last += 1
             dense.append(f"{last}{line}")
             continue
-        last = int(found[1]) if found else None
+        last = int(numeral[1]) if numeral else None
         dense.append(line)
     return dense
 

@@ -95,6 +95,6 @@ def edition() -> bytes:
     parts = [metadata.version("genai-prices")]
     package = Path(__file__).parent.parent
     for path in sorted(package.rglob("*.py")):
-        found = path.stat()
-        parts.append(f"{path.relative_to(package)} {found.st_size} {found.st_mtime_ns}")
+        status = path.stat()
+        parts.append(f"{path.relative_to(package)} {status.st_size} {status.st_mtime_ns}")
     return "\n".join(parts).encode()

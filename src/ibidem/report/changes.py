@@ -25,14 +25,14 @@ HINDSIGHT = (
 
 def changes(total: Group, names: Names, looks: Mapping[str, str]) -> str:
     """A table of all such profiles in both worlds, and a word on each."""
-    found = {name: total.profiles[name] for name in looks if total.profiles[name].changing}
-    if not found:
+    revising = {name: total.profiles[name] for name in looks if total.profiles[name].changing}
+    if not revising:
         return ""
-    hindsight = any(world.best is not None for profile in found.values() for world in profile.changing.values())
+    hindsight = any(world.best is not None for profile in revising.values() for world in profile.changing.values())
     rows = "".join(
         f'<tr><th scope="row">{text(name) if place == 0 else ""}</th><td class="text">{FINDS[world]}</td>'
         f"{_cells(each, total.baseline.cost, hindsight)}</tr>"
-        for name, profile in found.items()
+        for name, profile in revising.items()
         for place, (world, each) in enumerate(profile.changing.items())
     )
     more = "<th>in hindsight</th><th>reached</th>" if hindsight else ""
@@ -40,7 +40,7 @@ def changes(total: Group, names: Names, looks: Mapping[str, str]) -> str:
         '<tr><th>profile</th><th class="text">after a change the provider finds</th><th>cost</th><th>saved</th>'
         f"<th>rewrites</th>{more}<th>dearest bill</th><th>worst moment</th></tr>"
     )
-    said = "\n".join(line for name, profile in found.items() for line in _said(name, profile, names))
+    said = "\n".join(line for name, profile in revising.items() for line in _said(name, profile, names))
     note = EXPLAINED + (HINDSIGHT if hindsight else "")
     return f'{table(head, rows, "changes of what had been sent", "narrow")}\n{said}\n<p class="soft">{note}</p>'
 
@@ -67,6 +67,6 @@ def _said(name: str, profile: Profile, names: Names) -> Iterator[str]:
         yield f"<p><b>{text(name)}</b> changed what had been sent {count}: {reasons}.</p>"
     dearest = {names.code(each.dearest): None for each in profile.changing.values() if each.dearest}
     worst = {names.code(each.worst_in): None for each in profile.changing.values() if each.worst_in}
-    for what, found in (("dearest for", dearest), ("at its worst moment in", worst)):
-        if found:
-            yield f"<p><b>{text(name)}</b> was {what} {' and, on a miss, '.join(found)}.</p>"
+    for what, sessions in (("dearest for", dearest), ("at its worst moment in", worst)):
+        if sessions:
+            yield f"<p><b>{text(name)}</b> was {what} {' and, on a miss, '.join(sessions)}.</p>"

@@ -131,7 +131,7 @@ class _ReportPage:
         report, total = self.report, self.total
         facts = [plural(total.sessions, "session"), plural(total.requests, "request")]
         facts.append(f"{plural(report.files_read, 'file')}, {file_size(report.bytes_read)}")
-        days = [found for session in report.sessions if (found := day(session.started))]
+        days = [date for session in report.sessions if (date := day(session.started))]
         if days:
             facts.append(min(days) if min(days) == max(days) else f"{min(days)} to {max(days)}")
         lines = [f'<p class="soft">{" · ".join(facts)}</p>']
@@ -201,11 +201,11 @@ alone, without looking at that, it comes to {dollars(recorded.by_rule)}.</p>"""
     # --- session by session ---------------------------------------------------------------------
 
     def _dearer(self) -> str:
-        found = {name: [(saved_share(each, name), each) for each in self.report.ranked(name)] for name in self.looks}
-        shares = [saved for ranked in found.values() for saved, _ in ranked]
+        by_name = {name: [(saved_share(each, name), each) for each in self.report.ranked(name)] for name in self.looks}
+        shares = [saved for ranked in by_name.values() for saved, _ in ranked]
         low, high = min(shares), max(shares)
         blocks = []
-        for name, ranked in found.items():
+        for name, ranked in by_name.items():
             marks = [Mark(saved, self.names.label(session)) for saved, session in ranked]
             caption = f"Share saved with {text(name)}, by session, best first"
             chart = ranking(marks, low, high, self.looks[name], caption) if len(marks) > 1 else ""
@@ -240,9 +240,9 @@ alone, without looking at that, it comes to {dollars(recorded.by_rule)}.</p>"""
         blocks = []
         for name in self.looks:
             best, worst = self.report.extremes(name)
-            for title, found in ((f"{text(name)}: best", best), (f"{text(name)}: worst", worst)):
-                if found:
-                    blocks.append(f"<article><h3>{title}</h3>{self._short(name, found)}</article>")
+            for title, some in ((f"{text(name)}: best", best), (f"{text(name)}: worst", worst)):
+                if some:
+                    blocks.append(f"<article><h3>{title}</h3>{self._short(name, some)}</article>")
         return f'<div class="side">{"".join(blocks)}</div>'
 
     def _short(self, name: str, found: Iterable[SessionFigures]) -> str:
@@ -257,11 +257,11 @@ alone, without looking at that, it comes to {dollars(recorded.by_rule)}.</p>"""
     # --- where it comes from --------------------------------------------------------------------
 
     def _strategies(self) -> str:
-        found = {name: self._strategy_rows(name) for name in self.looks}
-        costs = [cost for rows in found.values() for _, _, _, cost in rows]
+        by_name = {name: self._strategy_rows(name) for name in self.looks}
+        costs = [cost for rows in by_name.values() for _, _, _, cost in rows]
         low, high = min([0.0, *costs]), max([0.0, *costs])
         blocks = []
-        for name, rows in found.items():
+        for name, rows in by_name.items():
             saved = self.total.baseline.cost - self.total.profiles[name].spent.cost
             lines = "".join(
                 f'<tr><th scope="row">{what}</th><td class="chart">{bar(cost, low, high, self.looks[name])}</td>'
@@ -375,7 +375,7 @@ alone, without looking at that, it comes to {dollars(recorded.by_rule)}.</p>"""
         return "\n".join(filter(None, notes))
 
     def _laws(self, name: str) -> str:
-        found = [(session, session.profiles[name]) for session in self.report.sessions]
-        items = [f"{self.names.code(each)}: {text(why)}" for each, outcome in found for why in outcome.failures]
-        count = sum(outcome.law_failures for _, outcome in found)
+        outcomes = [(session, session.profiles[name]) for session in self.report.sessions]
+        items = [f"{self.names.code(each)}: {text(why)}" for each, outcome in outcomes for why in outcome.failures]
+        count = sum(outcome.law_failures for _, outcome in outcomes)
         return listed(f"with {text(name)}: this is a fault of ibidem; please report it", items, "broken law", count)

@@ -135,7 +135,7 @@ class _Splicer:
         known = self.lengths if value is self.history else None
         # As long as no item comes or goes, every comma stays where it is, and all between two changed items is passed
         # on as one slice. Otherwise the commas must be laid anew, so items are collected one by one with their space.
-        fixed = all(change.op == "set" for found in here.values() for change in found)
+        fixed = all(change.op == "set" for ops in here.values() for change in ops)
         row = _Row()
         pieces, cursor = Pieces(), start
         end, at = start + 1, past_space(data, start + 1)

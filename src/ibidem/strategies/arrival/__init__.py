@@ -1,7 +1,7 @@
 """Strategies that decide once, when a text is first sent, from it and what came before: free under every cache.
 
 - `backrefs.BackReferences`: nothing is said twice, line by line; the strategy behind `lossless`.
-- `index`: what the model has been shown so far, and where. `sent`: how a text was sent.
+- `index`: what the model has been shown so far, and where. `outgoing`: one text on its way out. `sent`: how it went.
 - `dedup`, `devboy`: whole results that were said before, in other systems' ways. `hints`: in whose words.
 
 What was decided stays decided (law 2): nothing may depend on what comes later, on time, or on anything but the history

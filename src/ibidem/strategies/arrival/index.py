@@ -279,8 +279,8 @@ class LineIndex:
                 there = resume[1] + starts[at] + at
                 best = self._extend(new, at, resume[0], there, covered, nearest)
             if best is None:
-                found = index[hashes[at]]
-                best = self._extend(new, at, found >> OFFSET_BITS, found & OFFSET_MASK, covered, nearest)
+                entry = index[hashes[at]]
+                best = self._extend(new, at, entry >> OFFSET_BITS, entry & OFFSET_MASK, covered, nearest)
             if best is not None:
                 yield best
                 covered = best.last

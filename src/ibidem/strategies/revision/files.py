@@ -296,11 +296,11 @@ _HEREDOC = re.compile(r"(.*?)<<-?[ \t]*(['\"]?)(\w+)\2(.*)")
 def _command(text: str, folder: str) -> tuple[Touch, ...]:
     """The only command there is, with or without a here-document that ends where it ends."""
     opening, *lines = text.strip().split("\n")
-    found = _HEREDOC.fullmatch(opening) if lines else None
-    if found is None:
+    heredoc = _HEREDOC.fullmatch(opening) if lines else None
+    if heredoc is None:
         line = _line(text.strip(), folder)
         return () if line is None else _line_touches(line)
-    before, _, tag, after = found.groups()
+    before, _, tag, after = heredoc.groups()
     line = _line(f"{before} {after}".strip(), folder)
     ends = [number for number, each in enumerate(lines, 1) if each.strip() == tag]
     return () if line is None or ends != [len(lines)] else _line_touches(line, "\n".join(lines[:-1]))
