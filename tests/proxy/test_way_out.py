@@ -112,7 +112,7 @@ MISHAPS = {
 
 def budget(mishap: str) -> float:
     """Short where it is waited for; else a machine that is busy would add mishaps of its own."""
-    return 500.0 if mishap == "time-out" else 1e3 * PATIENCE
+    return 1500.0 if mishap == "time-out" else 1e3 * PATIENCE
 
 
 @pytest.mark.parametrize("mishap", MISHAPS)
