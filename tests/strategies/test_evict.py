@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -415,6 +416,47 @@ def test_a_conversation_reads_like_this() -> None:
     request = conv("u:go", "a>1", f"r1:{PROSE}", "a>2", "r2:short", "a>3", "r3:short", "a>4", "r4:short")
     found = run(request, mask=2)
     assert "120 lines left out, old]" in texts(found.request)[0]
+
+
+class Named(MemoryStore):
+    """Knows under which names something was put, and when one was used."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.names: list[str] = []
+
+    def put(self, session: str, originals: Mapping[str, str]) -> None:
+        self.names.append(session)
+        super().put(session, originals)
+
+    def load(self, session: str) -> bytes | None:
+        self.names.append(session)
+        return super().load(session)
+
+
+def test_a_conversation_that_the_model_opens_is_named_after_what_the_user_says() -> None:
+    store = Named()
+    for name in ("one", "two"):
+        turns = [{"role": "assistant", "content": "How can I help?"}, {"role": "user", "content": f"Look at {name}"}]
+        request = session(read("a.py", file_of(60)), edit("a.py"))
+        opened = {**request, "messages": [{"role": "system", "content": "Be brief"}, *turns, *request["messages"][1:]]}
+        growing = ibidem.Session(strategies=[ibidem.Evict(economy=FREE, snippet=None)], store=store, format="anthropic")
+        for length in range(1, len(opened["messages"]) + 1):
+            growing.compact({**opened, "messages": opened["messages"][:length]})
+    assert len(set(store.names)) == 2
+
+
+def test_the_same_request_again_after_a_pause_is_a_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = [0.0]
+    monkeypatch.setattr("ibidem.store.recall.time.time", lambda: hours[0] * 3600)
+    store = Named()
+    growing = ibidem.Session(strategies=[ibidem.Evict(economy=FREE, snippet=None)], store=store)
+    request = session(read("a.py", file_of(60)), edit("a.py"))
+    growing.compact(request)
+    uses = len(store.names)
+    hours[0] = 7.0
+    growing.compact(request)
+    assert len(store.names) == uses + 1
 
 
 @pytest.mark.parametrize("way", ["a session that grows", "requests that carry the markers already"])

@@ -62,8 +62,9 @@ def test_a_session_sends_what_compact_would_send() -> None:
         assert session.compact(body(results)).request == ibidem.compact(body(results), profile=OWN).request
 
 
-def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(EXAMPLES), "HOME": str(folder), "USERPROFILE": str(folder)}
+def run(folder: Path, *args: str, path: Path = EXAMPLES, **more: str) -> subprocess.CompletedProcess[str]:
+    found = os.pathsep.join(map(str, (path, EXAMPLES)))
+    env = {**os.environ, "PYTHONPATH": found, "HOME": str(folder), "USERPROFILE": str(folder), **more}
     return subprocess.run(
         [sys.executable, "-m", "ibidem.cli", *args], cwd=folder, env=env, capture_output=True, text=True, check=False
     )
@@ -115,6 +116,17 @@ def test_a_mistake_in_the_name_is_told(name: str, words: str) -> None:
         with pytest.raises(ibidem.IbidemError) as caught:
             door()
         assert words in str(caught.value)
+
+
+def test_a_module_that_ends_the_program_or_prints_does_neither(tmp_path: Path) -> None:
+    (tmp_path / "ending.py").write_text("import sys; sys.exit(7)")
+    (tmp_path / "loud.py").write_text("print('loud'); from own_strategy import PROFILE")
+    done = run(tmp_path, "compact", "--profile", "ending:X", path=tmp_path)
+    assert (done.returncode, done.stderr.count("cannot be loaded (SystemExit: 7)")) == (2, 1)
+    done = run(tmp_path, "wrap", "--", sys.executable, "-c", "print('ran')", path=tmp_path, IBIDEM_PROFILE="ending:X")
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    done = run(tmp_path, "report", "--json", "--profile", "loud:PROFILE", path=tmp_path)
+    assert json.loads(done.stdout)["profiles"] == ["loud:PROFILE"]
 
 
 def test_the_command_line_tells_it_in_one_line(tmp_path: Path) -> None:
@@ -209,3 +221,89 @@ def test_the_simplest_kind_is_no_subclass_of_ours() -> None:
     found: Any = Plain()
     assert len(ibidem.compact(body(2), strategies=[found]).plan) == 2
     assert len(ibidem.Session(strategies=[found]).compact(body(2)).plan) == 2
+
+
+# --- ones that are wrong -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wrong(Strategy):
+    """Its fold does what it should not."""
+
+    name: ClassVar[str] = "wrong"
+    touches: ClassVar[frozenset[Kind]] = frozenset({"result", "messages"})
+
+    does: Any
+
+    def begin(self, start: Start) -> Fold:
+        does = self.does
+
+        class Broken(Fold):
+            def feed(self, message: Message, as_is: bool = False) -> Iterable[Edit]:
+                return list(does(message))
+
+        return Broken()
+
+
+def _raises(message: Message) -> Iterable[Edit]:
+    raise KeyError("x") if message.index == 3 else SystemExit(1)
+
+
+def _edits_another(message: Message) -> Iterable[Edit]:
+    return [Edit(strategy="wrong", op="drop", message=message.index - 1)] if message.index else []
+
+
+def _drops(message: Message) -> Iterable[Edit]:
+    return [Edit(strategy="wrong", op="drop", message=message.index)] if message.index in (1, 2) else []
+
+
+@pytest.mark.parametrize("does", [_raises, _edits_another], ids=["raises", "edits another message"])
+def test_what_goes_wrong_in_it_leaves_the_request_as_it_came(does: Any) -> None:
+    for data in (body(3), json.dumps(body(3)).encode(), json.dumps(body(3))):
+        for found in (
+            ibidem.compact(data, strategies=[Wrong(does)]),
+            ibidem.Session(strategies=[Wrong(does)]).compact(data),
+        ):
+            assert found.request == data
+            assert found.reason
+
+
+def test_messages_that_go_leave_valid_json() -> None:
+    session = ibidem.Session(strategies=[Wrong(_drops)])
+    for results in (2, 3, 4):
+        data = json.dumps(body(results)).encode()
+        sent = session.compact(data).request
+        assert json.loads(sent)["messages"] == [
+            each for n, each in enumerate(body(results)["messages"]) if n not in (1, 2)
+        ]
+        assert sent == ibidem.compact(data, strategies=[Wrong(_drops)]).request
+
+
+def test_a_report_goes_on_and_tells_what_went_wrong(tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(
+        "import ibidem\n"
+        "class Wrong(ibidem.Strategy):\n"
+        "    name, touches, revises = 'wrong', frozenset({'result'}), True\n"
+        "    def begin(self, start): raise KeyError('x')\n"
+    )
+    done = run(tmp_path, "report", "--json", "--profile", "wrong:Wrong", "--profile", OWN, path=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["sessions"][0]["profiles"]["wrong:Wrong"]["failures"] == ["KeyError: 'x'"]
+
+
+class Neither(Strategy):
+    name: ClassVar[str] = "neither"
+    touches: ClassVar[frozenset[Kind]] = frozenset()
+
+
+class Duck:
+    name, touches = "duck", frozenset({"result"})
+
+    def begin(self, start: Start) -> None: ...
+
+
+@pytest.mark.parametrize("value", [Neither(), Duck()], ids=["neither plan nor begin", "a begin without the class"])
+def test_what_cannot_work_is_refused_at_the_door(value: Any) -> None:
+    for door in (lambda: ibidem.compact(body(1), strategies=[value]), lambda: ibidem.Session(strategies=[value])):
+        with pytest.raises(ibidem.IbidemError, match="strategies: "):
+            door()

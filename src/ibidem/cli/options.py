@@ -23,8 +23,11 @@ class _Profile(click.Choice[str]):
     """One of ours, or somebody's own: that is loaded here, so that a mistake is told at once."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value in PROFILES or not is_name(str(value)):
-            return super().convert(value, param, ctx)
+        if value in PROFILES:
+            return str(value)
+        if not is_name(str(value)):
+            ours = ", ".join(map(repr, PROFILES))
+            self.fail(f"{value!r} is not one of {ours}, or your own as module:attribute", param, ctx)
         try:
             named(value)
         except IbidemError as error:

@@ -86,6 +86,15 @@ class SentPrefix:
         return scanned.origin is not None and scanned.origin is self.known
 
 
+class WholeMessages(Exception):
+    """A message comes or goes: what is sent is no longer message for message what was said, and is made at once."""
+
+
+def _setting(strategy: Strategy, start: Start) -> tuple[str, bool, str]:
+    """What a strategy begins with. Markers of one that revises name the tool that gives a text back."""
+    return start.conv.dialect.name, start.refers, start.recall_tool if strategy.revises else ""
+
+
 class Growing:
     """The messages seen so far, and what is sent for them."""
 
@@ -93,7 +102,7 @@ class Growing:
         self.dialect = dialect
         self.known: Known | None = None
         self._strategy = strategy
-        self._start = start
+        self._setting = _setting(strategy, start)
         self._progress = Progress(strategy.begin(start))
         self._messages: list[_Message] = []
         self._edits: dict[int, tuple[Edit, ...]] = {}
@@ -108,11 +117,8 @@ class Growing:
         return len(self._messages)
 
     def goes_on(self, other: Start) -> bool:
-        """Whether the strategy would have begun in the same way. Markers name the tool that gives a text back."""
-        ours = self._start
-        if ours.conv.dialect is not other.conv.dialect or ours.refers != other.refers:
-            return False
-        return not self._strategy.revises or ours.recall_tool == other.recall_tool
+        """Whether the strategy would have begun in the same way."""
+        return self._setting == _setting(self._strategy, other)
 
     @property
     def refused(self) -> bool:
@@ -142,6 +148,8 @@ class Growing:
     ) -> None:
         """Work on what is new. Moments are by length of the history; messages `as_is` were sent as they came."""
         edits = self._progress.take(new.messages, moments, as_is)
+        if not all(edit.path for edit in edits):
+            raise WholeMessages
         if self._progress.revised or Plan(tuple(edits)).structural:
             self._revise(scanned, model)
         else:
@@ -156,6 +164,8 @@ class Growing:
         """What was sent before changes: now the request is checked as a whole."""
         conv = formats.parse(open_document(scanned.given).value, self.dialect)
         plan = pipeline.planned_for(conv, self._strategy, self._progress.plan, model)
+        if not all(edit.path for edit in plan):
+            raise WholeMessages
         by_message = _by_message(plan)
         for index in self._edits.keys() | by_message.keys():
             self._set(index, by_message.get(index, ()))

@@ -83,7 +83,7 @@ def compact(
     try:
         name = model or _model(conv)
         return _compact(document, conv, chosen, name, Start(conv, name, lambda: store or default_store()))
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a strategy may be anybody's
         reason = f"{type(error).__name__}: {error}"
         log.warning("request left as it came: %s", reason, exc_info=True)
         return Compacted(request, Plan(), Stats(failures=(reason,)), reason, dialect.name, conv)
@@ -128,7 +128,7 @@ def _proposed(conv: Conversation, chosen: Sequence[Strategy], model: str | None)
     try:
         start = Start(conv, model or _model(conv), _NoStore)
         return any(planned(each, conv, start) for each in chosen)
-    except Exception:
+    except (Exception, SystemExit):
         log.warning("a request of an unknown format could not be looked at", exc_info=True)
         return False
 

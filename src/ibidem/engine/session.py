@@ -22,7 +22,7 @@ from ..strategies.strategy import Planner, Start, grows
 from ..wire import Scanned, scan
 from ..wire.scan import rescan, scan_tolerantly
 from . import pipeline
-from .incremental import Growing, SentPrefix, substance
+from .incremental import Growing, SentPrefix, WholeMessages, substance
 from .journal import Journal, Note, Position
 from .pipeline import Compacted
 from .stats import Stats
@@ -210,10 +210,12 @@ class Session:
                 self._note(went)
             moments = self._journal.moments() if self.revises else {}
             seen.take(new, scanned, model, moments, self._journal.as_is)
-            if seen.refused:
+            if seen.refused and self.revises:
                 self._journal.note(moment=moments[len(self._journal)]._replace(refused=True))
             written, plan = seen.write(scanned), seen.plan
-        except Exception:
+        except WholeMessages:
+            return self._afresh(scanned.given)
+        except (Exception, SystemExit):
             log.warning("a session begins again", exc_info=True)
             return self._afresh(scanned.given)
         self._seen = seen

@@ -20,7 +20,7 @@ from ..model import (
     string,
 )
 from .evidence import Evidence, names
-from .fields import marked_for_an_hour, names_of, tools
+from .fields import marked_for_an_hour, tool_names
 
 EVIDENCE = Evidence(
     fields=names(
@@ -76,7 +76,7 @@ class Anthropic:
         )
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
-        return names_of(tools(head))
+        return tool_names(head)
 
     def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
         return marked_for_an_hour(head, recent)

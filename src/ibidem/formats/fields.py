@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..model import Message, to_json
 
 
-def tools(head: Mapping[str, Any]) -> list[dict[str, Any]]:
+def tool_names(head: Mapping[str, Any]) -> list[str]:
+    """The tools that a request offers, in every format's way of naming them: gateways mix these."""
     given = head.get("tools")
-    return [tool for tool in given if isinstance(tool, dict)] if isinstance(given, list) else []
-
-
-def names_of(declared: Iterable[Any]) -> list[str]:
-    return [each["name"] for each in declared if isinstance(each, dict) and isinstance(each.get("name"), str)]
+    names: list[str] = []
+    for tool in given if isinstance(given, list) else ():
+        inside = tool if isinstance(tool, dict) else {}
+        declared = inside.get("functionDeclarations") or inside.get("function_declarations")
+        named = (inside, inside.get("function"), *(declared if isinstance(declared, list) else ()))
+        names += [one["name"] for one in named if isinstance(one, dict) and isinstance(one.get("name"), str)]
+    return names
 
 
 def marked_for_an_hour(head: Mapping[str, Any], recent: Sequence[Message]) -> bool:

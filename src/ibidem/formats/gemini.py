@@ -26,7 +26,7 @@ from ..model import (
     string,
 )
 from .evidence import Evidence, names
-from .fields import names_of, tools
+from .fields import marked_for_an_hour, tool_names
 
 _CALL = ("functionCall", "function_call")
 _RESPONSE = ("functionResponse", "function_response")
@@ -81,11 +81,10 @@ class Gemini:
         return False
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
-        groups = [tool.get("functionDeclarations") or tool.get("function_declarations") for tool in tools(head)]
-        return names_of(each for group in groups if isinstance(group, list) for each in group)
+        return tool_names(head)
 
     def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
-        return False
+        return marked_for_an_hour(head, recent)
 
     def user_message(self, text: str) -> Any:
         return {"role": "user", "parts": [self.text_block(text)]}

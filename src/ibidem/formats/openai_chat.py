@@ -7,7 +7,7 @@ from typing import Any
 
 from ..model import MALFORMED_KIND, Answers, Message, Opaque, Part, Path, Text, ToolCall, ToolResult, string
 from .evidence import Evidence, names
-from .fields import marked_for_an_hour, names_of, tools
+from .fields import marked_for_an_hour, tool_names
 
 EVIDENCE = Evidence(
     fields=names(
@@ -58,7 +58,7 @@ class OpenAIChat:
         return False
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
-        return names_of(each for tool in tools(head) for each in (tool, tool.get("function")))
+        return tool_names(head)
 
     def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
         return marked_for_an_hour(head, recent)

@@ -24,7 +24,7 @@ from ..model import (
     string,
 )
 from .evidence import Evidence, names
-from .fields import names_of, tools
+from .fields import marked_for_an_hour, tool_names
 
 # Item type of a call → (field of its name, field of its arguments). The provider runs the others itself.
 CALLS: dict[str, tuple[str, str]] = {
@@ -95,10 +95,10 @@ class OpenAIResponses:
         return head.get("truncation") == "auto" or bool(head.get("context_management"))
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
-        return names_of(tools(head))
+        return tool_names(head)
 
     def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
-        return False
+        return marked_for_an_hour(head, recent)
 
     def user_message(self, text: str) -> Any:
         return {"type": "message", "role": "user", "content": [self.text_block(text)]}

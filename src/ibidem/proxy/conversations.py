@@ -92,7 +92,8 @@ class Conversations:
         self._made = 0
         self.held = 0
         """Bytes that all of them take in memory, about."""
-        self.revises = not all(each.final for each in profiles.named(profile))
+        self._strategies = profiles.named(profile)
+        self.revises = not all(each.final for each in self._strategies)
 
     def __len__(self) -> int:
         return len(self._all)
@@ -200,7 +201,7 @@ class Conversations:
             return index.newest(name)
 
     def _session(self, format: str, state: bytes | None) -> Session:
-        session = Session(self._profile, format=format, store=self._originals)
+        session = Session(strategies=self._strategies, format=format, store=self._originals)
         _learn(session, state)
         return session
 
@@ -233,7 +234,7 @@ class Conversations:
 
     def replay(self, conversation: LiveConversation, body: bytes, since: int) -> SentPrefix | None:
         """How a request is sent with its messages from `since` on as they came. Without a trace, a lock or a store."""
-        session = Session(self._profile, format=conversation.key[0], store=_NothingKept())
+        session = Session(strategies=self._strategies, format=conversation.key[0], store=_NothingKept())
         _learn(session, conversation.saved)
         session.sent_otherwise(body, since)
         return session.sent_prefix

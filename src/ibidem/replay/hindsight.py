@@ -21,7 +21,7 @@ from .billing import AfterBreak, Replay, SentView, Step
 from .simulate import Phase
 
 NEVER = -1
-"""Nothing has gone: the state that a stretch begins with, unless something goes at once."""
+"""Nothing has gone: the state that a phase begins with, unless something goes at once."""
 
 
 class Optimum(NamedTuple):
@@ -44,13 +44,13 @@ class CheapestWay(NamedTuple):
 
 
 class States:
-    """How a stretch can be sent. A state is named by the request from which on it can be reached."""
+    """How a phase can be sent. A state is named by the request from which on it can be reached."""
 
     def __init__(self, phase: Phase) -> None:
         stages = [(stage.first, staged.entry.message) for staged in phase.staged_texts for stage in staged.stages]
         changes = sorted((max(first, phase.first), message) for first, message in stages if first < phase.last)
         self.names = [NEVER, *sorted({first for first, _ in changes})]
-        self._stretch = phase
+        self._phase = phase
         self._views: dict[int, SentView] = {}
         self._touched: dict[int, int] = {}
         """The first message that changes on the way into a state from the one before."""
@@ -63,7 +63,7 @@ class States:
 
     def view(self, name: int) -> SentView:
         if name not in self._views:
-            self._views[name] = self._stretch.view(name)
+            self._views[name] = self._phase.view(name)
         return self._views[name]
 
     def parted(self, newest: int) -> dict[int, int]:
@@ -100,7 +100,7 @@ def best(replay: Replay, phases: Sequence[Phase], *, after_break: AfterBreak = "
 def _opened(
     step: Step, states: States, number: int, ways: Sequence[CheapestWay], after_break: AfterBreak, by_rule: bool
 ) -> dict[int, CheapestWay]:
-    """The first request of a stretch: as it comes, or with everything gone that may."""
+    """The first request of a phase: as it comes, or with everything gone that may."""
     found: dict[int, CheapestWay] = {}
     for name in dict.fromkeys((NEVER, states.newest(number))):
         view = states.view(name)

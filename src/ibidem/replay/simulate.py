@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from ..plan import Edit, Plan, target
 from ..recordings import RecordedRequest, RecordedSegment, Recording
 from ..strategies.revision.entry import Entry
 from ..strategies.revision.inventory import Inventory
-from ..strategies.strategy import Progress, Start, Strategy, grows
+from ..strategies.strategy import Fold, Progress, Start, Strategy, grows
 from .billing import MessageChange, SentView
 
 
@@ -53,13 +53,13 @@ class Stage(NamedTuple):
     first: int
     """The request from which on it could have been made, counted through the session."""
     made: int
-    """The request at which it was; one after the last of its stretch if it still waited there."""
+    """The request at which it was; one after the last of its phase if it still waited there."""
     edit: Edit
 
 
 @dataclass(slots=True)
 class TextStages:
-    """A text of a stretch, and what became of it."""
+    """A text of a phase, and what became of it."""
 
     entry: Entry
     arrival: Edit | None
@@ -83,7 +83,14 @@ class Phase:
     points: list[int]
     """Requests at which the profile let texts go."""
     view: Callable[[int], SentView]
-    """How the stretch is sent after everything that waited at a request went then, and nothing since."""
+    """How the phase is sent after everything that waited at a request went then, and nothing since."""
+
+
+class _Silent(Fold):
+    """In place of a fold that could not begin."""
+
+    def feed(self, message: Message, as_is: bool = False) -> Iterable[Edit]:
+        return ()
 
 
 class FoldWatch:
@@ -216,8 +223,8 @@ class Simulation:
 
     def _grow(self, recording: Recording, segment: RecordedSegment, history: Sequence[Message]) -> None:
         """Requests come with their pauses, and with what the provider would have said of the one before."""
-        start = Start(Conversation((), formats.named(recording.format), {}), economy=self._economy)
-        progress = Progress(self._strategies[0].begin(start))
+        conv = Conversation(tuple(history), formats.named(recording.format), {})
+        progress = self._begun(conv)
         inventory = progress.fold.inventory
         watch = FoldWatch(progress, inventory) if inventory is not None else None
         moments: dict[int, Moment] = {}
@@ -230,8 +237,7 @@ class Simulation:
                 if last is None and segment.cause != "start":
                     idle = float("inf")  # the client rewrote its context: little of it is in the cache
                 moments[sent.length] = Moment(idle, self._context(last) if last else None)
-                progress.take(history[progress.length : sent.length], moments)
-                yield progress.plan
+                yield self._taken(progress, conv, sent, moments)
                 if watch is not None:
                     watch.look(number)
                 last = sent
@@ -242,6 +248,27 @@ class Simulation:
             watch.end(len(self.views))
             view = partial(self._view_at, partial(_edits_at, watch.staged_texts), history)
             self.phases.append(Phase(first, len(self.views), watch.staged_texts, watch.points, view))
+
+    def _begun(self, conv: Conversation) -> Progress:
+        try:
+            return Progress(self._strategies[0].begin(Start(replace(conv, messages=()), economy=self._economy)))
+        except Exception as error:  # it may be anybody's
+            self.failures.append(f"{type(error).__name__}: {error}")
+            return Progress(_Silent())
+
+    def _taken(
+        self, progress: Progress, conv: Conversation, sent: RecordedRequest, moments: Mapping[int, Moment]
+    ) -> Plan:
+        """What is sent. A strategy that shows its texts is one of ours, whose laws are tested; others are watched."""
+        try:
+            progress.take(conv.messages[progress.length : sent.length], moments)
+            if progress.fold.inventory is not None:
+                return progress.plan
+            request = replace(conv, messages=conv.messages[: sent.length])
+            return pipeline.planned_for(request, self._strategies[0], progress.plan, sent.model or None)
+        except Exception as error:
+            self.failures.append(f"{type(error).__name__}: {error}")
+            return Plan()
 
     def _context(self, last: RecordedRequest) -> int | None:
         """Input tokens of the request before: what was recorded, less what was taken out of it."""

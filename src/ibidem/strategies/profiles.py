@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from ..model import IbidemError, UsageError
@@ -10,7 +12,7 @@ from .arrival import BackReferences, Dedup, Devboy
 from .ported import DedupToolCalls, DropMiddle, Lingua, PruneThinking, Snippet
 from .repair import RepairPairing
 from .revision import Evict
-from .strategy import Strategy, adapted
+from .strategy import Strategy, adapted, is_strategy
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -70,9 +72,10 @@ def _elsewhere(name: Any) -> EntryPoint | None:
 def _own(name: str, where: EntryPoint) -> tuple[Strategy, ...]:
     """Somebody's strategy, a class of one that needs no settings, or several in a list."""
     try:
-        value = where.load()
-        value = value() if isinstance(value, type) else value
-    except Exception as error:
+        with redirect_stdout(sys.stderr):  # what a module prints is no part of what a command prints
+            value = where.load()
+            value = value() if isinstance(value, type) else value
+    except (Exception, SystemExit) as error:
         raise IbidemError(f"profile {name}: cannot be loaded ({type(error).__name__}: {error})") from error
     return chosen("", value if isinstance(value, list | tuple) else [value])
 
@@ -82,18 +85,9 @@ def chosen(profile: str, strategies: Any) -> tuple[Strategy, ...]:
     if strategies is None:
         return named(profile)
     if isinstance(strategies, str | bytes) or not isinstance(strategies, Iterable):
-        wanted = f"[{strategies!r}]" if adapted(strategies) is not None else "[ibidem.BackReferences()]"
+        wanted = f"[{strategies!r}]" if is_strategy(strategies) else "[ibidem.BackReferences()]"
         raise UsageError(f"strategies must be a list, not {strategies!r}: pass strategies={wanted}, or profile=…")
-    return tuple(map(_strategy, strategies))
-
-
-def _strategy(value: Any) -> Strategy:
-    if isinstance(value, type):
-        raise UsageError(f"strategies: {value.__name__} is a class: pass an instance, {value.__name__}()")
-    strategy = adapted(value)
-    if strategy is None:
-        raise UsageError(f"strategies: {value!r} is no strategy: pass instances such as ibidem.Dedup(), or profile=…")
-    return strategy
+    return tuple(map(adapted, strategies))
 
 
 def labels(strategies: Iterable[Strategy]) -> list[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_c
 
 from ..billing.budget import Economy, Moment, Point
 from ..billing.prices import Prices, economy_of
-from ..model import Conversation, Kind, Message
+from ..model import Conversation, Kind, Message, UsageError
 from ..plan import Edit, Plan
 
 if TYPE_CHECKING:
@@ -88,12 +88,19 @@ class Fold(Protocol):
     """The texts it may still change, for those who look for better moments in hindsight."""
 
     def feed(self, message: Message, as_is: bool = False) -> Iterable[Edit]:
-        """The edits of one more message: they are final. `as_is`: it was sent as it came, and has to stay so."""
+        """The edits of one more message: they are final. `as_is`: it was sent as it came, and has to stay so.
+
+        An edit of a whole message (`path=()`) has the conversation worked on from its start at every request.
+        """
         ...
 
     def request(self, moment: Moment) -> Revision | None:
         """All that was fed is sent now. None: what had been sent before stays as it was sent."""
         return None
+
+    def still_used(self) -> None:
+        """A request was sent, perhaps the last one again: what is kept for it elsewhere is still needed."""
+        return
 
 
 class Planner(Protocol):
@@ -182,11 +189,14 @@ class Progress:
             if answered or self.length in moments:
                 self._request(moments.get(self.length, Moment()))
             edits = list(self.fold.feed(message, message.index in as_is))
+            if any(edit.message != message.index for edit in edits):
+                raise ValueError(f"an edit of another message than {message.index}, which was fed: that is a revision")
             arrived += edits
             self._since += edits
             self.length += 1
             self._last_role = message.role
         self._request(moments.get(self.length, Moment()))
+        self.fold.still_used()
         return arrived
 
     def _request(self, moment: Moment) -> None:
@@ -239,11 +249,20 @@ class _Planned(Strategy):
         return self.of.plan(conv)
 
 
-def adapted(value: Any) -> Strategy | None:
-    """A strategy of it; None for what is none. The one place that asks what kind something is."""
+def is_strategy(value: Any) -> bool:
+    return isinstance(value, Strategy)
+
+
+def adapted(value: Any) -> Strategy:
+    """A strategy of it. Raises UsageError for what is none. The one place that asks what kind something is."""
     if isinstance(value, type):
-        return None
+        raise UsageError(f"strategies: {value.__name__} is a class: pass an instance, {value.__name__}()")
     if isinstance(value, Strategy):
+        if type(value).plan is Strategy.plan and type(value).begin is Strategy.begin:
+            raise UsageError(f"strategies: {value!r} has neither a plan nor a begin of its own: write one of them")
         return value
-    known = callable(getattr(value, "plan", None)) and hasattr(value, "name") and hasattr(value, "touches")
-    return _Planned(value) if known else None
+    if hasattr(value, "begin"):
+        raise UsageError(f"strategies: {value!r} has a begin: make its class one of ibidem.Strategy")
+    if not (callable(getattr(value, "plan", None)) and hasattr(value, "name") and hasattr(value, "touches")):
+        raise UsageError(f"strategies: {value!r} is no strategy: pass instances such as ibidem.Dedup(), or profile=…")
+    return _Planned(value)

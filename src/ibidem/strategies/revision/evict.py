@@ -149,9 +149,12 @@ class EvictionFold(Fold):
         self._standing += self._new
         self._removed += self._spared
         self._new = self._spared = 0.0
-        if self._keep is not None and (self._points or not self._revises):
-            self._keep({})  # what was let go is still referred to
         return revision
+
+    def still_used(self) -> None:
+        # In this order: the name of the conversation is known only after its opening, which comes before any eviction.
+        if (self._points or not self._revises) and self._keep is not None:
+            self._keep({})
 
     def _revised(self, moment: Moment) -> Revision | None:
         waiting = self.inventory.waiting
