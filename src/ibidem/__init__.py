@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .strategies.profiles import PROFILES
     from .strategies.repair import RepairPairing
     from .strategies.revision import Evict
-    from .strategies.strategy import Strategy
+    from .strategies.strategy import Fold, Revision, Start, Strategy
 
 __version__ = "0.1.0.dev0"
 
@@ -43,6 +43,7 @@ __all__ = [
     "Economy",
     "Edit",
     "Evict",
+    "Fold",
     "FormatError",
     "HintStyle",
     "IbidemError",
@@ -50,8 +51,10 @@ __all__ = [
     "Plan",
     "PruneThinking",
     "RepairPairing",
+    "Revision",
     "Session",
     "Snippet",
+    "Start",
     "Stats",
     "Strategy",
     "Violation",
@@ -73,7 +76,7 @@ _HOME = {
     "store.recall": ("recall",),
     "model": ("IbidemError",),
     "plan": ("Edit", "Plan"),
-    "strategies.strategy": ("Strategy",),
+    "strategies.strategy": ("Fold", "Revision", "Start", "Strategy"),
     "strategies.profiles": ("PROFILES",),
     "strategies.repair": ("RepairPairing",),
     "strategies.ported": ("DedupToolCalls", "DropMiddle", "Lingua", "PruneThinking", "Snippet"),

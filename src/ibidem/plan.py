@@ -21,7 +21,9 @@ class Edit:
     """One change to the history, with what it takes away and what it puts there."""
 
     strategy: str
+    """The name it is counted under."""
     op: Op
+    """`set` what stands there, `drop` it, or put something `before` or `after` it."""
     message: int
     """Index in the history as given."""
     path: Path = ()
@@ -37,6 +39,7 @@ class Edit:
     hits: int = 1
     """How often the strategy found what it looks for; 0 for an edit that only accompanies another."""
     reason: str = ""
+    """For people: why it was made."""
 
     @property
     def bytes_saved(self) -> int:
@@ -54,6 +57,7 @@ class Plan:
     """Edits in the order they were decided. A later edit of the same position outranks an earlier one."""
 
     edits: tuple[Edit, ...] = ()
+    """In the order in which they were decided."""
     points: tuple[Point, ...] = ()
     """Where what had been sent before was changed, and at what price (law 3)."""
 

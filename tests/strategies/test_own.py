@@ -122,7 +122,7 @@ def test_a_module_that_ends_the_program_or_prints_does_neither(tmp_path: Path) -
     (tmp_path / "ending.py").write_text("import sys; sys.exit(7)")
     (tmp_path / "loud.py").write_text("print('loud'); from own_strategy import PROFILE")
     done = run(tmp_path, "compact", "--profile", "ending:X", path=tmp_path)
-    assert (done.returncode, done.stderr.count("cannot be loaded (SystemExit: 7)")) == (2, 1)
+    assert (done.returncode, done.stderr.count("cannot be loaded (SystemExit: 7): check the name")) == (2, 1)
     done = run(tmp_path, "wrap", "--", sys.executable, "-c", "print('ran')", path=tmp_path, IBIDEM_PROFILE="ending:X")
     assert (done.returncode, done.stdout) == (0, "ran\n")
     done = run(tmp_path, "report", "--json", "--profile", "loud:PROFILE", path=tmp_path)

@@ -7,7 +7,7 @@ is one line on standard error that begins with `ibidem: `.
 - `errors`, `options`: what is said when something cannot be done, and what commands share.
 - `view`: what `show` and `compact` draw.
 
-A new command is a file with a `click` command, and a line at the end of this one. What it does belongs into a room of
+A new command is a file with a `click` command, and a line at the end of this one. What it does belongs in a folder of
 the library: here nothing is decided. `--json` is a promise to other programs. Tests: tests/cli; help texts in the
 documents are compared with the real ones.
 """

@@ -7,6 +7,6 @@
 - `expansion`: the way back. `stats`: what a plan saved.
 
 Nothing here may know a strategy or a provider by its name: what one of them needs is asked of all of them. Tests:
-tests/engine, of which test_laws.py holds for every profile. Rearranging this room changes no byte of what is sent: see
-benchmarks/digest.py.
+tests/engine, of which test_laws.py holds for every profile. Rearranging this folder changes no byte of what is sent:
+see benchmarks/digest.py.
 """

@@ -31,8 +31,11 @@ class Compacted:
     """The outcome. `request` has the type and shape that was given, and is the same object if nothing changed."""
 
     request: Any
+    """What is to be sent."""
     plan: Plan
+    """The edits that were made."""
     stats: Stats
+    """What they saved."""
     reason: str = ""
     """Why the request was left as it came, if something stood against rewriting it."""
     format: str = ""

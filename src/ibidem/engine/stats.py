@@ -44,6 +44,7 @@ class Stats:
     """Totals of one request, or of several added up."""
 
     strategies: Mapping[str, StrategyStats] = field(default_factory=dict)
+    """By the name that edits go by."""
     failures: tuple[str, ...] = ()
     """Why a request was sent as it came, for each that was."""
 
@@ -70,10 +71,12 @@ class Stats:
 
     @property
     def total_bytes_saved(self) -> int:
+        """Of content, in UTF-8."""
         return sum(each.bytes for each in self.strategies.values())
 
     @property
     def total_tokens_saved(self) -> int:
+        """Counted when it is asked for."""
         return sum(each.tokens for each in self.strategies.values())
 
     def _hits(self, name: str) -> int:

@@ -20,6 +20,7 @@ class Violation:
     """A demand of the provider that this request does not meet."""
 
     rule: str
+    """Its name: a heading of docs/providers.md."""
     position: str
     """Where, in the request's own names: `messages[3].content[0]`."""
     message: str

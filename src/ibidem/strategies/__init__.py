@@ -9,6 +9,6 @@
 - `profiles`: which strategies run under a name, and in which order.
 
 A strategy has a `name`, says what it `touches` (other edits are refused), and its fields are its settings. A new
-one of ours is a file in one of the rooms, a name in `ibidem.__init__`, and a profile if people are to choose it;
+one of ours is a file in one of the folders, a name in `ibidem.__init__`, and a profile if people are to choose it;
 tests/engine/test_laws.py then holds it to the laws. Names of profiles and strategies stand in reports and users' files.
 """

@@ -76,7 +76,8 @@ def _own(name: str, where: EntryPoint) -> tuple[Strategy, ...]:
             value = where.load()
             value = value() if isinstance(value, type) else value
     except (Exception, SystemExit) as error:
-        raise IbidemError(f"profile {name}: cannot be loaded ({type(error).__name__}: {error})") from error
+        why = f"{type(error).__name__}: {error}"
+        raise IbidemError(f"profile {name}: cannot be loaded ({why}): check the name and PYTHONPATH") from error
     return chosen("", value if isinstance(value, list | tuple) else [value])
 
 

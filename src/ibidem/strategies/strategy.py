@@ -118,6 +118,7 @@ class Strategy(Protocol):
     """Reads a conversation, proposes edits. Its fields are its settings. One of `plan` and `begin` is its own."""
 
     name: ClassVar[str]
+    """Edits are counted under it."""
     touches: ClassVar[frozenset[Kind]]
     """What it is named for; an edit of anything else is refused."""
     labels: ClassVar[tuple[str, ...]] = ()

@@ -97,7 +97,11 @@ def _listed(paths: tuple[str, ...]) -> list[str]:
     found: dict[str, None] = {}
     for path in paths:
         if "://" in path:
-            there = executors.below(path)
+            try:
+                there = executors.below(path)
+            except OSError as error:
+                why = error.strerror or str(error) or type(error).__name__
+                raise InputError(one_line(path), f"cannot be reached ({one_line(why)}): check the address") from None
             if not there:
                 raise InputError(one_line(path), "no logs in this folder: name another")
             found.update(dict.fromkeys(there))

@@ -18,6 +18,7 @@ from ...billing.collapse import FOUND_SHARE, Billed, CacheHistory, Verdict, was_
 from ...billing.prices import Price, Prices
 from ...billing.usage import Usage
 from ...plan import Edit
+from ...report.numbers import dollars
 from ..outcome import Outcome
 from ..settings import Settings
 from .bill import Account, Removed, paid, rewritten, untouched
@@ -374,8 +375,8 @@ class Records:
         share = 100 * (1 - ours / theirs) if theirs else 0.0
         less = f"{share:.0f} % less" if share >= 0 else f"{-share:.0f} % more"
         if self._settings.observe:
-            return f"{count}, paid ${theirs:.2f}; it would have been ${ours:.2f} ({less})"
-        return f"{count}, paid ${ours:.2f} instead of ${theirs:.2f} ({less})"
+            return f"{count}, paid {dollars(theirs)}; it would have been {dollars(ours)} ({less})"
+        return f"{count}, paid {dollars(ours)} instead of {dollars(theirs)} ({less})"
 
 
 def _read_messages(outcome: Outcome, usage: Usage, last: Billed | None, step: int) -> int:

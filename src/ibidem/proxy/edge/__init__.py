@@ -7,7 +7,7 @@
 - `upstreams` has the providers; `Link` is a connection to one of them for the time of one exchange, `connections` what
   that is made of. `tunnel` passes bytes where it is not HTTP any more.
 
-What is said through the sockets is decided outside, by `exchange`: a new rule belongs there, with a play in its test.
+What is said through the sockets is decided outside, by `exchange`: a new rule belongs there, with a row in its test.
 Here belongs only what cannot be known without a socket: who is gone, what was written, how long to wait.
 Of aiohttp, private attributes are used in `connections`, `incoming` and `tunnel` alone.
 """

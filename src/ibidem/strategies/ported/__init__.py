@@ -5,7 +5,7 @@
 - `thinking`: old thinking goes. `tool_calls`: arguments of old calls that were made before.
 - `middle`: the middle of a long conversation goes.
 
-They are here to compare with, and for who comes from there. So nothing in them is improved: a difference from the
+They are here to compare with, and for those who come from there. So nothing in them is improved: a difference from the
 original is a fault even where the original is odd, and each that we know of is said beside it. Their wording is in
 `markers.codetether`. Tests: tests/strategies/test_ported.py, with what the original gave for each case.
 """
