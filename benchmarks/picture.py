@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ibidem.report.measure import ReportSettings, assess
+from ibidem.report.measure import ReportSettings, measure_log
 from ibidem.report.terminal import draw
 from ibidem.report.totals import add_up
 
@@ -28,7 +28,7 @@ class Screen(io.StringIO):
 
 def main() -> None:
     data = (resources.files("ibidem") / "samples" / SAMPLE).read_bytes()
-    report = add_up(PROFILES, [assess(SAMPLE, data, ReportSettings(PROFILES))], lambda found: None)
+    report = add_up(PROFILES, [measure_log(SAMPLE, data, ReportSettings(PROFILES))], lambda found: None)
     report.sample = True
     screen = Screen()
     draw(report, screen)

@@ -19,7 +19,7 @@ from ibidem.recordings import LogError, read
 from ibidem.recordings.discovery import load, logs_in
 from ibidem.replay.billing import messages_of
 from ibidem.replay.simulate import Simulation
-from ibidem.report.measure import ReportSettings, assess
+from ibidem.report.measure import ReportSettings, measure_log
 from ibidem.strategies import profiles
 from ibidem.tokens import counter, remembering
 
@@ -82,7 +82,7 @@ def main() -> None:
         "reading logs": lambda: read_all(contents),
         "counting tokens": lambda: count_all(sessions),
         "rewriting, lossless": lambda: rerun_all(sessions, "lossless"),
-        "report, lossless": lambda: [assess(path, data, ReportSettings()) for path, data in contents.items()],
+        "report, lossless": lambda: [measure_log(path, data, ReportSettings()) for path, data in contents.items()],
     }
     print(f"{len(contents)} files, {megabytes:.1f} MB, {len(sessions)} sessions; the floor takes {floor * 1e3:.0f} ms")
     print(f"{'':24} {'MB/s':>8} {'x floor':>8}")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ibidem.report.measure import ReportSettings, assess
+from ibidem.report.measure import ReportSettings, measure_log
 from tests.recordings.examples import Example
 from tests.recordings.hostile import ODD, Hostile, refusal
 
@@ -52,7 +52,7 @@ def test_what_is_read_of_an_odd_log_can_be_reported(seed: int, tally: Callable[.
     chance, settings, count = random.Random(seed), ReportSettings(profiles=("lossless", "recoverable")), 0
     logs = [Hostile(example.data) for name in NAMES for example in examples(name)]
     for _ in range(4000):
-        assess("some.log", chance.choice(logs).with_several(chance, chance.randint(1, 4)), settings)
+        measure_log("some.log", chance.choice(logs).with_several(chance, chance.randint(1, 4)), settings)
         count += 1
     tally("reports of odd logs", logs=count, raised=0)
 

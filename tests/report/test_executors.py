@@ -26,7 +26,7 @@ from ibidem.report import executors
 from ibidem.report.cache import ReportCache
 from ibidem.report.executors import OPENING_BYTES, below, families, look, on_dask, on_this_machine
 from ibidem.report.figures import FileFigures
-from ibidem.report.measure import ReportSettings, assess
+from ibidem.report.measure import ReportSettings, measure_log
 from tests.recordings.examples import lines
 from tests.report.test_report import ALL, TWICE, log
 
@@ -167,7 +167,7 @@ def test_a_log_that_is_gone_is_named(tmp_path: Path) -> None:
     os.unlink(gone)
     found = by_path(one for some in on_this_machine(work, ReportSettings(), jobs=1) for one in some)
     assert [(each.path, each.why) for each in found[gone].unread] == [(gone, "no such file")]
-    assert found[good] == assess(good, log(*TWICE), ReportSettings())
+    assert found[good] == measure_log(good, log(*TWICE), ReportSettings())
 
 
 def test_one_of_a_family_that_is_gone_is_named_and_the_other_counted(tmp_path: Path) -> None:
@@ -227,9 +227,9 @@ def test_a_fault_of_ours_is_called_ours(tmp_path: Path, monkeypatch: pytest.Monk
     def fail(path: str, *_: Any) -> FileFigures:
         if "log1" in path:
             raise ZeroDivisionError("oh")
-        return assess(path, *_)
+        return measure_log(path, *_)
 
-    monkeypatch.setattr(executors, "assess", fail)
+    monkeypatch.setattr(executors, "measure_log", fail)
     found = done(paths := several(tmp_path, 3))
     assert "this is a fault of ibidem: please report it (ZeroDivisionError: oh)" in found[paths[1]].unread[0].why
     assert [len(found[path].sessions) for path in paths] == [1, 0, 1]
@@ -300,7 +300,7 @@ def test_a_log_is_known_by_its_content(cache: Path, paths: list[str], monkeypatc
     first = done(paths, memory=memory)
     for path in paths:
         os.utime(path, (1, 1))
-    monkeypatch.setattr(executors, "assess", refuse)
+    monkeypatch.setattr(executors, "measure_log", refuse)
     assert done(paths, memory=memory) == first
 
 

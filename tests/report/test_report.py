@@ -28,7 +28,7 @@ from ibidem.report.figures import (
     decoded,
     encoded,
 )
-from ibidem.report.measure import ReportSettings, assess
+from ibidem.report.measure import ReportSettings, measure_log
 from ibidem.report.numbers import dollars, percent, tokens
 from ibidem.report.terminal import draw
 from ibidem.report.totals import NAMED_SESSIONS, Report, add_up
@@ -92,13 +92,13 @@ TWICE = ("a.py", "b.py", "a.py")
 
 
 def session(data: bytes, *profiles: str, **settings: Any) -> SessionFigures:
-    [found] = assess("some.jsonl", data, ReportSettings(profiles or ("lossless",), **settings)).sessions
+    [found] = measure_log("some.jsonl", data, ReportSettings(profiles or ("lossless",), **settings)).sessions
     return found
 
 
 def report(*logs: bytes, profiles: Sequence[str] = ("lossless",)) -> Report:
     settings = ReportSettings(tuple(profiles))
-    files = [assess(f"/logs/{number}.jsonl", data, settings) for number, data in enumerate(logs)]
+    files = [measure_log(f"/logs/{number}.jsonl", data, settings) for number, data in enumerate(logs)]
     return add_up(profiles, files, lambda _: None)
 
 
@@ -175,13 +175,13 @@ def test_several_profiles_are_compared_with_the_same_baseline() -> None:
 
 
 def test_figures_that_were_stored_are_the_same_figures() -> None:
-    found = assess("some.jsonl", log(*TWICE, model="house-model-7") + b"rubbish\n", ReportSettings(ALL))
+    found = measure_log("some.jsonl", log(*TWICE, model="house-model-7") + b"rubbish\n", ReportSettings(ALL))
     assert decoded(encoded(found)) == found
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.agent}: {example.name}")
 def test_every_log_that_can_be_read_can_be_assessed(example: Example) -> None:
-    found = assess("some.log", example.data, ReportSettings(ALL))
+    found = measure_log("some.log", example.data, ReportSettings(ALL))
     assert (found.unread, found.size) == ([], len(example.data))
     assert [each.requests for each in found.sessions] == [sum(map(len, each)) for each in example.lengths]
     assert bool(sum(each.invalid for each in found.sessions)) == example.invalid
@@ -233,7 +233,7 @@ def test_the_error_is_that_of_the_baseline_against_the_recorded_bill() -> None:
 def test_a_model_that_costs_nothing_has_a_recorded_bill_of_nothing() -> None:
     own = own_prices('{"house-model-7": {"input": 0}}', "p.json")
     data = log(*TWICE, model="house-model-7")
-    files = [assess("1.jsonl", data, ReportSettings(prices=own))]
+    files = [measure_log("1.jsonl", data, ReportSettings(prices=own))]
     exported = as_dict(add_up(("lossless",), files, lambda _: None))
     assert exported["sessions"][0]["recorded"]["cost"] == 0
     assert exported["totals"]["recorded"]["cost"] == 0
@@ -287,7 +287,7 @@ def test_restarts_are_counted_by_cause() -> None:
 
 
 def test_a_file_that_is_no_log_is_named_with_the_reason() -> None:
-    found = assess("notes.json", b'{"a": 1}', ReportSettings())
+    found = measure_log("notes.json", b'{"a": 1}', ReportSettings())
     assert found.sessions == []
     [unread] = found.unread
     assert (unread.path, found.size) == ("notes.json", 8)
@@ -297,14 +297,14 @@ def test_a_file_that_is_no_log_is_named_with_the_reason() -> None:
 def test_answers_that_are_known_are_not_counted_again() -> None:
     """Their history stays: it was sent again."""
     data = log(*TWICE, prompts=1)
-    [whole] = assess("a.jsonl", data, ReportSettings()).sessions
+    [whole] = measure_log("a.jsonl", data, ReportSettings()).sessions
     known = frozenset(f"msg_a{n:08}" for n in range(3))
-    [rest] = assess("a.jsonl", data, ReportSettings(), known).sessions
+    [rest] = measure_log("a.jsonl", data, ReportSettings(), known).sessions
     assert (whole.requests, rest.requests) == (5, 2)
     assert rest.baseline.peak == pytest.approx(whole.baseline.peak, rel=0.01)
     assert rest.baseline.cost < whole.baseline.cost
     every = frozenset(f"msg_a{n:08}" for n in range(5))
-    assert assess("a.jsonl", data, ReportSettings(), every).sessions == []
+    assert measure_log("a.jsonl", data, ReportSettings(), every).sessions == []
 
 
 Rows = list[dict[str, Any]]
@@ -368,7 +368,7 @@ SOUND = [
 def test_odd_values_in_a_log_are_no_fault_of_ours(spoil: Any) -> None:
     rows = [json.loads(line) for line in log(*TWICE).splitlines()]
     spoil(rows)
-    found = assess("odd.jsonl", lines(*rows), ReportSettings(ALL))
+    found = measure_log("odd.jsonl", lines(*rows), ReportSettings(ALL))
     assert found.sessions or found.unread
     json.dumps(as_dict(add_up(ALL, [found], lambda _: None)), allow_nan=False)
 
@@ -524,7 +524,7 @@ def changed(*profiles: str, optimum: bool = False) -> Report:
     """Two sessions: in the long one something goes; the short one ends before."""
     settings = ReportSettings(profiles, prices=OWN, optimum=optimum)
     logs = (log(*MANY, prompts=60), log(*TWICE, id="b"))
-    return add_up(profiles, [assess(f"/{n}.jsonl", each, settings) for n, each in enumerate(logs)], lambda _: None)
+    return add_up(profiles, [measure_log(f"/{n}.jsonl", each, settings) for n, each in enumerate(logs)], lambda _: None)
 
 
 def test_what_was_written_again_is_stated_and_so_is_what_a_miss_would_cost() -> None:
@@ -553,7 +553,7 @@ def test_the_dearest_session_is_named_with_its_share() -> None:
 
 
 def test_a_profile_that_was_dearer_names_the_session_of_its_worst_moment() -> None:
-    files = [assess("/a.jsonl", log("a.py", "b.py", prompts=4, thinking=True), ReportSettings(("codetether",)))]
+    files = [measure_log("/a.jsonl", log("a.py", "b.py", prompts=4, thinking=True), ReportSettings(("codetether",)))]
     world = add_up(("codetether",), files, lambda _: None).total.profiles["codetether"].worlds["hit"]
     assert world.worst_in is not None
     assert (world.worst_in.path, world.dearer) == ("/a.jsonl", 1)
@@ -574,7 +574,7 @@ def test_in_hindsight_no_less_is_saved() -> None:
 
 def test_profiles_that_change_nothing_again_have_nothing_of_this() -> None:
     settings = ReportSettings(("lossless", "devboy"), optimum=True)
-    found = add_up(settings.profiles, [assess("/a.jsonl", log(*TWICE), settings)], lambda _: None)
+    found = add_up(settings.profiles, [measure_log("/a.jsonl", log(*TWICE), settings)], lambda _: None)
     assert all(profile.worlds == {} for profile in found.total.profiles.values())
     assert all(each["worlds"] == {} for each in exported(found)["totals"]["profiles"].values())
     assert not [column for column in table(found)[0] if "miss" in column or "rewrites" in column]

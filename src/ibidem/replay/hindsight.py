@@ -24,7 +24,7 @@ NEVER = -1
 """Nothing has gone: the state that a phase begins with, unless something goes at once."""
 
 
-class Optimum(NamedTuple):
+class BestMoments(NamedTuple):
     """The cheapest choice."""
 
     cost: float
@@ -77,7 +77,9 @@ class States:
         return found
 
 
-def best(replay: Replay, phases: Sequence[Phase], *, after_break: AfterBreak = "hit", by_rule: bool = False) -> Optimum:
+def best(
+    replay: Replay, phases: Sequence[Phase], *, after_break: AfterBreak = "hit", by_rule: bool = False
+) -> BestMoments:
     """The cheapest choice of requests at which everything that waits goes, billed as `Replay.bill` does."""
     ways: dict[int, CheapestWay] = {}
     for phase in phases:
@@ -94,7 +96,7 @@ def best(replay: Replay, phases: Sequence[Phase], *, after_break: AfterBreak = "
                 ways[name] = way._replace(cost=way.cost + step.charge(way.view, step.shared, after_break, by_rule).cost)
             if entered is not None and (newest not in ways or entered.cost < ways[newest].cost):
                 ways[newest] = entered
-    return _told(min(ways.values(), key=lambda way: way.cost)) if ways else Optimum(0.0, ())
+    return _told(min(ways.values(), key=lambda way: way.cost)) if ways else BestMoments(0.0, ())
 
 
 def _opened(
@@ -133,14 +135,14 @@ def _entered(
     return found
 
 
-def _told(way: CheapestWay) -> Optimum:
+def _told(way: CheapestWay) -> BestMoments:
     points: list[int] = []
     step: CheapestWay | None = way
     while step is not None:
         if step.point != NEVER:
             points.append(step.point)
         step = step.last
-    return Optimum(way.cost, tuple(reversed(points)))
+    return BestMoments(way.cost, tuple(reversed(points)))
 
 
 def chosen(phases: Sequence[Phase], points: Sequence[int]) -> list[SentView]:

@@ -24,7 +24,7 @@ from ..recordings import LogError, read
 from ..recordings.discovery import load
 from .cache import ReportCache
 from .figures import FileFigures, Unread
-from .measure import ReportSettings, answers_in, assess
+from .measure import ReportSettings, answers_in, measure_log
 
 LogFamily = tuple[str, ...]
 """Paths or URLs."""
@@ -120,7 +120,7 @@ def look(family: LogFamily, settings: ReportSettings, memory: ReportCache | None
     known: frozenset[str] = frozenset()
     figures = []
     for path, data in contents:
-        figures.append(_assessed(path, data, settings, known))
+        figures.append(_measured(path, data, settings, known))
         if len(family) > 1:
             known |= _answers(path, data)
     if memory is not None and not found:
@@ -141,10 +141,10 @@ def recall(states: Sequence[str], memory: ReportCache) -> list[FileFigures] | No
     return memory.figures(known) if len(known) == len(states) else None
 
 
-def _assessed(path: str, data: bytes, settings: ReportSettings, known: frozenset[str]) -> FileFigures:
+def _measured(path: str, data: bytes, settings: ReportSettings, known: frozenset[str]) -> FileFigures:
     """One log that breaks us must not take the others with it."""
     try:
-        return assess(path, data, settings, known)
+        return measure_log(path, data, settings, known)
     except IbidemError:
         raise  # the settings are wrong, not the log
     except Exception as error:

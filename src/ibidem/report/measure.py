@@ -44,13 +44,13 @@ class ReportSettings(msgspec.Struct, frozen=True):
 WORLDS: tuple[AfterBreak, ...] = ("hit", "miss")
 
 
-def assess(path: str, data: bytes, settings: ReportSettings, known: frozenset[str] = frozenset()) -> FileFigures:
+def measure_log(path: str, data: bytes, settings: ReportSettings, known: frozenset[str] = frozenset()) -> FileFigures:
     """The sessions in a log. Answers in `known` are in another file already: a session that was resumed."""
     try:
         found = recordings.read(path, data)
     except recordings.LogError as error:
         return FileFigures(unread=[Unread(path, str(error).removeprefix(f"{path}: "))], size=len(data))
-    figures = [assess_session(session, settings) for each in found if (session := without(each, known)).length]
+    figures = [measure_session(session, settings) for each in found if (session := without(each, known)).length]
     return FileFigures(figures, size=len(data))
 
 
@@ -69,7 +69,7 @@ def answers_in(session: Recording) -> Iterator[str]:
     return (sent.answer for segment in session.segments for sent in segment.requests if sent.answer)
 
 
-def assess_session(session: Recording, settings: ReportSettings) -> SessionFigures:
+def measure_session(session: Recording, settings: ReportSettings) -> SessionFigures:
     count = remembering(counter(session.models[0] if session.models else None))
     prices = Prices(settings.prices, settings.model)
     messages = messages_of(session)

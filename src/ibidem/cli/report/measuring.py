@@ -20,7 +20,7 @@ from ...report import executors
 from ...report.cache import ReportCache
 from ...report.export import write_csv, write_json
 from ...report.figures import FileFigures
-from ...report.measure import ReportSettings, assess
+from ...report.measure import ReportSettings, measure_log
 from ...report.totals import Report, add_up
 from ...strategies.profiles import PROFILES
 from ..errors import InputError, at_the_prompt, reason
@@ -77,7 +77,7 @@ def _gather(paths: tuple[str, ...], settings: ReportSettings, memory: ReportCach
     files = _listed(paths) if paths else [str(path) for path in discover(variables(), home(), sys.platform)]
     if not files and not paths:
         data = (resources.files("ibidem") / "samples" / SAMPLE_FILE).read_bytes()
-        found = add_up(settings.profiles, [assess(SAMPLE_FILE, data, settings)], _nobody)
+        found = add_up(settings.profiles, [measure_log(SAMPLE_FILE, data, settings)], _nobody)
         found.sample = True
         return found
     work = executors.families(files)
