@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -48,13 +49,27 @@ class Summary(NamedTuple):
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """As `asyncio.run`, with the faster loop where it is installed."""
+    """As `asyncio.run`, with the faster loop where it is installed.
+
+    That one ends the whole process when it closes a file whose number is that of a standard stream, and such numbers
+    are given out where a process was started without one of them.
+    """
     try:
         import uvloop
     except ImportError:
         return asyncio.run(main)
+    if not all(map(_is_open, range(3))):
+        return asyncio.run(main)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 async def serve(
