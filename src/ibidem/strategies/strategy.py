@@ -155,8 +155,11 @@ class _PlanFold(Fold):
         return ()
 
     def request(self, moment: Moment) -> Revision | None:
-        messages = tuple(self._messages)
-        return Revision(lambda: Plan(tuple(self._strategy.plan(replace(self._conv, messages=messages)))))
+        length = len(self._messages)  # cut off only where somebody looks: there is a request for every other message
+        return Revision(lambda: self._plan(length))
+
+    def _plan(self, length: int) -> Plan:
+        return Plan(tuple(self._strategy.plan(replace(self._conv, messages=tuple(self._messages[:length])))))
 
 
 class Progress:

@@ -174,9 +174,13 @@ class EvictionFold(Fold):
         self._points.append(Point(self._length, first, reason, rewritten, freed, break_even))
         for entry in going:
             self._evict(entry)
-        edits = tuple(entry.edit for entry in self.inventory.all if entry.edit is not None)
-        plan = Plan(edits, tuple(self._points))
-        return Revision(lambda: plan)
+        texts, points = len(self.inventory.all), len(self._points)
+        return Revision(lambda: self._plan(texts, points))
+
+    def _plan(self, texts: int, points: int) -> Plan:
+        """All edits of the first so many texts: none of them changes before the next revision."""
+        edits = (entry.edit for entry in self.inventory.all[:texts] if entry.edit is not None)
+        return Plan(tuple(edits), tuple(self._points[:points]))
 
     def _evicted(self, text: str) -> bool:
         """Whether a text is what is left of one that the store keeps, and not just a text that says so."""
