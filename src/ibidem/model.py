@@ -51,6 +51,8 @@ class Thinking:
     signed: bool = False
     removable: bool = True
     """False where the provider ties it to what follows, so that it cannot go alone."""
+    sealed: int = 0
+    """Characters of what only the provider can read: a signature, encrypted content. They tell its size."""
 
 
 @dataclass(frozen=True, slots=True)

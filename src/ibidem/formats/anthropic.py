@@ -111,9 +111,10 @@ def _part(block: Any, path: Path) -> Part:
     if kind == "text" and isinstance(block.get("text"), str):
         return Text(block["text"], (*path, "text"), bool(block.get("citations")))
     if kind == "thinking":
-        return Thinking(string(block.get("thinking")), path, bool(block.get("signature")))
+        signature = string(block.get("signature"))
+        return Thinking(string(block.get("thinking")), path, bool(block.get("signature")), sealed=len(signature))
     if kind == "redacted_thinking":
-        return Thinking("", path, signed=True)
+        return Thinking("", path, signed=True, sealed=len(string(block.get("data"))))
     return Opaque(string(kind) or MALFORMED_KIND, path)
 
 

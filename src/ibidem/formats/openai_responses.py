@@ -84,7 +84,8 @@ class OpenAIResponses:
             return Message(index, "tool", (ToolResult(ident, segments, ()),), wire)
         if kind == "reasoning":
             summary = "".join(part.text for part in _texts(wire.get("summary"), ()) if isinstance(part, Text))
-            return Message(index, "assistant", (Thinking(summary, (), True, removable=False),), wire)
+            sealed = len(string(wire.get("encrypted_content")))
+            return Message(index, "assistant", (Thinking(summary, (), True, removable=False, sealed=sealed),), wire)
         role = "assistant" if kind.endswith("_call") or kind in _MODELS_OWN else kind or MALFORMED_KIND
         return Message(index, role, (Opaque(kind or MALFORMED_KIND, ()),), wire)
 
