@@ -55,12 +55,15 @@ class Row(NamedTuple):
     """What the best moments would have cost; 0 if not asked for."""
 
 
-def measure(session: Recording, names: tuple[str, ...], overrides: dict[str, Any], free: bool, hind: bool) -> list[Row]:
+def measure(
+    session: Recording, names: tuple[str, ...], labels: Sequence[str], overrides: dict[str, Any], free: bool, hind: bool
+) -> list[Row]:
     for segment in session.segments:  # every price model has its own name for the model
         segment.requests = [replace(sent, model="m") for sent in segment.requests]
     messages, count = messages_of(session), remembering(counter())
     found = []
-    for label, (lifetime, read_, write) in MODELS.items():
+    for label in labels:
+        lifetime, read_, write = MODELS[label]
         price = Price("m", ((0, Rates(1.0, read_, write, write)),), Caching(0, 1, lifetime, lifetime), "anthropic")
         replay = Replay(session, Prices({"m": price}), count, messages)
         base = replay.bill(by_rule=True).costs
@@ -70,8 +73,9 @@ def measure(session: Recording, names: tuple[str, ...], overrides: dict[str, Any
             strategies = profiles.named(name)
             if isinstance(strategies[0], Evict):
                 strategies = (replace(strategies[0], **overrides),)
-            simulation = Simulation(session, messages, strategies, replay.weights, count, economy, scales)
             for world in WORLDS:
+                reads = replay.reads(world, by_rule=True)
+                simulation = Simulation(session, messages, strategies, replay.weights, count, economy, scales, reads)
                 costs = replay.bill(simulation.views, after_break="free" if free else world, by_rule=True).costs
                 ratios = [ours / theirs - 1 for ours, theirs in zip(accumulate(costs), accumulate(base), strict=True)]
                 best = sum(costs)
@@ -114,6 +118,7 @@ def main() -> None:
     parser.add_argument("--profile", action="append")
     parser.add_argument("--free", action="store_true", help="let everything go as soon as it may, at no cost: a bound")
     parser.add_argument("--optimum", action="store_true", help="add what the best moments would have saved")
+    parser.add_argument("--prices", action="append", choices=MODELS, help="a price model; all of them if none is named")
     parser.add_argument("--set", action="append", default=[], help="a setting, such as phi=0.5")
     args = parser.parse_args()
     names = tuple(args.profile or ("lossless", "recoverable", "aggressive"))
@@ -125,7 +130,8 @@ def main() -> None:
         except LogError:
             continue
     table: dict[tuple[str, str, str], Total] = {}
-    work = partial(measure, names=names, overrides=overrides, free=args.free, hind=args.optimum)
+    labels = args.prices or list(MODELS)
+    work = partial(measure, names=names, labels=labels, overrides=overrides, free=args.free, hind=args.optimum)
     with ProcessPoolExecutor() as pool:
         for found in pool.map(work, sessions):
             for row in found:
@@ -133,7 +139,7 @@ def main() -> None:
                 table[key] = table.get(key, Total()).add(row)
     more = "; in hindsight; % of it reached" if args.optimum else ""
     print(f"{len(sessions)} sessions; saved % when the provider hits / misses{more}; worst moment; sessions dearer")
-    for label in MODELS:
+    for label in labels:
         for name in names:
             both = [table[label, name, world] for world in WORLDS]
             print(line(label, name, both, args.optimum), flush=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import ibidem
 from ibidem import testing
-from ibidem.billing.budget import Bank, Economy, Moment
+from ibidem.billing.budget import Bank, Economy, Moment, Offer
 from ibidem.formats import FORMATS
 from ibidem.markers.evicted import EvictedMarker, gone_lines, merged, refs_in, thinned
 from ibidem.store import Limits, MemoryStore, StoreError
@@ -287,20 +287,19 @@ def test_a_wrong_state_gets_a_clear_message() -> None:
 
 def test_the_bank_pays_only_from_what_was_saved() -> None:
     bank = Bank(Economy(), phi=0.5)
-    assert bank.reason(1000, 900, Moment()) is None
-    assert bank.reason(1000, 900, Moment(idle=301)) == "cold cache"
+    assert bank.reason(1000, Offer(900, 0, 1000), Moment()) is None
+    assert bank.reason(1000, Offer(900, 0, 1000), Moment(idle=301)) == "cold cache"
     bank.settle(before=0, new=1000, cold=False)
     assert bank.saved == 1250
-    assert bank.reason(1000, 900, Moment()) == "it pays"
-    rewritten, requests = bank.pay(1000, 900, "it pays")
+    assert bank.reason(1000, Offer(900, 0, 1000), Moment()) == "it pays"
+    rewritten, requests = bank.pay(1000, Offer(900, 0, 1000), "it pays")
     assert (rewritten, bank.saved) == (100, 1250 - 1.15 * 100)
     assert requests == pytest.approx(1.15 * 100 / (0.1 * 900))
-    assert bank.reason(1000, 100, Moment()) is None
+    assert bank.reason(1000, Offer(100, 0, 1000), Moment()) is None
 
 
 def test_where_nothing_is_cached_everything_goes_at_once() -> None:
-    assert FREE.theta == 0
-    assert Bank(FREE, 0.5).reason(1000, 50, Moment()) == "it pays"
+    assert Bank(FREE, 0.5).reason(1000, Offer(50, 0, 1000), Moment()) == "it pays"
 
 
 # ── that it comes back ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,20 +1,25 @@
 """When looking back pays.
 
 Changing what was already sent makes the provider write everything after the change to its cache again. So edits wait,
-all of them, for a moment when that is free (the cache is cold anyway) or certain to be paid for. The rule is built to
-hold when estimates are wrong: it plans for a provider that misses the whole conversation after a change, and it spends
-only a part of what edits have saved so far.
+all of them, for a moment when that is free (the cache is cold anyway) or paid for:
 
-    theta  = 1.5 (W - R) / (R H)     H: further warm requests that can be expected
+    rent   = R x tokens that could have gone, for every request that read them since; and for SURE_REQUESTS to come
     rest   = what the provider will have to write again: the conversation already sent, without what goes
     price  = (W - R) rest
     saved  = over all requests: R (removed tokens that would have been read) + W (those that would have been written)
-    change when cold; or when freed >= theta rest and spent + price <= phi (saved + R (removed + freed)), and then
-    spent += price
+    bill   = what the requests so far cost at least, as their provider counted them
+    change when cold; or when rent >= price and spent + price <= phi (saved + R (removed + freed)) + credit bill,
+    and then spent += price
 
-The last term is what the very request with the change does without. So after every request, spent <= phi saved: if
-`saved` is not overstated by more than 1 / phi and prices are not understated, the bill is never above that of doing
-nothing, at the end or at any moment before.
+Rent is what makes changes few and large: whoever pays once the rent has reached the price pays at most twice what one
+who knows the future would. The other side is the promise. Its last term before the credit is what the very request with
+the change does without, so after every request spent <= phi saved + credit bill: if `saved` is not overstated by more
+than 1 / phi and prices are not understated, the bill is above that of doing nothing by at most the share `credit` of it,
+at the end and at any moment before. With no credit it is never above.
+
+`rest` is planned for a provider that misses the whole conversation after a change, until it tells: what it read of the
+request with a change sets `spent` right, and if it had found what stands before the change, later ones are planned so.
+A provider that tells nothing is taken for one that misses, and gives no credit.
 
 Prices are multiples of fresh input: R for a token read from the cache, W for one written. Sizes are in provider tokens,
 fitted to what it reported of earlier requests: `scale` is how much they grew for each token that we counted, for what
@@ -33,8 +38,14 @@ from .calibration import SPENDING, ScaleFit
 
 Reason = Literal["cold cache", "it pays", "price tier", "window"]
 
-BREAK_EVEN_MARGIN = 1.5
-"""How much more than break-even a change has to promise."""
+SURE_REQUESTS = 10
+"""Further requests that a conversation is taken to have, whatever its length."""
+
+LEAST_NEW_SHARE = 0.5
+"""What is new in a request has at least this share of the tokens that we count for it."""
+
+TELLING_DIFFERENCE = 0.8
+"""What a provider writes again that hits is less than this share of what it would if it missed, or nothing is told."""
 
 NEAR_LIMIT_SHARE = 0.9
 """A limit is near from this share of it on."""
@@ -65,18 +76,6 @@ class Economy:
         """Whether a change is free after so many seconds. Not knowing counts as no pause."""
         return idle is not None and idle > max(self.lifetime, self.forgotten or 0.0)
 
-    @property
-    def horizon(self) -> float:
-        """Further warm requests to expect, as measured on recorded sessions: the longer it remembers, the more."""
-        return 22.0 if self.lifetime <= 300 else 30.0 if self.lifetime <= 600 else 42.0
-
-    @property
-    def theta(self) -> float:
-        """The share of a conversation that a change must free."""
-        if self.write <= self.read:
-            return 0.0
-        return BREAK_EVEN_MARGIN * (self.write - self.read) / (self.read * self.horizon) if self.read else float("inf")
-
 
 class Moment(NamedTuple):
     """What is known about one request beside its history."""
@@ -87,6 +86,18 @@ class Moment(NamedTuple):
     """Input tokens of the request before, as its provider counted them."""
     refused: bool = False
     """The store could not keep what was to go, so it stayed."""
+    cached: int | None = None
+    """Of the context, what the provider read from its cache."""
+
+
+class Offer(NamedTuple):
+    """What one change could do, in tokens of ours."""
+
+    freed: float
+    waited: float
+    """Those that could have gone before, once for every request that they stood in since."""
+    behind: float
+    """What stands from the first of it on, it included."""
 
 
 class Point(NamedTuple):
@@ -105,14 +116,30 @@ class Point(NamedTuple):
     """Further requests after which it has paid for itself; 0 where it cost nothing."""
 
 
+class _Change(NamedTuple):
+    """A change that the provider has not told about yet, in its tokens."""
+
+    rest: float
+    """What was planned to be written again."""
+    hit: float
+    miss: float
+    """What would be, where it finds what stands before the change, and where it finds nothing."""
+    new: float
+    """What was new in that request, at least."""
+
+
 class Bank:
     """The fold over the requests of a conversation: what was saved so far, and what may be spent of it."""
 
-    def __init__(self, economy: Economy, phi: float) -> None:
+    def __init__(self, economy: Economy, phi: float, credit: float = 0.0) -> None:
         self.economy = economy
         self.phi = phi
+        self.credit = credit
         self.spent = 0.0
         """In prices of fresh tokens, as all money here."""
+        self.bill = 0.0
+        self.hits = False
+        """The provider is known to find what stands before a change."""
         self.kappa = 1.0
         self._earned = 0.0
         """What was saved, at a scale of 1."""
@@ -120,8 +147,12 @@ class Bank:
         """Tokens of ours that the last request did without."""
         self._head = 0.0
         """Provider tokens that stand before the conversation, at least."""
+        self._context = 0.0
+        """Provider tokens of the last request that it told about."""
         self._last: tuple[float, float] | None = None
         """The last request, as the provider counted it and as we did; None if it was changed since."""
+        self._changed: _Change | None = None
+        """The last request, if it was one with a change that cost something."""
         self._fit = ScaleFit(SPENDING)
 
     @property
@@ -133,27 +164,44 @@ class Bank:
         """What is left of it."""
         return self.scale * self._earned - self.spent
 
-    def reported(self, theirs: int | None, ours: float) -> None:
-        """The provider counted the last request; we had counted it too."""
+    def reported(self, theirs: int | None, ours: float, cached: int | None = None) -> None:
+        """The provider counted the last request, and what it read of it from its cache; we had counted it too."""
+        changed, self._changed = self._changed, None
         if theirs is None or ours <= 0:
             return
+        self._bill(theirs, None if changed else cached)
+        if changed is not None and cached and changed.hit < TELLING_DIFFERENCE * changed.miss:
+            self._learn(changed, max(changed.hit, theirs - cached - changed.new))
         if self._last is not None:
             self._fit.grew(ours - self._last[1], theirs - self._last[0])
         self._last = (theirs, ours)
         self._head = max(self._head, theirs - MAX_TOKENS_PER_TOKEN * ours)
         self.kappa = max(1.0, self.scale, (theirs - self._head) / ours)
 
-    def reason(self, standing: float, freed: float, moment: Moment) -> Reason | None:
+    def _bill(self, theirs: float, cached: int | None) -> None:
+        """What it costs at least: with nothing done it would be as large, or larger, and what is new has no cache."""
+        economy = self.economy
+        new = max(0.0, theirs - self._context) if self._context else 0.0  # others may have sent how it begins
+        read = min(theirs, theirs - new if cached is None else cached)
+        self.bill += economy.read * read + economy.write * (theirs - read)
+        self._context = theirs
+
+    def _learn(self, changed: _Change, written: float) -> None:
+        """What a change really cost: never less than it does where the provider finds all that it can."""
+        self.spent += (self.economy.write - self.economy.read) * (written - changed.rest)
+        self.hits = written <= (changed.hit + changed.miss) / 2
+
+    def reason(self, standing: float, offer: Offer, moment: Moment) -> Reason | None:
         """Whether to change now, and why. `standing`: our count of what was sent before, as it stands now."""
         economy = self.economy
-        if freed <= 0:
+        if offer.freed <= 0:
             return None
         if economy.forgets(moment.idle):
             return "cold cache"
-        rest = self._rest(standing, freed)
-        price = (economy.write - economy.read) * rest
-        saved = self.scale * (self._earned + economy.read * (self._removed + freed))
-        if self.scale * freed >= economy.theta * rest and self.spent + price <= self.phi * saved:
+        price = (economy.write - economy.read) * self._rest(standing, offer)
+        saved = self.scale * (self._earned + economy.read * (self._removed + offer.freed))
+        rent = economy.read * self.scale * (offer.waited + SURE_REQUESTS * offer.freed)
+        if rent >= price and self.spent + price <= self.phi * saved + self.credit * self.bill:
             return "it pays"
         size = self._head + self.kappa * standing
         if price <= self.saved:
@@ -163,16 +211,18 @@ class Bank:
                 return "price tier"
         return None
 
-    def pay(self, standing: float, freed: float, reason: Reason) -> tuple[float, float]:
-        """Tokens rewritten, and the requests after which it has paid for itself."""
+    def pay(self, standing: float, offer: Offer, reason: Reason, new: float = 0.0) -> tuple[float, float]:
+        """Tokens rewritten, and the requests after which it has paid for itself. `new`: what was not sent before."""
         economy = self.economy
         self._last = None
         if reason == "cold cache":
             return 0.0, 0.0
-        rest = self._rest(standing, freed)
+        rest = self._rest(standing, offer)
+        hit = self._without(offer.behind, offer.freed)
+        self._changed = _Change(rest, hit, self._without(standing, offer.freed), self.scale * new * LEAST_NEW_SHARE)
         price = (economy.write - economy.read) * rest
         self.spent += price
-        return rest, price / (economy.read * self.scale * freed) if economy.read else float("inf")
+        return rest, price / (economy.read * self.scale * offer.freed) if economy.read else float("inf")
 
     def settle(self, before: float, new: float, cold: bool) -> None:
         """One more request was sent: tokens removed of what had been sent before, and of what is new."""
@@ -180,6 +230,9 @@ class Bank:
         self._earned += (economy.write if cold else economy.read) * before + economy.write * new
         self._removed = before + new
 
-    def _rest(self, standing: float, freed: float) -> float:
-        """Provider tokens of the conversation already sent, without what goes."""
+    def _rest(self, standing: float, offer: Offer) -> float:
+        """Provider tokens of the conversation already sent that will be written again."""
+        return self._without(offer.behind if self.hits else standing, offer.freed)
+
+    def _without(self, standing: float, freed: float) -> float:
         return max(0.0, self.kappa * standing - self.scale * freed)

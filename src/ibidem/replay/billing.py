@@ -12,7 +12,7 @@ Only input is priced: no profile changes what the model answers, and many logs r
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal, NamedTuple
@@ -194,7 +194,7 @@ class Replay:
         if last is not None:
             before, after = self.session.segments[last.segment].history, self.session.segments[number].history
             longest = min(last.sent.length, sent.length)
-            shared = longest if last.segment == number else _common(before, after, longest)
+            shared = longest if last.segment == number else shared_entries(before, after, longest)
         return Step(
             sent,
             number,
@@ -229,6 +229,15 @@ class Replay:
             last = view
         return bill
 
+    def reads(self, after_break: AfterBreak, by_rule: bool = False) -> Callable[[int, SentView, SentView | None], int]:
+        """What a provider would have said that it read from its cache, of a request that is sent so after another."""
+
+        def read(number: int, view: SentView, last: SentView | None) -> int:
+            step = self.steps[number]
+            return round(step.charge(view, step.kept(view, last), after_break, by_rule).read)
+
+        return read
+
     def recorded(self) -> list[float | None]:
         """Dollars for the input of each request by its recorded usage."""
         return [
@@ -252,7 +261,7 @@ def _count_head(session: Recording, count: Count) -> int:
     return sum(count(value if isinstance(value, str) else to_json(value)) for value in session.head.values())
 
 
-def _common(before: Sequence[object], after: Sequence[object], longest: int) -> int:
+def shared_entries(before: Sequence[object], after: Sequence[object], longest: int) -> int:
     """Entries at the start of both that are the same objects: segments share what they have in common."""
     return next((place for place in range(longest) if before[place] is not after[place]), longest)
 

@@ -23,7 +23,7 @@ from ..recordings import RecordedRequest, RecordedSegment, Recording
 from ..strategies.revision.entry import Entry
 from ..strategies.revision.inventory import Inventory
 from ..strategies.strategy import Fold, Progress, Start, Strategy, grows
-from .billing import MessageChange, SentView
+from .billing import MessageChange, SentView, shared_entries
 
 
 class CallTarget(NamedTuple):
@@ -158,8 +158,12 @@ class Simulation:
         count: Count,
         economy: Economy | None = None,
         scales: Sequence[float] = (),
+        reads: Callable[[int, SentView, SentView | None], int] | None = None,
     ) -> None:
-        """`scales` are the provider's tokens per weighed token of ours, by request (1 if there are none)."""
+        """`scales` are the provider's tokens per weighed token of ours, by request (1 if there are none).
+
+        `reads` says what the provider tells about its cache (`Replay.reads`); without, it tells nothing.
+        """
         self.points: list[Point] = []
         self.phases: list[Phase] = []
         """Of profiles that look back."""
@@ -167,7 +171,12 @@ class Simulation:
         self.spans: list[EditSpan] = []
         self.failures: list[str] = []
         """Laws that were broken, and requests that were left as they came because something went wrong."""
-        self._weights, self._count, self._scales = weights, count, scales
+        self._weights, self._count, self._scales, self._reads = weights, count, scales, reads
+        self._moments: dict[int, Moment] = {}
+        self._last_history: Sequence[object] = ()
+        """Of the last segment; moments are by length of the history."""
+        self._answered: float | None = None
+        """When the last request was."""
         self._strategies = tuple(strategies)
         self._economy = economy or Economy()
         self._lossless = all(each.lossless for each in strategies)
@@ -227,16 +236,19 @@ class Simulation:
         progress = self._begun(conv)
         inventory = progress.fold.inventory
         watch = FoldWatch(progress, inventory) if inventory is not None else None
-        moments: dict[int, Moment] = {}
         first = len(self.views)
+        moments = self._begin_moments(segment)
 
         def plans() -> Iterator[Plan]:
             last: RecordedRequest | None = None
             for number, sent in enumerate(segment.requests, first):
-                idle = sent.at - last.answered if last and last.answered and sent.at is not None else None
-                if last is None and segment.cause != "start":
+                idle = sent.at - self._answered if self._answered and sent.at is not None else None
+                if last is None and not moments and segment.cause != "start":
                     idle = float("inf")  # the client rewrote its context: little of it is in the cache
-                moments[sent.length] = Moment(idle, self._context(last) if last else None)
+                self._answered = sent.answered
+                if sent.length not in moments:
+                    told = (self._context(last), self._cached(number - 1)) if last else (None, None)
+                    moments[sent.length] = Moment(idle, told[0], cached=told[1])
                 yield self._taken(progress, conv, sent, moments)
                 if watch is not None:
                     watch.look(number)
@@ -269,6 +281,20 @@ class Simulation:
         except Exception as error:
             self.failures.append(f"{type(error).__name__}: {error}")
             return Plan()
+
+    def _begin_moments(self, segment: RecordedSegment) -> dict[int, Moment]:
+        """Of requests that were sent before, where a client went back: what was decided then is in what is sent now."""
+        longest = min(len(self._last_history), len(segment.history))
+        common = shared_entries(self._last_history, segment.history, longest)
+        self._last_history = segment.history
+        self._moments = {length: moment for length, moment in self._moments.items() if length <= common}
+        return self._moments
+
+    def _cached(self, number: int) -> int | None:
+        """What the provider would have read of a request."""
+        if self._reads is None:
+            return None
+        return self._reads(number, self.views[number], self.views[number - 1] if number else None)
 
     def _context(self, last: RecordedRequest) -> int | None:
         """Input tokens of the request before: what was recorded, less what was taken out of it."""

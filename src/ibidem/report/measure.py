@@ -19,6 +19,7 @@ from ..replay.billing import AfterBreak, Bill, Replay, messages_of
 from ..replay.hindsight import best as best_moments
 from ..replay.simulate import CallTarget, Simulation, asked_in
 from ..strategies import profiles
+from ..strategies.strategy import Strategy
 from ..tokens import counter, remembering
 from .figures import FileFigures, ProfileOutcome, Recorded, Results, Saved, SessionFigures, Spent, Unread, World
 
@@ -81,12 +82,18 @@ def measure_session(session: Recording, settings: ReportSettings) -> SessionFigu
     tools, files = _results(session, messages, replay.weights, count)
     scales = [step.scale for step in replay.steps]
 
+    def simulated(strategies: Sequence[Strategy], world: AfterBreak) -> Simulation:
+        reads = replay.reads(world)
+        return Simulation(session, messages, strategies, replay.weights, count, economy, scales, reads)
+
     def outcome(name: str) -> ProfileOutcome:
         strategies = profiles.named(name)
-        simulation = Simulation(session, messages, strategies, replay.weights, count, economy, scales)
+        simulation = simulated(strategies, "hit")
         found = _outcome(replay, baseline, simulation)
         if not all(each.final for each in strategies):
-            found.worlds = {world: _world(replay, baseline, simulation, world, settings.optimum) for world in WORLDS}
+            told = any(point.rewritten for point in simulation.points)  # else the worlds do not differ
+            worlds = {"hit": simulation, "miss": simulated(strategies, "miss") if told else simulation}
+            found.worlds = {world: _world(replay, baseline, worlds[world], world, settings.optimum) for world in WORLDS}
         return found
 
     return SessionFigures(

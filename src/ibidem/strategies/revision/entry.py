@@ -81,6 +81,8 @@ class Entry:
     """Of thinking: the message it is in."""
     rank: int = 0
     """Which came to wait before which."""
+    since: int = 0
+    """The request from which on it could have gone."""
     answers: dict[Any, Any] = field(default_factory=dict)
     """While it waits: how it would go, by the lines that must stay; see `waiting`."""
 

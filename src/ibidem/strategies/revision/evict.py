@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ...billing.budget import Bank, Economy, Moment, Point
+from ...billing.budget import Bank, Economy, Moment, Offer, Point
 from ...markers.evicted import stub
 from ...markers.restore import left_of
 from ...model import IbidemError, Kind, Message
@@ -46,8 +46,10 @@ class Evict(Strategy):
     arrival: BackReferences = field(default_factory=BackReferences)
     economy: Economy | None = None
     """What the provider charges; `compact` and `Session` look it up by the model."""
-    phi: float = 0.6
+    phi: float = 0.8
     """The share of what was saved that a change may spend."""
+    credit: float = 0.03
+    """By what share of its bill a conversation may be dearer for a while than with nothing done. 0: at no moment."""
     age: int = 4
     """Requests that a text has been in before it may be snipped, or thinking and arguments go."""
     stale: bool = True
@@ -96,7 +98,7 @@ class EvictionFold(Fold):
         """References of what this fold let go itself."""
         self._doubted = 0
         """Texts that the store did not confirm."""
-        self._bank = Bank(settings.economy or Economy(), settings.phi)
+        self._bank = Bank(settings.economy or Economy(), settings.phi, settings.credit)
         self._points: list[Point] = []
         self._length = 0
         """Messages that were taken in."""
@@ -137,7 +139,7 @@ class EvictionFold(Fold):
     def request(self, moment: Moment) -> Revision | None:
         """Everything taken in is sent. Whether something goes first is decided here."""
         economy = self._bank.economy
-        self._bank.reported(moment.context, self._standing)
+        self._bank.reported(moment.context, self._standing, moment.cached)
         self.inventory.grow_older()
         cold = not self._standing or economy.forgets(moment.idle)
         undone = self._arrival.as_is  # it went out without what was planned for it
@@ -146,6 +148,7 @@ class EvictionFold(Fold):
         if self._revises and not (moment.refused or undone or thinks):
             revision = self._revised(moment)
         self._bank.settle(self._removed, self._spared, cold)
+        self.inventory.waiting.turn += 1  # what comes to wait from now on is still in this request, and has to be
         self._standing += self._new
         self._removed += self._spared
         self._new = self._spared = 0.0
@@ -157,25 +160,38 @@ class EvictionFold(Fold):
             self._keep({})
 
     def _revised(self, moment: Moment) -> Revision | None:
-        waiting = self.inventory.waiting
-        if self._bank.reason(self._standing, waiting.tokens, moment) is None:  # more than can go: this is a quick no
+        waiting, bank = self.inventory.waiting, self._bank
+        behind = self._sent_behind(waiting.first)
+        if bank.reason(self._standing, Offer(*waiting.all(), behind), moment) is None:  # more than can go: a quick no
             return None
-        if self._bank.reason(self._standing, waiting.most(), moment) is None:  # and this a slower one
+        if bank.reason(self._standing, Offer(*waiting.most(), behind), moment) is None:  # and this a slower one
             return None
         going = waiting.free_to_go()
-        freed = sum(entry.sent - entry.going.left for entry in going if entry.going)
-        reason = self._bank.reason(self._standing, freed, moment)
+        offer = self._offer(going)
+        reason = bank.reason(self._standing, offer, moment)
         if reason is None:
             return None
         if not self._kept(going):
             return Revision(None, refused=True)
-        rewritten, break_even = self._bank.pay(self._standing, freed, reason)
+        rewritten, break_even = bank.pay(self._standing, offer, reason, self._new)
         first = min(entry.message for entry in going)
-        self._points.append(Point(self._length, first, reason, rewritten, freed, break_even))
+        self._points.append(Point(self._length, first, reason, rewritten, offer.freed, break_even))
         for entry in going:
             self._evict(entry)
         texts, points = len(self.inventory.all), len(self._points)
         return Revision(lambda: self._plan(texts, points))
+
+    def _offer(self, going: Sequence[Entry]) -> Offer:
+        freed = waited = 0.0
+        for entry in going:
+            tokens = entry.sent - entry.going.left if entry.going else 0.0
+            freed += tokens
+            waited += tokens * (self.inventory.turn - entry.since)
+        return Offer(freed, waited, self._sent_behind(min((entry.message for entry in going), default=0)))
+
+    def _sent_behind(self, message: int) -> float:
+        """Of what was sent before, the tokens from a message on."""
+        return max(0.0, self.inventory.standing.behind(message) - self._new)
 
     def _plan(self, texts: int, points: int) -> Plan:
         """All edits of the first so many texts: none of them changes before the next revision."""
@@ -207,6 +223,7 @@ class EvictionFold(Fold):
         self._evicted_refs.update(entry.going.originals)
         entry.edit = _edit(entry, entry.going)
         freed = self.inventory.waiting.evict(entry)
+        self.inventory.standing.add(entry.message, -freed)
         self._standing -= freed
         self._removed += freed
         for source in entry.sources:

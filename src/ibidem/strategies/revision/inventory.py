@@ -15,6 +15,7 @@ from ...tokens import estimate
 from ..arrival.sent import SentText
 from .entry import Candidate, Entry, Pin
 from .files import Touch, touches
+from .standing import Standing
 from .waiting import Waiting, least
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Inventory:
         self.turn = 0
         """The request that will be sent next."""
         self.all: list[Entry] = []
+        self.standing = Standing()
+        """What stands of all that was taken in."""
         self.waiting = Waiting(settings)
         """Those that may go when a change pays."""
         self._ageing: deque[Entry] = deque()
@@ -65,6 +68,7 @@ class Inventory:
             if (edit := edits.get(entry.path)) is not None and entry.kind == "result":
                 entry.edit, entry.sent = edit, estimate(edit.added)
             self.waiting.taken(entry)
+            self.standing.add(entry.message, entry.sent)
             if entry.free:
                 self._ageing.append(entry)
                 self._middle.append(entry)
@@ -190,6 +194,7 @@ class Inventory:
         """One more request is about to be sent."""
         settings = self.settings
         self.turn += 1
+        self.waiting.turn = self.turn
         while self._ageing and self._ageing[0].turn < self.turn - settings.age:
             entry = self._ageing.popleft()
             if (candidate := self._when_old(entry)) is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from heapq import heappop, heappush
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -68,6 +69,12 @@ class Waiting:
         """Those of them that do not wait, or could not go if everything else went."""
         self.tokens = 0.0
         """Of everything that waits."""
+        self.turn = 0
+        """The request that will be sent next."""
+        self._begun = self._sum_begun = self._thoughts_begun = 0.0
+        """Tokens times the request from which on they wait: of all, of what could be freed at most, of thinking."""
+        self._places: list[tuple[int, int]] = []
+        """A heap of what waits, by message; what went is still there."""
         self._hopeful: dict[int, Entry] = {}
         """Those that might go now."""
         self._bounds: dict[int, float] = {}
@@ -108,7 +115,10 @@ class Waiting:
         """A text waits, or waits to go in another way."""
         if id(entry) not in self.texts:
             entry.rank = self._came = self._came + 1
+            entry.since = self.turn
             self.tokens += entry.sent
+            self._begun += entry.sent * entry.since
+            heappush(self._places, (entry.message, id(entry)))
             if entry.kind == "thinking":
                 self._thoughts.append(entry)
                 self._hopeful[id(entry)] = entry
@@ -119,16 +129,30 @@ class Waiting:
 
     # ── at most ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def most(self) -> float:
-        """Tokens that a change could free now, and maybe more."""
+    @property
+    def first(self) -> int:
+        """The first message with something that waits; 0 if nothing does."""
+        while self._places and self._places[0][1] not in self.texts:
+            heappop(self._places)
+        return self._places[0][0] if self._places else 0
+
+    def all(self) -> tuple[float, float]:
+        """Tokens of all that waits, and how long they have waited: as many for every request."""
+        return self.tokens, self.turn * self.tokens - self._begun
+
+    def most(self) -> tuple[float, float]:
+        """Tokens that a change could free now, and how long they have waited; maybe more."""
         while self._thoughts and self._thoughts[0].message < self.loop:
-            self._free_thoughts += self._thoughts.popleft().sent
+            thought = self._thoughts.popleft()
+            self._free_thoughts += thought.sent
+            self._thoughts_begun += thought.sent * thought.since
         while self._unsure and self._credit >= 0:
             self._tighten(self._unsure.popitem()[1])
         if self._credit < 0:
-            return 0.0
+            return 0.0, 0.0
         texts = self._sum * (1 + 1e-9) + 1e-6 if self._bounds else 0.0  # sums are not exact
-        return texts + self._free_thoughts
+        freed = texts + self._free_thoughts
+        return freed, self.turn * freed - (self._sum_begun * (1 - 1e-9) + self._thoughts_begun)
 
     def _doubt(self, entry: Entry) -> None:
         """What a text could free has to be found out again."""
@@ -138,12 +162,15 @@ class Waiting:
 
     def _bound(self, entry: Entry, tokens: float | None) -> None:
         """None: it stays."""
-        self._sum -= self._bounds.pop(id(entry), 0.0)
+        known = self._bounds.pop(id(entry), 0.0)
+        self._sum -= known
+        self._sum_begun -= known * entry.since
         self._hopeful.pop(id(entry), None)
         if tokens is not None:
             self._hopeful[id(entry)] = entry
             self._bounds[id(entry)] = tokens
             self._sum += tokens
+            self._sum_begun += tokens * entry.since
 
     def _tighten(self, entry: Entry) -> None:
         tokens = self._at_most(entry)
@@ -298,7 +325,10 @@ class Waiting:
         freed = entry.sent - entry.going.left
         if self.texts.pop(id(entry), None) is not None:
             self.tokens -= entry.sent
-            self._free_thoughts -= entry.sent if entry.kind == "thinking" else 0.0
+            self._begun -= entry.sent * entry.since
+            if entry.kind == "thinking":
+                self._free_thoughts -= entry.sent
+                self._thoughts_begun -= entry.sent * entry.since
             self._bound(entry, None)
             self._settled.discard(id(entry))
             self._unsure.pop(id(entry), None)
