@@ -11,11 +11,11 @@ all of them, for a moment when that is free (the cache is cold anyway) or paid f
     change when cold; or when rent >= price and spent + price <= phi (saved + R (removed + freed)) + credit bill,
     and then spent += price
 
-Rent is what makes changes few and large: whoever pays once the rent has reached the price pays at most twice what one
-who knows the future would. The other side is the promise. Its last term before the credit is what the very request with
-the change does without, so after every request spent <= phi saved + credit bill: if `saved` is not overstated by more
-than 1 / phi and prices are not understated, the bill is above that of doing nothing by at most the share `credit` of it,
-at the end and at any moment before. With no credit it is never above.
+Rent makes changes few and large: whoever pays once the rent has reached the price pays at most twice what one who knows
+the future would. The second condition is the promise. R (removed + freed) is what the very request with the change does
+without, so after every request spent <= phi saved + credit bill: if `saved` is not overstated by more than 1 / phi and
+prices are not understated, the bill is above that of doing nothing by at most the share `credit` of that, at the end
+and at any moment before. With no credit it is never above.
 
 `rest` is planned for a provider that misses the whole conversation after a change, until it tells: what it read of the
 request with a change sets `spent` right, and if it had found what stands before the change, later ones are planned so.

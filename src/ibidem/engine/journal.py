@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..billing.budget import Moment
 from ..model import IbidemError
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 POSITION_DIGITS = 16
 MAX_NOTES = 8192
 """Notes that are kept of a conversation, the newest."""
@@ -62,6 +62,8 @@ class Note(NamedTuple):
     """A digest of the model and its tools: another one finds nothing in a cache."""
     refused: bool = False
     """As it was planned, its provider refused it."""
+    cached: int | None = None
+    """Of its input tokens, those that the provider read from its cache."""
 
     def merged(self, other: Note) -> Note:
         """With what another replica noted of the same request: what is known of its answer, and how it went out."""

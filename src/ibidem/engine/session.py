@@ -97,22 +97,30 @@ class Session:
             return (seen.shared(self._checked(scanned)), len(seen)) if seen is not None else (0, 0)
 
     def compact(
-        self, request: Any, *, idle: float | None = None, context: int | None = None, at: float | None = None
+        self,
+        request: Any,
+        *,
+        idle: float | None = None,
+        context: int | None = None,
+        cached: int | None = None,
+        at: float | None = None,
     ) -> Compacted:
         """As `ibidem.compact` with the session's settings.
 
         For profiles that look back: `idle` is how many seconds ago the last answer came (the provider's cache may have
-        forgotten it), `context` how many input tokens the provider counted for the request before. Where `answered`
-        told these already, the time is enough: `at`, in seconds since 1970.
+        forgotten it), `context` how many input tokens the provider counted for the request before, `cached` how many of
+        these it read from its cache. Where `answered` told these already, the time is enough: `at`, in seconds since
+        1970.
         """
         if isinstance(request, str):
-            found = self.compact(request.encode("utf-8", "surrogatepass"), idle=idle, context=context, at=at)
+            given = request.encode("utf-8", "surrogatepass")
+            found = self.compact(given, idle=idle, context=context, cached=cached, at=at)
             return replace(found, request=found.request.decode("utf-8", "surrogatepass") if found.plan else request)
         with self._lock:
             if self._grows:
                 scanned = self._scan(request)
                 if scanned is not None:
-                    return self._grow(scanned, Moment(idle, context), at)
+                    return self._grow(scanned, Moment(idle, context, cached=cached), at)
             return self._afresh(request.given if isinstance(request, Scanned) else request)
 
     @property
@@ -121,11 +129,14 @@ class Session:
         with self._lock:
             return self._journal.position
 
-    def answered(self, *, at: float, context: int | None = None, position: Position | None = None) -> None:
-        """The last request, or the one at a place, was answered at that time; its provider counted so many tokens."""
+    def answered(
+        self, *, at: float, context: int | None = None, cached: int | None = None, position: Position | None = None
+    ) -> None:
+        """The last request, or the one at a place, was answered at that time; its provider counted so many tokens, and
+        read so many of them from its cache."""
         with self._lock:
             if position or len(self._journal):
-                self._journal.note(position, at=at, context=context)
+                self._journal.note(position, at=at, context=context, cached=cached)
 
     def stop_revising(self, position: Position | None = None) -> None:
         """What was sent stays as it is from there on: the provider did not take the last change well."""
@@ -246,7 +257,8 @@ class Session:
             before = journal.before
             if before is not None:
                 if at is not None and before.at is not None:
-                    moment = moment._replace(idle=max(0.0, at - before.at), context=before.context)
+                    idle = max(0.0, at - before.at)
+                    moment = moment._replace(idle=idle, context=before.context, cached=before.cached)
                 if before.asked and before.asked != asked:
                     moment = moment._replace(idle=FOREVER_SECONDS)
                 moment = moment._replace(refused=before.stopped)

@@ -49,6 +49,13 @@ class Deviation(NamedTuple):
     at: float
 
 
+class Counted(NamedTuple):
+    """What a provider told about a request: input tokens, and those of them that it read from its cache."""
+
+    context: int | None = None
+    cached: int | None = None
+
+
 @dataclass(eq=False)
 class LiveConversation:
     """One branch, and the session that rewrites it. What changes is changed under its lock."""

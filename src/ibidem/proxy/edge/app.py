@@ -24,7 +24,7 @@ from ...store import Limits, Store, open_store
 from ..books import records
 from ..books.records import Records
 from ..clock import SYSTEM_CLOCK, Clock
-from ..conversation import Deviation, LiveConversation
+from ..conversation import Counted, Deviation, LiveConversation
 from ..conversations import Conversations
 from ..fallback import bare, fall_back, replayed
 from ..outcome import Job, Outcome
@@ -309,21 +309,22 @@ class Proxy:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    def remember(self, outcome: Outcome, context: int | None, collapsed: bool) -> None:
+    def remember(self, outcome: Outcome, counted: Counted, collapsed: bool) -> None:
         """What the answer told about a conversation, for profiles that go by it. Nobody waits for that."""
         found = outcome.conversation
         if found is not None and self.conversations.revises:
-            counted = context if outcome.place is not None else None  # of which request it is, is not known
+            if outcome.place is None:  # of which request it is, is not known
+                counted = Counted()
             self._in_background(self._remember(found, outcome.place, self.clock.time(), counted, collapsed))
 
     async def _remember(
-        self, found: LiveConversation, place: Position | None, at: float, context: int | None, collapsed: bool
+        self, found: LiveConversation, place: Position | None, at: float, counted: Counted, collapsed: bool
     ) -> None:
 
         def work() -> None:
             with found.lock:
                 self.conversations.settle(found)
-                found.session.answered(at=at, context=context, position=place)
+                found.session.answered(at=at, context=counted.context, cached=counted.cached, position=place)
                 if collapsed:
                     found.session.stop_revising(place)
                 self.conversations.save(found)

@@ -11,6 +11,7 @@ from ...billing.collapse import Verdict, judge
 from ...model import one_line
 from .. import commands, events
 from ..books import records
+from ..conversation import Counted
 from ..exchange import Exchange
 from ..headers import first
 from ..outcome import Job, Outcome
@@ -305,8 +306,11 @@ class Driver:
             with self.proxy.guarded("log"):
                 self.proxy.write_log(record)
         if outcome is not None and exchange.usage is not None:
-            spared = record.removed if record is not None and self.proxy.settings.observe else 0
-            self.proxy.remember(outcome, exchange.usage.input - spared, verdict.collapsed)
+            usage = exchange.usage
+            counted = Counted(usage.input, usage.read)
+            if record is not None and self.proxy.settings.observe:  # as it would have been sent
+                counted = Counted(usage.input - record.removed)
+            self.proxy.remember(outcome, counted, verdict.collapsed)
 
     def _judged(self, record: records.ExchangeRow) -> Verdict:
         outcome, usage = self._counted, self.exchange.usage

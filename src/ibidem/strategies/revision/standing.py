@@ -1,4 +1,4 @@
-"""How many tokens of a conversation stand from a message on, while some of them go: a Fenwick tree over its messages."""
+"""How many tokens of a conversation stand from a message on, while some of them go: a Fenwick tree over messages."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from heapq import heappop, heappush
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...markers.backref import Source
