@@ -1,0 +1,101 @@
+"""The promise of profiles that look back, kept on generated sessions: cut anywhere, hit or miss, at any price."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ibidem.billing.budget import Economy
+from ibidem.billing.calibration import Weights, size_of
+from ibidem.billing.prices import Caching, Price, Prices, Rates
+from ibidem.billing.usage import Usage
+from ibidem.formats import named
+from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
+from ibidem.replay.billing import AfterBreak, Replay, messages_of
+from ibidem.replay.simulate import Simulation
+from ibidem.report.measure import WORLDS
+from ibidem.strategies import profiles
+from ibidem.tokens import counter
+from tests.strategies.test_evict import file_of
+
+ECONOMIES = {
+    "5 min": (300.0, 0.1, 1.25),
+    "1 h": (3600.0, 0.1, 2.0),
+    "read .025": (300.0, 0.025, 1.25),
+    "free writes": (600.0, 0.1, 1.0),
+    "no cache": (0.0, 1.0, 1.0),
+}
+CREDITS = (0.0, 0.03, 0.2)
+
+
+def recorded(turns: int, seed: int, density: float, head: int) -> Recording:
+    """Files are read, changed and read again, with a pause now and then, and the user speaks now and then."""
+    random, anthropic, count, weights = Random(seed), named("anthropic"), counter(), Weights()
+    history: list[dict[str, Any]] = [{"role": "user", "content": f"Look around, {seed}"}]
+    versions: dict[int, int] = {}
+    now, requests = 0.0, []
+    sizes = [size_of(anthropic.read(0, history[0]), weights, count)]
+    for number in range(turns):
+        whole = round(head + density * sum(sizes))
+        now += random.choice([3.0, 5.0, 20.0, 20.0, 400.0, 4000.0] if random.random() < 0.3 else [5.0])
+        requests.append(RecordedRequest(len(history), "m", now, now + 1, Usage(written=whole)))
+        name = random.randrange(6)
+        writes = random.random() < 0.3
+        versions[name] = versions.get(name, 0) + writes
+        given = {"file_path": f"{name}.py"} | ({"content": "x = 1\n" * random.randrange(60)} if writes else {})
+        call = {"type": "tool_use", "id": f"c{number}", "name": "Write" if writes else "Read", "input": given}
+        text = "written" if writes else file_of(random.choice([30, 120, 400]), 10 * name + versions[name])
+        result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text}
+        history += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+        if random.random() < 0.15:
+            history += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": f"And now {number}?"}]
+        sizes += [size_of(anthropic.read(0, each), weights, count) for each in history[len(sizes) :]]
+    return Recording("test", "anthropic", [RecordedSegment(history, requests)])
+
+
+def excess(session: Recording, profile: str, credit: float, label: str, world: AfterBreak) -> tuple[float, int]:
+    """By what share it is dearer than with nothing done at its worst moment, and the changes that were paid for."""
+    lifetime, read, write = ECONOMIES[label]
+    price = Price("m", ((0, Rates(1.0, read, write, write)),), Caching(0, 1, lifetime, lifetime), "anthropic")
+    messages, count = messages_of(session), counter()
+    replay = Replay(session, Prices({"m": price}), count, messages)
+    strategies = [replace(each, credit=credit) for each in profiles.named(profile)]  # type: ignore[type-var]
+    economy, scales = Economy(read=read, write=write, lifetime=lifetime), [step.scale for step in replay.steps]
+    reads = replay.reads(world, by_rule=True)
+    simulation = Simulation(session, messages, strategies, replay.weights, count, economy, scales, reads)
+    assert not simulation.failures
+    ours = accumulate(replay.bill(simulation.views, after_break=world, by_rule=True).costs)
+    theirs = accumulate(replay.bill(by_rule=True).costs)
+    worst = max(mine / bare - 1 for mine, bare in zip(ours, theirs, strict=True))
+    return worst, sum(point.reason == "it pays" for point in simulation.points)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(2, 60),
+    st.integers(0, 10**6),
+    st.floats(0.9, 1.5),
+    st.sampled_from([0, 20_000]),
+    st.sampled_from(["recoverable", "aggressive"]),
+    st.sampled_from(CREDITS),
+    st.sampled_from(list(ECONOMIES)),
+    st.sampled_from(WORLDS),
+)
+def test_no_session_is_dearer_by_more_than_the_credit_at_any_moment(
+    turns: int, seed: int, density: float, head: int, profile: str, credit: float, label: str, world: AfterBreak
+) -> None:
+    worst, _ = excess(recorded(turns, seed, density, head), profile, credit, label, world)
+    assert worst <= credit + 1e-9
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_changes_are_paid_for_in_these_sessions(world: AfterBreak) -> None:
+    """Where nothing changes, nothing is promised."""
+    assert sum(excess(recorded(60, seed, 1.0, 20_000), "aggressive", 0.03, "5 min", world)[1] for seed in range(3))
