@@ -25,7 +25,7 @@ from ...store.recall import Keep, conversation_key, keeper
 from ..arrival.backrefs import BackReferences, BackrefFold
 from ..strategy import Fold, Revision, Start, Strategy
 from .entry import Entry, Eviction
-from .inventory import Inventory
+from .inventory import PART_TOKENS, Inventory
 
 MAX_DOUBTED = 64
 """Texts that merely look as if lines of them had been let go, after which no store is asked any more."""
@@ -126,7 +126,7 @@ class EvictionFold(Fold):
         for entry in entries:
             if entry.kind == "result":
                 self.inventory.refer(entry, shown)
-            self._new += entry.sent
+            self._new += entry.sent + PART_TOKENS
             self._spared += entry.tokens - entry.sent
         if any(self._evicted(text) for _, text in own_texts(message)):
             arrival.rewritten = True

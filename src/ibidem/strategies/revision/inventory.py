@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...billing.calibration import Weights
 from ...calls import arguments
 from ...markers.backref import Source, opening
 from ...markers.layout import Shown, parsed
@@ -21,6 +22,8 @@ from .waiting import Waiting, least
 if TYPE_CHECKING:
     from .evict import Evict
 
+PART_TOKENS = Weights().part
+"""Tokens of a text beside its own. They stay when it goes."""
 MIN_REPEATED_ARGUMENT = 256
 """Bytes from which a string in the arguments of a repeated call is worth a marker."""
 MIN_MIDDLE_ARGUMENT = 1024
@@ -68,7 +71,7 @@ class Inventory:
             if (edit := edits.get(entry.path)) is not None and entry.kind == "result":
                 entry.edit, entry.sent = edit, estimate(edit.added)
             self.waiting.taken(entry)
-            self.standing.add(entry.message, entry.sent)
+            self.standing.add(entry.message, entry.sent + PART_TOKENS)
             if entry.free:
                 self._ageing.append(entry)
                 self._middle.append(entry)
