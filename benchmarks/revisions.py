@@ -70,7 +70,9 @@ def measure(session: Recording, names: tuple[str, ...], overrides: dict[str, Any
             strategies = profiles.named(name)
             if isinstance(strategies[0], Evict):
                 strategies = (replace(strategies[0], **overrides),)
-            simulation = Simulation(session, messages, strategies, replay.weights, count, economy, scales)
+            simulation = Simulation(
+                session, messages, strategies, replay.weights, count, economy, scales, replay.thought
+            )
             for world in WORLDS:
                 costs = replay.bill(simulation.views, after_break="free" if free else world, by_rule=True).costs
                 ratios = [ours / theirs - 1 for ours, theirs in zip(accumulate(costs), accumulate(base), strict=True)]

@@ -641,10 +641,19 @@ SPENT = {"cost", "tokens", "read", "peak", "breaks"}
 RECORDED = {"cost", "requests", "baseline", "by_rule", "error"}
 COMPARED = SPENT | {"saved", "saved_share", "worst", "law_failures", "points", "strategies", "worlds"}
 WORLD = {"cost", "saved", "rewrites"}
-GROUP = {"sessions", "requests", "baseline", "recorded", "profiles"}
+GROUP = {"sessions", "requests", "baseline", "thinking", "recorded", "profiles"}
 SESSION = {
     *("path", "agent", "name", "project", "model", "models", "priced_as", "started", "requests", "restarts"),
-    *("law_failures", "baseline", "recorded", "profiles", "skipped_lines", "invalid_requests", "violations"),
+    *(
+        "law_failures",
+        "baseline",
+        "thinking",
+        "recorded",
+        "profiles",
+        "skipped_lines",
+        "invalid_requests",
+        "violations",
+    ),
 }
 KEYS = {
     "": {
@@ -662,6 +671,7 @@ KEYS = {
     },
     "totals": GROUP | {"files", "bytes", "skipped_lines", "invalid_requests", "violations", "priced_as"},
     "totals.baseline": SPENT,
+    "totals.thinking": {"cost", "share"},
     "totals.recorded": RECORDED | {"sessions", "error_median", "error_90"},
     "totals.profiles": {"lossless", "codetether"},
     "totals.profiles.codetether": COMPARED | {"dearer_sessions"},

@@ -29,7 +29,7 @@ MOST_ERROR = 2000.0
 """Tokens by which a prediction can be wrong for one request: beyond, it is about something that the log lacks."""
 
 MOST_THINKING = 6.0
-"""Tokens of thinking for one of its summary, at most."""
+"""Tokens of thinking for one of its summary, at most; at least 1."""
 
 
 class Answer(NamedTuple):
@@ -102,13 +102,13 @@ class Calibration:
 
 
 def calibrated(grown: Sequence[Growth]) -> Calibration:
-    """The calibration that predicts these best. Thinking counts as long as it is sent, unless more speaks against it
-    than what we do not see."""
+    """The calibration that predicts these best. Recorded output is believed, and thinking counts as long as it is sent,
+    unless more speaks against it than what we do not see."""
     counts = (True, False) if any(each.answer.output for each in grown) else (False,)
     ways: tuple[Keeping, ...] = ("kept", "turn", "never")
     found = [_fitted(grown, counted, keeping) for counted, keeping in product(counts, ways)]
-    errors = {each: _error(each, grown) + (each.keeping != "kept") * UNSEEN_TOKENS for each in found}
-    return min(found, key=lambda each: errors[each])
+    usual = found[0]
+    return min(found, key=lambda each: _error(each, grown) + (each is not usual) * UNSEEN_TOKENS)
 
 
 def _error(calibration: Calibration, grown: Sequence[Growth]) -> float:
@@ -122,7 +122,7 @@ def _fitted(grown: Sequence[Growth], counted: bool, keeping: Keeping) -> Calibra
     found = Calibration(whole, 1.0, counted, keeping)
     for _ in range(2):
         found = replace(found, scale=scale_of(_unknown(found, grown), whole))
-        found = replace(found, thinking=min(MOST_THINKING, scale_of(_summaries(found, grown))))
+        found = replace(found, thinking=max(1.0, min(MOST_THINKING, scale_of(_summaries(found, grown)))))
     return found
 
 

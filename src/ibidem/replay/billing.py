@@ -12,6 +12,7 @@ Only input is priced: no profile changes what the model answers, and many logs r
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -102,13 +103,17 @@ class Step:
     whole: bool
     """The log shows what stands before the history, so that limits of the cache can be told."""
 
+    def entry_at(self, tokens: float) -> int:
+        """The entry of the history that stands after so many tokens of the request."""
+        return self.prefix.entry_at((tokens - self.head) / self.held if self.held else 0.0)
+
     def kept(self, view: SentView, last: SentView | None) -> int:
         """Of the entries that the request before had as well, those that it had sent in the same way."""
         return view.parts_from(last, self.shared) if last is not None and self.shared > 0 else self.shared
 
     def charge(self, view: SentView, kept: int, after_break: AfterBreak, by_rule: bool) -> Charge:
         """The request, sent as this view, if so many of its first entries are sent as they were before."""
-        size = self.size - self.scale * view.before(self.sent.length)
+        size = max(0.0, self.size - self.scale * view.before(self.sent.length))
         could = min(size, _readable(self, view, None if by_rule else self.found))
         read = could
         if kept < self.shared and after_break != "free":
@@ -168,7 +173,7 @@ class Replay:
         session = self.session
         pairs = zip(session.segments, messages, strict=True)
         segments = [WeighedSegment(segment, history, self.weights, count) for segment, history in pairs]
-        self.sizes = Sizes(segments, formats.named(session.format).shows_thinking)
+        self.sizes = Sizes(segments, self.weights, count, formats.named(session.format).shows_thinking)
         short = _shortfalls(session)
         head = self.weights.text * _count_head(session, count)
         last: Step | None = None
@@ -225,6 +230,31 @@ class Replay:
             bill.add(step.charge(view, kept, after_break, by_rule))
             last = view
         return bill
+
+    @property
+    def model(self) -> str:
+        """The one that was asked most often."""
+        asked = Counter(step.sent.model for step in self.steps)
+        return max(asked, key=lambda model: asked[model]) if asked else ""
+
+    def thought(self, message: Message) -> float:
+        """Tokens of the thinking in a message that it would spare later turns to be without, before they are scaled."""
+        return self.sizes.thought(message, self.model)
+
+    @property
+    def keeps_thinking(self) -> bool:
+        """Thinking of earlier turns was counted as long as it was sent."""
+        return not self.steps or self.sizes.calibrations[self.model].keeping == "kept"
+
+    def thinking(self) -> float:
+        """Dollars of the bill with nothing done for thinking that was sent back."""
+        total = 0.0
+        for step in self.steps:
+            read = step.charge(AS_RECORDED, step.shared, "hit", by_rule=False).read
+            before = step.prefix.thought(min(step.sent.length, step.entry_at(read)))
+            after = step.prefix.thought(step.sent.length) - before
+            total += step.held * (before * step.rates.read + after * step.dear)
+        return total
 
     def recorded(self) -> list[float | None]:
         """Dollars for the input of each request by its recorded usage."""
@@ -295,8 +325,7 @@ def _position(step: Step, view: SentView, entry: int) -> float:
 def _readable(step: Step, view: SentView, found: float | None) -> float:
     """Tokens that are in the cache if nothing was changed that had been sent."""
     if found is not None and found != float("inf"):
-        entry = step.prefix.entry_at((found - step.head) / step.held if step.held else 0.0)
-        return max(0.0, found - step.scale * view.before(entry))
+        return max(0.0, found - step.scale * view.before(step.entry_at(found)))
     if found is None and not step.warm:
         return 0.0
     read = _position(step, view, max(step.shared, 0)) if step.shared >= 0 else 0.0

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from .. import formats, rules
 from ..billing.budget import Economy, Moment, Point
-from ..billing.calibration import Count, Weights
+from ..billing.calibration import Count, Weights, weigh, weigh_thinking
 from ..calls import file_of
 from ..engine import expansion, pipeline
-from ..model import Conversation, Kind, Message, Text, ToolCall, ToolResult
+from ..model import Conversation, Kind, Message, Text, Thinking, ToolCall, ToolResult
 from ..plan import Edit, Plan, target
 from ..recordings import RecordedRequest, RecordedSegment, Recording
 from ..strategies.revision.entry import Entry
@@ -158,8 +158,10 @@ class Simulation:
         count: Count,
         economy: Economy | None = None,
         scales: Sequence[float] = (),
+        thought: Callable[[Message], float] | None = None,
     ) -> None:
-        """`scales` are the provider's tokens per weighed token of ours, by request (1 if there are none)."""
+        """`scales` are the provider's tokens per weighed token of ours, by request (1 if there are none). `thought`
+        says how many of ours the thinking in a message is; what the message shows of it decides if there is none."""
         self.points: list[Point] = []
         self.phases: list[Phase] = []
         """Of profiles that look back."""
@@ -168,6 +170,7 @@ class Simulation:
         self.failures: list[str] = []
         """Laws that were broken, and requests that were left as they came because something went wrong."""
         self._weights, self._count, self._scales = weights, count, scales
+        self._thought = thought or (lambda message: weigh(message, weights, count).thinking)
         self._strategies = tuple(strategies)
         self._economy = economy or Economy()
         self._lossless = all(each.lossless for each in strategies)
@@ -328,12 +331,33 @@ class Simulation:
         changes = []
         for message, some in edits.items():
             for edit in some:
-                kind = _kind(history[message], edit) if 0 <= message < len(history) else "messages"
-                removed = sum(map(self._count, edit.removed)) - (self._count(edit.added) if edit.added else 0)
-                tokens[id(edit)] = self._weights.of(kind) * removed
+                tokens[id(edit)] = self._removed(edit, history[message] if 0 <= message < len(history) else None)
             key = hash(tuple((edit.op, edit.path, edit.added) for edit in some))
             changes.append(MessageChange(message, key, sum(tokens[id(edit)] for edit in some)))
         return SentView(changes), tokens
+
+    def _removed(self, edit: Edit, message: Message | None) -> float:
+        """Tokens that an edit removes, weighed. Thinking goes with what is sealed in it, not with its text alone."""
+        kind = _kind(message, edit) if message else "messages"
+        going = _thinking_in(message, edit) if message else []
+        told = {part.text for part in going}
+        removed = sum(self._count(text) for text in edit.removed if text not in told)
+        added = self._count(edit.added) if edit.added else 0
+        return self._weights.of(kind) * (removed - added) + (self._thoughts(message, going) if message else 0.0)
+
+    def _thoughts(self, message: Message, going: Sequence[Thinking]) -> float:
+        if not going:
+            return 0.0
+        every = [part for part in message.parts if isinstance(part, Thinking)]
+        sizes = {id(part): 1.0 + weigh_thinking(part, self._weights, self._count) for part in every}
+        return self._thought(message) * sum(sizes[id(part)] for part in going) / sum(sizes.values())
+
+
+def _thinking_in(message: Message, edit: Edit) -> list[Thinking]:
+    """Thinking that an edit drops: a part, or all of a message that goes."""
+    if edit.op != "drop":
+        return []
+    return [part for part in message.parts if isinstance(part, Thinking) and edit.path in ((), part.path)]
 
 
 def _edits_at(staged_texts: Iterable[TextStages], point: int) -> list[Edit]:

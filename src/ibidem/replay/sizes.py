@@ -107,9 +107,9 @@ class WeighedSegment:
 class Sizes:
     """The entries of a session as each of its models counts them."""
 
-    def __init__(self, segments: Sequence[WeighedSegment], shown: bool) -> None:
+    def __init__(self, segments: Sequence[WeighedSegment], weights: Weights, count: Count, shown: bool) -> None:
         """`shown` if the log would show that a model thought."""
-        self._segments = segments
+        self._segments, self._weights, self._count = segments, weights, count
         self._said: dict[int, Said] = {}
         grown: dict[str, list[Growth]] = {}
         for segment in segments:
@@ -133,6 +133,18 @@ class Sizes:
             self._prefixes[key] = segment.prefix(sent.model, calibration, self._said)
         turn = segment.turn_before(sent.length) if calibration.keeping == "turn" else 0
         return self._prefixes[key]._replace(forgotten=turn)
+
+    def thought(self, message: Message, model: str) -> float:
+        """Tokens of the thinking in a message that count in requests of later turns to this model, before they are
+        scaled: what is gained by leaving it out."""
+        calibration, said = self.calibrations[model], self._said.get(id(message.wire))
+        if calibration.keeping != "kept" or not calibration.scale:
+            return 0.0
+        if said is None:
+            return calibration.size(Answer(weigh(message, self._weights, self._count))).thinking / calibration.scale
+        return (
+            said.thinking * calibration.size(said.answer).thinking / calibration.scale if said.model == model else 0.0
+        )
 
     def anchored(self, number: int, head: float) -> list[float]:
         """The size of every request of a segment. `head` is what they carry beside it, if no usage tells."""

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 import msgspec
@@ -76,14 +77,14 @@ def measure_session(session: Recording, settings: ReportSettings) -> SessionFigu
     replay = Replay(session, prices, count, messages)
     baseline = replay.bill()
     long = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
-    economy = economy_of(replay.steps[0].price, long)
+    economy = replace(economy_of(replay.steps[0].price, long), keeps_thinking=replay.keeps_thinking)
     invalid, violations = _invalid(session, messages)
     tools, files = _results(session, messages, replay.weights, count)
     scales = [step.scale for step in replay.steps]
 
     def outcome(name: str) -> ProfileOutcome:
         strategies = profiles.named(name)
-        simulation = Simulation(session, messages, strategies, replay.weights, count, economy, scales)
+        simulation = Simulation(session, messages, strategies, replay.weights, count, economy, scales, replay.thought)
         found = _outcome(replay, baseline, simulation)
         if not all(each.final for each in strategies):
             found.worlds = {world: _world(replay, baseline, simulation, world, settings.optimum) for world in WORLDS}
@@ -105,6 +106,7 @@ def measure_session(session: Recording, settings: ReportSettings) -> SessionFigu
         violations=violations,
         baseline=_spent(baseline),
         recorded=_recorded(replay, baseline),
+        thinking=replay.thinking(),
         profiles={name: outcome(name) for name in settings.profiles},
         tools=tools,
         files=files,
