@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ..model import Kind, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from .thinking import thinking_tokens
+from .versions import Versions, reaches
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,22 @@ class Weights:
 WEIGHTS: dict[str, Weights] = {"anthropic": Weights(1.11, 1.07, 1.05, 1.3, 37.0), "openai": Weights(part=10.0)}
 """By provider; one that is not here uses the encoding we count with, or we do not know better."""
 
+FINER_TOKENS = 1.4
+"""Provider tokens for one that is weighed so, with an encoding of more and shorter tokens."""
+
+FIRST_FINER: Versions = {
+    "opus": (4, 7),
+    **dict.fromkeys(("claude", "sonnet", "haiku", "fable"), (5, 0)),
+    "mythos": (0, 0),
+}
+"""The first version with such an encoding."""
+
 Count = Callable[[str], int]
+
+
+def usual_scale(model: str) -> float:
+    """Provider tokens for one of ours, weighed, where nothing was recorded to fit it to."""
+    return FINER_TOKENS if reaches(model, FIRST_FINER, unknown=False) else 1.0
 
 
 class Weighed(NamedTuple):

@@ -101,14 +101,13 @@ class Calibration:
             yield visible + thinking + self.scale * each.rest - gone
 
 
-def calibrated(grown: Sequence[Growth]) -> Calibration:
+def calibrated(grown: Sequence[Growth], usual: float = 1.0) -> Calibration:
     """The calibration that predicts these best. Recorded output is believed, and thinking counts as long as it is sent,
-    unless more speaks against it than what we do not see."""
+    unless more speaks against it than what we do not see. `usual` is the scale where there is too little to tell."""
     counts = (True, False) if any(each.answer.output for each in grown) else (False,)
     ways: tuple[Keeping, ...] = ("kept", "turn", "never")
-    found = [_fitted(grown, counted, keeping) for counted, keeping in product(counts, ways)]
-    usual = found[0]
-    return min(found, key=lambda each: _error(each, grown) + (each is not usual) * UNSEEN_TOKENS)
+    found = [_fitted(grown, counted, keeping, usual) for counted, keeping in product(counts, ways)]
+    return min(found, key=lambda each: _error(each, grown) + (each is not found[0]) * UNSEEN_TOKENS)
 
 
 def _error(calibration: Calibration, grown: Sequence[Growth]) -> float:
@@ -116,9 +115,10 @@ def _error(calibration: Calibration, grown: Sequence[Growth]) -> float:
     return sum(min(MOST_ERROR, abs(each.theirs - predicted)) for each, predicted in pairs)
 
 
-def _fitted(grown: Sequence[Growth], counted: bool, keeping: Keeping) -> Calibration:
+def _fitted(grown: Sequence[Growth], counted: bool, keeping: Keeping, usual: float) -> Calibration:
     """Each round knows better which part of an answer is thinking."""
-    whole = scale_of((each.rest + each.answer.weighed.total, each.theirs) for each in grown)
+    pairs = ((each.rest + each.answer.weighed.total, each.theirs) for each in grown)
+    whole = scale_of(pairs, usual)
     found = Calibration(whole, 1.0, counted, keeping)
     for _ in range(2):
         found = replace(found, scale=scale_of(_unknown(found, grown), whole))

@@ -6,10 +6,8 @@ signature, encrypted content) grows with that, so its length tells the size.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-
 from ..model import Thinking
+from .versions import NEVER, Versions, reaches
 
 SEALED_CHARACTERS_PER_TOKEN = 6.0
 """Characters of a seal, beyond those that every one has, for a token as we count them.
@@ -26,18 +24,13 @@ def thinking_tokens(part: Thinking, visible: float) -> float:
 
 # ── what models make of it ──────────────────────────────────────────────────────────────────────────────────────────
 
-_VERSION = re.compile(r"(?<![\d.])(\d{1,2})(?:[.-](\d{1,2}))?(?![\d.])")
-
-NEVER = (99, 0)
-"""A version that there is not."""
-
-FIRST_SIGNED: dict[str, tuple[int, int]] = {
+FIRST_SIGNED: Versions = {
     **{"claude-instant": NEVER, "mythos-preview": NEVER},
     **dict.fromkeys(("claude", "opus", "sonnet", "haiku", "fable", "mythos"), (5, 1)),
 }
 """By what a model's name holds, the first version that signs thinking against all that was sent before it."""
 
-FIRST_KEPT: dict[str, tuple[int, int]] = {
+FIRST_KEPT: Versions = {
     **{"opus": (4, 5), "sonnet": (4, 6)},
     **dict.fromkeys(("claude", "haiku"), (5, 0)),
     **{"gpt": (5, 6), "gemini": NEVER},
@@ -50,18 +43,9 @@ def signs_thinking(model: str) -> bool:
 
     A name of Claude that tells no version may be any, so it counts as one that does, as every newer one.
     """
-    return _reaches(model, FIRST_SIGNED, unknown=False)
+    return reaches(model, FIRST_SIGNED, unknown=False)
 
 
 def keeps_thinking(model: str) -> bool:
     """Whether thinking of earlier turns counts as long as it is sent, where nothing that was counted tells."""
-    return _reaches(model, FIRST_KEPT, unknown=True)
-
-
-def _reaches(model: str, versions: Mapping[str, tuple[int, int]], unknown: bool) -> bool:
-    name = model.lower().rpartition("/")[2]
-    first = next((first for family, first in versions.items() if family in name), None)
-    if first is None:
-        return unknown
-    told = _VERSION.search(name)
-    return first != NEVER and (told is None or (int(told[1]), int(told[2] or 0)) >= first)
+    return reaches(model, FIRST_KEPT, unknown=True)

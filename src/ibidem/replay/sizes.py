@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from ..billing.calibration import Count, Weighed, Weights, weigh
+from ..billing.calibration import Count, Weighed, Weights, usual_scale, weigh
 from ..billing.growth import Answer, Calibration, Growth, calibrated
 from ..model import Message, Text, Thinking
 from ..recordings import RecordedRequest, RecordedSegment
@@ -122,7 +122,7 @@ class Sizes:
                         id(segment.segment.history[place]), _said(segment, sent, places, answer, place)
                     )
         models = {sent.model for segment in segments for sent in segment.segment.requests}
-        self.calibrations = {model: calibrated(grown.get(model, [])) for model in models}
+        self.calibrations = {model: calibrated(grown.get(model, []), usual_scale(model)) for model in models}
         self._prefixes: dict[tuple[int, str], Prefix] = {}
 
     def prefix(self, number: int, sent: RecordedRequest) -> Prefix:
