@@ -2,7 +2,8 @@
 
 The bill of every session with nothing done against the bill by its recorded usage, as `ibidem report` prints it. Each
 request is predicted from the one before it: see `ibidem.replay.sizes`. By agent, model and cache lifetime: sessions,
-signed error in the median, its size in the median and at the 90th percentile, and how much of the bill is thinking.
+signed error in the median, its size in the median and at the 90th percentile, and the share of the bill that is
+thinking, in the median.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Row(NamedTuple):
     lifetime: str
     requests: int
     error: float
+    thinking: float
+    """Of the bill."""
 
 
 def row(session: Recording) -> Row | None:
@@ -42,11 +45,13 @@ def row(session: Recording) -> Row | None:
     paid = sum(cost for cost in recorded if cost is not None)
     if not paid:
         return None
-    ours = sum(cost for cost, known in zip(replay.bill().costs, recorded, strict=True) if known is not None)
+    bill = replay.bill()
+    ours = sum(cost for cost, known in zip(bill.costs, recorded, strict=True) if known is not None)
     hour = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
     model = session.models[0] if session.models else ""
     lifetime = "1 h" if hour else f"{replay.steps[0].price.caching.lifetime / 60:.0f} min"
-    return Row(f"{session.path} {session.name}", session.agent, model, lifetime, session.length, ours / paid - 1)
+    name, thinking = f"{session.path} {session.name}", replay.thinking() / bill.cost
+    return Row(name, session.agent, model, lifetime, session.length, ours / paid - 1, thinking)
 
 
 def rows(folders: Sequence[Path]) -> Iterator[Row]:
@@ -62,8 +67,8 @@ def rows(folders: Sequence[Path]) -> Iterator[Row]:
 def told(label: str, some: Sequence[Row]) -> str:
     sizes = sorted(abs(each.error) for each in some)
     tail = sizes[max(0, math.ceil(0.9 * len(sizes)) - 1)]
-    signed = median(each.error for each in some)
-    return f"{label:58} {len(some):8} {signed:+8.1%} {median(sizes):8.1%} {tail:8.1%}"
+    signed, thinking = median(each.error for each in some), median(each.thinking for each in some)
+    return f"{label:58} {len(some):8} {signed:+8.1%} {median(sizes):8.1%} {tail:8.1%} {thinking:8.1%}"
 
 
 def main() -> None:
@@ -76,7 +81,7 @@ def main() -> None:
     if args.each:
         for each in sorted(found, key=lambda each: (each.agent, each.model, each.error)):
             print(f"{each.error:+8.1%} {each.requests:6} {each.agent} {each.model} {each.lifetime} {each.name}")
-    print(f"{'agent, model, cache lifetime':58} sessions   signed   median     90 %")
+    print(f"{'agent, model, cache lifetime':58} sessions   signed   median     90 % thinking")
     for key in sorted({(each.agent, each.model, each.lifetime) for each in found}):
         print(told(", ".join(key), [each for each in found if (each.agent, each.model, each.lifetime) == key]))
     for agent in sorted({each.agent for each in found}):

@@ -37,6 +37,13 @@ class Weights:
 WEIGHTS: dict[str, Weights] = {"anthropic": Weights(1.11, 1.07, 1.05, 1.3, 37.0), "openai": Weights(part=10.0)}
 """By provider; one that is not here uses the encoding we count with, or we do not know better."""
 
+OPAQUE_TOKENS: dict[str, float] = {
+    **dict.fromkeys(("image", "input_image", "image_url", "inline_data", "inlineData"), 1200.0),
+    **{"tool_reference": 650.0, "tool_search_output": 1500.0},
+}
+"""What is usual for a part that is no text, by its kind: a picture of middle size, a tool that is shown from then on.
+"""
+
 FINER_TOKENS = 1.4
 """Provider tokens for one that is weighed so, with an encoding of more and shorter tokens."""
 
@@ -59,7 +66,7 @@ class Weighed(NamedTuple):
     """A message in provider tokens, before they are scaled, as far as it is text."""
 
     visible: float
-    """Results, calls and texts, and what every part costs. Images and other opaque parts cost what any part does."""
+    """Results, calls and texts, and what every part costs; what is no text costs what is usual for its kind."""
     thinking: float = 0.0
     """By its text, or by what is sealed beside it."""
 
@@ -75,11 +82,14 @@ def weigh(message: Message, weights: Weights, count: Count) -> Weighed:
         visible += weights.part
         if isinstance(part, ToolResult):
             visible += weights.result * sum(count(seg.text) for seg in part.segments if isinstance(seg, Text))
+            visible += sum(OPAQUE_TOKENS.get(seg.kind, 0.0) for seg in part.segments if isinstance(seg, Opaque))
         elif isinstance(part, ToolCall):
             visible += weights.call * (count(part.name) + count(part.arguments))
         elif isinstance(part, Thinking):
             thinking += weigh_thinking(part, weights, count)
-        elif not isinstance(part, Opaque):
+        elif isinstance(part, Opaque):
+            visible += OPAQUE_TOKENS.get(part.kind, 0.0)
+        else:
             visible += weights.text * count(part.text)
     return Weighed(visible, thinking)
 

@@ -168,6 +168,8 @@ class Replay:
         price = prices.of(first.model if first else "", session.format, first.at if first else None)
         self.weights = WEIGHTS.get(price.provider, Weights())
         self.steps = list(self._steps(prices, count, messages))
+        self._model = next((model for model, _ in Counter(step.sent.model for step in self.steps).most_common(1)), "")
+        """The one that was asked most often."""
 
     def _steps(self, prices: Prices, count: Count, messages: Sequence[Sequence[Message]]) -> Iterator[Step]:
         session = self.session
@@ -231,20 +233,14 @@ class Replay:
             last = view
         return bill
 
-    @property
-    def model(self) -> str:
-        """The one that was asked most often."""
-        asked = Counter(step.sent.model for step in self.steps)
-        return max(asked, key=lambda model: asked[model]) if asked else ""
-
     def thought(self, message: Message) -> float:
         """Tokens of the thinking in a message that it would spare later turns to be without, before they are scaled."""
-        return self.sizes.thought(message, self.model)
+        return self.sizes.thought(message, self._model)
 
     @property
     def keeps_thinking(self) -> bool:
         """Thinking of earlier turns was counted as long as it was sent."""
-        return not self.steps or self.sizes.calibrations[self.model].keeping == "kept"
+        return not self.steps or self.sizes.calibrations[self._model].keeping == "kept"
 
     def thinking(self) -> float:
         """Dollars of the bill with nothing done for thinking that was sent back."""
