@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..model import Kind, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from .thinking import thinking_tokens
-from .versions import Versions, reaches
+from .versions import ANY, FIRST_CLAUDES, NEVER, Versions, reaches
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,10 @@ FINER_TOKENS = 1.4
 """Provider tokens for one that is weighed so, with an encoding of more and shorter tokens."""
 
 FIRST_FINER: Versions = {
-    "opus": (4, 7),
-    **dict.fromkeys(("claude", "sonnet", "haiku", "fable"), (5, 0)),
-    "mythos": (0, 0),
+    **{"opus": (4, 7), "mythos": ANY},
+    **dict.fromkeys(("sonnet", "haiku", "fable"), (5, 0)),
+    **dict.fromkeys(FIRST_CLAUDES, NEVER),
+    "claude": ANY,
 }
 """The first version with such an encoding."""
 

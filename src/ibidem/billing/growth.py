@@ -31,6 +31,9 @@ MOST_ERROR = 2000.0
 MOST_THINKING = 6.0
 """Tokens of thinking for one of its summary, at most; at least 1."""
 
+LITTLE_SHARE = 0.1
+"""Thinking of unknown size is little if it is no more of what was added than this."""
+
 
 class Answer(NamedTuple):
     """An answer, as we count it and as its provider did."""
@@ -127,11 +130,13 @@ def _fitted(grown: Sequence[Growth], counted: bool, keeping: Keeping, usual: flo
 
 
 def _unknown(calibration: Calibration, grown: Sequence[Growth]) -> Iterator[tuple[float, float]]:
-    """What is added beside recorded output, as we weigh it and as it was counted."""
+    """What is added beside recorded output and thinking, as we weigh it and as it was counted."""
     for each, predicted in zip(grown, calibration.predicted(grown), strict=True):
         ours = each.rest
         if not calibration.believes(each.answer):
             ours += each.answer.weighed.visible
+            if each.answer.weighed.thinking > LITTLE_SHARE * ours:
+                continue
         yield ours, each.theirs - (predicted - calibration.scale * ours)
 
 

@@ -7,7 +7,7 @@ signature, encrypted content) grows with that, so its length tells the size.
 from __future__ import annotations
 
 from ..model import Thinking
-from .versions import NEVER, Versions, reaches
+from .versions import ANY, FIRST_CLAUDES, NEVER, Versions, reaches
 
 SEALED_CHARACTERS_PER_TOKEN = 6.0
 """Characters of a seal, beyond those that every one has, for a token as we count them.
@@ -25,14 +25,16 @@ def thinking_tokens(part: Thinking, visible: float) -> float:
 # ── what models make of it ──────────────────────────────────────────────────────────────────────────────────────────
 
 FIRST_SIGNED: Versions = {
-    **{"claude-instant": NEVER, "mythos-preview": NEVER},
-    **dict.fromkeys(("claude", "opus", "sonnet", "haiku", "fable", "mythos"), (5, 1)),
+    "mythos-preview": NEVER,
+    **dict.fromkeys(("opus", "sonnet", "haiku", "fable", "mythos"), (5, 1)),
+    **dict.fromkeys(FIRST_CLAUDES, NEVER),
+    "claude": ANY,
 }
 """By what a model's name holds, the first version that signs thinking against all that was sent before it."""
 
 FIRST_KEPT: Versions = {
     **{"opus": (4, 5), "sonnet": (4, 6)},
-    **dict.fromkeys(("claude", "haiku"), (5, 0)),
+    **dict.fromkeys(("haiku", *FIRST_CLAUDES), (5, 0)),
     **{"gpt": (5, 6), "gemini": NEVER},
 }
 """Likewise, the first one for which thinking counts beyond its turn."""
@@ -41,7 +43,7 @@ FIRST_KEPT: Versions = {
 def signs_thinking(model: str) -> bool:
     """Whether thinking is signed against all that was sent before it: by name, since no count tells.
 
-    A name of Claude that tells no version may be any, so it counts as one that does, as every newer one.
+    A name of Claude that tells no version, or a family that is not known, counts as one that does.
     """
     return reaches(model, FIRST_SIGNED, unknown=False)
 

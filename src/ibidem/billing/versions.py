@@ -11,6 +11,11 @@ Versions = Mapping[str, tuple[int, int]]
 NEVER = (99, 0)
 """A version that there is not."""
 
+ANY = (0, 0)
+
+FIRST_CLAUDES = ("claude-instant", "claude-v", "claude-1", "claude-2")
+"""Names from before there were families."""
+
 _VERSION = re.compile(r"(?<![\d.])(\d{1,2})(?:[.-](\d{1,2}))?(?![\d.])")
 
 
