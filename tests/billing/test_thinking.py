@@ -45,24 +45,15 @@ def test_hidden_thinking_and_reasoning_have_a_seal_too() -> None:
     assert thinking_tokens(reasoning, 0.0) == pytest.approx((3000 * 3 / 4 - 650) / 4, rel=0.15)
 
 
-SIGNED = ("claude-fable-5-1", "claude-fable-5.2", "claude-mythos-5-1", "claude-opus-5-5", "claude-sonnet-5-5-20260928")
-SIGNED += ("claude-haiku-5-5", "anthropic/claude-opus-5.5", "us.anthropic.claude-opus-5-5-v1:0", "claude-opus-6")
-SIGNED += ("claude-saga-1", "claude-opus", "opus")
-UNSIGNED = (
-    "claude-fable-5",
-    "claude-opus-5",
-    "claude-opus-4-8",
-    "claude-opus-4-20250514",
-    "claude-3-7-sonnet-20250219",
-)
-UNSIGNED += (
-    "anthropic.claude-opus-4-8-v1:0",
-    "team-7/claude-sonnet-4-5",
-    "claude-instant-1.2",
-    "gpt-5.6",
-    "glm-5.2",
-    "",
-)
+SIGNED = [
+    *("claude-fable-5-1", "claude-fable-5.2", "claude-mythos-5-1", "claude-opus-5-5", "claude-sonnet-5-5-20260928"),
+    *("claude-haiku-5-5", "anthropic/claude-opus-5.5", "us.anthropic.claude-opus-5-5-v1:0", "claude-opus-6"),
+    *("claude-saga-1", "claude-opus", "opus"),
+]
+UNSIGNED = [
+    *("claude-fable-5", "claude-opus-5", "claude-opus-4-8", "claude-opus-4-20250514", "claude-3-7-sonnet-20250219"),
+    *("anthropic.claude-opus-4-8-v1:0", "team-7/claude-sonnet-4-5", "claude-instant-1.2", "gpt-5.6", "glm-5.2", ""),
+]
 
 
 @pytest.mark.parametrize("model", SIGNED)

@@ -954,6 +954,21 @@ def test_the_terminal_says_what_would_be_refused_and_which_laws_failed() -> None
     assert "lossless: 2 law failures: --json names them." in page
 
 
+def test_thinking_that_is_sent_back_is_told_where_there_is_any() -> None:
+    some, none = report(log(*TWICE, thinking=True)), report(log(*TWICE))
+    value = exported(some)
+    [each] = value["sessions"]
+    assert 0 < each["thinking"]["cost"] < each["baseline"]["cost"]
+    assert value["totals"]["thinking"] == each["thinking"]
+    assert each["thinking"]["share"] == pytest.approx(each["thinking"]["cost"] / each["baseline"]["cost"])
+    told = (
+        f"{dollars(each['thinking']['cost'])} ({percent(each['thinking']['share'])}) is for thinking that is sent back"
+    )
+    assert told in shown(some, 120)
+    assert exported(none)["totals"]["thinking"] == {"cost": 0, "share": 0}
+    assert "for thinking" not in shown(none, 120)
+
+
 def test_the_terminal_says_that_no_usage_was_recorded() -> None:
     assert "The logs record no usage" in shown(added_up(figures(1, recorded=None)), 80)
 

@@ -67,7 +67,7 @@ class Weighed(NamedTuple):
     """A message in provider tokens, before they are scaled, as far as it is text."""
 
     visible: float
-    """Results, calls and texts, and what every part costs; what is no text costs what is usual for its kind."""
+    """Results, calls and texts, and what each of them costs beside; what is no text, as is usual for its kind."""
     thinking: float = 0.0
     """By its text, or by what is sealed beside it."""
 
@@ -80,14 +80,15 @@ def weigh(message: Message, weights: Weights, count: Count) -> Weighed:
     """The size of a message that we count ourselves."""
     visible = thinking = 0.0
     for part in message.parts:
+        if isinstance(part, Thinking):
+            thinking += weigh_thinking(part, weights, count)
+            continue
         visible += weights.part
         if isinstance(part, ToolResult):
             visible += weights.result * sum(count(seg.text) for seg in part.segments if isinstance(seg, Text))
             visible += sum(OPAQUE_TOKENS.get(seg.kind, 0.0) for seg in part.segments if isinstance(seg, Opaque))
         elif isinstance(part, ToolCall):
             visible += weights.call * (count(part.name) + count(part.arguments))
-        elif isinstance(part, Thinking):
-            thinking += weigh_thinking(part, weights, count)
         elif isinstance(part, Opaque):
             visible += OPAQUE_TOKENS.get(part.kind, 0.0)
         else:

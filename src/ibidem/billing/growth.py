@@ -110,7 +110,8 @@ def calibrated(grown: Sequence[Growth], usual: float = 1.0) -> Calibration:
     counts = (True, False) if any(each.answer.output for each in grown) else (False,)
     ways: tuple[Keeping, ...] = ("kept", "turn", "never")
     found = [_fitted(grown, counted, keeping, usual) for counted, keeping in product(counts, ways)]
-    return min(found, key=lambda each: _error(each, grown) + (each is not found[0]) * UNSEEN_TOKENS)
+    doubts = {each: (each.keeping != "kept") + 2 * (each.counted != counts[0]) for each in found}
+    return min(found, key=lambda each: _error(each, grown) + doubts[each] * UNSEEN_TOKENS)
 
 
 def _error(calibration: Calibration, grown: Sequence[Growth]) -> float:
