@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ibidem.billing.calibration import Weights, size_of
+from ibidem.billing.calibration import Weights, weigh
 from ibidem.recordings import LogError, read
 from ibidem.recordings.discovery import load, logs_in
 from ibidem.replay.billing import messages_of
@@ -61,7 +61,7 @@ def count_all(sessions: list[Any]) -> None:
         count = remembering(counter())
         for history in messages_of(session):
             for message in history:
-                size_of(message, Weights(), count)
+                weigh(message, Weights(), count)
 
 
 def rerun_all(sessions: list[Any], profile: str) -> None:

@@ -68,14 +68,13 @@ def measure(
         replay = Replay(session, Prices({"m": price}), count, messages)
         base = replay.bill(by_rule=True).costs
         economy = Economy(read=1.0, write=1.0) if free else Economy(read=read_, write=write, lifetime=lifetime)
-        scales = [step.scale for step in replay.steps]
         for name in names:
             strategies = profiles.named(name)
             if isinstance(strategies[0], Evict):
                 strategies = (replace(strategies[0], **overrides),)
             for world in WORLDS:
-                reads = replay.reads(world, by_rule=True)
-                simulation = Simulation(session, messages, strategies, replay.weights, count, economy, scales, reads)
+                told = replay.told(world, by_rule=True)
+                simulation = Simulation(session, messages, strategies, replay.weights, count, economy, told)
                 costs = replay.bill(simulation.views, after_break="free" if free else world, by_rule=True).costs
                 ratios = [ours / theirs - 1 for ours, theirs in zip(accumulate(costs), accumulate(base), strict=True)]
                 best = sum(costs)

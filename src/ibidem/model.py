@@ -52,7 +52,8 @@ class Thinking:
     removable: bool = True
     """False where the provider ties it to what follows, so that it cannot go alone."""
     sealed: int = 0
-    """Characters of what only the provider can read: a signature, encrypted content. They tell its size."""
+    """Characters of what only the provider can read (a signature, encrypted content), beyond those that the shortest
+    has. They tell its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +177,8 @@ class Dialect(Protocol):
         """A result may be an empty text."""
 
     @property
-    def sealed_reasoning(self) -> bool:
-        """Reasoning is sent back sealed: its size on the wire says nothing of its tokens."""
+    def shows_thinking(self) -> bool:
+        """Thinking that is sent back has a place on the wire; elsewhere a client may send it and a log not tell."""
 
     def read(self, index: int, wire: Any) -> Message: ...
     def server_history(self, head: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.billing.prices import Caching, Price, Prices, Rates
@@ -185,6 +185,7 @@ def test_a_recorded_miss_happens_at_the_same_place_under_a_profile() -> None:
     assert found.bill([view] * 3).costs[2] == pytest.approx(190 * READ + 250 * WRITE)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 7), st.floats(0, 50)), max_size=6), st.booleans())
 def test_leaving_out_on_arrival_is_never_dearer(changes: list[tuple[int, float]], usage: bool) -> None:
     used = [Usage(written=100 + 200 * n, read=0) if usage else None for n in range(4)]

@@ -182,7 +182,7 @@ def test_the_moments_of_a_profile_are_one_of_the_choices(
     model = found.models[0]
     measured = Replay(found, Prices({model: price}), words, messages)
     simulation = Simulation(
-        found, messages, profiles.named(profile), measured.weights, words, Economy(read=read, write=write), []
+        found, messages, profiles.named(profile), measured.weights, words, Economy(read=read, write=write)
     )
     own = [point for each in simulation.phases for point in each.points]
     assert len(own) == len(simulation.points)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.billing.budget import Economy
-from ibidem.billing.calibration import Weights, size_of
+from ibidem.billing.calibration import Weights, weigh
 from ibidem.billing.prices import Caching, Price, Prices, Rates
 from ibidem.billing.usage import Usage
 from ibidem.formats import named
@@ -40,7 +40,7 @@ def recorded(turns: int, seed: int, density: float, head: int) -> Recording:
     history: list[dict[str, Any]] = [{"role": "user", "content": f"Look around, {seed}"}]
     versions: dict[int, int] = {}
     now, requests = 0.0, []
-    sizes = [size_of(anthropic.read(0, history[0]), weights, count)]
+    sizes = [weigh(anthropic.read(0, history[0]), weights, count).total]
     for number in range(turns):
         whole = round(head + density * sum(sizes))
         now += random.choice([3.0, 5.0, 20.0, 20.0, 400.0, 4000.0] if random.random() < 0.3 else [5.0])
@@ -55,7 +55,7 @@ def recorded(turns: int, seed: int, density: float, head: int) -> Recording:
         history += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
         if random.random() < 0.15:
             history += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": f"And now {number}?"}]
-        sizes += [size_of(anthropic.read(0, each), weights, count) for each in history[len(sizes) :]]
+        sizes += [weigh(anthropic.read(0, each), weights, count).total for each in history[len(sizes) :]]
     return Recording("test", "anthropic", [RecordedSegment(history, requests)])
 
 
@@ -66,9 +66,9 @@ def excess(session: Recording, profile: str, credit: float, label: str, world: A
     messages, count = messages_of(session), counter()
     replay = Replay(session, Prices({"m": price}), count, messages)
     strategies = [replace(each, credit=credit) for each in profiles.named(profile)]  # type: ignore[type-var]
-    economy, scales = Economy(read=read, write=write, lifetime=lifetime), [step.scale for step in replay.steps]
-    reads = replay.reads(world, by_rule=True)
-    simulation = Simulation(session, messages, strategies, replay.weights, count, economy, scales, reads)
+    economy = Economy(read=read, write=write, lifetime=lifetime)
+    told = replay.told(world, by_rule=True)
+    simulation = Simulation(session, messages, strategies, replay.weights, count, economy, told)
     assert not simulation.failures
     ours = accumulate(replay.bill(simulation.views, after_break=world, by_rule=True).costs)
     theirs = accumulate(replay.bill(by_rule=True).costs)

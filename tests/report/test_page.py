@@ -152,6 +152,12 @@ def test_the_bill_comes_first_recorded_replayed_and_under_each_profile() -> None
     assert "7.1% more" in cost
 
 
+def test_thinking_that_is_sent_back_is_a_part_of_the_bill_where_there_is_any() -> None:
+    said = page(report(session("/logs/a.jsonl", 20.0, (15.0,), thinking=3.0))).said
+    assert "Of the bill with nothing done, $3.00 (15.0%) is for thinking" in said
+    assert "for thinking" not in page(report(*TYPICAL)).said
+
+
 def test_the_error_of_the_replay_is_stated() -> None:
     said = page(report(*TYPICAL)).said
     error = said[said.index("How far the replay is off") : said.index("Would any session")]

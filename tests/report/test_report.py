@@ -641,10 +641,19 @@ SPENT = {"cost", "tokens", "read", "peak", "breaks"}
 RECORDED = {"cost", "requests", "baseline", "by_rule", "error"}
 COMPARED = SPENT | {"saved", "saved_share", "worst", "law_failures", "points", "strategies", "worlds"}
 WORLD = {"cost", "saved", "rewrites"}
-GROUP = {"sessions", "requests", "baseline", "recorded", "profiles"}
+GROUP = {"sessions", "requests", "baseline", "thinking", "recorded", "profiles"}
 SESSION = {
     *("path", "agent", "name", "project", "model", "models", "priced_as", "started", "requests", "restarts"),
-    *("law_failures", "baseline", "recorded", "profiles", "skipped_lines", "invalid_requests", "violations"),
+    *(
+        "law_failures",
+        "baseline",
+        "thinking",
+        "recorded",
+        "profiles",
+        "skipped_lines",
+        "invalid_requests",
+        "violations",
+    ),
 }
 KEYS = {
     "": {
@@ -662,6 +671,7 @@ KEYS = {
     },
     "totals": GROUP | {"files", "bytes", "skipped_lines", "invalid_requests", "violations", "priced_as"},
     "totals.baseline": SPENT,
+    "totals.thinking": {"cost", "share"},
     "totals.recorded": RECORDED | {"sessions", "error_median", "error_90"},
     "totals.profiles": {"lossless", "codetether"},
     "totals.profiles.codetether": COMPARED | {"dearer_sessions"},
@@ -942,6 +952,21 @@ def test_the_terminal_says_what_would_be_refused_and_which_laws_failed() -> None
     page = " ".join(shown(added_up(odd), 80).split())
     assert "3 requests would be refused as they stand in the log (calls-answered 3, not-empty 1)." in page
     assert "lossless: 2 law failures: --json names them." in page
+
+
+def test_thinking_that_is_sent_back_is_told_where_there_is_any() -> None:
+    some, none = report(log(*TWICE, thinking=True)), report(log(*TWICE))
+    value = exported(some)
+    [each] = value["sessions"]
+    assert 0 < each["thinking"]["cost"] < each["baseline"]["cost"]
+    assert value["totals"]["thinking"] == each["thinking"]
+    assert each["thinking"]["share"] == pytest.approx(each["thinking"]["cost"] / each["baseline"]["cost"])
+    told = (
+        f"{dollars(each['thinking']['cost'])} ({percent(each['thinking']['share'])}) is for thinking that is sent back"
+    )
+    assert told in shown(some, 120)
+    assert exported(none)["totals"]["thinking"] == {"cost": 0, "share": 0}
+    assert "for thinking" not in shown(none, 120)
 
 
 def test_the_terminal_says_that_no_usage_was_recorded() -> None:

@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 from ..model import Kind, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from .thinking import thinking_tokens
+from .versions import ANY, FIRST_CLAUDES, NEVER, Versions, reaches
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +34,71 @@ class Weights:
         return {"thinking": self.thinking, "arguments": self.call, "assistant text": self.text}.get(kind, self.result)
 
 
-WEIGHTS: dict[str, Weights] = {"anthropic": Weights(1.11, 1.07, 1.05, 1.3, 37.0)}
+WEIGHTS: dict[str, Weights] = {"anthropic": Weights(1.11, 1.07, 1.05, 1.3, 37.0), "openai": Weights(part=10.0)}
 """By provider; one that is not here uses the encoding we count with, or we do not know better."""
+
+OPAQUE_TOKENS: dict[str, float] = {
+    **dict.fromkeys(("image", "input_image", "image_url", "inline_data", "inlineData"), 1200.0),
+    **{"tool_reference": 650.0, "tool_search_output": 1500.0},
+}
+"""What is usual for a part that is no text, by its kind: a picture of middle size, a tool that is shown from then on.
+"""
+
+FINER_TOKENS = 1.4
+"""Provider tokens for one that is weighed so, with an encoding of more and shorter tokens."""
+
+FIRST_FINER: Versions = {
+    **{"opus": (4, 7), "mythos": ANY},
+    **dict.fromkeys(("sonnet", "haiku", "fable"), (5, 0)),
+    **dict.fromkeys(FIRST_CLAUDES, NEVER),
+    "claude": ANY,
+}
+"""The first version with such an encoding."""
 
 Count = Callable[[str], int]
 
 
-def size_of(message: Message, weights: Weights, count: Count) -> float:
-    """A message in provider tokens, as far as it is text. Images and other opaque parts cost what any part does."""
-    total = 0.0
+def usual_scale(model: str) -> float:
+    """Provider tokens for one of ours, weighed, where nothing was recorded to fit it to."""
+    return FINER_TOKENS if reaches(model, FIRST_FINER, unknown=False) else 1.0
+
+
+class Weighed(NamedTuple):
+    """A message in provider tokens, before they are scaled, as far as it is text."""
+
+    visible: float
+    """Results, calls and texts, and what each of them costs beside; what is no text, as is usual for its kind."""
+    thinking: float = 0.0
+    """By its text, or by what is sealed beside it."""
+
+    @property
+    def total(self) -> float:
+        return self.visible + self.thinking
+
+
+def weigh(message: Message, weights: Weights, count: Count) -> Weighed:
+    """The size of a message that we count ourselves."""
+    visible = thinking = 0.0
     for part in message.parts:
-        total += weights.part
+        if isinstance(part, Thinking):
+            thinking += weigh_thinking(part, weights, count)
+            continue
+        visible += weights.part
         if isinstance(part, ToolResult):
-            total += weights.result * sum(count(seg.text) for seg in part.segments if isinstance(seg, Text))
+            visible += weights.result * sum(count(seg.text) for seg in part.segments if isinstance(seg, Text))
+            visible += sum(OPAQUE_TOKENS.get(seg.kind, 0.0) for seg in part.segments if isinstance(seg, Opaque))
         elif isinstance(part, ToolCall):
-            total += weights.call * (count(part.name) + count(part.arguments))
-        elif isinstance(part, Thinking):
-            total += weights.thinking * count(part.text)
-        elif not isinstance(part, Opaque):
-            total += weights.text * count(part.text)
-    return total
+            visible += weights.call * (count(part.name) + count(part.arguments))
+        elif isinstance(part, Opaque):
+            visible += OPAQUE_TOKENS.get(part.kind, 0.0)
+        else:
+            visible += weights.text * count(part.text)
+    return Weighed(visible, thinking)
+
+
+def weigh_thinking(part: Thinking, weights: Weights, count: Count) -> float:
+    """The size of thinking by what a request shows of it."""
+    return weights.result * thinking_tokens(part, weights.thinking / weights.result * count(part.text))
 
 
 # ── provider tokens per token of ours ───────────────────────────────────────────────────────────────────────────────
@@ -112,21 +160,21 @@ class ScaleFit:
         return min(bounds.most, (self.usual * bounds.prior + self.theirs) / (bounds.prior + self.ours))
 
 
-def scale_of(grown: Iterable[tuple[float, float]]) -> float:
+def scale_of(grown: Iterable[tuple[float, float]], usual: float = 1.0) -> float:
     """How much larger than our weighed count a provider finds what it is sent, from all that a log tells.
 
     Each pair is what was added between two requests, as we weigh it and as the provider counted it. Since all of them
     are known, what is plausible is told by their median: growth that has nothing to do with what we see (an image, a
-    cleared result) is left out. 1 where there is too little to tell.
+    cleared result) is left out. `usual` where there is too little to tell.
     """
     from statistics import median  # for those who read logs: it takes as long to import as all the rest
 
     pairs = list(grown)
     ratios = [theirs / ours for ours, theirs in pairs if ours > UNSEEN_TOKENS]
     if len(ratios) < 3:
-        return 1.0
+        return usual
     rough, fit = median(ratios), ScaleFit()
     for ours, theirs in pairs:
         if abs(theirs - rough * ours) <= max(UNSEEN_TOKENS, 0.3 * rough * ours):
             fit.add(ours, theirs)
-    return fit.scale if fit.ours > UNSEEN_TOKENS and fit.theirs > 0 else 1.0
+    return fit.scale if fit.ours > UNSEEN_TOKENS and fit.theirs > 0 else usual

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..model import IbidemError, type_name
 from .budget import Economy
+from .thinking import keeps_thinking, signs_thinking
 
 PER_MILLION = 1e6
 
@@ -59,12 +60,6 @@ USUAL_CACHING = CACHING["openai"]
 PAID_CACHING = CACHING["anthropic"]
 """Where nothing more is known than that writing costs extra."""
 
-SIGNING_MODELS = frozenset(
-    {"claude-fable-5-1", "claude-fable-5-2", "claude-mythos-5-1", "claude-mythos-5-2"}
-    | {"claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5"}
-)
-"""Models of the list that sign thinking against all that was sent before it."""
-
 DEFAULT_MODELS: dict[str, str] = {
     "anthropic": "claude-sonnet-4-5",
     "openai-chat": "gpt-5",
@@ -87,6 +82,8 @@ class Price:
     window: int | None = None
     """Input tokens that fit."""
     preserved_thinking: bool = False
+    keeps_thinking: bool = True
+    """As in `Economy`, where nothing that was counted tells."""
     assumed: bool = False
     """The model is not in the list: these are the prices of another one."""
 
@@ -109,6 +106,7 @@ def economy_of(price: Price, long: bool = False) -> Economy:
         lifetime=price.caching.lifetime_1h if long else price.caching.lifetime,
         forgotten=price.caching.forgotten,
         preserved_thinking=price.preserved_thinking,
+        keeps_thinking=price.keeps_thinking,
         tiers=tuple(start for start, _ in price.tiers[1:]),
         window=price.window,
     )
@@ -124,6 +122,13 @@ class Prices:
 
     def of(self, model: str, format: str, at: float | None = None) -> Price:
         """The price of a model on a day (Unix seconds; today if None); that of a default for an unknown one."""
+        found = self._of(model, format, at)
+        signs, keeps = signs_thinking(model or found.model), keeps_thinking(model or found.model)
+        if (found.preserved_thinking, found.keeps_thinking) == (signs, keeps):
+            return found
+        return replace(found, preserved_thinking=signs, keeps_thinking=keeps)
+
+    def _of(self, model: str, format: str, at: float | None) -> Price:
         name = model if self.model is None else self.model
         if name in self.own:
             return self.own[name]
@@ -159,10 +164,7 @@ def _listed(model: str, day: int | None) -> Price | None:
         if getattr(price, "input_mtok", None) is None:
             continue
         caching = CACHING.get(found.provider.id, USUAL_CACHING)
-        name = found.model.id
-        return Price(
-            name, _tiers(price), caching, found.provider.id, found.model.context_window, name in SIGNING_MODELS
-        )
+        return Price(found.model.id, _tiers(price), caching, found.provider.id, found.model.context_window)
     return None
 
 

@@ -34,6 +34,9 @@ EVIDENCE = Evidence(
     models=("claude-",),
 )
 
+EMPTY_SEAL = 290
+"""Characters of a signature with nothing in it, by recorded ones."""
+
 
 class Anthropic:
     name = "anthropic"
@@ -43,7 +46,7 @@ class Anthropic:
     object_arguments = True
     blank_is_empty = True
     silent_results = True
-    sealed_reasoning = False
+    shows_thinking = True
     evidence = EVIDENCE
     takes_prompt = False
     single = ()
@@ -112,9 +115,10 @@ def _part(block: Any, path: Path) -> Part:
         return Text(block["text"], (*path, "text"), bool(block.get("citations")))
     if kind == "thinking":
         signature = string(block.get("signature"))
-        return Thinking(string(block.get("thinking")), path, bool(block.get("signature")), sealed=len(signature))
+        sealed = max(0, len(signature) - EMPTY_SEAL)
+        return Thinking(string(block.get("thinking")), path, bool(block.get("signature")), sealed=sealed)
     if kind == "redacted_thinking":
-        return Thinking("", path, signed=True, sealed=len(string(block.get("data"))))
+        return Thinking("", path, signed=True, sealed=max(0, len(string(block.get("data"))) - EMPTY_SEAL))
     return Opaque(string(kind) or MALFORMED_KIND, path)
 
 

@@ -53,7 +53,7 @@ class Gemini:
     object_arguments = True
     blank_is_empty = False
     silent_results = True
-    sealed_reasoning = False
+    shows_thinking = True
     evidence = EVIDENCE
     takes_prompt = False
     single = (str, dict)  # its SDK makes a list of it

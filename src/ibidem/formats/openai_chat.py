@@ -31,7 +31,7 @@ class OpenAIChat:
     object_arguments = False
     blank_is_empty = False
     silent_results = False
-    sealed_reasoning = False
+    shows_thinking = False
     evidence = EVIDENCE
     takes_prompt = False
     single = ()

@@ -50,6 +50,10 @@ EVIDENCE = Evidence(
     models=("gpt-", "chatgpt-", "codex-", "o1", "o3", "o4"),
 )
 
+EMPTY_SEAL = 867
+"""Characters of encrypted content with nothing in it: 650 bytes in base64, as Codex reckons
+(codex-rs/core/src/context_manager/history.rs, `estimate_reasoning_length`)."""
+
 
 class OpenAIResponses:
     name = "openai-responses"
@@ -59,7 +63,7 @@ class OpenAIResponses:
     object_arguments = False
     blank_is_empty = False
     silent_results = True
-    sealed_reasoning = True
+    shows_thinking = True
     evidence = EVIDENCE
     takes_prompt = True
     single = (str,)
@@ -84,7 +88,7 @@ class OpenAIResponses:
             return Message(index, "tool", (ToolResult(ident, segments, ()),), wire)
         if kind == "reasoning":
             summary = "".join(part.text for part in _texts(wire.get("summary"), ()) if isinstance(part, Text))
-            sealed = len(string(wire.get("encrypted_content")))
+            sealed = max(0, len(string(wire.get("encrypted_content"))) - EMPTY_SEAL)
             return Message(index, "assistant", (Thinking(summary, (), True, removable=False, sealed=sealed),), wire)
         role = "assistant" if kind.endswith("_call") or kind in _MODELS_OWN else kind or MALFORMED_KIND
         return Message(index, role, (Opaque(kind or MALFORMED_KIND, ()),), wire)

@@ -11,18 +11,20 @@ Only input is priced: no profile changes what the model answers, and many logs r
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
 
 from .. import formats
-from ..billing.calibration import WEIGHTS, Count, Weights, size_of
+from ..billing.calibration import WEIGHTS, Count, Weights
 from ..billing.prices import Price, Prices, Rates
+from ..billing.usage import Usage
 from ..model import Message, to_json
 from ..recordings import RecordedRequest, RecordedSegment, Recording
-from .sizes import anchored, fitted
+from .sizes import Prefix, Sizes, WeighedSegment
 
 FULL_READ_SHARE = 0.97
 """A recorded read of this share of what could have been read is no miss: providers count in blocks."""
@@ -82,12 +84,16 @@ class Step:
     """Provider tokens per weighed token of ours."""
     head: float
     """Tokens before the history: system prompt, tools, and whatever else the log does not show."""
-    sums: Sequence[float]
-    """Weighed tokens of ours before each entry of the history."""
+    prefix: Prefix
+    """Tokens before each entry of the history, as its provider counts them."""
+    held: float
+    """Of what the log holds, the share that was sent: 1 but where the log holds more."""
     shared: int
     """Entries that the request before had as well, in the same places; -1 if there was none."""
     found: float | None
     """How much of it the provider found in its cache, if the log says; infinite for all that could be found."""
+    short: float
+    """By how much less than the request before is usually found where all is: providers count in blocks."""
     warm: bool
     """By the clock, the cache still holds the request before."""
     dear: float
@@ -97,13 +103,17 @@ class Step:
     whole: bool
     """The log shows what stands before the history, so that limits of the cache can be told."""
 
+    def entry_at(self, tokens: float) -> int:
+        """The entry of the history that stands after so many tokens of the request."""
+        return self.prefix.entry_at((tokens - self.head) / self.held if self.held else 0.0)
+
     def kept(self, view: SentView, last: SentView | None) -> int:
         """Of the entries that the request before had as well, those that it had sent in the same way."""
         return view.parts_from(last, self.shared) if last is not None and self.shared > 0 else self.shared
 
     def charge(self, view: SentView, kept: int, after_break: AfterBreak, by_rule: bool) -> Charge:
         """The request, sent as this view, if so many of its first entries are sent as they were before."""
-        size = self.size - self.scale * view.before(self.sent.length)
+        size = max(0.0, self.size - self.scale * view.before(self.sent.length))
         could = min(size, _readable(self, view, None if by_rule else self.found))
         read = could
         if kept < self.shared and after_break != "free":
@@ -148,6 +158,17 @@ class Charge(NamedTuple):
     """Dollars of the cost for writing again what could have been read, had nothing been changed."""
 
 
+class Told(NamedTuple):
+    """What a provider tells about the requests of a session, by their numbers."""
+
+    scales: Sequence[float] = ()
+    """Its tokens per weighed token of ours; 1 where there is none."""
+    thought: Callable[[Message], float] | None = None
+    """How many of ours the thinking in a message is; what the message shows of it decides if there is none."""
+    reads: Callable[[int, SentView, SentView | None], int] | None = None
+    """What it read from its cache of a request that was sent so after another; if there is none, it does not tell."""
+
+
 class Replay:
     """A session that was measured once and can be billed for any number of profiles."""
 
@@ -158,37 +179,29 @@ class Replay:
         price = prices.of(first.model if first else "", session.format, first.at if first else None)
         self.weights = WEIGHTS.get(price.provider, Weights())
         self.steps = list(self._steps(prices, count, messages))
+        self._model = next((model for model, _ in Counter(step.sent.model for step in self.steps).most_common(1)), "")
+        """The one that was asked most often."""
 
     def _steps(self, prices: Prices, count: Count, messages: Sequence[Sequence[Message]]) -> Iterator[Step]:
-        session, weights = self.session, self.weights
-        sealed = formats.named(session.format).sealed_reasoning
-        measured = [
-            (segment, _sums(segment, [size_of(message, weights, count) for message in history], sealed))
-            for segment, history in zip(session.segments, messages, strict=True)
-        ]
-        models = {sent.model for segment in session.segments for sent in segment.requests}
-        scale = {model: fitted(measured, model) for model in models}
-        head = weights.text * _count_head(session, count)
+        session = self.session
+        pairs = zip(session.segments, messages, strict=True)
+        segments = [WeighedSegment(segment, history, self.weights, count) for segment, history in pairs]
+        self.sizes = Sizes(segments, self.weights, count, formats.named(session.format).shows_thinking)
+        short = _shortfalls(session)
+        head = self.weights.text * _count_head(session, count)
         last: Step | None = None
-        for number, (segment, sums) in enumerate(measured):
-            sizes = anchored(segment, sums, scale, head)
-            for sent, size in zip(segment.requests, sizes, strict=True):
+        for number, segment in enumerate(session.segments):
+            for sent, size in zip(segment.requests, self.sizes.anchored(number, head), strict=True):
                 price = prices.of(sent.model, session.format, sent.at)
-                last = self._step(number, sent, size, scale[sent.model], sums, price, last)
+                last = self._step(number, sent, size, price, short.get(sent.model, 0.0), last)
                 yield last
 
     def _step(
-        self,
-        number: int,
-        sent: RecordedRequest,
-        size: float,
-        scale: float,
-        sums: Sequence[float],
-        price: Price,
-        last: Step | None,
+        self, number: int, sent: RecordedRequest, size: float, price: Price, short: float, last: Step | None
     ) -> Step:
-        own = sums[sent.length]
-        scale = min(scale, size / own) if own else scale  # the log may hold more than was sent
+        prefix = self.sizes.prefix(number, sent)
+        own = prefix.before(sent.length)
+        held = min(1.0, size / own) if own else 1.0
         rates = price.rates(size)
         shared = -1
         if last is not None:
@@ -201,11 +214,13 @@ class Replay:
             rates,
             price,
             size,
-            scale,
-            size - scale * own,
-            sums,
+            held * self.sizes.calibrations[sent.model].scale,
+            size - held * own,
+            prefix,
+            held,
             shared,
             _found(sent, last, self.session.segments[number]),
+            short,
             last is not None and _warm(sent, last, price),
             _dear(sent, rates),
             rates.write_1h if sent.usage and sent.usage.written_1h else rates.write,
@@ -229,14 +244,33 @@ class Replay:
             last = view
         return bill
 
-    def reads(self, after_break: AfterBreak, by_rule: bool = False) -> Callable[[int, SentView, SentView | None], int]:
-        """What a provider would have said that it read from its cache, of a request that is sent so after another."""
+    def told(self, after_break: AfterBreak, by_rule: bool = False) -> Told:
+        """What a provider tells that finds so much in its cache after a change."""
 
         def read(number: int, view: SentView, last: SentView | None) -> int:
             step = self.steps[number]
             return round(step.charge(view, step.kept(view, last), after_break, by_rule).read)
 
-        return read
+        return Told([step.scale for step in self.steps], self.thought, read)
+
+    def thought(self, message: Message) -> float:
+        """Tokens of the thinking in a message that it would spare later turns to be without, before they are scaled."""
+        return self.sizes.thought(message, self._model)
+
+    @property
+    def keeps_thinking(self) -> bool:
+        """Thinking of earlier turns was counted as long as it was sent."""
+        return not self.steps or self.sizes.calibrations[self._model].keeping == "kept"
+
+    def thinking(self) -> float:
+        """Dollars of the bill with nothing done for thinking that was sent back."""
+        total = 0.0
+        for step in self.steps:
+            read = step.charge(AS_RECORDED, step.shared, "hit", by_rule=False).read
+            before = step.prefix.thought(min(step.sent.length, step.entry_at(read)))
+            after = step.prefix.thought(step.sent.length) - before
+            total += step.held * (before * step.rates.read + after * step.dear)
+        return total
 
     def recorded(self) -> list[float | None]:
         """Dollars for the input of each request by its recorded usage."""
@@ -248,13 +282,14 @@ class Replay:
         ]
 
 
-def _sums(segment: RecordedSegment, sizes: list[float], sealed: bool) -> list[float]:
-    """Sizes summed up. Reasoning that is sent back sealed has the size that was billed for it as output."""
-    if sealed:
-        for sent in segment.requests:
-            if sent.usage and sent.length < len(sizes):
-                sizes[sent.length] += sent.usage.reasoning
-    return [0.0, *accumulate(sizes)]
+def _shortfalls(session: Recording) -> dict[str, float]:
+    """By model, how much less than the request before was found on average where all was."""
+    found: dict[str, list[int]] = {}
+    for segment in session.segments:
+        for last, sent in pairwise(segment.requests):
+            if last.usage and sent.usage and last.model == sent.model and _all_read(last.usage, sent.usage):
+                found.setdefault(sent.model, []).append(last.usage.input - sent.usage.read)
+    return {model: sum(each) / len(each) for model, each in found.items()}
 
 
 def _count_head(session: Recording, count: Count) -> int:
@@ -270,11 +305,13 @@ def _found(sent: RecordedRequest, last: Step | None, segment: RecordedSegment) -
     if sent.usage is None:
         return None
     before = last.sent.usage if last else None
-    if before is not None and sent is not segment.requests[0]:
-        possible = min(before.input, sent.usage.input)
-        if sent.usage.read >= FULL_READ_SHARE * possible:
-            return float("inf")
+    if before is not None and sent is not segment.requests[0] and _all_read(before, sent.usage):
+        return float("inf")
     return float(sent.usage.read)
+
+
+def _all_read(before: Usage, usage: Usage) -> bool:
+    return usage.read >= FULL_READ_SHARE * min(before.input, usage.input)
 
 
 def _warm(sent: RecordedRequest, last: Step, price: Price) -> bool:
@@ -298,19 +335,19 @@ def _dear(sent: RecordedRequest, rates: Rates) -> float:
 
 def _position(step: Step, view: SentView, entry: int) -> float:
     """Tokens of the request before an entry of its history."""
-    return step.head + step.scale * (step.sums[entry] - view.before(entry))
+    return step.head + step.held * step.prefix.before(entry) - step.scale * view.before(entry)
 
 
 def _readable(step: Step, view: SentView, found: float | None) -> float:
     """Tokens that are in the cache if nothing was changed that had been sent."""
     if found is not None and found != float("inf"):
-        own = (found - step.head) / step.scale if step.scale else 0.0
-        entry = max(0, bisect_right(step.sums, own) - 1)
-        return max(0.0, found - step.scale * view.before(entry))
+        return max(0.0, found - step.scale * view.before(step.entry_at(found)))
     if found is None and not step.warm:
         return 0.0
     read = _position(step, view, max(step.shared, 0)) if step.shared >= 0 else 0.0
-    if found is None and step.whole:  # elsewhere system prompt and tools are missing, and they are never short
+    if found is not None:
+        return max(0.0, read - step.short)
+    if step.whole:  # elsewhere system prompt and tools are missing, and they are never short
         read -= read % step.price.caching.step
         if read < step.price.caching.minimum:
             return 0.0

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 from .. import formats, rules
 from ..billing.budget import Economy, Moment, Point
-from ..billing.calibration import Count, Weights
+from ..billing.calibration import Count, Weights, weigh, weigh_thinking
 from ..calls import file_of
 from ..engine import expansion, pipeline
-from ..model import Conversation, Kind, Message, Text, ToolCall, ToolResult
+from ..model import Conversation, Kind, Message, Text, Thinking, ToolCall, ToolResult
 from ..plan import Edit, Plan, target
 from ..recordings import RecordedRequest, RecordedSegment, Recording
 from ..strategies.revision.entry import Entry
 from ..strategies.revision.inventory import Inventory
 from ..strategies.strategy import Fold, Progress, Start, Strategy, grows
-from .billing import MessageChange, SentView, shared_entries
+from .billing import MessageChange, SentView, Told, shared_entries
 
 
 class CallTarget(NamedTuple):
@@ -157,13 +157,8 @@ class Simulation:
         weights: Weights,
         count: Count,
         economy: Economy | None = None,
-        scales: Sequence[float] = (),
-        reads: Callable[[int, SentView, SentView | None], int] | None = None,
+        told: Told | None = None,
     ) -> None:
-        """`scales` are the provider's tokens per weighed token of ours, by request (1 if there are none).
-
-        `reads` says what the provider tells about its cache (`Replay.reads`); without, it tells nothing.
-        """
         self.points: list[Point] = []
         self.phases: list[Phase] = []
         """Of profiles that look back."""
@@ -171,7 +166,8 @@ class Simulation:
         self.spans: list[EditSpan] = []
         self.failures: list[str] = []
         """Laws that were broken, and requests that were left as they came because something went wrong."""
-        self._weights, self._count, self._scales, self._reads = weights, count, scales, reads
+        self._weights, self._count, self._told = weights, count, told or Told()
+        self._thought = self._told.thought or (lambda message: weigh(message, weights, count).thinking)
         self._moments: dict[int, Moment] = {}
         self._last_history: Sequence[object] = ()
         """Of the last segment; moments are by length of the history."""
@@ -292,15 +288,15 @@ class Simulation:
 
     def _cached(self, number: int) -> int | None:
         """What the provider would have read of a request."""
-        if self._reads is None:
+        if self._told.reads is None:
             return None
-        return self._reads(number, self.views[number], self.views[number - 1] if number else None)
+        return self._told.reads(number, self.views[number], self.views[number - 1] if number else None)
 
     def _context(self, last: RecordedRequest) -> int | None:
         """Input tokens of the request before: what was recorded, less what was taken out of it."""
         if last.usage is None:
             return None
-        scale = self._scales[len(self.views) - 1] if self._scales else 1.0
+        scale = self._told.scales[len(self.views) - 1] if self._told.scales else 1.0
         return max(0, round(last.usage.input - scale * self.views[-1].before(last.length)))
 
     def _view_at(self, edits: Callable[[int], list[Edit]], history: Sequence[Message], point: int) -> SentView:
@@ -354,12 +350,33 @@ class Simulation:
         changes = []
         for message, some in edits.items():
             for edit in some:
-                kind = _kind(history[message], edit) if 0 <= message < len(history) else "messages"
-                removed = sum(map(self._count, edit.removed)) - (self._count(edit.added) if edit.added else 0)
-                tokens[id(edit)] = self._weights.of(kind) * removed
+                tokens[id(edit)] = self._removed(edit, history[message] if 0 <= message < len(history) else None)
             key = hash(tuple((edit.op, edit.path, edit.added) for edit in some))
             changes.append(MessageChange(message, key, sum(tokens[id(edit)] for edit in some)))
         return SentView(changes), tokens
+
+    def _removed(self, edit: Edit, message: Message | None) -> float:
+        """Tokens that an edit removes, weighed. Thinking goes with what is sealed in it, not with its text alone."""
+        kind = _kind(message, edit) if message else "messages"
+        going = _thinking_in(message, edit) if message else []
+        told = {part.text for part in going}
+        removed = sum(self._count(text) for text in edit.removed if text not in told)
+        added = self._count(edit.added) if edit.added else 0
+        return self._weights.of(kind) * (removed - added) + (self._thoughts(message, going) if message else 0.0)
+
+    def _thoughts(self, message: Message, going: Sequence[Thinking]) -> float:
+        if not going:
+            return 0.0
+        every = [part for part in message.parts if isinstance(part, Thinking)]
+        sizes = {id(part): 1.0 + weigh_thinking(part, self._weights, self._count) for part in every}
+        return self._thought(message) * sum(sizes[id(part)] for part in going) / sum(sizes.values())
+
+
+def _thinking_in(message: Message, edit: Edit) -> list[Thinking]:
+    """Thinking that an edit drops: a part, or all of a message that goes."""
+    if edit.op != "drop":
+        return []
+    return [part for part in message.parts if isinstance(part, Thinking) and edit.path in ((), part.path)]
 
 
 def _edits_at(staged_texts: Iterable[TextStages], point: int) -> list[Edit]:

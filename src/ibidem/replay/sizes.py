@@ -1,45 +1,176 @@
 """How large every request of a recorded session was.
 
-Where a log has usage, a request is as large as the last recorded one plus `scale` times our weighed count of what was
-added since (`billing.calibration`).
+Where a log has usage, a request is as large as the last recorded one plus what was added since, as its model's
+provider counts (`billing.growth`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
-from ..billing.calibration import scale_of
+from ..billing.calibration import Count, Weighed, Weights, usual_scale, weigh
+from ..billing.growth import Answer, Calibration, Growth, calibrated
+from ..model import Message, Text, Thinking
 from ..recordings import RecordedRequest, RecordedSegment
 
 
-def fitted(segments: Sequence[tuple[RecordedSegment, Sequence[float]]], model: str) -> float:
-    """How much larger than our weighed count the provider finds what this model is sent.
+class Prefix(NamedTuple):
+    """Provider tokens before each entry of a history, as one request is counted."""
 
-    Each segment comes with its sizes, summed up: `sums[n]` is the size of its first n entries.
-    """
-    return scale_of(_grown(segments, model))
+    visible: Sequence[float]
+    thinking: Sequence[float]
+    forgotten: int = 0
+    """Thinking in the entries before this one does not count."""
+
+    def before(self, entry: int) -> float:
+        return self.visible[entry] + self.thought(entry)
+
+    def thought(self, entry: int) -> float:
+        """Thinking before it, as far as it counts."""
+        return self.thinking[entry] - self.thinking[min(entry, self.forgotten)]
+
+    def entry_at(self, tokens: float) -> int:
+        """The last entry with at most so many tokens before it."""
+        return max(0, bisect_right(range(len(self.visible)), tokens, key=self.before) - 1)
 
 
-def _grown(segments: Sequence[tuple[RecordedSegment, Sequence[float]]], model: str) -> Iterator[tuple[float, float]]:
-    for segment, sums in segments:
-        for first, second in pairwise(segment.requests):
-            if first.usage and second.usage and first.model == second.model == model:
-                yield sums[second.length] - sums[first.length], second.usage.input - first.usage.input
+class Said(NamedTuple):
+    """The part of an answer that is one entry of a history."""
+
+    model: str
+    answer: Answer
+    visible: float
+    """Its share of what is visible of the answer."""
+    thinking: float
 
 
-def anchored(segment: RecordedSegment, sums: Sequence[float], scale: dict[str, float], head: float) -> list[float]:
-    """The size of every request of a segment. `head` is what they carry beside their history, if no usage tells."""
-    found: list[float] = []
-    last: RecordedRequest | None = None
-    for sent in segment.requests:
-        factor = scale[sent.model]
-        if last is not None and last.usage:
-            found.append(last.usage.input + factor * (sums[sent.length] - sums[last.length]))
-        elif sent.usage:
-            found.append(float(sent.usage.input))
-        else:
-            grown = found[-1] + factor * (sums[sent.length] - sums[last.length]) if last else 0.0
-            found.append(grown or head + factor * sums[sent.length])
-        last = sent
-    return found
+class WeighedSegment:
+    """A segment whose entries are weighed."""
+
+    def __init__(self, segment: RecordedSegment, history: Sequence[Message], weights: Weights, count: Count) -> None:
+        self.segment = segment
+        self.entries = [weigh(message, weights, count) for message in history]
+        self.turns = [place for place, message in enumerate(history) if _begins_turn(message)]
+        self._history = history
+        self._whole = [0.0, *accumulate(entry.total for entry in self.entries)]
+
+    def answers(self, shown: bool) -> Iterator[tuple[RecordedRequest, range, Answer]]:
+        """Requests, and the entries that answer them. `shown` if the log would show that a model thought."""
+        ends = [sent.length for sent in self.segment.requests[1:]] + [len(self._history)]
+        for sent, end in zip(self.segment.requests, ends, strict=True):
+            last = sent.length
+            while last < end and self._history[last].role == "assistant":
+                last += 1
+            places = range(sent.length, last)
+            some = [self.entries[place] for place in places]
+            weighed = Weighed(sum(entry.visible for entry in some), sum(entry.thinking for entry in some))
+            thinks = any(isinstance(part, Thinking) for place in places for part in self._history[place].parts)
+            usage = sent.usage if some else None
+            told = True if thinks else False if shown else None
+            yield sent, places, Answer(weighed, usage.output, usage.reasoning, told) if usage else Answer(weighed)
+
+    def grown(self, answers: Sequence[tuple[RecordedRequest, range, Answer]]) -> Iterator[tuple[str, Growth]]:
+        """What was added between requests of one model, in order."""
+        last = None
+        for (first, places, answer), (second, _, _) in pairwise(answers):
+            if first.usage and second.usage and first.model == second.model:
+                rest = self._whole[second.length] - self._whole[places.stop]
+                turn = self.turn_before(second.length) >= first.length
+                theirs = second.usage.input - first.usage.input
+                yield first.model, Growth(theirs, answer, rest, turn, last is not first)
+                last = second
+
+    def turn_before(self, length: int) -> int:
+        """Where the turn began in which a request of so many entries was sent; 0 if it is not known."""
+        place = bisect_left(self.turns, length)
+        return self.turns[place - 1] if place else 0
+
+    def prefix(self, model: str, calibration: Calibration, said: Mapping[int, Said]) -> Prefix:
+        """Its entries as this model counts them."""
+        sizes = []
+        for wire, entry in zip(self.segment.history, self.entries, strict=True):
+            known = said.get(id(wire))
+            if known is None or known.model != model:
+                size = calibration.size(Answer(entry))
+                # Thinking of another model does not count.
+                sizes.append(size if known is None else Weighed(size.visible))
+            else:
+                size = calibration.size(known.answer)
+                sizes.append(Weighed(known.visible * size.visible, known.thinking * size.thinking))
+        visible = [0.0, *accumulate(size.visible for size in sizes)]
+        return Prefix(visible, [0.0, *accumulate(size.thinking for size in sizes)])
+
+
+class Sizes:
+    """The entries of a session as each of its models counts them."""
+
+    def __init__(self, segments: Sequence[WeighedSegment], weights: Weights, count: Count, shown: bool) -> None:
+        """`shown` if the log would show that a model thought."""
+        self._segments, self._weights, self._count = segments, weights, count
+        self._said: dict[int, Said] = {}
+        grown: dict[str, list[Growth]] = {}
+        for segment in segments:
+            answers = list(segment.answers(shown))
+            for model, each in segment.grown(answers):
+                grown.setdefault(model, []).append(each)
+            for sent, places, answer in answers:
+                for place in places:
+                    self._said.setdefault(
+                        id(segment.segment.history[place]), _said(segment, sent, places, answer, place)
+                    )
+        models = {sent.model for segment in segments for sent in segment.segment.requests}
+        self.calibrations = {model: calibrated(grown.get(model, []), usual_scale(model)) for model in models}
+        self._prefixes: dict[tuple[int, str], Prefix] = {}
+
+    def prefix(self, number: int, sent: RecordedRequest) -> Prefix:
+        """The history of a segment, as a request is counted."""
+        segment, calibration = self._segments[number], self.calibrations[sent.model]
+        key = (number, sent.model)
+        if key not in self._prefixes:
+            self._prefixes[key] = segment.prefix(sent.model, calibration, self._said)
+        turn = segment.turn_before(sent.length) if calibration.keeping == "turn" else 0
+        return self._prefixes[key]._replace(forgotten=turn)
+
+    def thought(self, message: Message, model: str) -> float:
+        """Tokens of the thinking in a message that count in requests of later turns to this model, before they are
+        scaled: what is gained by leaving it out."""
+        calibration, said = self.calibrations[model], self._said.get(id(message.wire))
+        if calibration.keeping != "kept" or not calibration.scale:
+            return 0.0
+        if said is None:
+            return calibration.size(Answer(weigh(message, self._weights, self._count))).thinking / calibration.scale
+        return (
+            said.thinking * calibration.size(said.answer).thinking / calibration.scale if said.model == model else 0.0
+        )
+
+    def anchored(self, number: int, head: float) -> list[float]:
+        """The size of every request of a segment. `head` is what they carry beside it, if no usage tells."""
+        found: list[float] = []
+        last: RecordedRequest | None = None
+        thought = 0.0
+        for sent in self._segments[number].segment.requests:
+            prefix = self.prefix(number, sent)
+            now = prefix.thought(sent.length)
+            grown = prefix.visible[sent.length] - prefix.visible[last.length] + now - thought if last else 0.0
+            if last is not None and last.usage:
+                found.append(max(0.0, last.usage.input + grown))
+            elif sent.usage:
+                found.append(float(sent.usage.input))
+            else:
+                found.append(max(0.0, found[-1] + grown) if last else head + prefix.before(sent.length))
+            last, thought = sent, now
+        return found
+
+
+def _begins_turn(message: Message) -> bool:
+    return message.role == "user" and not message.results and any(isinstance(part, Text) for part in message.parts)
+
+
+def _said(segment: WeighedSegment, sent: RecordedRequest, places: range, answer: Answer, place: int) -> Said:
+    """An answer of several entries is split as we weigh them; what cannot be split stands at its beginning."""
+    entry, whole, alone = segment.entries[place], answer.weighed, float(place == places.start)
+    visible = entry.visible / whole.visible if whole.visible else alone
+    return Said(sent.model, answer, visible, entry.thinking / whole.thinking if whole.thinking else alone)

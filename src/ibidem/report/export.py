@@ -51,6 +51,7 @@ def _group(group: Group) -> dict[str, Any]:
         "sessions": group.sessions,
         "requests": group.requests,
         "baseline": plain(group.baseline),
+        "thinking": {"cost": group.thinking, "share": group.thinking_share},
         "recorded": {
             **_recorded(group.recorded),
             "sessions": len(group.errors),
@@ -116,6 +117,7 @@ def _session(session: SessionFigures) -> dict[str, Any]:
         **{key: getattr(session, key) for key in rest},
         "law_failures": sum(outcome.law_failures for outcome in session.profiles.values()),
         "baseline": plain(session.baseline),
+        "thinking": {"cost": session.thinking, "share": session.thinking_share},
         "recorded": _recorded(session.recorded),
         "profiles": {
             name: {

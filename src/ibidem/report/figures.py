@@ -112,6 +112,13 @@ class SessionFigures(msgspec.Struct):
     profiles: dict[str, ProfileOutcome]
     tools: dict[str, Results]
     files: dict[str, Results]
+    thinking: float = 0.0
+    """Dollars of the baseline for thinking that was sent back with later requests."""
+
+    @property
+    def thinking_share(self) -> float:
+        """Of the bill with nothing done."""
+        return self.thinking / self.baseline.cost if self.baseline.cost else 0.0
 
     @property
     def label(self) -> str:

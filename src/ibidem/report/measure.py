@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 import msgspec
@@ -77,14 +78,12 @@ def measure_session(session: Recording, settings: ReportSettings) -> SessionFigu
     replay = Replay(session, prices, count, messages)
     baseline = replay.bill()
     long = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
-    economy = economy_of(replay.steps[0].price, long)
+    economy = replace(economy_of(replay.steps[0].price, long), keeps_thinking=replay.keeps_thinking)
     invalid, violations = _invalid(session, messages)
     tools, files = _results(session, messages, replay.weights, count)
-    scales = [step.scale for step in replay.steps]
 
     def simulated(strategies: Sequence[Strategy], world: AfterBreak) -> Simulation:
-        reads = replay.reads(world)
-        return Simulation(session, messages, strategies, replay.weights, count, economy, scales, reads)
+        return Simulation(session, messages, strategies, replay.weights, count, economy, replay.told(world))
 
     def outcome(name: str) -> ProfileOutcome:
         strategies = profiles.named(name)
@@ -112,6 +111,7 @@ def measure_session(session: Recording, settings: ReportSettings) -> SessionFigu
         violations=violations,
         baseline=_spent(baseline),
         recorded=_recorded(replay, baseline),
+        thinking=replay.thinking(),
         profiles={name: outcome(name) for name in settings.profiles},
         tools=tools,
         files=files,

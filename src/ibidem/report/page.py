@@ -170,9 +170,12 @@ class _ReportPage:
             for what, cost, look, note in rows
         )
         free = "" if total.baseline.cost else "<p>The replay costs nothing, so there is nothing to save.</p>"
-        return (
-            f'<div class="costs">\n{lines}\n</div>{free}\n<p class="soft">Input only, at list prices, in dollars.</p>'
-        )
+        thinking = ""
+        if total.thinking:
+            part = f"{dollars(total.thinking)} ({percent(total.thinking_share)})"
+            thinking = f" Of the bill with nothing done, {part} is for thinking that is sent back with later requests."
+        note = f"Input only, at list prices, in dollars.{thinking}"
+        return f'<div class="costs">\n{lines}\n</div>{free}\n<p class="soft">{note}</p>'
 
     def _error(self) -> str:
         total, recorded = self.total, self.total.recorded

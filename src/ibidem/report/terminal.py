@@ -133,6 +133,9 @@ def _bills(console: Console, report: Report) -> None:
             )
         )
     _table(console, ("what it costs", "input $", "saved", "tokens", "peak", "breaks", ""), rows)
+    if total.thinking:
+        part = f"{dollars(total.thinking)} ({percent(total.thinking_share)})"
+        _say(console, f"Of the bill with nothing done, {part} is for thinking that is sent back with later requests.")
 
 
 def _changes(console: Console, report: Report) -> None:

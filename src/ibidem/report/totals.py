@@ -83,6 +83,8 @@ class Group:
     requests: int = 0
     baseline: Spent = field(default_factory=Spent)
     recorded: Recorded | None = None
+    thinking: float = 0.0
+    """Dollars of the baseline for thinking that was sent back with later requests."""
     errors: list[float] = field(default_factory=list)
     """Of the baseline against the recorded bill, as a share, by session."""
     profiles: dict[str, Profile] = field(default_factory=dict)
@@ -91,6 +93,7 @@ class Group:
         self.sessions += 1
         self.requests += session.requests
         _add(self.baseline, session.baseline)
+        self.thinking += session.thinking
         if session.recorded:
             if session.recorded.cost:
                 self.errors.append(session.recorded.baseline / session.recorded.cost - 1)
@@ -110,6 +113,11 @@ class Group:
     def saved(self, profile: str) -> float:
         """The share of the bill that a profile saves; negative where it costs more."""
         return share(self.baseline.cost, self.profiles[profile].spent.cost)
+
+    @property
+    def thinking_share(self) -> float:
+        """Of the bill with nothing done."""
+        return self.thinking / self.baseline.cost if self.baseline.cost else 0.0
 
     @property
     def error(self) -> float | None:

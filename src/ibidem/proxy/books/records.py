@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ... import __version__
-from ...billing.calibration import BILLING, WEIGHTS, ScaleFit, Weights
+from ...billing.calibration import BILLING, WEIGHTS, ScaleFit, Weights, usual_scale
 from ...billing.collapse import FOUND_SHARE, Billed, CacheHistory, Verdict, was_found
 from ...billing.prices import Price, Prices
 from ...billing.usage import Usage
@@ -188,7 +188,9 @@ class Records:
         watched = self._conversations.get(owner.id)
         if watched is None:
             row = ConversationRow(owner.id, owner.title, client, outcome.model, format, found.at, found.at)
-            usual = WEIGHTS.get(self._prices.of(outcome.model, format).provider, Weights()).result
+            usual = WEIGHTS.get(self._prices.of(outcome.model, format).provider, Weights()).result * usual_scale(
+                outcome.model
+            )
             watched = self._conversations[owner.id] = _Watched(row, Account(ScaleFit(BILLING, usual)))
         self._conversations.move_to_end(owner.id)
         row = watched.row
