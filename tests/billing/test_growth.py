@@ -87,7 +87,8 @@ def test_a_summary_counts_as_much_as_the_growth_says() -> None:
 
 def test_without_anything_to_go_by_thinking_counts_as_it_stands() -> None:
     assert calibrated([]) == Calibration()
-    assert calibrated([], 1.4) == Calibration(1.4)
+    usual = Calibration(1.4, keeping="turn")
+    assert calibrated([], usual) == usual
     one_turn = Provider("turn").session(3, every=9)
     assert calibrated(one_turn).keeping == "kept"
 

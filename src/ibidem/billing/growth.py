@@ -104,13 +104,16 @@ class Calibration:
             yield visible + thinking + self.scale * each.rest - gone
 
 
-def calibrated(grown: Sequence[Growth], usual: float = 1.0) -> Calibration:
-    """The calibration that predicts these best. Recorded output is believed, and thinking counts as long as it is sent,
-    unless more speaks against it than what we do not see. `usual` is the scale where there is too little to tell."""
+USUAL = Calibration()
+
+
+def calibrated(grown: Sequence[Growth], usual: Calibration = USUAL) -> Calibration:
+    """The calibration that predicts these best. Recorded output is believed, and thinking counts for as long as is
+    usual, unless more speaks against it than what we do not see. The usual scale holds if there is too little."""
     counts = (True, False) if any(each.answer.output for each in grown) else (False,)
     ways: tuple[Keeping, ...] = ("kept", "turn", "never")
-    found = [_fitted(grown, counted, keeping, usual) for counted, keeping in product(counts, ways)]
-    doubts = {each: (each.keeping != "kept") + 2 * (each.counted != counts[0]) for each in found}
+    found = [_fitted(grown, counted, keeping, usual.scale) for counted, keeping in product(counts, ways)]
+    doubts = {each: (each.keeping != usual.keeping) + 2 * (each.counted != counts[0]) for each in found}
     return min(found, key=lambda each: _error(each, grown) + doubts[each] * UNSEEN_TOKENS)
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ..billing.calibration import Count, Weighed, Weights, usual_scale, weigh
 from ..billing.growth import Answer, Calibration, Growth, calibrated
+from ..billing.thinking import keeps_thinking
 from ..model import Message, Text, Thinking
 from ..recordings import RecordedRequest, RecordedSegment
 
@@ -122,7 +123,7 @@ class Sizes:
                         id(segment.segment.history[place]), _said(segment, sent, places, answer, place)
                     )
         models = {sent.model for segment in segments for sent in segment.segment.requests}
-        self.calibrations = {model: calibrated(grown.get(model, []), usual_scale(model)) for model in models}
+        self.calibrations = {model: calibrated(grown.get(model, []), _usual(model)) for model in models}
         self._prefixes: dict[tuple[int, str], Prefix] = {}
 
     def prefix(self, number: int, sent: RecordedRequest) -> Prefix:
@@ -163,6 +164,10 @@ class Sizes:
                 found.append(max(0.0, found[-1] + grown) if last else head + prefix.before(sent.length))
             last, thought = sent, now
         return found
+
+
+def _usual(model: str) -> Calibration:
+    return Calibration(usual_scale(model), keeping="kept" if keeps_thinking(model) else "turn")
 
 
 def _begins_turn(message: Message) -> bool:
