@@ -186,6 +186,9 @@ class Dialect(Protocol):
     def clears_history(self, head: Mapping[str, Any]) -> bool:
         """The request asks the provider to clear or compact what was sent before, so nothing there is sure to stay."""
 
+    def clears_thinking(self, head: Mapping[str, Any]) -> bool:
+        """The request asks the provider to clear the thinking of earlier turns."""
+
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
         """The tools that a request offers."""
 

@@ -57,6 +57,9 @@ class OpenAIChat:
     def clears_history(self, head: Mapping[str, Any]) -> bool:
         return False
 
+    def clears_thinking(self, head: Mapping[str, Any]) -> bool:
+        return False
+
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
         return tool_names(head)
 

@@ -95,6 +95,9 @@ class OpenAIResponses:
     def clears_history(self, head: Mapping[str, Any]) -> bool:
         return head.get("truncation") == "auto" or bool(head.get("context_management"))
 
+    def clears_thinking(self, head: Mapping[str, Any]) -> bool:
+        return False
+
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
         return tool_names(head)
 

@@ -56,6 +56,11 @@ class Start:
         """Whether the provider shows the model all that is sent."""
         return not self.conv.dialect.clears_history(self.conv.head)
 
+    @property
+    def clears_thinking(self) -> bool:
+        """Whether the provider does itself what could be done about the thinking of earlier turns."""
+        return self.conv.dialect.clears_thinking(self.conv.head)
+
     @cached_property
     def recall_tool(self) -> str:
         """The tool of our recall server, by the name that the client gave it, if the request offers it."""

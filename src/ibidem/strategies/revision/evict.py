@@ -26,6 +26,7 @@ from ..arrival.backrefs import BackReferences, BackrefFold
 from ..strategy import Fold, Revision, Start, Strategy
 from .entry import Entry, Eviction
 from .inventory import Inventory
+from .thoughts import Thoughts
 
 MAX_DOUBTED = 64
 """Texts that merely look as if lines of them had been let go, after which no store is asked any more."""
@@ -49,7 +50,7 @@ class Evict(Strategy):
     phi: float = 0.6
     """The share of what was saved that a change may spend."""
     age: int = 4
-    """Requests that a text has been in before it may be snipped, or thinking and arguments go."""
+    """Requests that a text has been in before it may be snipped, or arguments go."""
     stale: bool = True
     """Reads of a file that was written later, or read again, go."""
     snippet: int | None = 2048
@@ -58,9 +59,8 @@ class Evict(Strategy):
     """Characters of each, rounded down to whole lines if there are any."""
     mask: int | None = None
     """Results before the last so many go."""
-    thinking: bool = False
-    """Old thinking goes, never that of the running tool loop, and only together with something that has a marker: its
-    record in the store is named there."""
+    thinking: bool = True
+    """Thinking of earlier turns goes, never that of the running tool loop."""
     arguments: int | None = None
     """Bytes from which a string in the arguments of an old call goes."""
     calls: bool = False
@@ -81,6 +81,7 @@ class Evict(Strategy):
             economy=self.economy or start.economy,
             store=self.store or start.store,
             way=self.way or start.recall_tool,
+            thinking=self.thinking and not start.clears_thinking,
         )
         return EvictionFold(settings, start.refers)
 
@@ -92,6 +93,7 @@ class EvictionFold(Fold):
         self.settings = settings
         self.inventory: Inventory = Inventory(settings)
         self._arrival = BackrefFold(settings.arrival, refers, self._evicted)
+        self._thoughts = Thoughts(settings.store)
         self._evicted_refs: set[str] = set()
         """References of what this fold let go itself."""
         self._doubted = 0
@@ -130,6 +132,7 @@ class EvictionFold(Fold):
             arrival.rewritten = True
         self._revises = self._revises and not arrival.rewritten
         self._length += 1
+        self._thoughts.read(message)
         if not self._opening or self._opening[-1].role != "user" or self._opening[-1].results:
             self._opening.append(message)
         return [entry.edit for entry in entries if entry.edit is not None]
@@ -141,7 +144,7 @@ class EvictionFold(Fold):
         self.inventory.grow_older()
         cold = not self._standing or economy.forgets(moment.idle)
         undone = self._arrival.as_is  # it went out without what was planned for it
-        thinks = economy.preserved_thinking and self.inventory.thinks
+        thinks = economy.preserved_thinking and self._thoughts.any
         revision = None
         if self._revises and not (moment.refused or undone or thinks):
             revision = self._revised(moment)
@@ -155,6 +158,7 @@ class EvictionFold(Fold):
         # In this order: the name of the conversation is known only after its opening, which comes before any eviction.
         if (self._points or not self._revises) and self._keep is not None:
             self._keep({})
+            self._thoughts.still_used()
 
     def _revised(self, moment: Moment) -> Revision | None:
         waiting = self.inventory.waiting
@@ -162,6 +166,10 @@ class EvictionFold(Fold):
             return None
         if self._bank.reason(self._standing, waiting.most(), moment) is None:  # and this a slower one
             return None
+        if self._thoughts.went_before():
+            self._revises = False
+            return None
+        waiting.thinking_stays = self._thoughts.stay
         going = waiting.free_to_go()
         freed = sum(entry.sent - entry.going.left for entry in going if entry.going)
         reason = self._bank.reason(self._standing, freed, moment)
@@ -200,7 +208,7 @@ class EvictionFold(Fold):
 
     def _kept(self, going: Sequence[Entry]) -> bool:
         originals = {ref: text for entry in going if entry.going for ref, text in entry.going.originals.items()}
-        return self._keep is None or not originals or self._keep(originals)
+        return (self._keep is None or not originals or self._keep(originals)) and self._thoughts.keep(going)
 
     def _evict(self, entry: Entry) -> None:
         assert entry.going is not None

@@ -6,9 +6,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...billing.thinking import thinking_tokens
 from ...calls import arguments
 from ...markers.backref import Source, opening
 from ...markers.layout import Shown, parsed
+from ...markers.thinking import speaks
 from ...model import Message, Path, Text, Thinking, ToolCall, ToolResult, size, to_json
 from ...plan import Edit
 from ...tokens import estimate
@@ -51,8 +53,10 @@ class Inventory:
         """Tools and arguments of the calls so far."""
         self._calls = self._messages = 0
         self._tag = ""
-        self.thinks = False
-        """There is thinking in the conversation."""
+        self._thoughts: list[Entry] = []
+        """Thinking of the running tool loop that may go when that is over."""
+        self._prompts = 0
+        """Messages of the user's own."""
 
     def take(self, message: Message, said: Iterable[SentText], edits: Mapping[Path, Edit], tag: str) -> list[Entry]:
         """The texts of a message, with their arrival edits."""
@@ -61,31 +65,44 @@ class Inventory:
         places = {each.place.segment.path: each for each in said if each.place.segment is not None}
         found = list(self._texts(message, places, begun))
         for entry in found:
-            entry.tokens = entry.sent = estimate(entry.text)
+            entry.tokens = entry.sent = entry.tokens or estimate(entry.text)
             if (edit := edits.get(entry.path)) is not None and entry.kind == "result":
                 entry.edit, entry.sent = edit, estimate(edit.added)
             self.waiting.taken(entry)
-            if entry.free:
+            if entry.free and entry.kind == "thinking":
+                self._thoughts.append(entry)
+            elif entry.free:
                 self._ageing.append(entry)
                 self._middle.append(entry)
-        if message.role == "user" and not message.results:
-            self.waiting.loop = message.index + 1
+        if speaks(message):
+            self._end_loop()
         self._messages += 1
         self.all.extend(found)
         return found
 
+    def _end_loop(self) -> None:
+        """Providers demand the thinking of the running tool loop. What was thought before the user spoke may go."""
+        self._prompts += 1
+        for entry in self._thoughts:
+            self._propose(entry, Candidate("thinking", "", reason="thinking of an earlier turn"))
+        self._thoughts.clear()
+
     def _texts(self, message: Message, places: Mapping[Path, SentText], begun: bool) -> Iterator[Entry]:
         """What the tag comes from stays: what stands before it is known, results apart, which it never comes from."""
-        alone = all(isinstance(part, Thinking) for part in message.parts)
+        thoughts = [part for part in message.parts if isinstance(part, Thinking)]
+        whole = len(thoughts) < len(message.parts) and all(
+            part.removable and len(part.path) == 2 for part in thoughts
+        )  # all thinking of a message goes, or none; and something has to stay
         for part in message.parts:
             if isinstance(part, ToolResult):
                 yield from self._result(message, part, places)
             elif isinstance(part, ToolCall):
                 yield from self._call(message, part, begun)
             elif isinstance(part, Thinking):
-                self.thinks = True
-                free = part.removable and not alone and begun and len(part.path) == 2
-                yield Entry(message.index, part.path, "thinking", part.text, self.turn, free=free, whole=message)
+                entry = Entry(message.index, part.path, "thinking", part.text, self.turn)
+                entry.tokens = thinking_tokens(part, estimate(part.text))
+                entry.free = self.settings.thinking and whole and begun and self._prompts > 0
+                yield entry
             elif isinstance(part, Text):
                 said = message.role == "assistant"
                 entry = Entry(message.index, part.path, "assistant text" if said else "messages", part.text, self.turn)
@@ -214,8 +231,6 @@ class Inventory:
             return Candidate("arguments", "old", reason="an old argument")
         if entry.kind == "arguments" and "calls" in entry.may:
             return Candidate("calls", "as in an earlier call")
-        if entry.kind == "thinking" and settings.thinking:
-            return Candidate("thinking", "", reason="old thinking")
         if entry.kind == "assistant text" and settings.prose is not None and length >= settings.prose:
             return Candidate("prose", "", ends=True, reason="from an old text")
         return None

@@ -12,8 +12,6 @@ that is made to cost more is looked at less often.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,15 +19,15 @@ from ...markers.backref import Source
 from ...model import size
 from ...wire import no_larger
 from .entry import Entry, Eviction, Pin
-from .stub import carried, eviction_of, still_true
+from .stub import eviction_of, still_true
 
 if TYPE_CHECKING:
     from .evict import Evict
 
 MIN_FREED_TOKENS = 40.0
 """Tokens that must be freed, or a text had better stay."""
-MIN_FREED_THINKING = 8.0
-"""Tokens that must be freed for thinking to go: it leaves no marker, so few will do."""
+ESTIMATE_SLACK = 8.0
+"""Tokens by which an estimate may be wrong, however few there are."""
 LOOKS_PER_CHARACTER = 16
 """Characters that may be looked at again for each that was taken in."""
 STARTING_CREDIT = 1 << 22
@@ -55,12 +53,10 @@ class Waiting:
     def __init__(self, settings: Evict) -> None:
         self.settings = settings
         self.tag = ""
-        self.loop = 0
-        """The message from which on the running tool loop reaches."""
         self.texts: dict[int, Entry] = {}
         """By identity."""
-        self.gone: list[Entry] = []
-        """Those that left a marker, in the order of the conversation."""
+        self.thinking_stays = False
+        """What is recorded of it could not be told from something else."""
         self._by_source: dict[Source, Entry] = {}
         self._referrers: dict[Source, dict[int, tuple[Entry, tuple[Pin, ...]]]] = {}
         """What refers to a text and is not gone."""
@@ -77,10 +73,10 @@ class Waiting:
         """Those whose bound has to be found out."""
         self._settled: set[int] = set()
         """Those whose bound is what was worked out with all others."""
-        self._thoughts: deque[Entry] = deque()
-        """Thinking that waits in the running tool loop, oldest first."""
-        self._free_thoughts = 0.0
-        """Tokens of the other thinking that waits."""
+        self._thoughts: dict[int, Entry] = {}
+        """Thinking that waits: nothing refers to it, and it goes whole."""
+        self._thinking = 0.0
+        """Tokens of it."""
         self._came = 0
         """How many came to wait."""
         self._credit = STARTING_CREDIT
@@ -110,8 +106,8 @@ class Waiting:
             entry.rank = self._came = self._came + 1
             self.tokens += entry.sent
             if entry.kind == "thinking":
-                self._thoughts.append(entry)
-                self._hopeful[id(entry)] = entry
+                self._thoughts[id(entry)] = entry
+                self._thinking += entry.sent
         self.texts[id(entry)] = entry
         entry.answers.clear()
         if entry.kind != "thinking":
@@ -121,14 +117,12 @@ class Waiting:
 
     def most(self) -> float:
         """Tokens that a change could free now, and maybe more."""
-        while self._thoughts and self._thoughts[0].message < self.loop:
-            self._free_thoughts += self._thoughts.popleft().sent
         while self._unsure and self._credit >= 0:
             self._tighten(self._unsure.popitem()[1])
         if self._credit < 0:
             return 0.0
         texts = self._sum * (1 + 1e-9) + 1e-6 if self._bounds else 0.0  # sums are not exact
-        return texts + self._free_thoughts
+        return texts + (0.0 if self.thinking_stays else self._thinking)
 
     def _doubt(self, entry: Entry) -> None:
         """What a text could free has to be found out again."""
@@ -188,7 +182,7 @@ class Waiting:
         if not answer.true:
             return entry.sent
         freed = entry.sent - answer.going.left
-        freed = min(entry.sent, ESTIMATE_ERROR * freed + MIN_FREED_THINKING) if pins else freed
+        freed = min(entry.sent, ESTIMATE_ERROR * freed + ESTIMATE_SLACK) if pins else freed
         return freed if freed >= (0.0 if entry.pins else least(entry)) else None
 
     def _odd(self, entry: Entry) -> bool:
@@ -218,7 +212,7 @@ class Waiting:
         are looked at again.
         """
         hopeful = sorted(self._hopeful.values(), key=lambda entry: entry.rank)
-        going = {id(entry): entry for entry in hopeful if not self._needed(entry)}
+        going = {id(entry): entry for entry in hopeful}
         unsure = dict(going)
         while unsure:
             staying = [entry for entry in unsure.values() if not self._goes(entry, going)]
@@ -228,11 +222,15 @@ class Waiting:
             if self._credit < 0:
                 return []
         self._settle(hopeful, going)
-        return sorted(self._recorded(list(going.values())), key=lambda entry: entry.message)
+        return sorted([*going.values(), *self._going_thoughts()], key=lambda entry: entry.message)
 
-    def _needed(self, entry: Entry) -> bool:
-        """Thinking of the running tool loop is demanded by providers."""
-        return entry.kind == "thinking" and entry.message >= self.loop
+    def _going_thoughts(self) -> Iterable[Entry]:
+        if self.thinking_stays or self._thinking < MIN_FREED_TOKENS:
+            return ()
+        for entry in self._thoughts.values():
+            assert entry.candidate is not None
+            entry.going = Eviction(entry.candidate.label, "", 0.0, entry.candidate.reason, {})
+        return self._thoughts.values()
 
     def _goes(self, entry: Entry, going: Mapping[int, Entry]) -> bool:
         referrers = [each for source in entry.sources for each in self._referrers.get(source, {}).values()]
@@ -272,25 +270,10 @@ class Waiting:
     def _settle(self, hopeful: Iterable[Entry], going: Mapping[int, Entry]) -> None:
         """What was worked out is what could be freed, until something else begins to wait."""
         for entry in hopeful:
-            if entry.kind != "thinking" and not self._odd(entry):
+            if not self._odd(entry):
                 how = entry.going if id(entry) in going else None
                 self._bound(entry, None if how is None else entry.sent - how.left)
                 self._settled.add(id(entry))
-
-    def _recorded(self, going: list[Entry]) -> list[Entry]:
-        """Thinking goes only where a marker can name its record, and only behind the first marker of the conversation:
-        whoever reads the request again sees that it was looked at before (law 10)."""
-        others = [entry for entry in going if entry.kind != "thinking"]
-        first = min((entry.message for entry in (*others, *self.gone)), default=None)
-        thoughts = [
-            entry for entry in going if entry.kind == "thinking" and first is not None and entry.message >= first
-        ]
-        if sum(entry.sent for entry in thoughts) < MIN_FREED_TOKENS:
-            return others
-        carrier = carried(thoughts, others, self.gone)
-        if carrier is None:
-            return others
-        return [*others, *thoughts] if carrier in others else [*others, *thoughts, carrier]
 
     def evict(self, entry: Entry) -> float:
         """Returns the tokens freed."""
@@ -298,7 +281,8 @@ class Waiting:
         freed = entry.sent - entry.going.left
         if self.texts.pop(id(entry), None) is not None:
             self.tokens -= entry.sent
-            self._free_thoughts -= entry.sent if entry.kind == "thinking" else 0.0
+            if self._thoughts.pop(id(entry), None) is not None:
+                self._thinking -= entry.sent
             self._bound(entry, None)
             self._settled.discard(id(entry))
             self._unsure.pop(id(entry), None)
@@ -307,8 +291,6 @@ class Waiting:
             if pin.marker.source is not None:
                 self._referrers[pin.marker.source].pop(id(entry), None)
                 self._lasting[pin.marker.source].pop(id(entry), None)
-        if entry.kind != "thinking" and not entry.gone:
-            insort(self.gone, entry, key=lambda entry: entry.message)
         entry.evicted, entry.pins, entry.sent = entry.going, (), entry.going.left
         return freed
 
@@ -318,7 +300,8 @@ def _smaller(new: str, old: str) -> bool:
 
 
 def least(entry: Entry) -> float:
-    return MIN_FREED_THINKING if entry.kind == "thinking" else MIN_FREED_TOKENS
+    """Tokens that a text must free. Thinking goes together, and leaves no marker."""
+    return 0.0 if entry.kind == "thinking" else MIN_FREED_TOKENS
 
 
 def _stuck(entry: Entry, pins: list[Pin]) -> bool:
