@@ -244,9 +244,8 @@ def test_it_comes_back_from_a_session_that_went_at_several_points(mask: int | No
 def test_everything_comes_back_and_a_second_pass_changes_nothing(format: str, data: st.DataObject) -> None:
     """Laws 6 and 10, from the store and the request alone."""
     request, store = data.draw(testing.histories(format)), MemoryStore()
-    fields: dict[str, Any] = data.draw(
-        st.sampled_from([{}, {"mask": 2, "age": 1, "arguments": 80, "snippet": 300, "prose": 200}])
-    )
+    more = {"mask": 2, "age": 1, "arguments": 80, "snippet": 300, "prose": 200}
+    fields: dict[str, Any] = data.draw(st.sampled_from([{}, more]))
     looking = ibidem.Evict(economy=FREE, **fields)
     sent = ibidem.compact(request, strategies=[looking], format=format, store=store).request
     assert ibidem.expand(sent, format=format, store=store) == request
