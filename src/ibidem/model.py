@@ -172,6 +172,10 @@ class Dialect(Protocol):
         """A text of white space alone is refused as an empty one is."""
 
     @property
+    def tells_failures(self) -> bool:
+        """A result of a call that failed is marked as such."""
+
+    @property
     def silent_results(self) -> bool:
         """A result may be an empty text."""
 

@@ -43,6 +43,7 @@ class Anthropic:
     object_arguments = True
     blank_is_empty = True
     silent_results = True
+    tells_failures = True
     sealed_reasoning = False
     evidence = EVIDENCE
     takes_prompt = False

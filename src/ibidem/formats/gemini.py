@@ -53,6 +53,7 @@ class Gemini:
     object_arguments = True
     blank_is_empty = False
     silent_results = True
+    tells_failures = True
     sealed_reasoning = False
     evidence = EVIDENCE
     takes_prompt = False

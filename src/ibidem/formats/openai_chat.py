@@ -31,6 +31,7 @@ class OpenAIChat:
     object_arguments = False
     blank_is_empty = False
     silent_results = False
+    tells_failures = False
     sealed_reasoning = False
     evidence = EVIDENCE
     takes_prompt = False

@@ -59,6 +59,7 @@ class OpenAIResponses:
     object_arguments = False
     blank_is_empty = False
     silent_results = True
+    tells_failures = False
     sealed_reasoning = True
     evidence = EVIDENCE
     takes_prompt = True

@@ -61,6 +61,11 @@ class Start:
         """Whether the provider does itself what could be done about the thinking of earlier turns."""
         return self.conv.dialect.clears_thinking(self.conv.head)
 
+    @property
+    def tells_failures(self) -> bool:
+        """Whether a result says that its call failed, other than in words of the tool."""
+        return self.conv.dialect.tells_failures
+
     @cached_property
     def recall_tool(self) -> str:
         """The tool of our recall server, by the name that the client gave it, if the request offers it."""

@@ -39,7 +39,7 @@ class Evict(Strategy):
     name: ClassVar[str] = "look-back"
     labels: ClassVar[tuple[str, ...]] = (
         *BackReferences.labels,
-        *("stale", "snippet", "mask", "thinking", "arguments", "calls", "prose", "middle"),
+        *("stale", "stale_arguments", "snippet", "mask", "thinking", "arguments", "calls", "prose", "middle"),
     )
     touches: ClassVar[frozenset[Kind]] = frozenset({"result", "thinking", "arguments", "assistant text"})
     revises: ClassVar[bool] = True
@@ -53,6 +53,9 @@ class Evict(Strategy):
     """Requests that a text has been in before it may be snipped, or arguments go."""
     stale: bool = True
     """Reads of a file that was written later, or read again, go."""
+    stale_arguments: bool = True
+    """What an edit replaced, and what was written into a file that was changed or read again later, go. Only where the
+    request says of a result that its call failed: else none is sure to have succeeded."""
     snippet: int | None = 2048
     """Bytes from which an old result keeps only its head and its tail."""
     ends: int = 512
@@ -82,6 +85,7 @@ class Evict(Strategy):
             store=self.store or start.store,
             way=self.way or start.recall_tool,
             thinking=self.thinking and not start.clears_thinking,
+            stale_arguments=self.stale_arguments and start.tells_failures,
         )
         return EvictionFold(settings, start.refers)
 

@@ -17,6 +17,7 @@ from ...tokens import estimate
 from ..arrival.sent import SentText
 from .entry import Candidate, Entry, Pin
 from .files import Touch, touches
+from .rewrites import NO_REWRITE, rewrite_of
 from .waiting import Waiting, least
 
 if TYPE_CHECKING:
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
 
 MIN_REPEATED_ARGUMENT = 256
 """Bytes from which a string in the arguments of a repeated call is worth a marker."""
+MIN_STALE_ARGUMENT = 160
+"""Bytes from which a string in the arguments of a call that is over is worth a marker."""
 MIN_MIDDLE_ARGUMENT = 1024
 """Bytes from which a string in arguments goes with the middle of a conversation."""
 MAX_READS = 128
 """Reads of a file that are compared with the next, the last ones: a file may be read in any number of pieces."""
 BEGINNING_MESSAGES = 2
 """Messages that are not the middle of a conversation."""
+CHANGED, READ_AGAIN = "the file was changed later", "the file was read again later"
 
 
 class Inventory:
@@ -49,6 +53,10 @@ class Inventory:
         """Those that may go with the middle of the conversation, oldest first."""
         self._reads: dict[str, list[tuple[Entry, Touch]]] = {}
         self._asked: dict[str, tuple[Touch, ...]] = {}
+        self._rewrites: dict[str, Entry] = {}
+        """Arguments that are not needed any more if their call succeeds, or once its file changes again."""
+        self._written: dict[str, Entry] = {}
+        """The content of files, as it was written last."""
         self._made: set[tuple[str, str]] = set()
         """Tools and arguments of the calls so far."""
         self._calls = self._messages = 0
@@ -112,7 +120,8 @@ class Inventory:
     def _call(self, message: Message, call: ToolCall, begun: bool) -> Iterator[Entry]:
         """Long strings in the arguments may go one by one; the rest of them stays."""
         self._calls += 1
-        self._asked[call.id] = touches(call)
+        touched = self._asked[call.id] = touches(call)
+        rewrite = rewrite_of(call, touched) if self.settings.stale_arguments else NO_REWRITE
         asked = (call.name, call.arguments)
         repeats = asked in self._made
         self._made.add(asked)
@@ -121,7 +130,8 @@ class Inventory:
         if named is None and isinstance(call.input, str) and call.input_path[-1] == "input":
             texts = {"input": call.input}  # free text
         for key, value in texts.items():
-            may = self._may(value, repeats) if begun and not call.bound else frozenset[str]()
+            stale = rewrite.part(key)
+            may = self._may(value, repeats, stale) if begun and not call.bound else frozenset[str]()
             if not may or opening(self._tag) in value:
                 rest[key] = value
                 continue
@@ -129,12 +139,14 @@ class Inventory:
             entry = Entry(message.index, path, "arguments", value, self.turn)
             entry.sources, entry.may = (Source("call", self._calls, str(key)),), may
             entry.written_in = call.input if isinstance(call.input, str) and named is not None else ""
+            if stale in may:
+                self._rewrites[call.id] = entry
             yield entry
         text = to_json(rest) if texts else call.arguments
         yield Entry(message.index, call.input_path, "arguments", text, self.turn, free=False)
 
-    def _may(self, value: Any, repeats: bool) -> frozenset[str]:
-        """What a value may go for."""
+    def _may(self, value: Any, repeats: bool, stale: str) -> frozenset[str]:
+        """What a value may go for, if not for being stale."""
         if not isinstance(value, str):
             return frozenset()
         settings, length = self.settings, size(value)
@@ -142,6 +154,7 @@ class Inventory:
             "arguments": settings.arguments is not None and length >= settings.arguments,
             "calls": settings.calls and repeats and length >= MIN_REPEATED_ARGUMENT,
             "middle": settings.middle is not None and length >= MIN_MIDDLE_ARGUMENT,
+            stale: bool(stale) and length >= MIN_STALE_ARGUMENT,
         }
         return frozenset(label for label, so in found.items() if so)
 
@@ -157,11 +170,21 @@ class Inventory:
                 entry.sources = (said.place.source,)
             for touch in touched:
                 self._outdated(touch, entry)
+            if not result.failed:
+                self._succeeded(result.call_id, touched)
             if entry.free:
                 self._results.append(entry)
                 self._reads_of(entry, touched)
             touched = tuple(touch for touch in touched if touch.kind == "read")  # what was written is told once
             yield entry
+
+    def _succeeded(self, call: str, touched: tuple[Touch, ...]) -> None:
+        """What its call replaced is no longer needed; what it wrote is, until the file changes."""
+        entry = self._rewrites.pop(call, None)
+        if entry is not None and "replaced" in entry.may:
+            self._propose(entry, Candidate("stale_arguments", "replaced", reason="what an edit replaced"))
+        elif entry is not None:
+            self._written[touched[0].path] = entry
 
     def _reads_of(self, entry: Entry, touched: Iterable[Touch]) -> None:
         for touch in touched:
@@ -171,17 +194,22 @@ class Inventory:
     def _outdated(self, later: Touch, by: Entry) -> None:
         """Reads of a file that was written, or of what has now been read again: lines that are the same are referred
         to and so stay; a note that nothing changed is no reading."""
-        reads = self._reads.get(later.path, [])
+        reads, written = self._reads.get(later.path, []), self._written.get(later.path)
         if later.kind == "write":
             for entry, _ in reads:
-                self._propose(entry, Candidate("stale", "the file was changed later"))
+                self._propose(entry, Candidate("stale", CHANGED))
             reads.clear()
+            if self._written.pop(later.path, None) is not None and written is not None:
+                self._propose(written, Candidate("stale_arguments", CHANGED))
             return
+        if written is not None and _shows(later, by, written):
+            self._propose(written, Candidate("stale_arguments", READ_AGAIN))
+            del self._written[later.path]
         recent = reads[-MAX_READS:]
         del reads[-MAX_READS:]
         for entry, touch in recent:
             if later.covers(touch) and 2 * len(by.text) >= len(entry.text):
-                self._propose(entry, Candidate("stale", "the file was read again later"))
+                self._propose(entry, Candidate("stale", READ_AGAIN))
             else:
                 reads.append((entry, touch))
 
@@ -249,3 +277,9 @@ class Inventory:
             return
         entry.candidate = candidate
         self.waiting.add(entry)
+
+
+def _shows(read: Touch, by: Entry, written: Entry) -> bool:
+    """Whether a file is shown whole. A note that nothing changed is no reading."""
+    whole = Touch("read", read.path, 1, written.text.count("\n") + 1)
+    return read.covers(whole) and 2 * len(by.text) >= len(written.text)
