@@ -193,6 +193,9 @@ class Dialect(Protocol):
     def clears_thinking(self, head: Mapping[str, Any]) -> bool:
         """The request asks the provider to clear the thinking of earlier turns."""
 
+    def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
+        """The request asks the provider to drop thinking that was signed against something else, not to refuse it."""
+
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
         """The tools that a request offers."""
 

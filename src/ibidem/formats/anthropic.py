@@ -77,6 +77,12 @@ class Anthropic:
         edits = [edit for edit in _context_edits(head) if _clears_thinking(edit)]
         return any(edit.get("keep") not in ("all", {"type": "all"}) for edit in edits)
 
+    def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
+        value: Any = head
+        for key in ("thinking", "block_binding", "prefix_mismatch_behavior"):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value == "drop_block"
+
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
         return tool_names(head)
 

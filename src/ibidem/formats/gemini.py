@@ -84,6 +84,9 @@ class Gemini:
     def clears_thinking(self, head: Mapping[str, Any]) -> bool:
         return False
 
+    def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
+        return False
+
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
         return tool_names(head)
 

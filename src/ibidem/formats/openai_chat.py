@@ -61,6 +61,9 @@ class OpenAIChat:
     def clears_thinking(self, head: Mapping[str, Any]) -> bool:
         return False
 
+    def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
+        return False
+
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
         return tool_names(head)
 

@@ -78,6 +78,11 @@ class Evict(Strategy):
     way: str = ""
     """The tool that gives a text back, named in its marker. `compact` and `Session` look for it in the request."""
 
+    @property
+    def preserves_thinking(self) -> bool:
+        """Thinking counts on everything that was sent before it."""
+        return self.economy is not None and self.economy.preserved_thinking
+
     def begin(self, start: Start) -> EvictionFold:
         settings = replace(
             self,
@@ -148,9 +153,8 @@ class EvictionFold(Fold):
         self.inventory.grow_older()
         cold = not self._standing or economy.forgets(moment.idle)
         undone = self._arrival.as_is  # it went out without what was planned for it
-        thinks = economy.preserved_thinking and self._thoughts.any
         revision = None
-        if self._revises and not (moment.refused or undone or thinks):
+        if self._revises and not (moment.refused or undone):
             revision = self._revised(moment)
         self._bank.settle(self._removed, self._spared, cold)
         self._standing += self._new
@@ -173,21 +177,27 @@ class EvictionFold(Fold):
         if self._thoughts.went_before():
             self._revises = False
             return None
-        waiting.thinking_stays = self._thoughts.stay
+        self.inventory.keep_thinking(self._thoughts.stay)
         going = waiting.free_to_go()
         freed = sum(entry.sent - entry.going.left for entry in going if entry.going)
-        reason = self._bank.reason(self._standing, freed, moment)
+        standing = self._standing + self._unsent(going)  # so that the rest is what was sent and stays
+        reason = self._bank.reason(standing, freed, moment)
         if reason is None:
             return None
         if not self._kept(going):
             return Revision(None, refused=True)
-        rewritten, break_even = self._bank.pay(self._standing, freed, reason)
+        rewritten, break_even = self._bank.pay(standing, freed, reason)
         first = min(entry.message for entry in going)
         self._points.append(Point(self._length, first, reason, rewritten, freed, break_even))
         for entry in going:
             self._evict(entry)
         texts, points = len(self.inventory.all), len(self._points)
         return Revision(lambda: self._plan(texts, points))
+
+    def _unsent(self, going: Sequence[Entry]) -> float:
+        """Tokens of what goes before it was ever sent: what was thought last, say."""
+        new = [entry for entry in going if entry.turn == self.inventory.turn - 1]
+        return sum(entry.sent - entry.going.left for entry in new if entry.going)
 
     def _plan(self, texts: int, points: int) -> Plan:
         """All edits of the first so many texts: none of them changes before the next revision."""

@@ -65,6 +65,8 @@ class Inventory:
         """Thinking of the running tool loop that may go when that is over."""
         self._prompts = 0
         """Messages of the user's own."""
+        self._last_thinking = self._fixed_thinking = -1
+        """The last message with thinking, and with thinking that cannot go."""
 
     def take(self, message: Message, said: Iterable[SentText], edits: Mapping[Path, Edit], tag: str) -> list[Entry]:
         """The texts of a message, with their arrival edits."""
@@ -84,6 +86,7 @@ class Inventory:
                 self._middle.append(entry)
         if speaks(message):
             self._end_loop()
+        self._hold()
         self._messages += 1
         self.all.extend(found)
         return found
@@ -94,6 +97,18 @@ class Inventory:
         for entry in self._thoughts:
             self._propose(entry, Candidate("thinking", "", reason="thinking of an earlier turn"))
         self._thoughts.clear()
+
+    def _hold(self) -> None:
+        """Where thinking counts on all before it, nothing before what stays may change."""
+        if self.settings.preserves_thinking:
+            loop = self._thoughts[-1].message if self._thoughts else -1
+            stays = self._last_thinking if self.waiting.thinking_stays else self._fixed_thinking
+            self.waiting.floor = max(loop, stays)
+
+    def keep_thinking(self, stays: bool) -> None:
+        """Whether all thinking stays from now on."""
+        self.waiting.thinking_stays = stays
+        self._hold()
 
     def _texts(self, message: Message, places: Mapping[Path, SentText], begun: bool) -> Iterator[Entry]:
         """What the tag comes from stays: what stands before it is known, results apart, which it never comes from."""
@@ -109,13 +124,21 @@ class Inventory:
             elif isinstance(part, Thinking):
                 entry = Entry(message.index, part.path, "thinking", part.text, self.turn)
                 entry.tokens = thinking_tokens(part, estimate(part.text))
-                entry.free = self.settings.thinking and whole and begun and self._prompts > 0
+                entry.free = self.settings.thinking and whole and begun and self._prompts > 0 and self._runs
+                self._last_thinking = message.index
+                if not entry.free:
+                    self._fixed_thinking = message.index
                 yield entry
             elif isinstance(part, Text):
                 said = message.role == "assistant"
                 entry = Entry(message.index, part.path, "assistant text" if said else "messages", part.text, self.turn)
                 entry.free = said and begun and not part.bound and opening(self._tag) not in part.text
                 yield entry
+
+    @property
+    def _runs(self) -> bool:
+        """Where thinking counts on all before it, it may only be missing from the start on, without a gap."""
+        return not self.settings.preserves_thinking or self._fixed_thinking < 0
 
     def _call(self, message: Message, call: ToolCall, begun: bool) -> Iterator[Entry]:
         """Long strings in the arguments may go one by one; the rest of them stays."""

@@ -40,10 +40,6 @@ class Thoughts:
         if found := blocks_of(message):
             self._blocks[message.index] = found
 
-    @property
-    def any(self) -> bool:
-        return bool(self._blocks)
-
     def went_before(self) -> bool:
         """Whether thinking is gone that these messages once had: somebody looked at them before (law 10)."""
         if self._store is None or not self._spine.name:

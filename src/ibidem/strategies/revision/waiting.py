@@ -55,6 +55,9 @@ class Waiting:
         self.tag = ""
         self.texts: dict[int, Entry] = {}
         """By identity."""
+        self.floor = -1
+        """The last message with thinking that stays and counts on all that was sent before it: only texts behind it may
+        change. -1 where there is none, or thinking does not count on that."""
         self.thinking_stays = False
         """What is recorded of it could not be told from something else."""
         self._by_source: dict[Source, Entry] = {}
@@ -79,6 +82,8 @@ class Waiting:
         """Tokens of it."""
         self._came = 0
         """How many came to wait."""
+        self._newest = -1
+        """The last message that a text waits in, or waited."""
         self._credit = STARTING_CREDIT
 
     def taken(self, entry: Entry) -> None:
@@ -108,6 +113,8 @@ class Waiting:
             if entry.kind == "thinking":
                 self._thoughts[id(entry)] = entry
                 self._thinking += entry.sent
+            else:
+                self._newest = max(self._newest, entry.message)
         self.texts[id(entry)] = entry
         entry.answers.clear()
         if entry.kind != "thinking":
@@ -121,7 +128,8 @@ class Waiting:
             self._tighten(self._unsure.popitem()[1])
         if self._credit < 0:
             return 0.0
-        texts = self._sum * (1 + 1e-9) + 1e-6 if self._bounds else 0.0  # sums are not exact
+        some = self._bounds and self._newest > self.floor
+        texts = self._sum * (1 + 1e-9) + 1e-6 if some else 0.0  # sums are not exact
         return texts + (0.0 if self.thinking_stays else self._thinking)
 
     def _doubt(self, entry: Entry) -> None:
@@ -212,7 +220,8 @@ class Waiting:
         are looked at again.
         """
         hopeful = sorted(self._hopeful.values(), key=lambda entry: entry.rank)
-        going = {id(entry): entry for entry in hopeful}
+        going = {id(entry): entry for entry in hopeful if entry.message > self.floor}
+        held = len(going) < len(hopeful)
         unsure = dict(going)
         while unsure:
             staying = [entry for entry in unsure.values() if not self._goes(entry, going)]
@@ -221,11 +230,15 @@ class Waiting:
             unsure = {id(each): each for entry in staying for each in self._beside(entry) if id(each) in going}
             if self._credit < 0:
                 return []
-        self._settle(hopeful, going)
-        return sorted([*going.values(), *self._going_thoughts()], key=lambda entry: entry.message)
+        if not held:
+            self._settle(hopeful, going)
+        return sorted([*going.values(), *self._going_thoughts(bool(going))], key=lambda entry: entry.message)
 
-    def _going_thoughts(self) -> Iterable[Entry]:
-        if self.thinking_stays or self._thinking < MIN_FREED_TOKENS:
+    def _going_thoughts(self, with_texts: bool) -> Iterable[Entry]:
+        """All thinking that waits, or none. Where it counts on what was sent before it, none may stay behind a text
+        that changes."""
+        few = self._thinking < MIN_FREED_TOKENS
+        if self.thinking_stays or (few and not (with_texts and self.settings.preserves_thinking)):
             return ()
         for entry in self._thoughts.values():
             assert entry.candidate is not None
