@@ -64,7 +64,8 @@ class Talk:
         return sent
 
     def hear(self, sent: dict[str, Any], step: Step) -> None:
-        messages, content = self.body["messages"], []
+        content: list[dict[str, Any]] = []
+        messages = self.body["messages"]
         if step.thinks:
             thought = f"{len(messages)}: {'hm ' * step.thinks}"[: step.thinks]
             content.append({"type": "thinking", "thinking": thought, "signature": signature_of(sent)})

@@ -103,6 +103,20 @@ def test_what_the_provider_clears_itself_is_left_to_it(case: str) -> None:
     assert gone(run(request)) == expected
 
 
+def test_where_a_provider_does_not_count_it_there_is_nothing_to_gain() -> None:
+    request = conv("u:go", f"a?{LONG}>1", "r1:done", "a:Done", "u:And now?")
+    assert run(request, economy=Economy(read=1.0, write=1.0, keeps_thinking=False)).request is request
+
+
+def test_what_goes_before_it_was_sent_takes_nothing_off_the_price() -> None:
+    """The rest that a provider has to write again is what it had, without what goes of that."""
+    request = conv("u:go", "a>1", f"r1:{CONTENT}", f"a?{LONG}:Done", "u:And now?")
+    growing = ibidem.Session(strategies=[ibidem.Evict(economy=FREE, snippet=None)], store=MemoryStore())
+    growing.compact({**request, "messages": request["messages"][:3]})
+    [point] = growing.compact(request).plan.points
+    assert point.rewritten > 500, "all of the first result"
+
+
 def test_a_session_notices_that_the_provider_now_clears_it() -> None:
     request = conv("u:go", f"a?{LONG}>1", "r1:done", "a:Done", "u:And now?")
     growing = ibidem.Session(strategies=[ibidem.Evict(economy=FREE)], store=MemoryStore())

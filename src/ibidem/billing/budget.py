@@ -56,6 +56,8 @@ class Economy:
     """Seconds after which nothing is left for sure; None where that is its lifetime."""
     preserved_thinking: bool = False
     """Thinking is signed against all that was sent before it: a change invalidates every block after it."""
+    keeps_thinking: bool = True
+    """Thinking of earlier turns counts as long as it is sent. Elsewhere nothing is gained by leaving it out."""
     tiers: tuple[int, ...] = ()
     """Sizes of requests, in provider tokens, from which all of it costs more."""
     window: int | None = None

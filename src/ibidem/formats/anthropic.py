@@ -81,7 +81,7 @@ class Anthropic:
         value: Any = head
         for key in ("thinking", "block_binding", "prefix_mismatch_behavior"):
             value = value.get(key) if isinstance(value, Mapping) else None
-        return value == "drop_block"
+        return bool(value == "drop_block")
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
         return tool_names(head)

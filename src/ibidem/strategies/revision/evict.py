@@ -2,11 +2,11 @@
 
 A fold over the requests of a conversation. New text gets its arrival edits first (`BackReferences`). Texts that are no
 longer needed wait together until a change is free or pays (`billing.budget`); then all of them go at once, each with a
-marker that carries the reference under which the store keeps the original. What lost its middle may lose the rest
-later. A text that a later reference points at stays until every text that refers to it goes too (law 5), and what is
-gone is never referred to again. A history that carries such a marker already was looked at before, by someone who knows
-more of it: it stays as it is from there on (law 10). A tool may print what looks like one, so the store has to confirm
-it.
+marker that carries the reference under which the store keeps the original; thinking goes without one (`thoughts`). What
+lost its middle may lose the rest later. A text that a later reference points at stays until every text that refers to
+it goes too (law 5), and what is gone is never referred to again. A history that carries such a marker already, or lacks
+thinking that the store knows of, was looked at before, by someone who knows more of it: it stays as it is from there on
+(law 10). A tool may print what looks like a marker, so the store has to confirm it.
 """
 
 from __future__ import annotations
@@ -84,12 +84,13 @@ class Evict(Strategy):
         return self.economy is not None and self.economy.preserved_thinking
 
     def begin(self, start: Start) -> EvictionFold:
+        economy = self.economy or start.economy
         settings = replace(
             self,
-            economy=self.economy or start.economy,
+            economy=economy,
             store=self.store or start.store,
             way=self.way or start.recall_tool,
-            thinking=self.thinking and not start.clears_thinking,
+            thinking=self.thinking and economy.keeps_thinking and not start.clears_thinking,
             stale_arguments=self.stale_arguments and start.tells_failures,
         )
         return EvictionFold(settings, start.refers)
