@@ -40,10 +40,10 @@ class Anthropic:
     history_key = "messages"
     answers: Answers = "next"
     alternating = True
+    tells_failures = True
     object_arguments = True
     blank_is_empty = True
     silent_results = True
-    tells_failures = True
     sealed_reasoning = False
     evidence = EVIDENCE
     takes_prompt = False

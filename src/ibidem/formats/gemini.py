@@ -50,10 +50,10 @@ class Gemini:
     history_key = "contents"
     answers: Answers = "next"
     alternating = False
+    tells_failures = True
     object_arguments = True
     blank_is_empty = False
     silent_results = True
-    tells_failures = True
     sealed_reasoning = False
     evidence = EVIDENCE
     takes_prompt = False

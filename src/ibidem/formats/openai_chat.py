@@ -28,10 +28,10 @@ class OpenAIChat:
     history_key = "messages"
     answers: Answers = "following"
     alternating = False
+    tells_failures = False
     object_arguments = False
     blank_is_empty = False
     silent_results = False
-    tells_failures = False
     sealed_reasoning = False
     evidence = EVIDENCE
     takes_prompt = False

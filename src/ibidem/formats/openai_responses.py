@@ -56,10 +56,10 @@ class OpenAIResponses:
     history_key = "input"
     answers: Answers = "later"
     alternating = False
+    tells_failures = False
     object_arguments = False
     blank_is_empty = False
     silent_results = True
-    tells_failures = False
     sealed_reasoning = True
     evidence = EVIDENCE
     takes_prompt = True
