@@ -60,7 +60,11 @@ def test_it_goes_as_soon_as_the_user_has_spoken_again() -> None:
 
 def test_words_of_the_client_beside_results_end_no_loop() -> None:
     request = conv("u:go", f"a?{LONG}>1", "r1:done", f"a?{LONG}>2", "r2:done")
-    request["messages"][-1]["content"].append({"type": "text", "text": "<system-reminder>be brief</system-reminder>"})
+    words = {"type": "text", "text": "<system-reminder>be brief</system-reminder>"}
+    request["messages"].append({"role": "user", "content": [words]})  # a provider joins it with the results
+    assert not gone(run(request))
+    del request["messages"][-1]
+    request["messages"][-1]["content"].append(words)
     assert not gone(run(request))
 
 

@@ -65,6 +65,9 @@ class Inventory:
         """Thinking of the running tool loop that may go when that is over."""
         self._prompts = 0
         """Messages of the user's own."""
+        self._answers = False
+        """The last message has results. What the user says behind them in a message of its own is a part of it to some
+        providers, and ends no loop then."""
         self._last_thinking = self._fixed_thinking = -1
         """The last message with thinking, and with thinking that cannot go."""
 
@@ -84,8 +87,9 @@ class Inventory:
             elif entry.free:
                 self._ageing.append(entry)
                 self._middle.append(entry)
-        if speaks(message):
+        if speaks(message) and not self._answers:
             self._end_loop()
+        self._answers = bool(message.results)
         self._hold()
         self._messages += 1
         self.all.extend(found)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...store import Store
 
 MAX_RECORDS = 256
-"""Records under one name. Conversations that begin alike share theirs, and whoever looks for one reads all."""
+"""Records of others under one name. Conversations that begin alike share theirs, and whoever looks for one reads all."""
 
 
 class Thoughts:
@@ -33,7 +33,7 @@ class Thoughts:
         self._blocks: dict[int, dict[Path, Any]] = {}
         self._compared = 0
         """Messages that were compared with the records."""
-        self._kept = False
+        self._kept = self._crowded = False
 
     def read(self, message: Message) -> None:
         self._spine.read(message)
@@ -49,7 +49,10 @@ class Thoughts:
             before, there = stood(self._records.get(index, ()), place), self._blocks.get(index)
             if before and there is None:
                 return True
-            self.stay = self.stay or bool(before and to_json([*before.values()]) != to_json([*(there or {}).values()]))
+            if before and there is not None:
+                same = to_json([*before.values()]) == to_json([*there.values()])
+                self.stay, self._crowded = self.stay or not same, self._crowded and not same
+        self.stay = self.stay or self._crowded
         return False
 
     @cached_property
@@ -57,7 +60,7 @@ class Thoughts:
         assert self._store is not None
         try:
             refs = self._store.refs(self._spine.name)
-            self.stay = len(refs) >= MAX_RECORDS
+            self._crowded = len(refs) >= MAX_RECORDS
             return recorded(self._store.get(refs).values()) if refs else {}
         except IbidemError:
             return {}  # then it keeps nothing either, and nothing changes
