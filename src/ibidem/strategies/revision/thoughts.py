@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...store import Store
 
 MAX_RECORDS = 256
-"""Records of others under one name. Conversations that begin alike share theirs, and whoever looks for one reads all."""
+"""Records of others under one name. Conversations that begin alike share it, and whoever looks for one reads all."""
 
 
 class Thoughts:
