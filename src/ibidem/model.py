@@ -173,6 +173,10 @@ class Dialect(Protocol):
         """A text of white space alone is refused as an empty one is."""
 
     @property
+    def tells_failures(self) -> bool:
+        """A result of a call that failed is marked as such."""
+
+    @property
     def silent_results(self) -> bool:
         """A result may be an empty text."""
 
@@ -186,6 +190,12 @@ class Dialect(Protocol):
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
         """The request asks the provider to clear or compact what was sent before, so nothing there is sure to stay."""
+
+    def clears_thinking(self, head: Mapping[str, Any]) -> bool:
+        """The request asks the provider to clear the thinking of earlier turns."""
+
+    def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
+        """The request asks the provider to drop thinking that was signed against something else, not to refuse it."""
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
         """The tools that a request offers."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 import ibidem
-from ibidem.markers.evicted import Dropped, EvictedMarker, carrying, record, recorded, refs_in, stands_for, stub
+from ibidem.markers.evicted import EvictedMarker, stands_for, stub
 from ibidem.store import MemoryStore
 from ibidem.strategies.revision.prose import plain
 from ibidem.testing import conv
@@ -150,103 +149,7 @@ def test_a_string_is_spelled_again_as_it_was(old: str, before: str, way: Any) ->
     assert respell(respell(token, old, sent), sent, old) == token
 
 
-# ── thinking ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def thoughtful(text: str = "é and ") -> dict[str, Any]:
-    """Two tool loops that are over, and one that runs."""
-    request: dict[str, Any] = conv(
-        *("u:go", "a:é>1", f"r1:{CONTENT}"),
-        *(f"a?{text * 40}:Well>2", "r2:done", f"a?{text * 30}>3", "r3:done", "a:So", "u:And now? é"),
-        *("a?still wondering about all of this, and for quite some time>4", "r4:done", "a>5", "r5:done"),
-    )
-    middle = request["messages"][3]["content"]
-    middle.insert(1, {"type": "redacted_thinking", "data": "x" * 400})
-    middle.insert(2, {"type": "thinking", "thinking": text * 50, "signature": "s2", "x": [1.5, None]})
-    return request
-
-
-STYLES: dict[str, dict[str, Any]] = {
-    "compact": {"separators": (",", ":"), "ensure_ascii": False},
-    "as Python writes": {},
-    "indented by one": {"indent": 1},
-    "indented by two": {"indent": 2, "ensure_ascii": False},
-    "by tabs": {"indent": "\t"},
-}
-
-
-@pytest.mark.parametrize("style", STYLES.values(), ids=STYLES)
-def test_thinking_comes_back_to_the_byte(style: dict[str, Any]) -> None:
-    request, store = thoughtful(), MemoryStore()
-    for body in (request, json.dumps(request, **style), json.dumps(request, **style).encode()):
-        found = run(body, store, mask=2, thinking=True)
-        assert [edit.strategy for edit in found.plan].count("thinking") == 3
-        text = str(found.request)
-        assert "redacted_thinking" in text
-        assert "still wondering" in text
-        assert not ibidem.validate(found.request, format="anthropic")
-        assert ibidem.expand(found.request, store=store) == body
-        assert ibidem.expand(found.request) != body
-
-
-def test_thinking_comes_back_from_a_session_that_went_at_several_points() -> None:
-    request, store = thoughtful(), MemoryStore()
-    for n in range(6, 20):
-        name = f"c{n}"
-        call = {"type": "tool_use", "id": name, "name": "Read", "input": {"file_path": name}}
-        thought = {"type": "thinking", "thinking": f"{n} " * 60, "signature": "s"}
-        request["messages"] += [
-            {"role": "assistant", "content": [thought, call]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": name, "content": other(n)}]},
-            {"role": "assistant", "content": [{"type": "text", "text": "So"}]},
-            {"role": "user", "content": "On"},
-        ]
-    looking = ibidem.Evict(mask=3, thinking=True, age=1, economy=ibidem.Economy())
-    growing = ibidem.Session(strategies=[looking], format="anthropic", store=store)
-    records = set()
-    for length in range(9, len(request["messages"]) + 1, 2):
-        part = {**request, "messages": request["messages"][:length]}
-        found = growing.compact(part, idle=400 if length % 5 == 0 else 3)
-        assert ibidem.expand(found.request, store=store) == part
-        records |= set(re.findall(r"\+[0-9a-f]{12}: ", str(found.request)))
-    assert len(records) > 2
-    assert ibidem.Session(strategies=[looking], store=store).compact(found.request).request == found.request
-
-
-def test_thinking_is_put_back_only_beside_what_stood_beside_it() -> None:
-    request, store = thoughtful(), MemoryStore()
-    sent = run(request, store, mask=2, thinking=True).request
-    other = json.loads(json.dumps(sent))
-    other["messages"][3]["content"][-1]["input"] = {"file_path": "another"}
-    found = ibidem.expand(other, store=store)["messages"]
-    assert [block["type"] for block in found[3]["content"]] == ["redacted_thinking", "text", "tool_use"]
-    assert found[5] == request["messages"][5]
-    shorter = {**sent, "messages": sent["messages"][:3]}
-    assert ibidem.expand(shorter, store=store) == {**request, "messages": request["messages"][:3]}
-
-
-def test_a_moved_cache_mark_keeps_thinking_from_nothing() -> None:
-    request, store = thoughtful(), MemoryStore()
-    sent = run(request, store, mask=2, thinking=True).request
-    mark = {"type": "ephemeral"}
-    for body in (request, sent):
-        body["messages"][3]["content"][-1]["cache_control"] = mark
-    assert ibidem.expand(sent, store=store) == request
-
-
-def test_a_record_says_what_it_was_given() -> None:
-    dropped = [Dropped(3, ("content", 0), "abc", {"type": "thinking", "thinking": "\ud800 é", "n": 1.5})]
-    assert recorded(record(dropped)) == dropped
-    for odd in ("", "[]", "{}", '{"dropped": [1]}', '{"dropped": {"a": 1}}', '{"dropped": [[1, 2, 3, 4]]}', "[" * 9999):
-        assert recorded(odd) == []
-
-
-def test_a_marker_can_carry_a_record() -> None:
-    marker = str(EvictedMarker("123", "a" * 12, 5, "why"))
-    text = carrying(f"before\n{marker}\nafter", "a" * 12, "b" * 12)
-    assert refs_in(text, "123") == ["a" * 12, "b" * 12]
-    assert refs_in(marker, "123") == ["a" * 12]
-
+# ── stubs ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 FIRST, NEXT = str(EvictedMarker("123", "a" * 12, 5)), str(EvictedMarker("123", "", 2))
 NO_STUBS = {
@@ -267,7 +170,7 @@ def test_what_we_cannot_have_left_is_no_stub(case: str) -> None:
 
 
 def test_a_stub_says_what_it_stands_for() -> None:
-    assert stub(f"kept\n{FIRST}\nkept\n{NEXT}", "123") == ("a" * 12, "", ((1, 5), (3, 2)))
+    assert stub(f"kept\n{FIRST}\nkept\n{NEXT}", "123") == ("a" * 12, ((1, 5), (3, 2)))
 
 
 @given(st.lists(st.sampled_from(["a", "b", "", "[ibidem 123: 2 lines left out]"]), max_size=8))

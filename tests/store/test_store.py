@@ -171,6 +171,20 @@ def test_get_gives_those_that_are_there(bench: Bench) -> None:
     assert store.get([]) == {}
 
 
+def test_a_session_knows_what_was_put_for_it(bench: Bench) -> None:
+    store = bench.open()
+    store.put("s", by_ref("a", "b"))
+    store.put("s", by_ref("b", "c"))
+    store.put(SURROGATE, by_ref("d"))
+    assert store.refs("s") == set(by_ref("a", "b", "c"))
+    assert store.refs(SURROGATE) == set(by_ref("d"))
+    assert store.refs("nobody") == set()
+    store.save("s", b"", by_ref("c", "e"))
+    assert store.refs("s") == set(by_ref("c", "e")), "the text of one of them is missing"
+    store.forget("s")
+    assert store.refs("s") == set()
+
+
 def test_putting_twice_changes_nothing(bench: Bench) -> None:
     store = bench.open()
     store.put("s", by_ref("a", "b"))

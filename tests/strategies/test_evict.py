@@ -179,45 +179,6 @@ def test_long_arguments_go_and_the_others_stay() -> None:
     assert ibidem.expand(found.request, store=store) == given
 
 
-def thinking(*places: int) -> dict[str, Any]:
-    """Seven reads, the first of which is long, and thinking at these places."""
-    request = session(read("0.py", file_of(40)), *(read(f"{n}.py", "done") for n in range(1, 7)))
-    for place in places:
-        thought = {"type": "thinking", "thinking": f"{place}: {PROSE}", "signature": "s"}
-        request["messages"][place]["content"].insert(0, thought)
-    return request
-
-
-def test_thinking_of_the_running_loop_stays() -> None:
-    request = thinking(3, 5, 7)
-    assert [edit.strategy for edit in run(request, mask=2, thinking=True, age=1).plan] == ["mask"]
-    request["messages"].append({"role": "assistant", "content": "Done"})
-    request["messages"].append({"role": "user", "content": "And now?"})
-    found = run(request, mask=2, thinking=True, age=1)
-    assert [(edit.strategy, edit.message) for edit in found.plan] == [
-        ("mask", 2),
-        *(("thinking", n) for n in (3, 5, 7)),
-    ]
-
-
-def test_thinking_goes_only_where_a_marker_can_name_its_record() -> None:
-    request = thinking(1, 3)
-    request["messages"].append({"role": "assistant", "content": "Done"})
-    request["messages"].append({"role": "user", "content": "And now?"})
-    assert not run(request, thinking=True, age=1).plan
-    found = run(request, mask=2, thinking=True, age=1)
-    evicted = [edit.message for edit in found.plan if edit.strategy == "thinking"]
-    assert evicted == [3]  # the first thought stands before the first marker
-
-
-def test_with_preserved_thinking_nothing_is_changed_that_was_sent() -> None:
-    economy = Economy(read=1.0, write=1.0, preserved_thinking=True)
-    request = session(*(read(f"{n}.py", file_of(30, n)) for n in range(6)))
-    assert run(request, mask=2, economy=economy).plan
-    request["messages"][1]["content"].insert(0, {"type": "thinking", "thinking": "hm", "signature": "s"})
-    assert not run(request, mask=2, economy=economy).plan
-
-
 # ── when ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import formats
 from ..markers.backref import Source
-from ..markers.evicted import beside, recorded, refs_in, stub
+from ..markers.evicted import refs_in, stub
 from ..markers.layout import Shown
 from ..markers.numbering import Sources
 from ..markers.restore import Budget, left_of, restore
+from ..markers.thinking import Spine, blocks_of, recorded, stood
 from ..model import Message, Path
 from ..plan import own_texts
 from ..store.recall import checked_store
@@ -38,16 +38,18 @@ def expand(request: Any, *, format: str | None = None, store: Store | None = Non
         return request
     prefix = (dialect.history_key,) if isinstance(document.value, dict) else ()
     try:
-        known = Expansion(formats.parse(document.value, dialect).messages, store)
+        messages = formats.parse(document.value, dialect).messages
+        known = Expansion(messages, store)
     except RecursionError:
         return request  # the same: what is nested so deeply cannot be rewritten
     restored = document.write([Change((*prefix, *path), "set", text) for path, text in known.texts])
-    if not known.records:
+    if store is None:
         return restored
-    document = open_document(restored)
-    messages = formats.parse(document.value, dialect).messages
+    if known.texts:  # where thinking stood is told by what was said
+        document = open_document(restored)
+        messages = formats.parse(document.value, dialect).messages
     return document.write(
-        [Change((*prefix, *path), "before", block) for path, block in _dropped(messages, known.records, dialect)]
+        [Change((*prefix, *path), "before", block) for path, block in _thinking(messages, store, dialect)]
     )
 
 
@@ -57,8 +59,6 @@ class Expansion:
     def __init__(self, messages: Sequence[Message], store: Store | None) -> None:
         self.texts: list[tuple[Path, str]] = []
         """Where an original stands, and the original."""
-        self.records: list[str] = []
-        """What else the store knows of this history."""
         self._sources = Sources()
         self._sent: dict[Source, str] = {}
         self._shown: dict[Source, Shown] = {}
@@ -104,8 +104,6 @@ class Expansion:
         original = self._kept.get(found.ref) if found else None
         if found is None or original is None or not left_of(text, original, self._sources.tag):
             return None
-        if found.record in self._kept and self._kept[found.record] not in self.records:
-            self.records.append(self._kept[found.record])
         return original
 
 
@@ -120,17 +118,16 @@ def _kept(messages: Iterable[Message], store: Store) -> dict[str, str]:
     return store.get(refs) if refs else {}
 
 
-def _dropped(
-    messages: Sequence[Message], records: Iterable[str], dialect: formats.Format
-) -> Iterator[tuple[Path, Any]]:
-    """Blocks that are missing, each with the place of what now stands there: only beside what stood beside them."""
-    found = {(each.message, each.path): each for text in records for each in recorded(text)}
-    shift: Counter[int] = Counter()
-    for each in sorted(found.values(), key=lambda each: (each.message, each.path)):
-        message = messages[each.message] if 0 <= each.message < len(messages) else None
-        if message is None or beside(message) != each.beside or dialect.parts_path(message) != each.path[:-1]:
+def _thinking(messages: Sequence[Message], store: Store, dialect: formats.Format) -> Iterator[tuple[Path, Any]]:
+    """Blocks that are missing, each with the place of what now stands there."""
+    spine = Spine()
+    for message in messages:
+        spine.read(message)
+    refs = store.refs(spine.name) if spine.name else ()
+    known = recorded(store.get(refs).values()) if refs else {}
+    for message, place in zip(messages, spine.places, strict=True):
+        blocks, parts = stood(known.get(message.index, ()), place), dialect.parts_path(message)
+        if blocks_of(message) or any(path[:-1] != parts for path in blocks):
             continue
-        if each.block in message.wire[each.path[0]]:
-            continue
-        yield (message.index, *each.path[:-1], int(each.path[-1]) - shift[message.index]), each.block
-        shift[message.index] += 1
+        for shift, path in enumerate(sorted(blocks, key=lambda path: path[-1])):
+            yield (message.index, *path[:-1], int(path[-1]) - shift), blocks[path]

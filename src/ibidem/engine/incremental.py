@@ -90,9 +90,10 @@ class WholeMessages(Exception):
     """A message comes or goes: what is sent is no longer message for message what was said, and is made at once."""
 
 
-def _setting(strategy: Strategy, start: Start) -> tuple[str, bool, str]:
-    """What a strategy begins with. Markers of one that revises name the tool that gives a text back."""
-    return start.conv.dialect.name, start.refers, start.recall_tool if strategy.revises else ""
+def _setting(strategy: Strategy, start: Start) -> tuple[Any, ...]:
+    """What a strategy begins with. One that revises names the tool that gives a text back, and minds thinking."""
+    more = (start.recall_tool, start.clears_thinking, start.drops_unfit_thinking) if strategy.revises else ()
+    return start.conv.dialect.name, start.refers, *more
 
 
 class Growing:

@@ -143,6 +143,12 @@ class _NoStore:
 
     def put(self, session: str, originals: Mapping[str, str]) -> None: ...
 
+    def get(self, refs: Iterable[str]) -> dict[str, str]:
+        return {}
+
+    def refs(self, session: str) -> set[str]:
+        return set()
+
     def load(self, session: str) -> None: ...
 
 

@@ -43,6 +43,7 @@ class Anthropic:
     history_key = "messages"
     answers: Answers = "next"
     alternating = True
+    tells_failures = True
     object_arguments = True
     blank_is_empty = True
     silent_results = True
@@ -72,11 +73,18 @@ class Anthropic:
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
         """Clearing old thinking leaves results alone; every other edit of the context may remove them."""
-        asked = head.get("context_management")
-        edits = asked.get("edits") if isinstance(asked, dict) else None
-        return isinstance(edits, list) and not all(
-            isinstance(edit, dict) and string(edit.get("type")).startswith("clear_thinking") for edit in edits
-        )
+        return not all(map(_clears_thinking, _context_edits(head)))
+
+    def clears_thinking(self, head: Mapping[str, Any]) -> bool:
+        """An edit that keeps all of it, which some clients send, clears nothing."""
+        edits = [edit for edit in _context_edits(head) if _clears_thinking(edit)]
+        return any(edit.get("keep") not in ("all", {"type": "all"}) for edit in edits)
+
+    def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
+        value: Any = head
+        for key in ("thinking", "block_binding", "prefix_mismatch_behavior"):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return bool(value == "drop_block")
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
         return tool_names(head)
@@ -99,6 +107,16 @@ class Anthropic:
     def parts_path(self, message: Message) -> Path | None:
         wire = message.wire
         return ("content",) if isinstance(wire, dict) and isinstance(wire.get("content"), list) else None
+
+
+def _context_edits(head: Mapping[str, Any]) -> list[Any]:
+    asked = head.get("context_management")
+    edits = asked.get("edits") if isinstance(asked, dict) else None
+    return edits if isinstance(edits, list) else []
+
+
+def _clears_thinking(edit: Any) -> bool:
+    return isinstance(edit, dict) and string(edit.get("type")).startswith("clear_thinking")
 
 
 def _part(block: Any, path: Path) -> Part:

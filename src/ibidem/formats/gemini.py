@@ -50,6 +50,7 @@ class Gemini:
     history_key = "contents"
     answers: Answers = "next"
     alternating = False
+    tells_failures = True
     object_arguments = True
     blank_is_empty = False
     silent_results = True
@@ -78,6 +79,12 @@ class Gemini:
         return bool(head.get("cachedContent") or head.get("cached_content"))
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
+        return False
+
+    def clears_thinking(self, head: Mapping[str, Any]) -> bool:
+        return False
+
+    def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
         return False
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:

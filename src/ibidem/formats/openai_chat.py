@@ -28,6 +28,7 @@ class OpenAIChat:
     history_key = "messages"
     answers: Answers = "following"
     alternating = False
+    tells_failures = False
     object_arguments = False
     blank_is_empty = False
     silent_results = False
@@ -55,6 +56,12 @@ class OpenAIChat:
         return False
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
+        return False
+
+    def clears_thinking(self, head: Mapping[str, Any]) -> bool:
+        return False
+
+    def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
         return False
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:

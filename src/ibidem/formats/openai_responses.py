@@ -60,6 +60,7 @@ class OpenAIResponses:
     history_key = "input"
     answers: Answers = "later"
     alternating = False
+    tells_failures = False
     object_arguments = False
     blank_is_empty = False
     silent_results = True
@@ -98,6 +99,12 @@ class OpenAIResponses:
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
         return head.get("truncation") == "auto" or bool(head.get("context_management"))
+
+    def clears_thinking(self, head: Mapping[str, Any]) -> bool:
+        return False
+
+    def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
+        return False
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
         return tool_names(head)

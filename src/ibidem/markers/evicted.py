@@ -7,27 +7,20 @@ was. The twelve digits are the reference under which the store keeps the origina
 nothing else can be brought back by them. Where lines stay because something below refers to them, the others go in
 several stretches, and only the first marker carries the reference. Each says how many lines it stands for, so that the
 lines that stay keep their places.
-
-Thinking leaves no marker: providers take it as it was or not at all. What went of it at one time is recorded in one
-text, with where each block stood and a digest of what stands beside it. That record goes to the store as well, and its
-reference stands behind that of a text that went at the same time: `[ibidem 123 3f9a1c0b77de+5a0b1c2d3e4f: 340 lines …`.
-So whoever has the request and the store finds all of it, and nothing else has to be known.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
-from ..model import Message, Path, Text, Thinking, ToolCall, ToolResult, to_json
-from ..store.naming import REFERENCE_DIGITS, reference
+from ..store.naming import REFERENCE_DIGITS
 from .backref import opening
 
 _REF = f"[0-9a-f]{{{REFERENCE_DIGITS}}}"
 _EVICTED = re.compile(
-    rf"\[ibidem (?P<tag>[0-9]{{3}})(?: (?P<ref>{_REF})(?:\+(?P<record>{_REF}))?)?: "
+    rf"\[ibidem (?P<tag>[0-9]{{3}})(?: (?P<ref>{_REF}))?: "
     r"(?P<lines>[0-9]{1,9}) lines? left out(?:, [^\[\]\n]*)?\]"
 )
 
@@ -61,8 +54,6 @@ class Stub(NamedTuple):
     """A text that has the form of one of which lines were let go."""
 
     ref: str
-    record: str
-    """Empty if it carries none."""
     gaps: tuple[tuple[int, int], ...]
     """Lines of it that stand for others, and for how many each."""
 
@@ -83,18 +74,13 @@ def stub(text: str, tag: str) -> Stub | None:
         return None
     first = markers[0][1]
     gaps = tuple((at, int(each["lines"])) for at, each in markers)
-    return Stub(first["ref"], first["record"] or "", gaps) if first["ref"] else None
+    return Stub(first["ref"], gaps) if first["ref"] else None
 
 
 def refs_in(text: str, tag: str) -> list[str]:
-    """References of what was let go of a text, and of records that it carries."""
+    """The reference of what was let go of a text, if something was."""
     found = stub(text, tag)
-    return [] if found is None else [ref for ref in found[:2] if ref]
-
-
-def carrying(text: str, ref: str, record: str) -> str:
-    """A text whose marker has this reference, with that of a record behind it, and of no other."""
-    return re.sub(rf"(?<= {ref})(?:\+[0-9a-f]{{{REFERENCE_DIGITS}}})?(?=: )", f"+{record}", text, count=1)
+    return [] if found is None else [found.ref]
 
 
 def stands_for(text: str, original: str, tag: str) -> bool:
@@ -138,49 +124,3 @@ def merged(stretches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             found.append((first, last))
     return found
-
-
-# ── what leaves no marker ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Dropped(NamedTuple):
-    """A block of a message that went whole."""
-
-    message: int
-    path: Path
-    """Where it stood; it ends in its place among the parts of the message as it was."""
-    beside: str
-    """Digest of the rest of the message, see `beside`."""
-    block: Any
-    """As it stood on the wire."""
-
-
-def beside(message: Message) -> str:
-    """A digest of everything in a message but its thinking, as it was before anything went. Cache marks may move."""
-    return reference(to_json([message.role, *_seen(message)]))
-
-
-def _seen(message: Message) -> Iterator[list[str]]:
-    for part in message.parts:
-        if isinstance(part, Text):
-            yield ["text", part.text]
-        elif isinstance(part, ToolCall):
-            yield ["call", part.id, part.name, part.arguments]
-        elif isinstance(part, ToolResult):
-            texts = (each.text if isinstance(each, Text) else each.kind for each in part.segments)
-            yield ["result", part.call_id, *texts]
-        elif not isinstance(part, Thinking):
-            yield [part.kind]
-
-
-def record(dropped: Iterable[Dropped]) -> str:
-    return to_json({"dropped": [list(each) for each in dropped]})
-
-
-def recorded(text: str) -> list[Dropped]:
-    """What a record says; nothing if it is none."""
-    try:
-        found = json.loads(text)["dropped"]
-        return [Dropped(int(message), tuple(path), str(rest), block) for message, path, rest, block in found]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return []

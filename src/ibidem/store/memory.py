@@ -78,6 +78,11 @@ class MemoryStore(Store):
         texts = {ref: original(ref, body) for ref, body in kept.items()}
         return {ref: text for ref, text in texts.items() if text is not None}
 
+    def refs(self, session: str) -> set[str]:
+        with self._lock:
+            found = self._sessions.get(session)
+            return set() if found is None else set(found.refs)
+
     def save(self, session: str, state: bytes, refs: Collection[str]) -> None:
         body, live = pack(state), known_references(self.where, refs)
         with self._lock:

@@ -20,6 +20,9 @@ log = logging.getLogger("ibidem")
 
 Keep = Callable[[Mapping[str, str]], bool]
 
+VERBS = ("put", "get", "refs", "load")
+"""What a store must be able to do, at least."""
+
 NOTED_SECONDS, LONG_PAUSE_SECONDS = 300.0, 6 * 3600.0
 """Seconds within which the use of a conversation is noted once, and after which a store may have forgotten it."""
 
@@ -38,7 +41,7 @@ def default_store() -> Store:
 
 def checked_store(store: Any) -> None:
     """Raises UsageError for what is no store."""
-    if store is None or (not isinstance(store, type) and all(hasattr(store, verb) for verb in ("put", "get", "load"))):
+    if store is None or (not isinstance(store, type) and all(hasattr(store, verb) for verb in VERBS)):
         return
     path = store if isinstance(store, str | os.PathLike) else "PATH"
     raise UsageError(f"store: {store!r} is no store: pass ibidem.store.open_store({str(path)!r})")

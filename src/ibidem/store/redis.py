@@ -103,6 +103,11 @@ class RedisStore(Store):
             bodies: list[bytes | None] = self._opened().hmget(self.prefix + "body", asked)
         return {ref: body for ref, body in zip(asked, bodies, strict=True) if body is not None}
 
+    def refs(self, session: str) -> set[str]:
+        with self._in_words():
+            found: set[bytes] = self._opened().smembers(self.prefix.encode() + b"refs:" + encoded(session))
+        return {ref.decode() for ref in found}
+
     def save(self, session: str, state: bytes, refs: Collection[str]) -> None:
         live = known_references(self.where, refs)
         self._trust()

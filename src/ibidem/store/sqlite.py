@@ -89,6 +89,11 @@ class SqliteStore(Store):
         texts = {ref: original(ref, row[0]) for ref, row in rows if row}
         return {ref: text for ref, text in texts.items() if text is not None}
 
+    def refs(self, session: str) -> set[str]:
+        query = "SELECT ref FROM links WHERE session = (SELECT id FROM sessions WHERE name = ?)"
+        with self._reading.reading() as connection:
+            return {ref for (ref,) in connection.execute(query, (encoded(session),))}
+
     def save(self, session: str, state: bytes, refs: Collection[str]) -> None:
         body, live = pack(state), known_references(self.where, refs)
         with self._database.writing() as connection:

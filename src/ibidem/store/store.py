@@ -4,10 +4,10 @@ A text that is taken out of a conversation after it was sent goes to a store fir
 place from then on. Losing a text that a conversation still refers to is the one fault that cannot be made good, so
 every doubt is decided for keeping: a store that cannot promise says so, and the text stays where it was.
 
-An original belongs to the sessions that reference it. `put`, `save` and `load` are uses of a session, `get` is none. A
-session is *live* for `Limits.live_for` seconds after its last use, a day unless told otherwise: it loses nothing
-unasked, and neither does another that shares an original with it. What goes unasked, with a `put`, a `save` or a
-`prune`, is
+An original belongs to the sessions that reference it. `put`, `save` and `load` are uses of a session, `get` and `refs`
+are none. A session is *live* for `Limits.live_for` seconds after its last use, a day unless told otherwise: it loses
+nothing unasked, and neither does another that shares an original with it. What goes unasked, with a `put`, a `save` or
+a `prune`, is
 
 - sessions that were not used for `Limits.max_age`, each whole, with its state;
 - originals that no session references, first put before that;
@@ -88,6 +88,10 @@ class Store(Protocol):
 
     def get(self, refs: Iterable[str]) -> dict[str, str]:
         """Those that are there and whole: each is compared with its reference."""
+        ...
+
+    def refs(self, session: str) -> set[str]:
+        """The references that a session names, also those whose originals are missing; none if it is not known."""
         ...
 
     def save(self, session: str, state: bytes, refs: Collection[str]) -> None:

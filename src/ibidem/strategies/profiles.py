@@ -32,7 +32,7 @@ PROFILES: dict[str, tuple[Strategy, ...]] = {
     ),
     "devboy": (Devboy(),),
     "recoverable": (Evict(),),
-    "aggressive": (Evict(mask=10, arguments=512, thinking=True),),
+    "aggressive": (Evict(mask=10, arguments=512),),
 }
 
 

@@ -56,6 +56,21 @@ class Start:
         """Whether the provider shows the model all that is sent."""
         return not self.conv.dialect.clears_history(self.conv.head)
 
+    @property
+    def clears_thinking(self) -> bool:
+        """Whether the provider does itself what could be done about the thinking of earlier turns."""
+        return self.conv.dialect.clears_thinking(self.conv.head)
+
+    @property
+    def drops_unfit_thinking(self) -> bool:
+        """Whether thinking that counts on something else than is sent is dropped by the provider, not refused."""
+        return self.conv.dialect.drops_unfit_thinking(self.conv.head)
+
+    @property
+    def tells_failures(self) -> bool:
+        """Whether a result says that its call failed, other than in words of the tool."""
+        return self.conv.dialect.tells_failures
+
     @cached_property
     def recall_tool(self) -> str:
         """The tool of our recall server, by the name that the client gave it, if the request offers it."""
@@ -69,7 +84,8 @@ class Start:
             return self._economy
         price = Prices().of(self._model or "", self.conv.dialect.name)
         recent = self.conv.messages[-RECENT_MESSAGES:]
-        return economy_of(price, self.conv.dialect.remembered_for_an_hour(self.conv.head, recent))
+        found = economy_of(price, self.conv.dialect.remembered_for_an_hour(self.conv.head, recent))
+        return replace(found, preserved_thinking=found.preserved_thinking and not self.drops_unfit_thinking)
 
 
 class Revision(NamedTuple):

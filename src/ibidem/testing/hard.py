@@ -158,6 +158,20 @@ def patched(n: int) -> dict[str, Any]:
     return history([("apply_patch", {"input": patch}, [{"type": "text", "text": "done"}] * n)])
 
 
+def thought(n: int) -> dict[str, Any]:
+    """The user speaks after every edit, and the model thinks before it."""
+    found = history(
+        ("Edit", {"file_path": f"/{at}", "old_string": page(3, at), "new_string": "x"}, "") for at in range(n)
+    )
+    messages = found["messages"]
+    for at in range(len(messages) - 1, 0, -2):
+        block = {"type": "thinking", "thinking": page(2, at), "signature": "c2ln"}
+        messages[at - 1]["content"].insert(0, block)
+        said = {"role": "assistant", "content": [{**block, "thinking": page(2, -at)}, {"type": "text", "text": "So"}]}
+        messages[at + 1 : at + 1] = [said, {"role": "user", "content": "On"}]
+    return found
+
+
 HARD: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "a short result, polled": (polled, 400),
     "the same with a counter": (polled_with_a_counter, 400),
@@ -177,5 +191,6 @@ HARD: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "texts in one result": (in_one_result, 1500),
     "a long path above nothing": (dashes, 100_000),
     "a patch of many files": (patched, 4000),
+    "thinking in every turn": (thought, 300),
 }
 """By what they are, and a size that takes about a tenth of a second."""

@@ -3,7 +3,8 @@
 >>> with Upstream(Signing(lambda _: Thinks("hm", Calls(("Read", {"file_path": "a.py"}))))) as provider:
 ...     client = anthropic.Anthropic(base_url=provider.url, api_key="any")
 
-Newer models of Anthropic do that. Cache marks are no part of the comparison.
+Newer models of Anthropic do that. Cache marks are no part of the comparison, and thinking may be missing from the start
+of the conversation on, without a gap.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from .answers import Answer, Fails, Thought
 from .seen import Seen
 
+THINKING = ("thinking", "redacted_thinking")
 REFUSAL = "thinking blocks were made for another beginning of this conversation"
 
 
@@ -29,28 +31,56 @@ class Signing:
 
     def __call__(self, seen: Seen) -> Answer:
         body = seen.json
-        if not _fits(body):
+        if not fits(body):
             self.refused += 1
             return Fails(400, message=REFUSAL)
         answer = self._script(seen)
-        signature = _signature(body, body["messages"])
+        signature = signature_of(body)
         signed = [part._replace(signature=signature) if isinstance(part, Thought) else part for part in answer.parts]
         return replace(answer, parts=tuple(signed))
 
 
-def _fits(body: Mapping[str, Any]) -> bool:
+def signature_of(body: Mapping[str, Any]) -> str:
+    """How the answer to a request is signed: a digest of all but thinking, and one of each block of that."""
+    return _signature(body, body["messages"])
+
+
+def fits(body: Mapping[str, Any]) -> bool:
+    """Whether all thinking in a request still stands behind what it was signed against."""
     messages = body["messages"]
-    for place, message in enumerate(messages):
-        blocks = message["content"] if isinstance(message.get("content"), list) else []
-        for block in blocks:
-            if block.get("type") == "thinking" and block.get("signature") != _signature(body, messages[:place]):
-                return False
-    return True
+    return all(
+        _same(str(block.get("signature")), _signature(body, messages[:place]))
+        for place, message in enumerate(messages)
+        for block in _blocks(message)
+        if block.get("type") == "thinking"
+    )
+
+
+def _same(then: str, now: str) -> bool:
+    """Whether what stands before thinking is what stood there, but for a run of thinking from the start on."""
+    (digest, *thoughts), (expected, *left) = then.split("."), now.split(".")
+    return digest == expected and thoughts[len(thoughts) - len(left) :] == left and len(left) <= len(thoughts)
 
 
 def _signature(body: Mapping[str, Any], before: list[Any]) -> str:
-    whole = _unmarked([body.get("tools"), body.get("system"), before])
-    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+    thoughts = [block for message in before for block in _blocks(message) if block.get("type") in THINKING]
+    rest = [_without(message) for message in before]
+    whole = _unmarked([body.get("tools"), body.get("system"), rest])
+    return ".".join(map(_digest, [whole, *thoughts]))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _blocks(message: Mapping[str, Any]) -> list[Any]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []
+
+
+def _without(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = [block for block in _blocks(message) if block.get("type") not in THINKING]
+    return {**message, "content": found} if isinstance(message.get("content"), list) else message
 
 
 def _unmarked(value: Any) -> Any:

@@ -97,6 +97,11 @@ def _shown(token: bytes, number: int) -> bytes:
 _ESCAPED = re.compile(rb"(?<!\\)(?:\\\\)*\\u(?!00[0-7])")
 
 
+def escapes(text: bytes) -> bool:
+    """Whether the writer of a text escapes what is not ASCII, as far as that shows."""
+    return text.isascii() and _ESCAPED.search(text) is not None
+
+
 class Look(NamedTuple):
     """How JSON text parts its values, so that a value that is put in looks like those beside it."""
 
@@ -104,9 +109,8 @@ class Look(NamedTuple):
     """With the space behind it."""
     colon: bytes = b":"
 
-    def spelled(self, value: Any, text: bytes, depth: int) -> bytes:
-        """A value in the way of a text, so many containers deep in it."""
-        escaped = text.isascii() and _ESCAPED.search(text) is not None
+    def spelled(self, value: Any, escaped: bool, depth: int) -> bytes:
+        """A value in the way of a text, so many containers deep in it; `escaped` if that `escapes`."""
         _, broken, margin = self.comma.decode().rpartition("\n")
         unit = margin[: len(margin) // depth] if broken else None
         parting = "," if broken else margin, ":" if b"\n" in self.colon else self.colon.decode()

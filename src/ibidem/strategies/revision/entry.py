@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...markers.backref import Marker, Source
-from ...model import Kind, Message, Path
+from ...model import Kind, Path
 from ...plan import Edit
 
 
@@ -33,8 +33,6 @@ class Eviction(NamedTuple):
     reason: str
     originals: Mapping[str, str]
     """What the store has to keep, by reference."""
-    carries: tuple[Entry, ...] = ()
-    """Thinking whose record is named in the marker."""
 
 
 class Pin(NamedTuple):
@@ -77,8 +75,6 @@ class Entry:
     """Of an argument: what it may go for."""
     written_in: str = ""
     """Of an argument: the JSON text it is a value in, where arguments are a string."""
-    whole: Message | None = None
-    """Of thinking: the message it is in."""
     rank: int = 0
     """Which came to wait before which."""
     since: int = 0

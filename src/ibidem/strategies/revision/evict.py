@@ -2,11 +2,11 @@
 
 A fold over the requests of a conversation. New text gets its arrival edits first (`BackReferences`). Texts that are no
 longer needed wait together until a change is free or pays (`billing.budget`); then all of them go at once, each with a
-marker that carries the reference under which the store keeps the original. What lost its middle may lose the rest
-later. A text that a later reference points at stays until every text that refers to it goes too (law 5), and what is
-gone is never referred to again. A history that carries such a marker already was looked at before, by someone who knows
-more of it: it stays as it is from there on (law 10). A tool may print what looks like one, so the store has to confirm
-it.
+marker that carries the reference under which the store keeps the original; thinking goes without one (`thoughts`). What
+lost its middle may lose the rest later. A text that a later reference points at stays until every text that refers to
+it goes too (law 5), and what is gone is never referred to again. A history that carries such a marker already, or lacks
+thinking that the store knows of, was looked at before, by someone who knows more of it: it stays as it is from there on
+(law 10). A tool may print what looks like a marker, so the store has to confirm it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ..arrival.backrefs import BackReferences, BackrefFold
 from ..strategy import Fold, Revision, Start, Strategy
 from .entry import Entry, Eviction
 from .inventory import PART_TOKENS, Inventory
+from .thoughts import Thoughts
 
 MAX_DOUBTED = 64
 """Texts that merely look as if lines of them had been let go, after which no store is asked any more."""
@@ -38,7 +39,7 @@ class Evict(Strategy):
     name: ClassVar[str] = "look-back"
     labels: ClassVar[tuple[str, ...]] = (
         *BackReferences.labels,
-        *("stale", "snippet", "mask", "thinking", "arguments", "calls", "prose", "middle"),
+        *("stale", "stale_arguments", "snippet", "mask", "thinking", "arguments", "calls", "prose", "middle"),
     )
     touches: ClassVar[frozenset[Kind]] = frozenset({"result", "thinking", "arguments", "assistant text"})
     revises: ClassVar[bool] = True
@@ -51,18 +52,20 @@ class Evict(Strategy):
     credit: float = 0.03
     """By what share of its bill a conversation may be dearer for a while than with nothing done. 0: at no moment."""
     age: int = 4
-    """Requests that a text has been in before it may be snipped, or thinking and arguments go."""
+    """Requests that a text has been in before it may be snipped, or arguments go."""
     stale: bool = True
     """Reads of a file that was written later, or read again, go."""
+    stale_arguments: bool = True
+    """What an edit replaced, and what was written into a file that was changed or read again later, go. Only where the
+    request says of a result that its call failed: else none is sure to have succeeded."""
     snippet: int | None = 2048
     """Bytes from which an old result keeps only its head and its tail."""
     ends: int = 512
     """Characters of each, rounded down to whole lines if there are any."""
     mask: int | None = None
     """Results before the last so many go."""
-    thinking: bool = False
-    """Old thinking goes, never that of the running tool loop, and only together with something that has a marker: its
-    record in the store is named there."""
+    thinking: bool = True
+    """Thinking of earlier turns goes, never that of the running tool loop."""
     arguments: int | None = None
     """Bytes from which a string in the arguments of an old call goes."""
     calls: bool = False
@@ -77,12 +80,20 @@ class Evict(Strategy):
     way: str = ""
     """The tool that gives a text back, named in its marker. `compact` and `Session` look for it in the request."""
 
+    @property
+    def preserves_thinking(self) -> bool:
+        """Thinking counts on everything that was sent before it."""
+        return self.economy is not None and self.economy.preserved_thinking
+
     def begin(self, start: Start) -> EvictionFold:
+        economy = self.economy or start.economy
         settings = replace(
             self,
-            economy=self.economy or start.economy,
+            economy=economy,
             store=self.store or start.store,
             way=self.way or start.recall_tool,
+            thinking=self.thinking and economy.keeps_thinking and not start.clears_thinking,
+            stale_arguments=self.stale_arguments and start.tells_failures,
         )
         return EvictionFold(settings, start.refers)
 
@@ -94,6 +105,7 @@ class EvictionFold(Fold):
         self.settings = settings
         self.inventory: Inventory = Inventory(settings)
         self._arrival = BackrefFold(settings.arrival, refers, self._evicted)
+        self._thoughts = Thoughts(settings.store)
         self._evicted_refs: set[str] = set()
         """References of what this fold let go itself."""
         self._doubted = 0
@@ -132,6 +144,7 @@ class EvictionFold(Fold):
             arrival.rewritten = True
         self._revises = self._revises and not arrival.rewritten
         self._length += 1
+        self._thoughts.read(message)
         if not self._opening or self._opening[-1].role != "user" or self._opening[-1].results:
             self._opening.append(message)
         return [entry.edit for entry in entries if entry.edit is not None]
@@ -143,9 +156,8 @@ class EvictionFold(Fold):
         self.inventory.grow_older()
         cold = not self._standing or economy.forgets(moment.idle)
         undone = self._arrival.as_is  # it went out without what was planned for it
-        thinks = economy.preserved_thinking and self.inventory.thinks
         revision = None
-        if self._revises and not (moment.refused or undone or thinks):
+        if self._revises and not (moment.refused or undone):
             revision = self._revised(moment)
         self._bank.settle(self._removed, self._spared, cold)
         self.inventory.waiting.turn += 1  # what comes to wait from now on is still in this request, and has to be
@@ -158,6 +170,7 @@ class EvictionFold(Fold):
         # In this order: the name of the conversation is known only after its opening, which comes before any eviction.
         if (self._points or not self._revises) and self._keep is not None:
             self._keep({})
+            self._thoughts.still_used()
 
     def _revised(self, moment: Moment) -> Revision | None:
         waiting, bank = self.inventory.waiting, self._bank
@@ -166,14 +179,20 @@ class EvictionFold(Fold):
             return None
         if bank.reason(self._standing, Offer(*waiting.most(), behind), moment) is None:  # and this a slower one
             return None
+        if self._thoughts.went_before():
+            self._revises = False
+            return None
+        self.inventory.keep_thinking(self._thoughts.stay)
         going = waiting.free_to_go()
         offer = self._offer(going)
-        reason = bank.reason(self._standing, offer, moment)
+        unsent = self._unsent(going)
+        standing = self._standing + unsent  # so that the rest is what was sent and stays
+        reason = bank.reason(standing, offer, moment)
         if reason is None:
             return None
         if not self._kept(going):
             return Revision(None, refused=True)
-        rewritten, break_even = bank.pay(self._standing, offer, reason, self._new)
+        rewritten, break_even = bank.pay(standing, offer, reason, self._new - unsent)
         first = min(entry.message for entry in going)
         self._points.append(Point(self._length, first, reason, rewritten, offer.freed, break_even))
         for entry in going:
@@ -187,11 +206,17 @@ class EvictionFold(Fold):
             tokens = entry.sent - entry.going.left if entry.going else 0.0
             freed += tokens
             waited += tokens * (self.inventory.turn - entry.since)
-        return Offer(freed, waited, self._sent_behind(min((entry.message for entry in going), default=0)))
+        first = min((entry.message for entry in going), default=0)
+        return Offer(freed, waited, self._sent_behind(first) + self._unsent(going))
 
     def _sent_behind(self, message: int) -> float:
         """Of what was sent before, the tokens from a message on."""
         return max(0.0, self.inventory.standing.behind(message) - self._new)
+
+    def _unsent(self, going: Sequence[Entry]) -> float:
+        """Tokens of what goes before it was ever sent: what was thought last, say."""
+        new = [entry for entry in going if entry.turn == self.inventory.turn - 1]
+        return sum(entry.sent - entry.going.left for entry in new if entry.going)
 
     def _plan(self, texts: int, points: int) -> Plan:
         """All edits of the first so many texts: none of them changes before the next revision."""
@@ -216,7 +241,7 @@ class EvictionFold(Fold):
 
     def _kept(self, going: Sequence[Entry]) -> bool:
         originals = {ref: text for entry in going if entry.going for ref, text in entry.going.originals.items()}
-        return self._keep is None or not originals or self._keep(originals)
+        return (self._keep is None or not originals or self._keep(originals)) and self._thoughts.keep(going)
 
     def _evict(self, entry: Entry) -> None:
         assert entry.going is not None

@@ -7,15 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...billing.calibration import Weights
+from ...billing.thinking import thinking_tokens
 from ...calls import arguments
 from ...markers.backref import Source, opening
 from ...markers.layout import Shown, parsed
+from ...markers.thinking import speaks
 from ...model import Message, Path, Text, Thinking, ToolCall, ToolResult, size, to_json
 from ...plan import Edit
 from ...tokens import estimate
 from ..arrival.sent import SentText
 from .entry import Candidate, Entry, Pin
 from .files import Touch, touches
+from .rewrites import NO_REWRITE, rewrite_of
 from .standing import Standing
 from .waiting import Waiting, least
 
@@ -26,12 +29,15 @@ PART_TOKENS = Weights().part
 """Tokens of a text beside its own. They stay when it goes."""
 MIN_REPEATED_ARGUMENT = 256
 """Bytes from which a string in the arguments of a repeated call is worth a marker."""
+MIN_STALE_ARGUMENT = 160
+"""Bytes from which a string in the arguments of a call that is over is worth a marker."""
 MIN_MIDDLE_ARGUMENT = 1024
 """Bytes from which a string in arguments goes with the middle of a conversation."""
 MAX_READS = 128
 """Reads of a file that are compared with the next, the last ones: a file may be read in any number of pieces."""
 BEGINNING_MESSAGES = 2
 """Messages that are not the middle of a conversation."""
+CHANGED, READ_AGAIN = "the file was changed later", "the file was read again later"
 
 
 class Inventory:
@@ -53,12 +59,23 @@ class Inventory:
         """Those that may go with the middle of the conversation, oldest first."""
         self._reads: dict[str, list[tuple[Entry, Touch]]] = {}
         self._asked: dict[str, tuple[Touch, ...]] = {}
+        self._rewrites: dict[str, Entry] = {}
+        """Arguments that are not needed any more if their call succeeds, or once its file changes again."""
+        self._written: dict[str, Entry] = {}
+        """The content of files, as it was written last."""
         self._made: set[tuple[str, str]] = set()
         """Tools and arguments of the calls so far."""
         self._calls = self._messages = 0
         self._tag = ""
-        self.thinks = False
-        """There is thinking in the conversation."""
+        self._thoughts: list[Entry] = []
+        """Thinking of the running tool loop that may go when that is over."""
+        self._prompts = 0
+        """Messages of the user's own."""
+        self._answers = False
+        """The last message has results. What the user says behind them in a message of its own is a part of it to some
+        providers, and ends no loop then."""
+        self._last_thinking = self._fixed_thinking = -1
+        """The last message with thinking, and with thinking that cannot go."""
 
     def take(self, message: Message, said: Iterable[SentText], edits: Mapping[Path, Edit], tag: str) -> list[Entry]:
         """The texts of a message, with their arrival edits."""
@@ -67,42 +84,78 @@ class Inventory:
         places = {each.place.segment.path: each for each in said if each.place.segment is not None}
         found = list(self._texts(message, places, begun))
         for entry in found:
-            entry.tokens = entry.sent = estimate(entry.text)
+            entry.tokens = entry.sent = entry.tokens or estimate(entry.text)
             if (edit := edits.get(entry.path)) is not None and entry.kind == "result":
                 entry.edit, entry.sent = edit, estimate(edit.added)
             self.waiting.taken(entry)
             self.standing.add(entry.message, entry.sent + PART_TOKENS)
-            if entry.free:
+            if entry.free and entry.kind == "thinking":
+                self._thoughts.append(entry)
+            elif entry.free:
                 self._ageing.append(entry)
                 self._middle.append(entry)
-        if message.role == "user" and not message.results:
-            self.waiting.loop = message.index + 1
+        if speaks(message) and not self._answers:
+            self._end_loop()
+        self._answers = bool(message.results)
+        self._hold()
         self._messages += 1
         self.all.extend(found)
         return found
 
+    def _end_loop(self) -> None:
+        """Providers demand the thinking of the running tool loop. What was thought before the user spoke may go."""
+        self._prompts += 1
+        for entry in self._thoughts:
+            self._propose(entry, Candidate("thinking", "", reason="thinking of an earlier turn"))
+        self._thoughts.clear()
+
+    def _hold(self) -> None:
+        """Where thinking counts on all before it, nothing before what stays may change."""
+        if self.settings.preserves_thinking:
+            loop = self._thoughts[-1].message if self._thoughts else -1
+            stays = self._last_thinking if self.waiting.thinking_stays else self._fixed_thinking
+            self.waiting.floor = max(loop, stays)
+
+    def keep_thinking(self, stays: bool) -> None:
+        """Whether all thinking stays from now on."""
+        self.waiting.thinking_stays = stays
+        self._hold()
+
     def _texts(self, message: Message, places: Mapping[Path, SentText], begun: bool) -> Iterator[Entry]:
         """What the tag comes from stays: what stands before it is known, results apart, which it never comes from."""
-        alone = all(isinstance(part, Thinking) for part in message.parts)
+        thoughts = [part for part in message.parts if isinstance(part, Thinking)]
+        whole = len(thoughts) < len(message.parts) and all(
+            part.removable and len(part.path) == 2 for part in thoughts
+        )  # all thinking of a message goes, or none; and something has to stay
         for part in message.parts:
             if isinstance(part, ToolResult):
                 yield from self._result(message, part, places)
             elif isinstance(part, ToolCall):
                 yield from self._call(message, part, begun)
             elif isinstance(part, Thinking):
-                self.thinks = True
-                free = part.removable and not alone and begun and len(part.path) == 2
-                yield Entry(message.index, part.path, "thinking", part.text, self.turn, free=free, whole=message)
+                entry = Entry(message.index, part.path, "thinking", part.text, self.turn)
+                entry.tokens = thinking_tokens(part, estimate(part.text))
+                entry.free = self.settings.thinking and whole and begun and self._prompts > 0 and self._runs
+                self._last_thinking = message.index
+                if not entry.free:
+                    self._fixed_thinking = message.index
+                yield entry
             elif isinstance(part, Text):
                 said = message.role == "assistant"
                 entry = Entry(message.index, part.path, "assistant text" if said else "messages", part.text, self.turn)
                 entry.free = said and begun and not part.bound and opening(self._tag) not in part.text
                 yield entry
 
+    @property
+    def _runs(self) -> bool:
+        """Where thinking counts on all before it, it may only be missing from the start on, without a gap."""
+        return not self.settings.preserves_thinking or self._fixed_thinking < 0
+
     def _call(self, message: Message, call: ToolCall, begun: bool) -> Iterator[Entry]:
         """Long strings in the arguments may go one by one; the rest of them stays."""
         self._calls += 1
-        self._asked[call.id] = touches(call)
+        touched = self._asked[call.id] = touches(call)
+        rewrite = rewrite_of(call, touched) if self.settings.stale_arguments else NO_REWRITE
         asked = (call.name, call.arguments)
         repeats = asked in self._made
         self._made.add(asked)
@@ -111,7 +164,8 @@ class Inventory:
         if named is None and isinstance(call.input, str) and call.input_path[-1] == "input":
             texts = {"input": call.input}  # free text
         for key, value in texts.items():
-            may = self._may(value, repeats) if begun and not call.bound else frozenset[str]()
+            stale = rewrite.part(key)
+            may = self._may(value, repeats, stale) if begun and not call.bound else frozenset[str]()
             if not may or opening(self._tag) in value:
                 rest[key] = value
                 continue
@@ -119,12 +173,14 @@ class Inventory:
             entry = Entry(message.index, path, "arguments", value, self.turn)
             entry.sources, entry.may = (Source("call", self._calls, str(key)),), may
             entry.written_in = call.input if isinstance(call.input, str) and named is not None else ""
+            if stale in may:
+                self._rewrites[call.id] = entry
             yield entry
         text = to_json(rest) if texts else call.arguments
         yield Entry(message.index, call.input_path, "arguments", text, self.turn, free=False)
 
-    def _may(self, value: Any, repeats: bool) -> frozenset[str]:
-        """What a value may go for."""
+    def _may(self, value: Any, repeats: bool, stale: str) -> frozenset[str]:
+        """What a value may go for, if not for being stale."""
         if not isinstance(value, str):
             return frozenset()
         settings, length = self.settings, size(value)
@@ -132,6 +188,7 @@ class Inventory:
             "arguments": settings.arguments is not None and length >= settings.arguments,
             "calls": settings.calls and repeats and length >= MIN_REPEATED_ARGUMENT,
             "middle": settings.middle is not None and length >= MIN_MIDDLE_ARGUMENT,
+            stale: bool(stale) and length >= MIN_STALE_ARGUMENT,
         }
         return frozenset(label for label, so in found.items() if so)
 
@@ -147,11 +204,21 @@ class Inventory:
                 entry.sources = (said.place.source,)
             for touch in touched:
                 self._outdated(touch, entry)
+            if not result.failed:
+                self._succeeded(result.call_id, touched)
             if entry.free:
                 self._results.append(entry)
                 self._reads_of(entry, touched)
             touched = tuple(touch for touch in touched if touch.kind == "read")  # what was written is told once
             yield entry
+
+    def _succeeded(self, call: str, touched: tuple[Touch, ...]) -> None:
+        """What its call replaced is no longer needed; what it wrote is, until the file changes."""
+        entry = self._rewrites.pop(call, None)
+        if entry is not None and "replaced" in entry.may:
+            self._propose(entry, Candidate("stale_arguments", "replaced", reason="what an edit replaced"))
+        elif entry is not None:
+            self._written[touched[0].path] = entry
 
     def _reads_of(self, entry: Entry, touched: Iterable[Touch]) -> None:
         for touch in touched:
@@ -161,17 +228,22 @@ class Inventory:
     def _outdated(self, later: Touch, by: Entry) -> None:
         """Reads of a file that was written, or of what has now been read again: lines that are the same are referred
         to and so stay; a note that nothing changed is no reading."""
-        reads = self._reads.get(later.path, [])
+        reads, written = self._reads.get(later.path, []), self._written.get(later.path)
         if later.kind == "write":
             for entry, _ in reads:
-                self._propose(entry, Candidate("stale", "the file was changed later"))
+                self._propose(entry, Candidate("stale", CHANGED))
             reads.clear()
+            if self._written.pop(later.path, None) is not None and written is not None:
+                self._propose(written, Candidate("stale_arguments", CHANGED))
             return
+        if written is not None and _shows(later, by, written):
+            self._propose(written, Candidate("stale_arguments", READ_AGAIN))
+            del self._written[later.path]
         recent = reads[-MAX_READS:]
         del reads[-MAX_READS:]
         for entry, touch in recent:
             if later.covers(touch) and 2 * len(by.text) >= len(entry.text):
-                self._propose(entry, Candidate("stale", "the file was read again later"))
+                self._propose(entry, Candidate("stale", READ_AGAIN))
             else:
                 reads.append((entry, touch))
 
@@ -222,8 +294,6 @@ class Inventory:
             return Candidate("arguments", "old", reason="an old argument")
         if entry.kind == "arguments" and "calls" in entry.may:
             return Candidate("calls", "as in an earlier call")
-        if entry.kind == "thinking" and settings.thinking:
-            return Candidate("thinking", "", reason="old thinking")
         if entry.kind == "assistant text" and settings.prose is not None and length >= settings.prose:
             return Candidate("prose", "", ends=True, reason="from an old text")
         return None
@@ -242,3 +312,9 @@ class Inventory:
             return
         entry.candidate = candidate
         self.waiting.add(entry)
+
+
+def _shows(read: Touch, by: Entry, written: Entry) -> bool:
+    """Whether a file is shown whole. A note that nothing changed is no reading."""
+    whole = Touch("read", read.path, 1, written.text.count("\n") + 1)
+    return read.covers(whole) and 2 * len(by.text) >= len(written.text)

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from ...markers.evicted import Dropped, EvictedMarker, beside, carrying, record, refs_in, thinned
+from ...markers.evicted import EvictedMarker, refs_in, thinned
 from ...markers.layout import ITEM_SEPARATORS, SPARSE_FLAG, Shown, parsed
-from ...model import size
 from ...store.naming import reference
 from ...tokens import estimate
-from ...wire import Change, no_larger, rebuild
+from ...wire import Change, rebuild
 from .entry import Candidate, Entry, Eviction, Pin
 from .prose import plain
-
-RECORD_TOKENS = 24.0
-"""Tokens that a text must free to carry a record as well."""
 
 Stretches = list[tuple[int, int]]
 
@@ -25,8 +20,6 @@ def eviction_of(entry: Entry, stay: Stretches, tag: str, ends: int, way: str = "
     cannot."""
     candidate = entry.candidate
     assert candidate is not None
-    if entry.kind == "thinking":
-        return Eviction(candidate.label, "", 0.0, candidate.reason, {})
     marker = EvictedMarker(tag, reference(entry.text), entry.text.count("\n") + 1, candidate.why, way)
     if entry.kind == "arguments":
         added = str(marker) if not stay and _comes_back(entry, str(marker)) else None
@@ -36,51 +29,14 @@ def eviction_of(entry: Entry, stay: Stretches, tag: str, ends: int, way: str = "
         added = _thinned(entry, stay, ends if candidate.ends else 0, marker)
     if added is None or marker.ref not in refs_in(added, tag):
         return None
-    going = Eviction(
-        candidate.label, added, estimate(added), candidate.reason or candidate.why, {marker.ref: entry.text}
-    )
-    return _carrying(entry, going, entry.evicted.carries) if entry.evicted and entry.evicted.carries else going
+    reason = candidate.reason or candidate.why
+    return Eviction(candidate.label, added, estimate(added), reason, {marker.ref: entry.text})
 
 
 def still_true(before: str, after: str, pins: Iterable[Pin], tag: str) -> bool:
     """Whether references still find what they point at (law 5): fewer lines may look like another layout."""
     old, new = Shown.of(before, tag), Shown.of(after, tag)
     return all(old.bodies(pin.marker) == new.bodies(pin.marker) is not None for pin in pins)
-
-
-def carried(thoughts: Sequence[Entry], going: Sequence[Entry], gone: Sequence[Entry]) -> Entry | None:
-    """The text whose marker carries the record of thinking that goes; None if there is none.
-
-    One that goes now, or one that is gone: then the marker changes, best behind the first of the thinking, since all
-    that stands there has to be written again anyway.
-    """
-    first = min(entry.message for entry in thoughts)
-    best = [entry for entry in going if entry.going and entry.sent - entry.going.left >= RECORD_TOKENS]
-    behind = [entry for entry in gone if entry.message >= first]
-    for entry in (*sorted(best, key=lambda entry: entry.sent)[-1:], *behind[:1], *gone[-1:]):
-        how = entry.going if entry in going else entry.evicted
-        if how is not None and (found := _carrying(entry, how, (*how.carries, *thoughts))) is not None:
-            entry.going = found
-            return entry
-    return None
-
-
-def _carrying(entry: Entry, going: Eviction, every: tuple[Entry, ...]) -> Eviction | None:
-    text = record(Dropped(each.message, each.path, beside(each.whole), _block(each)) for each in every if each.whole)
-    ref = reference(entry.text)
-    added = carrying(going.added, ref, reference(text))
-    left = estimate(added)
-    if size(added) >= size(entry.text) or not no_larger(added, entry.text) or left >= entry.tokens:
-        return None
-    originals = {ref: entry.text, reference(text): text}
-    return going._replace(added=added, left=left, originals=originals, carries=every)
-
-
-def _block(entry: Entry) -> Any:
-    value: Any = entry.whole and entry.whole.wire
-    for step in entry.path:
-        value = value[step]
-    return value
 
 
 def _comes_back(entry: Entry, added: str) -> bool:

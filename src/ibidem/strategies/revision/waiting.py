@@ -12,8 +12,6 @@ that is made to cost more is looked at less often.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,15 +20,15 @@ from ...markers.backref import Source
 from ...model import size
 from ...wire import no_larger
 from .entry import Entry, Eviction, Pin
-from .stub import carried, eviction_of, still_true
+from .stub import eviction_of, still_true
 
 if TYPE_CHECKING:
     from .evict import Evict
 
 MIN_FREED_TOKENS = 40.0
 """Tokens that must be freed, or a text had better stay."""
-MIN_FREED_THINKING = 8.0
-"""Tokens that must be freed for thinking to go: it leaves no marker, so few will do."""
+ESTIMATE_SLACK = 8.0
+"""Tokens by which an estimate may be wrong, however few there are."""
 LOOKS_PER_CHARACTER = 16
 """Characters that may be looked at again for each that was taken in."""
 STARTING_CREDIT = 1 << 22
@@ -56,12 +54,13 @@ class Waiting:
     def __init__(self, settings: Evict) -> None:
         self.settings = settings
         self.tag = ""
-        self.loop = 0
-        """The message from which on the running tool loop reaches."""
         self.texts: dict[int, Entry] = {}
         """By identity."""
-        self.gone: list[Entry] = []
-        """Those that left a marker, in the order of the conversation."""
+        self.floor = -1
+        """The last message with thinking that stays and counts on all that was sent before it: only texts behind it may
+        change. -1 where there is none, or thinking does not count on that."""
+        self.thinking_stays = False
+        """What is recorded of it could not be told from something else."""
         self._by_source: dict[Source, Entry] = {}
         self._referrers: dict[Source, dict[int, tuple[Entry, tuple[Pin, ...]]]] = {}
         """What refers to a text and is not gone."""
@@ -71,7 +70,7 @@ class Waiting:
         """Of everything that waits."""
         self.turn = 0
         """The request that will be sent next."""
-        self._begun = self._sum_begun = self._thoughts_begun = 0.0
+        self._begun = self._sum_begun = self._thinking_begun = 0.0
         """Tokens times the request from which on they wait: of all, of what could be freed at most, of thinking."""
         self._places: list[tuple[int, int]] = []
         """A heap of what waits, by message; what went is still there."""
@@ -84,12 +83,14 @@ class Waiting:
         """Those whose bound has to be found out."""
         self._settled: set[int] = set()
         """Those whose bound is what was worked out with all others."""
-        self._thoughts: deque[Entry] = deque()
-        """Thinking that waits in the running tool loop, oldest first."""
-        self._free_thoughts = 0.0
-        """Tokens of the other thinking that waits."""
+        self._thoughts: dict[int, Entry] = {}
+        """Thinking that waits: nothing refers to it, and it goes whole."""
+        self._thinking = 0.0
+        """Tokens of it."""
         self._came = 0
         """How many came to wait."""
+        self._newest = -1
+        """The last message that a text waits in, or waited."""
         self._credit = STARTING_CREDIT
 
     def taken(self, entry: Entry) -> None:
@@ -120,8 +121,11 @@ class Waiting:
             self._begun += entry.sent * entry.since
             heappush(self._places, (entry.message, id(entry)))
             if entry.kind == "thinking":
-                self._thoughts.append(entry)
-                self._hopeful[id(entry)] = entry
+                self._thoughts[id(entry)] = entry
+                self._thinking += entry.sent
+                self._thinking_begun += entry.sent * entry.since
+            else:
+                self._newest = max(self._newest, entry.message)
         self.texts[id(entry)] = entry
         entry.answers.clear()
         if entry.kind != "thinking":
@@ -142,17 +146,16 @@ class Waiting:
 
     def most(self) -> tuple[float, float]:
         """Tokens that a change could free now, and how long they have waited; maybe more."""
-        while self._thoughts and self._thoughts[0].message < self.loop:
-            thought = self._thoughts.popleft()
-            self._free_thoughts += thought.sent
-            self._thoughts_begun += thought.sent * thought.since
         while self._unsure and self._credit >= 0:
             self._tighten(self._unsure.popitem()[1])
         if self._credit < 0:
             return 0.0, 0.0
-        texts = self._sum * (1 + 1e-9) + 1e-6 if self._bounds else 0.0  # sums are not exact
-        freed = texts + self._free_thoughts
-        return freed, self.turn * freed - (self._sum_begun * (1 - 1e-9) + self._thoughts_begun)
+        freed = begun = 0.0
+        if self._bounds and self._newest > self.floor:
+            freed, begun = self._sum * (1 + 1e-9) + 1e-6, self._sum_begun * (1 - 1e-9)  # sums are not exact
+        if not self.thinking_stays:
+            freed, begun = freed + self._thinking, begun + self._thinking_begun
+        return freed, self.turn * freed - begun
 
     def _doubt(self, entry: Entry) -> None:
         """What a text could free has to be found out again."""
@@ -215,7 +218,7 @@ class Waiting:
         if not answer.true:
             return entry.sent
         freed = entry.sent - answer.going.left
-        freed = min(entry.sent, ESTIMATE_ERROR * freed + MIN_FREED_THINKING) if pins else freed
+        freed = min(entry.sent, ESTIMATE_ERROR * freed + ESTIMATE_SLACK) if pins else freed
         return freed if freed >= (0.0 if entry.pins else least(entry)) else None
 
     def _odd(self, entry: Entry) -> bool:
@@ -245,7 +248,8 @@ class Waiting:
         are looked at again.
         """
         hopeful = sorted(self._hopeful.values(), key=lambda entry: entry.rank)
-        going = {id(entry): entry for entry in hopeful if not self._needed(entry)}
+        going = {id(entry): entry for entry in hopeful if entry.message > self.floor}
+        held = len(going) < len(hopeful)
         unsure = dict(going)
         while unsure:
             staying = [entry for entry in unsure.values() if not self._goes(entry, going)]
@@ -254,12 +258,20 @@ class Waiting:
             unsure = {id(each): each for entry in staying for each in self._beside(entry) if id(each) in going}
             if self._credit < 0:
                 return []
-        self._settle(hopeful, going)
-        return sorted(self._recorded(list(going.values())), key=lambda entry: entry.message)
+        if not held:
+            self._settle(hopeful, going)
+        return sorted([*going.values(), *self._going_thoughts(bool(going))], key=lambda entry: entry.message)
 
-    def _needed(self, entry: Entry) -> bool:
-        """Thinking of the running tool loop is demanded by providers."""
-        return entry.kind == "thinking" and entry.message >= self.loop
+    def _going_thoughts(self, with_texts: bool) -> Iterable[Entry]:
+        """All thinking that waits, or none. Where it counts on what was sent before it, none may stay behind a text
+        that changes."""
+        few = self._thinking < MIN_FREED_TOKENS
+        if self.thinking_stays or (few and not (with_texts and self.settings.preserves_thinking)):
+            return ()
+        for entry in self._thoughts.values():
+            assert entry.candidate is not None
+            entry.going = Eviction(entry.candidate.label, "", 0.0, entry.candidate.reason, {})
+        return self._thoughts.values()
 
     def _goes(self, entry: Entry, going: Mapping[int, Entry]) -> bool:
         referrers = [each for source in entry.sources for each in self._referrers.get(source, {}).values()]
@@ -299,25 +311,10 @@ class Waiting:
     def _settle(self, hopeful: Iterable[Entry], going: Mapping[int, Entry]) -> None:
         """What was worked out is what could be freed, until something else begins to wait."""
         for entry in hopeful:
-            if entry.kind != "thinking" and not self._odd(entry):
+            if not self._odd(entry):
                 how = entry.going if id(entry) in going else None
                 self._bound(entry, None if how is None else entry.sent - how.left)
                 self._settled.add(id(entry))
-
-    def _recorded(self, going: list[Entry]) -> list[Entry]:
-        """Thinking goes only where a marker can name its record, and only behind the first marker of the conversation:
-        whoever reads the request again sees that it was looked at before (law 10)."""
-        others = [entry for entry in going if entry.kind != "thinking"]
-        first = min((entry.message for entry in (*others, *self.gone)), default=None)
-        thoughts = [
-            entry for entry in going if entry.kind == "thinking" and first is not None and entry.message >= first
-        ]
-        if sum(entry.sent for entry in thoughts) < MIN_FREED_TOKENS:
-            return others
-        carrier = carried(thoughts, others, self.gone)
-        if carrier is None:
-            return others
-        return [*others, *thoughts] if carrier in others else [*others, *thoughts, carrier]
 
     def evict(self, entry: Entry) -> float:
         """Returns the tokens freed."""
@@ -326,9 +323,9 @@ class Waiting:
         if self.texts.pop(id(entry), None) is not None:
             self.tokens -= entry.sent
             self._begun -= entry.sent * entry.since
-            if entry.kind == "thinking":
-                self._free_thoughts -= entry.sent
-                self._thoughts_begun -= entry.sent * entry.since
+            if self._thoughts.pop(id(entry), None) is not None:
+                self._thinking -= entry.sent
+                self._thinking_begun -= entry.sent * entry.since
             self._bound(entry, None)
             self._settled.discard(id(entry))
             self._unsure.pop(id(entry), None)
@@ -337,8 +334,6 @@ class Waiting:
             if pin.marker.source is not None:
                 self._referrers[pin.marker.source].pop(id(entry), None)
                 self._lasting[pin.marker.source].pop(id(entry), None)
-        if entry.kind != "thinking" and not entry.gone:
-            insort(self.gone, entry, key=lambda entry: entry.message)
         entry.evicted, entry.pins, entry.sent = entry.going, (), entry.going.left
         return freed
 
@@ -348,7 +343,8 @@ def _smaller(new: str, old: str) -> bool:
 
 
 def least(entry: Entry) -> float:
-    return MIN_FREED_THINKING if entry.kind == "thinking" else MIN_FREED_TOKENS
+    """Tokens that a text must free. Thinking goes together, and leaves no marker."""
+    return 0.0 if entry.kind == "thinking" else MIN_FREED_TOKENS
 
 
 def _stuck(entry: Entry, pins: list[Pin]) -> bool:

@@ -1,0 +1,90 @@
+"""What went of a conversation's thinking, as far as the store knows it.
+
+The store is asked once for a conversation, and not before something is about to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ...markers.thinking import Dropped, Spine, blocks_of, record, recorded, stood
+from ...model import IbidemError, Message, Path, to_json
+from ...store.naming import reference
+from ...store.recall import Keep, keeper
+from .entry import Entry
+
+if TYPE_CHECKING:
+    from ...store import Store
+
+MAX_RECORDS = 256
+"""Records of others under one name. Conversations that begin alike share it, and whoever looks for one reads all."""
+
+
+class Thoughts:
+    """Reads the messages of a conversation in order."""
+
+    def __init__(self, store: Store | None) -> None:
+        self.stay = False
+        """A record of what would go could not be told from another."""
+        self._store = store
+        self._spine = Spine()
+        self._blocks: dict[int, dict[Path, Any]] = {}
+        self._compared = 0
+        """Messages that were compared with the records."""
+        self._kept = self._crowded = False
+
+    def read(self, message: Message) -> None:
+        self._spine.read(message)
+        if found := blocks_of(message):
+            self._blocks[message.index] = found
+
+    def went_before(self) -> bool:
+        """Whether thinking is gone that these messages once had: somebody looked at them before (law 10)."""
+        if self._store is None or not self._spine.name:
+            return False
+        since, self._compared = self._compared, len(self._spine.places)
+        for index, place in enumerate(self._spine.places[since:] if self._records else (), since):
+            before, there = stood(self._records.get(index, ()), place), self._blocks.get(index)
+            if before and there is None:
+                return True
+            if before and there is not None:
+                same = to_json([*before.values()]) == to_json([*there.values()])
+                self.stay, self._crowded = self.stay or not same, self._crowded and not same
+        self.stay = self.stay or self._crowded
+        return False
+
+    @cached_property
+    def _records(self) -> dict[int, list[Dropped]]:
+        assert self._store is not None
+        try:
+            refs = self._store.refs(self._spine.name)
+            self._crowded = len(refs) >= MAX_RECORDS
+            return recorded(self._store.get(refs).values()) if refs else {}
+        except IbidemError:
+            return {}  # then it keeps nothing either, and nothing changes
+
+    @cached_property
+    def _keep(self) -> Keep:
+        assert self._store is not None
+        return keeper(self._store, self._spine.name)
+
+    def keep(self, going: Iterable[Entry]) -> bool:
+        """Record thinking that goes. Says whether that went well."""
+        places, blocks = self._spine.places, self._blocks
+        dropped = [
+            Dropped(entry.message, places[entry.message], entry.path, blocks[entry.message][entry.path])
+            for entry in going
+            if entry.kind == "thinking"
+        ]
+        if not dropped or self._store is None:
+            return True
+        text = record(dropped)
+        went_well = self._keep({reference(text): text})
+        self._kept = self._kept or went_well
+        return went_well
+
+    def still_used(self) -> None:
+        if self._kept:
+            self._keep({})
