@@ -99,7 +99,8 @@ class Recording:
 
 
 def by_model(entry: Json) -> bool:
-    """Whether the model said it: a message of its role, or an item that is no message and no output."""
+    """Whether the model said it: a message of its role, or an item that is no message, no output and no request."""
     if "role" in entry:
         return entry["role"] in ("assistant", "model")
-    return not str(entry.get("type")).endswith("_output")
+    kind = str(entry.get("type"))
+    return not kind.endswith("_output") and kind not in ("agent_message", "compaction_trigger")
