@@ -137,7 +137,9 @@ def _broken() -> bytes:
         b'{"parentUuid": "u1", "type": "assis',
         s.row("user", message={"role": "user"}),
         s.answer("m1", call("t1")),
-        s.row("assistant", message={"id": "e", "model": "<synthetic>", "content": [text("API Error")]}),
+        s.row(
+            "assistant", isApiErrorMessage=True, message={"id": "e", "model": "<synthetic>", "content": [text("no")]}
+        ),
         s.row("assistant", message={"content": [text("no id")]}),
         s.user([result("t1")]),
         s.answer("m2", text("Done")),
