@@ -6,6 +6,7 @@ They are installed from npm in their newest release: set IBIDEM_TEST_CLIENTS to 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -86,7 +87,8 @@ def installed(folder: Path, program: str, package: str) -> Path:
 
 
 def version(agent: Agent, program: str) -> str:
-    return agent.run(program, "--version").split()[0 if program == "claude" else -1]
+    found = re.search(r"\d+\.\d+\.\d+", agent.run(program, "--version"))
+    return found[0] if found else ""
 
 
 def sent(upstream: Upstream, path: str) -> list[Json]:
