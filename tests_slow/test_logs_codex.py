@@ -170,7 +170,7 @@ def sealed_summary(model: str) -> Answer:
     item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "c2VhbGVk"}
     usage = {"input_tokens": 9, "output_tokens": 1, "total_tokens": 10}
     response = {"id": "resp_c", "object": "response", "model": model, "output": [item], "usage": usage}
-    events = [
+    events: list[tuple[str, Json]] = [
         ("response.created", {"response": {**response, "output": [], "status": "in_progress"}}),
         ("response.output_item.done", {"output_index": 0, "item": item}),
         ("response.completed", {"response": {**response, "status": "completed"}}),

@@ -133,7 +133,7 @@ def _killed() -> bytes:
     )
 
 
-def _interrupted() -> bytes:
+def interrupted() -> bytes:
     s = Script()
     return lines(
         s.meta(),
@@ -228,7 +228,7 @@ EXAMPLES = [
     ),
     Example(
         name="an interruption leaves reasoning behind, and its usage is not known",
-        data=_interrupted(),
+        data=interrupted(),
         agent="codex",
         format="openai-responses",
         lengths=[[[1, 3, 6, 7]]],

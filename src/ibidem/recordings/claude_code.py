@@ -118,7 +118,11 @@ class _Thread:
         if requests and requests[-1].length == len(self.history):
             self._restart("rewind", self.history[:-1])
         else:
-            self.history.pop()
+            self._cut(len(self.history) - 1)
+
+    def _cut(self, length: int) -> None:
+        del self.history[length:]
+        self.segments[-1].inherited = min(self.segments[-1].inherited, length)
 
     def _answer(self, row: Json, message: Json, at: float | None) -> None:
         key, model = message["id"], message.get("model") or ""
@@ -160,7 +164,8 @@ class _Thread:
             common = shared(self.history, exact)
             if common < start:
                 self._restart("rewind", self.history[:common])
-            self.history[common:] = exact[common:]
+            self._cut(common)
+            self.history.extend(exact[common:])
         elif self._pending and not NO_SYSTEM_MESSAGES.match(model) and self.history:
             self.history.append({"role": "system", "content": "\n\n".join(self._pending)})
         elif self._pending:

@@ -27,7 +27,7 @@ COPYING_SECONDS = 1.0
 """How long it takes to copy the rows of the session that a new one was forked from; no answer comes so soon."""
 ABORTED = "aborted"
 """The result of a call that nothing answers."""
-OUTPUTS = {
+OUTPUTS: dict[str, Json] = {
     "function_call": {"type": "function_call_output", "output": ABORTED},
     "local_shell_call": {"type": "function_call_output", "output": ABORTED},
     "custom_tool_call": {"type": "custom_tool_call_output", "output": ABORTED},
