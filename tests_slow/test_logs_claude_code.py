@@ -32,8 +32,8 @@ from ibidem.testing import Answer, Calls, Says, Seen, Thinks, Upstream
 from .wire_logs import PATIENCE, Agent, Json, installed, sent, told, version
 
 PATH = "/v1/messages"
-MODELS = ("claude-sonnet-4-5", "claude-opus-4-8")
-"""Reminders stand in user messages for one, in system messages for the other."""
+MODELS = ("claude-sonnet-4-5", "claude-opus-4-8", "claude-opus-5-5")
+"""Reminders stand in user messages for one, in system messages for the others; the last also gets its effort in one."""
 SUMMARY = "Respond with TEXT ONLY"
 """Words of the request for a summary."""
 SUBTASK = "Look for the letter q."
