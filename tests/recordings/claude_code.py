@@ -130,6 +130,61 @@ def _sidechains() -> bytes:
     )
 
 
+def attached(s: Script, kind: str, **fields: Any) -> dict[str, Any]:
+    return s.row("attachment", attachment={"type": kind, **fields})
+
+
+def reminded(model: str = OPUS) -> bytes:
+    """What the client adds, behind a prompt and behind a result."""
+    s = Script()
+    memory = {"path": "/home/me/shop/CLAUDE.md", "content": "Be careful."}
+    rows = [
+        s.user("Begin"),
+        attached(s, "skill_listing", content="- tidy: tidies up"),
+        attached(s, "prompt_snapshot", systemPrompt=["never sent twice"]),
+        s.answer("m1", call("t1")),
+        s.user([result("t1")]),
+        attached(s, "nested_memory", content=memory),
+        attached(s, "queued_command", prompt="And quickly", commandMode="prompt"),
+        s.answer("m2", text("Done")),
+    ]
+    for row in rows:
+        if row["type"] == "assistant":
+            row["message"]["model"] = model
+    return lines(*rows)
+
+
+def _halves() -> bytes:
+    """A log that begins in the middle, an answer of white space, a killed call, and words that the client made up."""
+    s = Script()
+    made_up = {"id": "x", "model": "<synthetic>", "content": [text("No response requested.")]}
+    return lines(
+        s.user([result("t0")]),
+        s.user("Begin"),
+        s.answer("m1", text("\n\n")),
+        s.user("[Request interrupted by user]"),
+        s.user("Begin again"),
+        s.answer("m2", text("I look"), call("t1")),
+        s.user("Continue", isMeta=True),
+        s.row("assistant", message=made_up, isApiErrorMessage=False),
+        s.user("Go on"),
+        s.answer("m3", text("Done")),
+    )
+
+
+def _preserved() -> bytes:
+    s = Script()
+    begun = [s.user("Begin"), s.answer("m1", call("t1")), s.user([result("t1")]), s.answer("m2", text("So far"))]
+    kept = {"preservedMessages": {"uuids": [s.last]}}
+    return lines(
+        *begun,
+        s.row("system", subtype="compact_boundary", compactMetadata=kept),
+        s.user("This session continues: we read a.py", isCompactSummary=True),
+        s.user("Go on"),
+        s.answer("m3", text("Going on")),
+    )
+
+
 def _broken() -> bytes:
     s = Script()
     return lines(
@@ -137,7 +192,9 @@ def _broken() -> bytes:
         b'{"parentUuid": "u1", "type": "assis',
         s.row("user", message={"role": "user"}),
         s.answer("m1", call("t1")),
-        s.row("assistant", message={"id": "e", "model": "<synthetic>", "content": [text("API Error")]}),
+        s.row(
+            "assistant", isApiErrorMessage=True, message={"id": "e", "model": "<synthetic>", "content": [text("no")]}
+        ),
         s.row("assistant", message={"content": [text("no id")]}),
         s.user([result("t1")]),
         s.answer("m2", text("Done")),
@@ -193,6 +250,29 @@ EXAMPLES = [
         agent="claude-code",
         format="anthropic",
         lengths=[[[1, 3]], [[1, 3]], [[1]]],
+    ),
+    Example(
+        name="reminders are system messages for a model that takes them",
+        data=reminded("claude-opus-4-8"),
+        agent="claude-code",
+        format="anthropic",
+        lengths=[[[2, 5]]],
+    ),
+    Example(
+        name="what has lost its other half is not sent, nor is white space; the client's own words are",
+        data=_halves(),
+        agent="claude-code",
+        format="anthropic",
+        lengths=[[[1], [1, 5]]],
+        causes=[["start", "rewind"]],
+    ),
+    Example(
+        name="a compaction keeps an answer behind its summary",
+        data=_preserved(),
+        agent="claude-code",
+        format="anthropic",
+        lengths=[[[1, 3], [3]]],
+        causes=[["start", "compaction"]],
     ),
     Example(
         name="broken lines, an error put into the model's mouth, an answer without an id",

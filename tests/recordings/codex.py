@@ -38,9 +38,10 @@ class Script:
     def output(self, id: str) -> dict[str, Any]:
         return self.row("response_item", type="function_call_output", call_id=id, output="Output:\na.py\nb.py")
 
-    def tokens(self, total: int, read: int) -> dict[str, Any]:
-        last = {"input_tokens": total, "cached_input_tokens": read, "output_tokens": 9, "reasoning_output_tokens": 4}
-        return self.row("event_msg", type="token_count", info={"last_token_usage": last})
+    def tokens(self, input: int, read: int, total: int | None = None) -> dict[str, Any]:
+        last = {"input_tokens": input, "cached_input_tokens": read, "output_tokens": 9, "reasoning_output_tokens": 4}
+        info = {"last_token_usage": last} | ({"total_token_usage": {"input_tokens": total}} if total else {})
+        return self.row("event_msg", type="token_count", info=info)
 
 
 def _plain() -> bytes:
@@ -100,6 +101,72 @@ def _rolled_back() -> bytes:
     )
 
 
+def _rolled_back_over_context() -> bytes:
+    """What Codex itself says in the user's place is nobody's turn, and goes with the turn it was said for."""
+    s = Script()
+    return lines(
+        s.meta(),
+        s.message("user", "<environment_context>\n  <cwd>/home</cwd>\n</environment_context>"),
+        s.message("user", "One"),
+        s.message("assistant", "First"),
+        s.message("developer", "<permissions instructions>now you may write</permissions instructions>"),
+        s.message("user", "Two"),
+        s.message("assistant", "Second"),
+        s.message("user", "<turn_aborted>\nby the user\n</turn_aborted>"),
+        s.row("event_msg", type="thread_rolled_back", num_turns=1),
+        s.message("user", "Three"),
+        s.message("assistant", "Third"),
+    )
+
+
+def _killed() -> bytes:
+    s = Script()
+    return lines(
+        s.meta(),
+        s.message("user", "List"),
+        s.call("c1"),
+        s.call("c2"),
+        s.output("c2"),
+        s.output("c7"),
+        s.message("user", "Again"),
+        s.message("assistant", "Listed"),
+    )
+
+
+def interrupted() -> bytes:
+    s = Script()
+    return lines(
+        s.meta(),
+        s.message("user", "Think"),
+        s.call("c1"),
+        s.output("c1"),
+        s.tokens(500, 0, total=500),
+        s.reasoning(),
+        s.tokens(500, 0, total=500),
+        s.message("user", "<turn_aborted>\nby the user\n</turn_aborted>"),
+        s.message("user", "Go on"),
+        s.message("assistant", "Going"),
+        s.tokens(600, 500, total=1100),
+        s.call("c2"),
+        s.tokens(600, 500, total=1100),
+        s.call("c3"),
+        s.output("c2"),
+        s.output("c3"),
+    )
+
+
+def _forked() -> bytes:
+    s = Script()
+    first = s.meta(forked_from_id="r0")
+    copied = [s.meta(), s.message("user", "One"), s.call("c0"), s.output("c0"), s.message("assistant", "First")]
+    return lines(
+        first,
+        *({**row, "timestamp": first["timestamp"]} for row in copied),
+        s.row("inter_agent_communication", author="/root", recipient="/root/sub", content="Two", trigger_turn=True),
+        s.message("assistant", "Second"),
+    )
+
+
 def _broken() -> bytes:
     s = Script()
     return lines(
@@ -143,6 +210,37 @@ EXAMPLES = [
         format="openai-responses",
         lengths=[[[1, 3], [3]]],
         causes=[["start", "rewind"]],
+    ),
+    Example(
+        name="turns that were taken back with what Codex said for them",
+        data=_rolled_back_over_context(),
+        agent="codex",
+        format="openai-responses",
+        lengths=[[[2, 5], [4]]],
+        causes=[["start", "rewind"]],
+    ),
+    Example(
+        name="a call that nothing answered is answered, a result without its call is left out",
+        data=_killed(),
+        agent="codex",
+        format="openai-responses",
+        lengths=[[[1, 6]]],
+    ),
+    Example(
+        name="an interruption leaves reasoning behind, and its usage is not known",
+        data=interrupted(),
+        agent="codex",
+        format="openai-responses",
+        lengths=[[[1, 3, 6, 7]]],
+        inputs=[[500, None, 600, None]],
+        invalid=True,
+    ),
+    Example(
+        name="a forked session does not tell the other one's requests again",
+        data=_forked(),
+        agent="codex",
+        format="openai-responses",
+        lengths=[[[5]]],
     ),
     Example(
         name="broken and unknown rows",

@@ -259,7 +259,7 @@ def test_notes_say_what_the_figures_rest_on() -> None:
         "(none named): as gpt-5",
         "2 lines of logs skipped",
         "not valid JSON: 2",
-        "4 requests that their provider would refuse",
+        "4 requests that break a rule of their provider, as the log tells them (0 were counted by it",
         "calls-answered: 4",
         "1 file not read",
         "/logs/x.json: not a log",

@@ -33,6 +33,7 @@ from ibidem.report.numbers import dollars, percent, tokens
 from ibidem.report.terminal import draw
 from ibidem.report.totals import NAMED_SESSIONS, Report, add_up
 from ibidem.strategies.profiles import PROFILES
+from tests.recordings import codex
 from tests.recordings.claude_code import OPUS, Script, call, result, text
 from tests.recordings.examples import Example, lines
 
@@ -259,14 +260,11 @@ def test_lines_that_cannot_be_used_are_counted_and_named() -> None:
     assert found.baseline == session(good).baseline
 
 
-def test_requests_that_a_provider_would_refuse_are_counted_by_rule() -> None:
-    """A call that is never answered spoils every request from then on, not those before."""
-    script = Script()
-    rows = [script.user("Begin"), script.answer("m1", call("t1")), script.user("Never mind")]
-    rows += [script.answer("m2", text("Right")), script.user("Go on"), script.answer("m3", text("Done"))]
-    found = session(lines(*rows))
-    assert (found.requests, found.invalid) == (3, 2)
-    assert found.violations == {"calls-answered": 2}
+def test_requests_that_break_a_rule_are_counted_by_rule_and_those_that_the_provider_took() -> None:
+    """Reasoning with nothing behind it spoils every request from then on, not those before; the first was counted."""
+    found = session(codex.interrupted())
+    assert (found.requests, found.invalid, found.accepted) == (4, 2, 1)
+    assert found.violations == {"reasoning-before-its-item": 2}
 
 
 def test_the_parts_add_up_where_nothing_but_a_break_is_paid() -> None:
@@ -644,16 +642,8 @@ WORLD = {"cost", "saved", "rewrites"}
 GROUP = {"sessions", "requests", "baseline", "thinking", "recorded", "profiles"}
 SESSION = {
     *("path", "agent", "name", "project", "model", "models", "priced_as", "started", "requests", "restarts"),
-    *(
-        "law_failures",
-        "baseline",
-        "thinking",
-        "recorded",
-        "profiles",
-        "skipped_lines",
-        "invalid_requests",
-        "violations",
-    ),
+    *("law_failures", "baseline", "thinking", "recorded", "profiles", "skipped_lines", "violations"),
+    *("invalid_requests", "invalid_requests_counted"),
 }
 KEYS = {
     "": {
@@ -669,7 +659,8 @@ KEYS = {
         "sessions",
         "unread",
     },
-    "totals": GROUP | {"files", "bytes", "skipped_lines", "invalid_requests", "violations", "priced_as"},
+    "totals": GROUP
+    | {"files", "bytes", "skipped_lines", "invalid_requests", "invalid_requests_counted", "violations", "priced_as"},
     "totals.baseline": SPENT,
     "totals.thinking": {"cost", "share"},
     "totals.recorded": RECORDED | {"sessions", "error_median", "error_90"},
@@ -946,11 +937,14 @@ def test_the_terminal_says_what_is_odd(mixed: Report) -> None:
     assert "codetether: 1 session dearer than with nothing done" in page
 
 
-def test_the_terminal_says_what_would_be_refused_and_which_laws_failed() -> None:
-    odd = figures(1, invalid=3, violations={"calls-answered": 3, "not-empty": 1})
+def test_the_terminal_says_which_rules_and_laws_are_broken_and_what_the_provider_took_all_the_same() -> None:
+    odd = figures(1, invalid=3, accepted=2, violations={"calls-answered": 3, "not-empty": 1})
     odd.profiles["lossless"].law_failures = 2
     page = " ".join(shown(added_up(odd), 80).split())
-    assert "3 requests would be refused as they stand in the log (calls-answered 3, not-empty 1)." in page
+    told = "3 requests, as the log tells them, break a rule (calls-answered 3, not-empty 1)"
+    assert f"{told}; the provider counted 2 of them, so it took those." in page
+    odd.accepted = 0
+    assert f"{told}." in " ".join(shown(added_up(odd), 80).split())
     assert "lossless: 2 law failures: --json names them." in page
 
 

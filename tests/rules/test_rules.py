@@ -100,6 +100,7 @@ def gresponse(name: str = "read", **more: Any) -> dict[str, Any]:
 
 
 Q = user("q")
+SETS = {"role": "system", "content": [], "output_config": {"effort": "low"}}
 GQ = content("q")
 
 
@@ -177,6 +178,8 @@ TABLE = [
     Row("alternating-roles", A, "two user messages around a system message", ["messages[2]"],
         [Q, {"role": "system", "content": "x"}, Q], [Q, {"role": "system", "content": "x"}, assistant("y"), Q]),
     #
+    Row("system-messages", A, "after the assistant, unless it only sets something", ["messages[2]"],
+        [Q, assistant("x"), {"role": "system", "content": "x"}, Q], [Q, assistant("x"), SETS, Q]),
     Row("system-messages", A, "after the assistant", ["messages[2]"],
         [Q, assistant("x"), {"role": "system", "content": "x"}, Q],
         [Q, {"role": "system", "content": "x"}, assistant("x"), Q]),
@@ -313,6 +316,8 @@ TABLE = [
         [Q, {"role": "assistant"}], [Q, {"role": "assistant", "function_call": {"name": "x", "arguments": "{}"}}]),
     #
     Row("parts-not-empty", A, "an empty list", ["messages[0]"], [user()], [user(text("x"))]),
+    Row("parts-not-empty", A, "a system message that sets nothing", ["messages[1]"],
+        [Q, {"role": "system", "content": []}], [Q, SETS]),
     Row("parts-not-empty", G, "an empty list", ["contents[0]"], [content()], [GQ]),
     Row("parts-not-empty", G, "no parts", ["contents[0]"], [{"role": "user"}], [GQ]),
     #

@@ -63,6 +63,8 @@ class Chat:
 
 
 def _wire(call: Json) -> Json:
+    if "custom" in call:
+        return call
     function = call.get("function", call)
     arguments = function["arguments"]
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

@@ -1,27 +1,40 @@
 """Claude Code: `~/.claude/projects/<project>/<session>.jsonl`, one content block per line.
 
 Lines that share a message id are one answer, wherever they stand; results logged between them come after it. Lines
-that share a uuid are one line. User lines that follow each other are one message, results first. Sidechain lines are
-conversations of their own, told apart by their agent id or by the line they descend from. `toolUseResult` is a copy for
-the screen and was never sent.
+that share a uuid are one line. User lines that follow each other are one message, results first. What the client adds
+(`claude_attachments`) is a system message behind them for models that take one, else it stands in the user message
+behind the results. Sidechain lines are conversations of their own, told apart by their agent id or by the line they
+descend from. `toolUseResult` is a copy for the screen and was never sent. Where the log has the requests themselves
+(`claude_requests`), they are taken from there.
 
-What the log does not tell: the system prompt, the tools, reminders that were added on the way, and what becomes of
-thinking that the provider drops.
+As the client does: calls without a result and results without a call are left out, and so is an answer of nothing but
+white space, and an error in the model's mouth; other words that the client put there are sent.
+
+What older logs do not tell: the system prompt, the tools, the fixed sentences of reminders, the request for a summary,
+and what becomes of thinking that the provider drops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from ..billing.usage import Usage
+from .builders import shared
+from .claude_attachments import reminders
+from .claude_requests import SentRequests
 from .log import Log, seconds
 from .reader import Reader
 from .recording import Cause, Json, RecordedRequest, RecordedSegment, Recording
 
 CLEARED_RESULT = "[Old tool result content cleared]"
 """What is sent in place of a result that a micro-compaction cleared."""
+SYNTHETIC = "<synthetic>"
+"""The model of an answer that the client wrote."""
+NO_SYSTEM_MESSAGES = re.compile(r"(?!claude-)|claude-3|claude-\w+-4(-[0-7])?(-\d{8})?(?![\d-])")
+"""Models whose reminders stand in user messages: all before Opus 4.8, and those of other makers."""
 
 
 def _knows(row: Json) -> bool:
@@ -37,16 +50,24 @@ def _blocks(content: Any) -> list[Json]:
 class _Thread:
     """One chain of messages. Messages are replaced, never changed: segments share them."""
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name: str, sent: SentRequests, paired: Collection[str]) -> None:
         self.name = name
         self.segments = [RecordedSegment()]
         self.project = ""
+        self.head: Json = {}
+        self._sent = sent
+        self._paired = paired
+        """Ids of calls that have a result, anywhere in the log."""
         self._answers: dict[str, int] = {}
         """Answer id → where it stands in the history."""
         self._requests: dict[str, int] = {}
         """Answer id → which request of the segment it answers."""
         self._marks: dict[str, int] = {}
         """Line → how long the history was after it."""
+        self._pending: list[str] = []
+        """Reminders for the next request."""
+        self._preserved: list[Json] = []
+        """Messages that a compaction keeps behind its summary."""
         self._latest: float | None = None
 
     @property
@@ -58,14 +79,18 @@ class _Thread:
         message = row.get("message") or {}
         match row.get("type"), row.get("subtype"):
             case "system", "compact_boundary":
-                self._restart("compaction")
+                self._compact(row.get("compactMetadata") or {})
             case "system", "microcompact_boundary":
                 self._clear(row["microcompactMetadata"]["compactedToolIds"])
-            case "assistant", _ if not _placeholder(row):
-                self._answer(message, seconds(row.get("timestamp")))
+            case "system", "local_command" if isinstance(row.get("content"), str):
+                self._say(row["content"])
+            case "assistant", _ if not row.get("isApiErrorMessage"):
+                self._answer(row, message, seconds(row.get("timestamp")))
             case "user", _ if message:
                 self._user(row, message["content"])
                 self._latest = seconds(row.get("timestamp")) or self._latest
+            case "attachment", _:
+                self._pending += reminders(row["attachment"])
         self._marks[row["uuid"]] = len(self.history)
 
     def _user(self, row: Json, content: str | list[Json]) -> None:
@@ -73,26 +98,95 @@ class _Thread:
             self._restart("compaction")
         elif all(block.get("type") != "tool_result" for block in _blocks(content)):
             self._rewind(row.get("parentUuid"))
+        if isinstance(content, list):
+            content = [block for block in content if self._is_sent(block)]
+        if content:
+            self._say(content)
+        if row.get("isCompactSummary"):
+            self.history.extend(self._preserved)
+            self._preserved = []
+
+    def _say(self, content: str | list[Json]) -> None:
         if self.history and self.history[-1]["role"] == "user":
-            content = [*_blocks(self.history.pop()["content"]), *_blocks(content)]
-            content.sort(key=lambda block: block.get("type") != "tool_result")
+            content = _merged(_blocks(self.history[-1]["content"]), _blocks(content))
+            self._reopen()
         self.history.append({"role": "user", "content": content})
 
-    def _answer(self, message: Json, at: float | None) -> None:
-        key, requests = message["id"], self.segments[-1].requests
+    def _reopen(self) -> None:
+        """Take back the last message, to replace it. It stays as it is for a request that carried it."""
+        requests = self.segments[-1].requests
+        if requests and requests[-1].length == len(self.history):
+            self._restart("rewind", self.history[:-1])
+        else:
+            self._cut(len(self.history) - 1)
+
+    def _cut(self, length: int) -> None:
+        del self.history[length:]
+        self.segments[-1].inherited = min(self.segments[-1].inherited, length)
+
+    def _answer(self, row: Json, message: Json, at: float | None) -> None:
+        key, model = message["id"], message.get("model") or ""
         usage = _usage(message.get("usage") or {})
-        place = self._answers.setdefault(key, len(self.history))
-        if place == len(self.history):
-            if place:
+        if key not in self._answers:
+            self._settle(row.get("requestRef"), model)
+            self._answers[key] = len(self.history)
+            if self.history and model != SYNTHETIC:
+                requests = self.segments[-1].requests
                 self._requests[key] = len(requests)
-                requests.append(RecordedRequest(place, message.get("model") or "", self._latest, at, usage, key))
-            self.history.append({"role": "assistant", "content": []})
+                requests.append(RecordedRequest(len(self.history), model, self._latest, at, usage, key))
         elif key in self._requests:  # usage is repeated on every line and complete on the last
+            requests = self.segments[-1].requests
             known = requests[self._requests[key]]
             requests[self._requests[key]] = replace(known, answered=at or known.answered, usage=usage or known.usage)
-        said = [block for block in _blocks(message["content"]) if not _blank(block)]
-        joined = [*self.history[place]["content"], *said]
-        self.history[place] = {"role": "assistant", "content": joined}
+        said = [block for block in _blocks(message["content"]) if self._is_sent(block)]
+        place = self._answers[key]
+        joined = [*(block for known in self.history[place : place + 1] for block in known["content"]), *said]
+        if joined:
+            self.history[place : place + 1] = [{"role": "assistant", "content": joined}]
+
+    def _is_sent(self, block: Json) -> bool:
+        """The model sometimes begins with line breaks alone; providers refuse such a text, and it is not sent back."""
+        match block.get("type"):
+            case "text":
+                return bool(block["text"].strip())
+            case "tool_use":
+                return block["id"] in self._paired
+            case "tool_result":
+                return block["tool_use_id"] in self._paired
+        return True
+
+    def _settle(self, request: str | None, model: str) -> None:
+        """A new answer begins: what was sent is what the log has of the request, or what the lines tell."""
+        requests = self.segments[-1].requests
+        start = requests[-1].length if requests else 0
+        if exact := self._sent.messages(request, self.history[start:]):
+            self.head = self._sent.head(request) or self.head
+            common = shared(self.history, exact)
+            if common < start:
+                self._restart("rewind", self.history[:common])
+            self._cut(common)
+            self.history.extend(exact[common:])
+        elif self._pending and not NO_SYSTEM_MESSAGES.match(model) and self.history:
+            self.history.append({"role": "system", "content": "\n\n".join(self._pending)})
+        elif self._pending:
+            self._remind()
+        self._pending = []
+
+    def _remind(self) -> None:
+        told = [{"type": "text", "text": f"<system-reminder>\n{text}\n</system-reminder>"} for text in self._pending]
+        said: list[Json] = []
+        if self.history and self.history[-1]["role"] == "user":
+            said = _blocks(self.history[-1]["content"])
+            self._reopen()
+        results = [block for block in said if _is_result(block)]
+        self.history.append({"role": "user", "content": [*results, *told, *said[len(results) :]]})
+
+    def _compact(self, about: Json) -> None:
+        kept = (about.get("preservedMessages") or {}).get("uuids") or ()
+        places = sorted({self._marks[uuid] - 1 for uuid in kept if self._marks.get(uuid)})
+        preserved = [self.history[place] for place in places if place < len(self.history)]
+        self._restart("compaction")
+        self._preserved = preserved
 
     def _restart(self, cause: Cause, kept: Iterable[Json] = ()) -> None:
         """Go on in a new segment that inherits `kept`."""
@@ -131,14 +225,15 @@ class _Thread:
             self._restart("rewind", self.history[:kept])
 
 
-def _blank(block: Json) -> bool:
-    """The model sometimes begins with line breaks alone; providers refuse such a text, and it is not sent back."""
-    return block.get("type") == "text" and not block["text"].strip()
+def _is_result(block: Json) -> bool:
+    return block.get("type") == "tool_result"
 
 
-def _placeholder(row: Json) -> bool:
-    """An error that the client put into the model's mouth."""
-    return bool(row.get("isApiErrorMessage")) or row["message"].get("model") == "<synthetic>"
+def _merged(before: list[Json], after: list[Json]) -> list[Json]:
+    """Two user lines as one message: results first, and a line break where text meets text."""
+    if before and after and before[-1].get("type") == after[0].get("type") == "text":
+        before = [*before[:-1], {**before[-1], "text": before[-1]["text"] + "\n"}]
+    return sorted([*before, *after], key=lambda block: not _is_result(block))
 
 
 def _usage(found: Json) -> Usage | None:
@@ -150,14 +245,28 @@ def _usage(found: Json) -> Usage | None:
     return Usage(fresh, read, written - hour, hour, found.get("output_tokens") or 0)
 
 
+def _pairs(log: Log) -> set[str]:
+    """Ids of the calls that have a result: a result may stand before the line of its call."""
+    asked: set[str] = set()
+    answered: set[str] = set()
+    for _, row in log.rows:
+        match row:
+            case {"message": {"content": list(blocks)}}:
+                known = [block for block in blocks if isinstance(block, dict)]
+                asked.update(str(block.get("id")) for block in known if block.get("type") == "tool_use")
+                answered.update(str(block.get("tool_use_id")) for block in known if _is_result(block))
+    return asked & answered
+
+
 def _read(log: Log) -> Iterator[Recording]:
-    threads = {"": _Thread()}
+    sent, paired = SentRequests(), _pairs(log)
+    threads = {"": _Thread("", sent, paired)}
     chain: dict[str, str] = {}
     """Line → the thread it belongs to."""
     for line, row in log.rows:
         uuid, parent = row.get("uuid"), row.get("parentUuid")
         with log.tolerating(line):
-            if not uuid or uuid in chain:
+            if sent.take(row) or not uuid or uuid in chain:
                 continue
             key = ""
             if row.get("isSidechain"):
@@ -165,10 +274,12 @@ def _read(log: Log) -> Iterator[Recording]:
                 key = row.get("agentId") or chain.get(parent or "") or stray or uuid
             chain[uuid] = key
             name = row.get("agentId") or f"sidechain {len(threads)}"
-            threads.setdefault(key, _Thread(name)).line(row)
+            threads.setdefault(key, _Thread(name, sent, paired)).line(row)
     for thread in threads.values():
         segments = [segment for segment in thread.segments if segment.requests]
-        yield Recording("claude-code", "anthropic", segments, name=thread.name, project=thread.project)
+        yield Recording(
+            "claude-code", "anthropic", segments, name=thread.name, project=thread.project, head=thread.head
+        )
 
 
 READER = Reader("claude-code", _knows, _read)

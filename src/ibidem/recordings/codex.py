@@ -4,18 +4,47 @@
 follow belong to the next request. `compacted` replaces the whole history. `token_count` events carry the usage of the
 answer before them; it is not certain that every answer has one, so one is given to the latest answer that has none.
 
-What the log does not tell: the tools, the instructions in older releases, and what the provider does with reasoning.
+Codex mends its history before it is sent, and so does this: a call that nothing answers is answered with "aborted", a
+result without its call is left out (openai/codex, core/src/context_manager/normalize.rs). Reasoning is sent as it
+stands, even where an interruption left nothing behind it. A forked session begins with a copy of the other one's rows;
+what that one asked is told in its own log.
+
+What the log does not tell: the tools and instructions in older releases, the words that ask for a compaction, and what
+the provider does with reasoning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from ..billing.usage import Usage
 from .log import Log, seconds
 from .reader import Reader
-from .recording import Json, RecordedRequest, RecordedSegment, Recording, by_model
+from .recording import Cause, Json, RecordedRequest, RecordedSegment, Recording, by_model
+
+COPYING_SECONDS = 1.0
+"""How long it takes to copy the rows of the session that a new one was forked from; no answer comes so soon."""
+ABORTED = "aborted"
+"""The result of a call that nothing answers."""
+OUTPUTS: dict[str, Json] = {
+    "function_call": {"type": "function_call_output", "output": ABORTED},
+    "local_shell_call": {"type": "function_call_output", "output": ABORTED},
+    "custom_tool_call": {"type": "custom_tool_call_output", "output": ABORTED},
+    "tool_search_call": {"type": "tool_search_output", "status": "completed", "execution": "client", "tools": []},
+}
+"""Calls, and what Codex itself answers them with."""
+CONTEXT = (
+    "# agents.md instructions",
+    "<environment_context>",
+    "<user_instructions>",
+    "<skill>",
+    "<user_shell_command>",
+    "<turn_aborted>",
+    "<subagent_notification>",
+    "<additional_context>",
+)
+"""What a user message begins with that Codex wrote (openai/codex, core/src/contextual_user_message.rs)."""
 
 
 def _knows(row: Json) -> bool:
@@ -23,83 +52,163 @@ def _knows(row: Json) -> bool:
 
 
 class _Rollout:
-    def __init__(self) -> None:
+    def __init__(self, answered: Collection[str]) -> None:
         self.segments = [RecordedSegment()]
         self.project = ""
         self.head: Json = {}
         self._model = ""
         self._latest: float | None = None
         self._answering = False
+        self._answered = answered
+        """Ids of calls that have a result anywhere in the log."""
+        self._calls: set[str] = set()
+        """Ids of calls in the history."""
+        self._copied = 0.0
+        """Until when rows are those of another session."""
+        self._total: Json = {}
+        """The usage of all answers so far: it is told again, unchanged, when nothing was answered."""
 
     def row(self, row: Json) -> None:
         payload, at = row["payload"], seconds(row["timestamp"])
         match row["type"], payload.get("type"):
             case "response_item", _:
                 self._item(payload, at)
+            case "inter_agent_communication", _:
+                self._item(_from_agent(payload), at)
             case "compacted", _:
                 self._compacted(payload)
             case "turn_context", _:
                 self._model = payload.get("model") or self._model
             case "session_meta", _:
-                self.project = self.project or payload.get("cwd") or ""
-                instructions = payload.get("base_instructions")
-                text = instructions.get("text") if isinstance(instructions, dict) else instructions
-                self.head = {"instructions": text} if text else self.head
+                self._meta(payload, at)
             case "event_msg", "token_count":
                 self._count(payload.get("info") or {})
             case "event_msg", "thread_rolled_back":
                 self._roll_back(payload.get("num_turns") or 0)
 
+    def _meta(self, payload: Json, at: float | None) -> None:
+        self.project = self.project or payload.get("cwd") or ""
+        instructions = payload.get("base_instructions")
+        text = instructions.get("text") if isinstance(instructions, dict) else instructions
+        self.head = {"instructions": text} if text else self.head
+        if payload.get("forked_from_id") and at is not None and not self.segments[-1].history:
+            self._copied = at + COPYING_SECONDS
+
     def _item(self, item: Json, at: float | None) -> None:
         segment = self.segments[-1]
         answer = by_model(item)
         if answer and not self._answering and segment.history:
-            segment.requests.append(RecordedRequest(len(segment.history), self._model, self._latest, at))
+            self._sent(at)
         elif answer and segment.requests:
             segment.requests[-1] = replace(segment.requests[-1], answered=at)
         else:
             self._latest = at
         self._answering = answer
-        segment.history.append(item)
+        if item.get("type") in OUTPUTS:
+            self._calls.add(item.get("call_id") or "")
+        if not (_is_output(item) and item["call_id"] not in self._calls):
+            segment.history.append(item)
+            self.head = {} if self.head and _says(item, self.head["instructions"]) else self.head
+
+    def _sent(self, at: float | None) -> None:
+        """A new answer begins: what stands here was sent."""
+        segment = self.segments[-1]
+        start = segment.requests[-1].length if segment.requests else segment.inherited
+        segment.history[start:] = [
+            each for item in segment.history[start:] for each in (item, *_aborted(item, self._answered))
+        ]
+        if at is None or at > self._copied:
+            segment.requests.append(RecordedRequest(len(segment.history), self._model, self._latest, at))
 
     def _compacted(self, payload: Json) -> None:
         text = [{"type": "input_text", "text": payload.get("message") or ""}]
-        kept = payload.get("replacement_history") or [{"type": "message", "role": "user", "content": text}]
-        self.segments.append(RecordedSegment(list(kept), [], len(kept), "compaction"))
+        self._begin(
+            payload.get("replacement_history") or [{"type": "message", "role": "user", "content": text}], "compaction"
+        )
+
+    def _begin(self, kept: list[Json], cause: Cause) -> None:
+        self.segments.append(RecordedSegment(list(kept), [], len(kept), cause))
+        self._calls = {item.get("call_id") or "" for item in kept if item.get("type") in OUTPUTS}
         self._answering = False
 
     def _count(self, info: Json) -> None:
         """A request of its own made the compaction's summary: the last answer has its usage already."""
         usage = _usage(info.get("last_token_usage") or {})
+        total, before = info.get("total_token_usage") or {}, self._total
+        self._total = total
         requests = self.segments[-1].requests
-        if usage and requests and requests[-1].usage is None:
+        if usage and requests and requests[-1].usage is None and not (total and total == before):
             requests[-1] = replace(requests[-1], usage=usage)
             self._answering = False
 
     def _roll_back(self, turns: int) -> None:
-        """The user took back their last turns: what was said since is no longer sent."""
+        """The user took back their last turns: what was said since, and what Codex said right before, is no longer
+        sent."""
         history = self.segments[-1].history
-        prompts = [place for place, item in enumerate(history) if item.get("role") == "user"]
+        prompts = [place for place, item in enumerate(history) if _is_prompt(item)]
         if turns and prompts:
-            kept = history[: prompts[-min(turns, len(prompts))]]
-            self.segments.append(RecordedSegment(kept, [], len(kept), "rewind"))
-            self._answering = False
+            cut = prompts[-min(turns, len(prompts))]
+            while cut > prompts[0] and history[cut - 1].get("role") in ("user", "developer"):
+                cut -= 1
+            self._begin(history[:cut], "rewind")
+
+
+def _from_agent(payload: Json) -> Json:
+    """What another agent told this one, as Codex hands it to the model (InterAgentCommunication of its protocol)."""
+    author, recipient = payload["author"], payload["recipient"]
+    content = [{"type": "input_text", "text": payload.get("content") or ""}]
+    if sealed := payload.get("encrypted_content"):
+        kind = "NEW_TASK" if payload.get("trigger_turn") else "MESSAGE"
+        told = f"Message Type: {kind}\nTask name: {recipient}\nSender: {author}\nPayload:\n"
+        content = [{"type": "input_text", "text": told}, {"type": "encrypted_content", "encrypted_content": sealed}]
+    return {"type": "agent_message", "author": author, "recipient": recipient, "content": content}
+
+
+def _is_output(item: Json) -> bool:
+    """Whether it answers a call of the history; a search that the provider ran has no call there."""
+    named = item.get("call_id") and item.get("execution") != "server"
+    return bool(named) and str(item.get("type")).endswith("_output")
+
+
+def _aborted(item: Json, answered: Collection[str]) -> Iterator[Json]:
+    made_up, call = OUTPUTS.get(str(item.get("type"))), item.get("call_id")
+    if made_up and call and call not in answered:
+        yield made_up | {"call_id": call}
+
+
+def _texts(item: Json) -> Iterator[str]:
+    for part in item.get("content") or ():
+        yield part.get("text") or ""
+
+
+def _says(item: Json, instructions: str) -> bool:
+    """Newer releases send the instructions as a message of their own."""
+    return item.get("role") == "developer" and instructions in _texts(item)
+
+
+def _is_prompt(item: Json) -> bool:
+    if item.get("role") != "user":
+        return item.get("type") == "agent_message"
+    return not any(text.lstrip().lower().startswith(CONTEXT) for text in _texts(item))
 
 
 def _usage(found: Json) -> Usage | None:
     total, read = found.get("input_tokens") or 0, found.get("cached_input_tokens") or 0
     if not total:
         return None
+    written = found.get("cache_write_input_tokens") or 0
     return Usage(
-        fresh=total - read,
+        fresh=total - read - written,
         read=read,
+        written=written,
         output=found.get("output_tokens") or 0,
         reasoning=found.get("reasoning_output_tokens") or 0,
     )
 
 
 def _read(log: Log) -> Iterator[Recording]:
-    rollout = _Rollout()
+    payloads = [row["payload"] for _, row in log.rows if _knows(row) and row["type"] == "response_item"]
+    rollout = _Rollout({str(item.get("call_id")) for item in payloads if _is_output(item)})
     for line, row in log.rows:
         if _knows(row):
             with log.tolerating(line):

@@ -4,16 +4,19 @@ Events of a sub-agent carry its id, in older files the call that started it; its
 call where the log has no better one. The system prompt is logged again at every prompt, and is a new context only if it
 differs. A compaction replaces what was there when it began; what came while it ran stays.
 
-Not in the log: tools, thoughts as they were sent, input tokens (those of an answer and totals are kept), and what a
-truncation removed. A rewind removes its events from the file, so none is seen.
+Not in the log: tools, thoughts as they were sent, the words of an error as the model is told them, in older releases
+input tokens, and what a truncation removed. A rewind removes its events from the file, so none is seen.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
+from ..billing.usage import Usage
 from .builders import Segments
 from .chat import Chat
+from .counts import count
 from .log import Log, seconds
 from .reader import Reader
 from .recording import Cause, Json, RecordedSegment, Recording
@@ -44,6 +47,9 @@ class _CopilotThread:
         self.at: float | None = None
         self.compacting: int | None = None
         """Entries that were there when a compaction began."""
+        self.results: dict[str, str] = {}
+        """Those of the last answer's calls: they are sent in its order, whichever comes first."""
+        self.order: list[str] = []
         self.chat = Chat()
         self.chat.segment = self.segments.current
 
@@ -56,14 +62,24 @@ class _CopilotThread:
         if self.system != [prompt]:
             self._begin([prompt, *self.chat.history[len(self.system) :]], "rewind")
 
-    def answer(self, data: Json, model: str, answered: float | None) -> None:
+    def answer(self, data: Json, model: str, answered: float | None, usage: Usage | None) -> None:
         if self.prompt is not None and all(entry["role"] != "user" for entry in self.chat.history):
             self.chat.say("user", self.prompt)
-        calls = [
-            {"id": call["toolCallId"], "name": call["name"], "arguments": call.get("arguments") or {}}
-            for call in data.get("toolRequests") or ()
-        ]
-        self.chat.answer(data["content"] or None, calls, model=model, at=self.at, answered=answered)
+        calls = [_call(call) for call in data.get("toolRequests") or ()]
+        self._return()
+        self.chat.answer(data["content"] or None, calls, model=model, at=self.at, answered=answered, usage=usage)
+        self.order = [call["id"] for call in calls]
+
+    def result(self, call: str, content: str) -> None:
+        self.results[call] = content
+        if self.chat.due <= self.results.keys():
+            self._return()
+
+    def _return(self) -> None:
+        """Hand over the results that are there."""
+        for call in [*(call for call in self.order if call in self.results), *self.results]:
+            if call in self.results:
+                self.chat.result(call, self.results.pop(call))
 
     def compacted(self, summary: str | None) -> None:
         """Results of calls that were summarised are not sent on."""
@@ -85,6 +101,7 @@ class _CopilotThread:
         self.chat.segment = self.segments.begin(history, cause)
 
     def done(self) -> list[RecordedSegment]:
+        self._return()
         self.chat.done()
         return self.segments.done()
 
@@ -94,6 +111,8 @@ class _CopilotReading:
         self.threads = {"": _CopilotThread(None)}
         self.prompts: dict[str, str] = {}
         """What calls that start an agent told it."""
+        self.usages: dict[str, Usage] = {}
+        """What the provider counted, by its id of the answer."""
         self.project = ""
         self.model = ""
 
@@ -121,11 +140,14 @@ class _CopilotReading:
                 thread.chat.say("user", data.get("transformedContent") or data["content"])
                 thread.at = at
             case "assistant.message":
-                thread.answer(data, data.get("model") or self.model, at)
+                usage = self.usages.get(str(data.get("apiCallId")))
+                thread.answer(data, data.get("model") or self.model, at, usage)
                 self._remember(data)
+            case "session.usage_record":
+                self.usages[str(data["usage"].get("apiCallId"))] = _usage(data["usage"])
             case "tool.execution_complete":
                 outcome = data.get("result") or data.get("error") or {}
-                thread.chat.result(data["toolCallId"], outcome.get("content", outcome.get("message", "")))
+                thread.result(data["toolCallId"], outcome.get("content", outcome.get("message", "")))
                 thread.at = at
             case "session.compaction_start":
                 thread.compacting = len(thread.chat.history)
@@ -141,6 +163,24 @@ class _CopilotReading:
             match call:
                 case {"toolCallId": str(name), "arguments": {"prompt": str(prompt)}}:
                     self.prompts[name] = prompt
+
+
+def _call(told: Json) -> Json:
+    """A call as it is sent: without white space between its arguments, and what is no object is text."""
+    name, arguments = told["name"], told.get("arguments") or {}
+    if told.get("type") == "custom" and isinstance(arguments, str):
+        return {"id": told["toolCallId"], "type": "custom", "custom": {"name": name, "input": arguments}}
+    written = arguments
+    if not isinstance(arguments, str):
+        written = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+    return {"id": told["toolCallId"], "name": name, "arguments": written}
+
+
+def _usage(found: Json) -> Usage:
+    """The input holds what was read from the cache and written to it, with every provider."""
+    total, read, written = (count(found.get(key)) for key in ("inputTokens", "cacheReadTokens", "cacheWriteTokens"))
+    output, reasoning = count(found.get("outputTokens")), count(found.get("reasoningTokens"))
+    return Usage(max(0, total - read - written), read, written, output=output, reasoning=reasoning)
 
 
 READER = Reader("copilot-cli", knows, read)

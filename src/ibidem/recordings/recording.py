@@ -2,8 +2,9 @@
 
 A context only grows until something rewrites it. So a run of requests is one history and the lengths at which it was
 sent; what rewrites the context (a compaction, a rewind) starts a new segment. Segments share the messages they have in
-common, so a session takes no more memory than its log. Nothing is repaired: unanswered calls, orphan results and empty
-texts stay as recorded, and `ibidem.validate` will name them. A request whose answer was not logged is no request.
+common, so a session takes no more memory than its log. What an agent is known to mend before it sends (unanswered
+calls, orphan results, empty texts) is mended in its reader; nothing else is, and `ibidem.validate` will name it. A
+request whose answer was not logged is no request.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ class Recording:
 
 
 def by_model(entry: Json) -> bool:
-    """Whether the model said it: a message of its role, or an item that is no message and no output."""
+    """Whether the model said it: a message of its role, or an item that is no message, no output and no request."""
     if "role" in entry:
         return entry["role"] in ("assistant", "model")
-    return not str(entry.get("type")).endswith("_output")
+    kind = str(entry.get("type"))
+    return not kind.endswith("_output") and kind not in ("agent_message", "compaction_trigger")

@@ -177,7 +177,7 @@ CONTROLS = """<div class="controls">
 <label>Filter <input type="search" placeholder="path, agent, model, project" spellcheck="false"></label>
 <label>Show <select><option value="">all sessions</option><option value="saved">dearer with any profile</option>
 <option value="recorded">with recorded usage</option>
-<option value="refused">with requests that would be refused</option>
+<option value="broken">with requests that break a rule</option>
 <option value="laws">with broken laws</option></select></label>
 <output role="status"></output>
 </div>"""
@@ -218,7 +218,7 @@ def _columns(names: Names, looks: Mapping[str, str]) -> list[Column]:
         ("error", "error", "of the replay, against what was recorded", off),
         ("cost", "dollars", "with nothing done, by our replay", lambda each: each.baseline.cost),
         ("peak", "tokens", "of the largest request", lambda each: each.baseline.peak),
-        ("refused", "count", "requests that their provider would refuse", lambda each: each.invalid),
+        ("broken", "count", "requests that break a rule of their provider", lambda each: each.invalid),
     )
     about: tuple[tuple[str, str, str, Callable[[SessionFigures], Any]], ...] = (
         ("model", "text", "", lambda each: one_line(each.model)),

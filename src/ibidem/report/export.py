@@ -29,6 +29,7 @@ def as_dict(report: Report) -> dict[str, Any]:
             "bytes": report.bytes_read,
             "skipped_lines": report.skipped,
             "invalid_requests": report.invalid,
+            "invalid_requests_counted": report.accepted,
             "violations": dict(report.violations),
             "priced_as": report.priced_as,
         },
@@ -136,6 +137,7 @@ def _session(session: SessionFigures) -> dict[str, Any]:
         },
         "skipped_lines": [{"line": line, "why": why} for line, why in session.skipped],
         "invalid_requests": session.invalid,
+        "invalid_requests_counted": session.accepted,
         "violations": session.violations,
     }
 

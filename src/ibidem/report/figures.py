@@ -104,7 +104,7 @@ class SessionFigures(msgspec.Struct):
     skipped: list[tuple[int, str]]
     """Lines of the log that could not be used."""
     invalid: int
-    """Requests that their provider would refuse, as they stand in the log."""
+    """Requests that break a rule of their provider, as they stand in the log."""
     violations: dict[str, int]
     """Rule → how many requests break it."""
     baseline: Spent
@@ -112,6 +112,8 @@ class SessionFigures(msgspec.Struct):
     profiles: dict[str, ProfileOutcome]
     tools: dict[str, Results]
     files: dict[str, Results]
+    accepted: int = 0
+    """Of the invalid requests, those that the log has usage of: their provider took them all the same."""
     thinking: float = 0.0
     """Dollars of the baseline for thinking that was sent back with later requests."""
 

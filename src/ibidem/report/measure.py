@@ -79,7 +79,7 @@ def measure_session(session: Recording, settings: ReportSettings) -> SessionFigu
     baseline = replay.bill()
     long = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
     economy = replace(economy_of(replay.steps[0].price, long), keeps_thinking=replay.keeps_thinking)
-    invalid, violations = _invalid(session, messages)
+    invalid, accepted, violations = _invalid(session, messages)
     tools, files = _results(session, messages, replay.weights, count)
 
     def simulated(strategies: Sequence[Strategy], world: AfterBreak) -> Simulation:
@@ -108,6 +108,7 @@ def measure_session(session: Recording, settings: ReportSettings) -> SessionFigu
         restarts=dict(Counter(segment.cause for segment in session.segments if segment.cause != "start")),
         skipped=[(skipped.line, skipped.why) for skipped in session.skipped],
         invalid=invalid,
+        accepted=accepted,
         violations=violations,
         baseline=_spent(baseline),
         recorded=_recorded(replay, baseline),
@@ -175,10 +176,11 @@ def _worst(before: Sequence[float], after: Sequence[float]) -> float:
     return max([0.0, *shares])
 
 
-def _invalid(session: Recording, messages: Sequence[Sequence[Message]]) -> tuple[int, dict[str, int]]:
-    """Requests that break a rule of their provider. What is wrong in a history is wrong in every longer one."""
+def _invalid(session: Recording, messages: Sequence[Sequence[Message]]) -> tuple[int, int, dict[str, int]]:
+    """Requests that break a rule of their provider, those among them that it counted, and how many break which rule.
+    What is wrong in a history is wrong in every longer one."""
     dialect = formats.named(session.format)
-    invalid, broken = 0, Counter[str]()
+    invalid, accepted, broken = 0, 0, Counter[str]()
     for segment, history in zip(session.segments, messages, strict=True):
         lengths = [sent.length for sent in segment.requests]
         found: dict[str, int] = {}
@@ -188,9 +190,11 @@ def _invalid(session: Recording, messages: Sequence[Sequence[Message]]) -> tuple
             place = int(index[1]) if index else 0
             found[violation.rule] = min(place, found.get(violation.rule, place))
         reach = {rule: len(lengths) - bisect_right(lengths, place) for rule, place in found.items()}
-        invalid += max(reach.values(), default=0)
+        wrong = segment.requests[len(lengths) - max(reach.values(), default=0) :]
+        invalid += len(wrong)
+        accepted += sum(sent.usage is not None for sent in wrong)
         broken.update(reach)
-    return invalid, dict(broken)
+    return invalid, accepted, dict(broken)
 
 
 def _results(

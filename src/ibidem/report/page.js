@@ -98,7 +98,7 @@ function sessions(frame, { columns, rows }) {
     "": () => true,
     saved: (row) => places("saved").some((place) => row[place] < 0),
     recorded: (row) => places("recorded").some((place) => row[place] !== null),
-    refused: (row) => places("refused").some((place) => row[place] > 0),
+    broken: (row) => places("broken").some((place) => row[place] > 0),
     laws: (row) => places("laws").some((place) => row[place] > 0),
   };
   let sorted = places("cost")[0], down = true;

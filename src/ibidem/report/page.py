@@ -361,7 +361,8 @@ alone, without looking at that, it comes to {dollars(recorded.by_rule)}.</p>"""
                 "model",
             ),
             listed(
-                "that their provider would refuse, as they stand in the log; by the rule that they break",
+                "that break a rule of their provider, as the log tells them "
+                f"({report.accepted:,} were counted by it, so it took those); by rule",
                 [f"{text(rule)}: {count:,}" for rule, count in report.violations.most_common()],
                 "request",
                 report.invalid,

@@ -319,7 +319,9 @@ def _notes(console: Console, report: Report) -> None:
         notes.append(f"{plural(report.skipped, 'line')} of logs could not be used and were skipped: --json names them.")
     if report.invalid:
         rules = ", ".join(f"{rule} {number:,}" for rule, number in report.violations.most_common(3))
-        notes.append(f"{plural(report.invalid, 'request')} would be refused as they stand in the log ({rules}).")
+        taken = f"; the provider counted {report.accepted:,} of them, so it took those" if report.accepted else ""
+        told = f"{plural(report.invalid, 'request')}, as the log tells them, break a rule"
+        notes.append(f"{told} ({rules}){taken}.")
     failures = {name: profile.law_failures for name, profile in report.total.profiles.items() if profile.law_failures}
     notes += [f"{name}: {plural(number, 'law failure')}: --json names them." for name, number in failures.items()]
     notes += [f"Not read: {_short(unread.path)}: {_short(unread.why)}" for unread in report.unread[:MAX_ROWS]]

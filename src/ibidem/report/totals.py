@@ -180,6 +180,11 @@ class Report:
         return sum(session.invalid for session in self.sessions)
 
     @property
+    def accepted(self) -> int:
+        """Of the invalid requests, those that their provider took all the same."""
+        return sum(session.accepted for session in self.sessions)
+
+    @property
     def violations(self) -> Counter[str]:
         found: Counter[str] = Counter()
         for session in self.sessions:

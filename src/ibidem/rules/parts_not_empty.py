@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..model import Conversation
-from .rule import ANTHROPIC, GEMINI, Violation, at
+from .rule import ANTHROPIC, GEMINI, Violation, at, sets_output
 
 
 class PartsNotEmpty:
@@ -14,5 +14,5 @@ class PartsNotEmpty:
 
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         for message in conv.messages:
-            if not message.parts:
+            if not message.parts and not sets_output(message):
                 yield Violation(self.name, at(conv, message), "The message has no content.")

@@ -44,6 +44,13 @@ class Rule(Protocol):
     def violations(self, conv: Conversation) -> Iterable[Violation]: ...
 
 
+def sets_output(message: Message) -> bool:
+    """Whether it is a system message that says nothing and sets something for the turns after it, wherever it stands
+    (https://platform.claude.com/docs/build-with-claude/effort-per-message)."""
+    wire = message.wire
+    return message.role == "system" and not message.parts and isinstance(wire, dict) and "output_config" in wire
+
+
 def at(conv: Conversation, message: Message | None = None, path: Path = ()) -> str:
     """The position as people write it."""
     where = conv.dialect.history_key

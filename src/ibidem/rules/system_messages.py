@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..model import Conversation, Text
-from .rule import ANTHROPIC, Violation, at
+from .rule import ANTHROPIC, Violation, at, sets_output
 
 
 class SystemMessages:
@@ -15,6 +15,8 @@ class SystemMessages:
     def violations(self, conv: Conversation) -> Iterator[Violation]:
         before = ""
         for message in conv.messages:
+            if sets_output(message):
+                continue
             if message.role == "system":
                 if before != "user":
                     yield Violation(self.name, at(conv, message), "A system message must follow a user message.")

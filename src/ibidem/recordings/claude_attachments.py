@@ -1,0 +1,113 @@
+"""What Claude Code adds to a conversation by itself: lines of type `attachment`, as texts that the model is told.
+
+The log holds what an attachment is about, not every word around it: fixed sentences are left out here. Which kinds are
+told at all was seen on the wire of Claude Code 2.1.218 and 2.1.325 (tests_slow/test_logs_claude_code.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from .recording import Json
+
+
+def reminders(attachment: Json) -> list[str]:
+    """The texts that the model is told, in order; none where the attachment is for the client itself."""
+    told = _KINDS.get(str(attachment.get("type")))
+    return [text for text in told(attachment) if isinstance(text, str) and text.strip()] if told else []
+
+
+def _said(name: str) -> Callable[[Json], list[str]]:
+    return lambda found: [found.get(name) or ""]
+
+
+def _joined(name: str, between: str = "\n") -> Callable[[Json], list[str]]:
+    return lambda found: [between.join(found.get(name) or ())]
+
+
+def _call(tool: str, arguments: Json, result: str) -> list[str]:
+    written = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+    return [
+        f"Called the {tool} tool with the following input: {written}",
+        f"Result of calling the {tool} tool:\n{result}",
+    ]
+
+
+def _file(found: Json) -> list[str]:
+    """A file that the user named, or that a compaction kept: shown as the tool for reading shows it."""
+    inner = found["content"].get("file") or {}
+    if not isinstance(text := inner.get("content"), str):
+        return []
+    start = inner.get("startLine") or 1
+    shown = "\n".join(f"{number}\t{line}" for number, line in enumerate(text.split("\n"), start))
+    return _call("Read", {"file_path": inner.get("filePath") or found.get("filename")}, shown)
+
+
+def _directory(found: Json) -> list[str]:
+    path = found["path"]
+    return _call("Bash", {"command": f"ls {path}", "description": f"Lists files in {path}"}, found.get("content") or "")
+
+
+def _memory(found: Json) -> list[str]:
+    return [f"Contents of {found['content']['path']}:\n\n{found['content']['content']}"]
+
+
+def _queued(found: Json) -> list[str]:
+    """What the user said while the model was at work; images are left out."""
+    prompt = found.get("prompt") or ""
+    return [prompt] if isinstance(prompt, str) else [block["text"] for block in prompt if block.get("type") == "text"]
+
+
+def _edited(found: Json) -> list[str]:
+    return [f"{found['filename']}\n{found['snippet']}"] if found.get("snippet") else []
+
+
+def _hook_context(found: Json) -> list[str]:
+    content = found.get("content") or ""
+    told = content if isinstance(content, str) else "\n".join(content)
+    return [f"{found['hookName']} hook additional context: {told}"]
+
+
+def _hook_success(found: Json) -> list[str]:
+    """What a hook prints is told only where a turn begins."""
+    begins = found.get("hookEvent") in ("SessionStart", "UserPromptSubmit")
+    return [f"{found['hookName']} hook success: {found['content']}"] if begins and found.get("content") else []
+
+
+def _hook_error(found: Json) -> list[str]:
+    return [f"{found['hookName']} hook blocking error: {found['blockingError']['blockingError']}"]
+
+
+def _tasks(found: Json) -> list[str]:
+    rows = [row for row in found.get("content") or () if isinstance(row, dict)]
+    named = ((row.get("id"), row.get("status"), row.get("subject") or row.get("content")) for row in rows)
+    return ["\n".join(f"#{id}. [{status}] {text}" for id, status, text in named)]
+
+
+def _tools(found: Json) -> list[str]:
+    return ["\n".join(found.get("addedLines") or found.get("addedNames") or ())]
+
+
+_KINDS: dict[str, Callable[[Json], list[str]]] = {
+    "agent_listing_delta": _joined("addedLines"),
+    "critical_system_reminder": _said("content"),
+    "deferred_tools_delta": _tools,
+    "directory": _directory,
+    "edited_text_file": _edited,
+    "file": _file,
+    "hook_additional_context": _hook_context,
+    "hook_blocking_error": _hook_error,
+    "hook_success": _hook_success,
+    "mcp_instructions_delta": _joined("addedBlocks", "\n\n"),
+    "model": _said("text"),
+    "nested_memory": _memory,
+    "plan_file_reference": _said("planContent"),
+    "queued_command": _queued,
+    "selected_lines_in_ide": _said("content"),
+    "silent_turn_reminder": _said("text"),
+    "skill_listing": _said("content"),
+    "task_reminder": _tasks,
+    "todo_reminder": _tasks,
+    "total_tokens_reminder": _said("text"),
+}
