@@ -20,6 +20,7 @@ from ..model import string
 from .claude_code import READER as CLAUDE_CODE
 from .codex import READER as CODEX
 from .copilot_cli import READER as COPILOT_CLI
+from .gemini_cli import READER as GEMINI_CLI
 from .log import Log, LogError, read_log
 from .mini_swe_agent import READER as MINI_SWE_AGENT
 from .moatless import READER as MOATLESS
@@ -36,6 +37,7 @@ READERS: tuple[Reader, ...] = (
     CLAUDE_CODE,
     CODEX,
     COPILOT_CLI,
+    GEMINI_CLI,
     PI,
     OPENCODE,
     MOATLESS,

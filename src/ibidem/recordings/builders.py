@@ -43,6 +43,15 @@ class Segments:
             self.current = RecordedSegment([*nearest.history[:common], *history[common:]], [], common, cause)
         return self.current
 
+    def reopen(self) -> None:
+        """Take back the last message, to replace it. It stays as it is for a request that carried it."""
+        history = self.current.history
+        if self.current.requests and self.current.requests[-1].length == len(history):
+            self.begin(history[:-1], "rewind")
+        else:
+            history.pop()
+            self.current.inherited = min(self.current.inherited, len(history))
+
     def done(self) -> list[RecordedSegment]:
         return [segment for segment in (*self._before, self.current) if segment.requests]
 
@@ -62,7 +71,7 @@ class Turns:
         if self.history and self.history[-1]["role"] == "user":
             blocks = [*self.history[-1]["content"], *blocks]
             blocks.sort(key=lambda block: block["type"] != "tool_result")
-            self._reopen()
+            self.segments.reopen()
         self.history.append({"role": "user", "content": blocks})
 
     def result(self, call: str, content: list[Json], *, name: str = "", failed: bool = False) -> None:
@@ -91,15 +100,6 @@ class Turns:
 
     def done(self) -> list[Json]:
         return self.history
-
-    def _reopen(self) -> None:
-        """Take back the last message, to replace it. It stays as it is for a request that carried it."""
-        current = self.segments.current
-        if current.requests and current.requests[-1].length == len(self.history):
-            self.segments.begin(self.history[:-1], "rewind")
-        else:
-            self.history.pop()
-            current.inherited = min(current.inherited, len(self.history))
 
 
 class ChatTurns:
