@@ -23,9 +23,12 @@ FILE = "".join(f"def function_{number}(): return {number}\n" for number in range
 
 
 def installed(package: str, program: str, folder: Path) -> Path:
-    """The folder of an agent's program. Installed if it is not there, with what it does after that left to it."""
+    """The folder of an agent's program, which is installed if it is not there. A version of its own has a folder of
+    its own."""
     kept = os.environ.get("IBIDEM_TEST_CLIENTS")
     folder = Path(kept) if kept else folder
+    if "@" in package[1:]:
+        folder /= package.strip("@").replace("/", "-").replace("@", "-")
     found = folder / "node_modules" / ".bin"
     if not (found / program).exists():
         npm = shutil.which("npm")
@@ -71,7 +74,9 @@ def turns(upstream: Upstream) -> list[Seen]:
 
 
 def same(
-    session: recordings.Recording, seen: Sequence[Seen], as_logged: Callable[[list[Json]], Any] = lambda history: history
+    session: recordings.Recording,
+    seen: Sequence[Seen],
+    as_logged: Callable[[list[Json]], Any] = lambda history: history,
 ) -> None:
     """Request by request, the history as the log tells it is the one that was sent, but for what `as_logged` takes
     out of both."""

@@ -2,8 +2,8 @@
 
     python -m pytest tests_slow/test_logs_gemini_cli.py
 
-Left out of the comparison, because the chat does not hold it: `thoughtSignature`. Requests of the old layout (one JSON
-object) cannot be compared: no version on npm that still writes it answers to this script.
+Left out of the comparison, because the chat does not hold it: `thoughtSignature`; and in chats of the older layout the
+opening content about the folder, and everything after a resume.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ SETTINGS = {
 }
 
 
+OLDER = "@google/gemini-cli@0.36.0"
+"""Writes one JSON object."""
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return installed("@google/gemini-cli", "gemini", tmp_path_factory.mktemp("npm"))
@@ -55,7 +59,11 @@ def unsigned(contents: list[Any]) -> list[Any]:
 
 @pytest.fixture
 def place(tmp_path: Path, programs: Path) -> Place:
-    found = Place(tmp_path, programs)
+    return prepared(tmp_path, programs)
+
+
+def prepared(folder: Path, programs: Path) -> Place:
+    found = Place(folder, programs)
     (found.project / "p.png").write_bytes(PICTURE)
     settings = found.home / ".gemini" / "settings.json"
     settings.parent.mkdir()
@@ -95,3 +103,41 @@ def test_a_prompt_that_failed_is_not_sent_again(place: Place) -> None:
     (session,) = place.recorded()
     taken = [each for each in turns(upstream) if "Refuse this." not in json.dumps(each.json["contents"])]
     same(session, taken, unsigned)
+
+
+def test_the_older_layout(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    place = prepared(tmp_path, installed(OLDER, "gemini", tmp_path_factory.mktemp("npm")))
+    with Upstream(by_turn(ANSWERS)) as upstream:
+        ask(place, upstream, "-p", "Look at a.py.")
+    (session,) = place.recorded()
+    assert session.path.endswith(".json")
+
+    def told(contents: list[Any]) -> list[Any]:
+        opening = contents[:1] and "<session_context>" in str(contents[0])
+        return unsigned(contents[1:] if opening else contents)
+
+    assert len(turns(upstream)) == 5
+    same(session, turns(upstream), told)
+
+
+def test_a_compression(place: Place) -> None:
+    """It happens by itself once the context is large enough; the summary is asked for without tools."""
+    settings = {**SETTINGS, "model": {"compressionThreshold": 0.02}}
+    (place.home / ".gemini" / "settings.json").write_text(json.dumps(settings))
+    for name in ("b.py", "c.py"):
+        (place.project / name).write_text("".join(f"def {name[0]}_{n}(): return {n * n}\n" for n in range(1900)))
+    reads = [Calls(("read_file", {"file_path": name})) for name in ("b.py", "c.py", "a.py")]
+    talk = iter([*reads, Says("Read."), *reads[2:], Says("Done.")])
+
+    def script(seen: Seen) -> Answer:
+        return (
+            next(talk, Says("Done.")) if seen.json.get("tools") else Says("<state_snapshot>All read.</state_snapshot>")
+        )
+
+    with Upstream(script) as upstream:
+        ask(place, upstream, "-p", "Read b.py and c.py.")
+        ask(place, upstream, "--resume", "latest", "-p", "And a.py.")
+    (session,) = place.recorded()
+    assert any("state_snapshot" in str(each.json["contents"][0]) for each in turns(upstream)), "it was compressed"
+    same(session, turns(upstream), unsigned)
+    assert "compaction" in [segment.cause for segment in session.segments]

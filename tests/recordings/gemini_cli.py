@@ -16,7 +16,9 @@ def stamp(second: float) -> str:
 
 
 HEAD = {"sessionId": "5e551011-0000", "projectHash": "40fc80", "startTime": stamp(0), "kind": "main"}
-CONTEXT = "<session_context>\n- **Workspace Directories:**\n  - /home/me/shop\n- **Directory Structure:**\n</session_context>"
+CONTEXT = (
+    "<session_context>\n- **Workspace Directories:**\n  - /home/me/shop\n- **Directory Structure:**\n</session_context>"
+)
 TOUCH = {"$set": {"lastUpdated": stamp(0)}}
 
 
@@ -78,7 +80,7 @@ EXAMPLES = [
         times=[[T0 + 1, T0 + 4, T0 + 7]],
     ),
     Example(
-        name="one object: calls that were written behind a note, or to the answer before; prompts taken back",
+        name="one object: calls that were written behind a note, or to the answer before; a prompt without an answer",
         data=chat(
             user(1, "Never answered"),
             info(1.5, "Request cancelled."),
@@ -93,7 +95,7 @@ EXAMPLES = [
         ),
         agent="gemini-cli",
         format="gemini",
-        lengths=[[[1, 3, 5, 7]]],
+        lengths=[[[2, 5, 7, 9]]],
         projects=["/home/me/shop"],
         inputs=[[9, None, None, None]],
         times=[[T0 + 2, T0 + 6, T0 + 8, T0 + 12]],

@@ -5,12 +5,13 @@ all before (the start, a compression, a resumed session), or `$rewindTo` a messa
 stands in the message that made it, with its result; newer versions tell the result again as a message of the user,
 which is what was sent. A resumed session sends results twice, and its log says so.
 
-Neighbours of one role are sent as one content. Thoughts are not sent back. Older versions took back a prompt that got no
-answer and wrote nothing of it; they put the calls of an answer without a text to the message before, where the time at
-which their results were written tells them apart.
+Neighbours of one role are sent as one content by versions that write lines. Thoughts are not sent back. Versions that
+write one object put the calls of an answer without a text to the message before; the time at which their results were
+written tells them apart.
 
 Not in the log: the system prompt, the tools, thought signatures, the requests on the side that choose a model or
-summarise; and in older versions the opening message about the folder, and whether a call had an id.
+summarise; and in one object the opening message about the folder, whether a call had an id, and where a session was
+resumed, from where on thoughts were sent as well.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .reader import Reader
 from .recording import Cause, Json, RecordedRequest, Recording
 
 OPENING = "<session_context>"
-BATCH_SECONDS = 0.5
+BATCH_SECONDS = 0.01
 """The results of one batch are written at once; those of the next have an answer of the model before them."""
 _FOLDER = re.compile(r"Workspace Directories:\*\*\s+- (\S[^\n]*)")
 
@@ -42,7 +43,7 @@ def knows(row: Json) -> bool:
 
 
 def read(log: Log) -> Iterable[Recording]:
-    reading = _GeminiReading()
+    reading = _GeminiReading(joined=not _is_whole(log))
     for line, row in _records(log):
         with log.tolerating(line):
             reading.take(row)
@@ -69,11 +70,13 @@ def _rows(log: Log) -> Iterator[tuple[int, Any]]:
     for line, row in log.rows:
         messages = row.get("messages") if knows(row) else None
         if isinstance(messages, list):
-            whole = len(log.rows) == 1
-            kept = _answered_prompts(messages) if whole else enumerate(messages, 1)
-            yield from ((number if whole else line, message) for number, message in kept)
+            yield from ((number if _is_whole(log) else line, message) for number, message in enumerate(messages, 1))
         elif "$set" not in row or _replaced(row) is not None:
             yield line, row
+
+
+def _is_whole(log: Log) -> bool:
+    return len(log.rows) == 1 and "messages" in log.rows[0][1]
 
 
 def _replaced(row: Json) -> list[Any] | None:
@@ -83,33 +86,13 @@ def _replaced(row: Json) -> list[Any] | None:
     return None
 
 
-def _answered_prompts(messages: list[Any]) -> Iterator[tuple[int, Any]]:
-    """Without prompts that were taken back: another one follows."""
-    prompt: tuple[int, Any] | None = None
-    for number, message in enumerate(messages, 1):
-        kind = message.get("type") if isinstance(message, dict) else None
-        if kind == "gemini" and prompt:
-            yield prompt
-            prompt = None
-        if kind != "user":
-            yield number, message
-        else:
-            if prompt and _is_context(prompt[1]):
-                yield prompt
-            prompt = number, message
-    if prompt:
-        yield prompt
-
-
-def _is_context(message: Json) -> bool:
-    return OPENING in str(message.get("content"))[:100] or "functionResponse" in str(message.get("content"))[:100]
-
-
 class _Contents:
     """Contents as they are sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, joined: bool) -> None:
         self.segments = Segments()
+        self.joined = joined
+        """Whether neighbours of one role are one content."""
         self.due: list[Json] = []
         """Results that stand with their calls and were not told as a message yet."""
 
@@ -118,7 +101,8 @@ class _Contents:
         return self.segments.current.history
 
     def add(self, role: str, parts: list[Json]) -> None:
-        if parts and self.history and self.history[-1]["role"] == role:
+        last = self.history[-1]["role"] if self.history else ""
+        if parts and last == role and (self.joined or role == "model"):
             parts = [*self.history[-1]["parts"], *parts]
             self.segments.reopen()
         if parts:
@@ -130,8 +114,8 @@ class _Contents:
 
 
 class _GeminiReading:
-    def __init__(self) -> None:
-        self.turns = _Contents()
+    def __init__(self, *, joined: bool) -> None:
+        self.turns = _Contents(joined=joined)
         self.messages: list[Json] = []
         self.at: float | None = None
         self.folder = ""
@@ -148,7 +132,7 @@ class _GeminiReading:
             self.messages.append(row)
 
     def _replace(self, messages: list[Json]) -> None:
-        fresh = _Contents()
+        fresh = _Contents(joined=self.turns.joined)
         for message in messages:
             try:
                 self._say(fresh, message, told=False)
@@ -233,8 +217,8 @@ def _parts(content: Any) -> list[Json]:
 
 
 def _part(part: Json) -> Json:
-    named = {key: _bare(part[key]) for key in ("functionCall", "functionResponse") if key in part}
-    return {**part, **named} if named else part
+    named = [key for key in ("functionCall", "functionResponse") if key in part]
+    return {**part, **{key: _bare(part[key]) for key in named}} if named else part
 
 
 def _bare(named: Json) -> Json:
