@@ -2,9 +2,10 @@
 
     python -m pytest tests_slow/test_logs_pi.py
 
-Left out of the comparison: cache marks (they move); whether one text is a string or a list of one part, and neighbours of
-one role in Anthropic's format (both are the same to the provider); `is_error: false`; what the Responses API says of its
-own items (`id`, `status`, `phase`, `annotations`); the system prompt, which stands in the history of OpenAI's formats.
+Left out of the comparison: cache marks (they move); whether one text is a string or a list of one part, and neighbours
+of one role in Anthropic's format (both are the same to the provider); `is_error: false`; what the Responses API says of
+its own items (`id`, `status`, `phase`, `annotations`), and that pi puts these ids behind those of calls when another
+model made them; the system prompt, which stands in the history of OpenAI's formats.
 """
 
 from __future__ import annotations
@@ -31,18 +32,24 @@ ANSWERS = (
 )
 
 
+PICTURE = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360000002000001000527"
+    "de7f8e0000000049454e44ae426082"
+)
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return installed("@earendil-works/pi-coding-agent", "pi", tmp_path_factory.mktemp("npm"))
 
 
-def prepared(place: Place, upstream: Upstream, *apis: str) -> None:
-    """A provider for each interface, with two models."""
-    models = [{"id": name, "name": name, "reasoning": True, "input": ["text", "image"]} for name in ("one", "two")]
-    providers = {
-        f"by-{api}": {"baseUrl": upstream.url + APIS[api], "api": api, "apiKey": "opens-nothing", "models": models}
-        for api in apis
-    }
+def prepared(place: Place, upstream: Upstream, api: str, **more: Any) -> None:
+    """A provider with two models."""
+    told = {"reasoning": True, "input": ["text", "image"], **more}
+    models = [{"id": name, "name": name, **told} for name in ("one", "two")]
+    provider = {"baseUrl": upstream.url + APIS[api], "api": api, "apiKey": "opens-nothing", "models": models}
+    providers = {f"by-{api}": provider}
+    (place.project / "p.png").write_bytes(PICTURE)
     settings = place.home / ".pi" / "agent" / "models.json"
     settings.parent.mkdir(parents=True)
     settings.write_text(json.dumps({"providers": providers}))
@@ -62,6 +69,8 @@ def as_logged(history: list[Any]) -> list[Any]:
         if entry.get("role") in ("system", "developer"):
             continue
         entry = {key: value for key, value in entry.items() if key not in OWN | {"id"}}
+        if "call_id" in entry:
+            entry["call_id"] = entry["call_id"].partition("_fc_")[0]
         if "content" in entry:
             entry["content"] = _parts(entry["content"])
         if found and "type" not in entry and entry["role"] != "tool" and found[-1].get("role") == entry["role"]:
@@ -86,4 +95,51 @@ def test_tools_that_fail_and_a_session_that_goes_on(tmp_path: Path, programs: Pa
     (session,) = place.recorded()
     assert (session.agent, session.project) == ("pi", str(place.project))
     assert len(turns(upstream)) == 6
+    same(session, turns(upstream), as_logged)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_another_model_a_refusal_and_a_session_that_was_killed(tmp_path: Path, programs: Path, api: str) -> None:
+    """What was cut off the log was sent as well; its requests are not compared."""
+    place = Place(tmp_path, programs)
+
+    refused: list[Seen] = []
+
+    def script(seen: Seen) -> Answer:
+        if "Refuse this." in str(seen.json) and not refused:
+            refused.append(seen)
+            return Fails(400)
+        return by_turn(ANSWERS)(seen)
+
+    with Upstream(script) as upstream:
+        prepared(place, upstream, api)
+        ask(place, api, "-p", "Look at a.py.")
+        (log,) = (place.home / ".pi" / "agent" / "sessions").rglob("*.jsonl")
+        lines = log.read_text().splitlines(keepends=True)
+        second = [number for number, line in enumerate(lines) if '"role":"assistant"' in line][1]
+        log.write_text("".join(lines[: second + 2]))
+        ask(place, api, "--continue", "-p", "Go on.")
+        ask(place, api, "--continue", "-p", "Refuse this.", fails=True)
+        ask(place, api, "--continue", "-p", "The other one.", model="two")
+    (session,) = place.recorded()
+    sent = [each for each in turns(upstream) if each not in refused]
+    same(session, [*sent[:2], *sent[4:]], as_logged)
+
+
+def test_a_compaction(tmp_path: Path, programs: Path) -> None:
+    """It happens by itself once the context is large enough; the summary is asked for without tools."""
+    api, place = "anthropic-messages", Place(tmp_path, programs)
+    talk = by_turn([Calls(("read", {"path": "a.py"})), Says("Read."), *[Says("Go on.")] * 5])
+
+    def script(seen: Seen) -> Answer:
+        return talk(seen) if seen.json.get("tools") else Says("All was read.")
+
+    with Upstream(script) as upstream:
+        prepared(place, upstream, api, contextWindow=2500, maxTokens=500)
+        limits = {"enabled": True, "reserveTokens": 1000, "keepRecentTokens": 100}
+        (place.home / ".pi" / "agent" / "settings.json").write_text(json.dumps({"compaction": limits}))
+        for number in range(3):
+            ask(place, api, *["--continue"][:number], "-p", f"Look at a.py, part {number}. " + "And then? " * 60)
+    (session,) = place.recorded()
+    assert "compaction" in [segment.cause for segment in session.segments]
     same(session, turns(upstream), as_logged)

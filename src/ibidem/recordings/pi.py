@@ -5,7 +5,8 @@ context. Entries of the first version have no ids: they follow each other. A com
 all before its first kept entry, an edit of the context puts another content in the place of an entry's. An answer that
 failed or was aborted is never sent back; it was a request if anything came, or was counted. A call that nobody answered
 gets an answer when something else is said. Thoughts go back as they were signed to the model that had them, to another
-as text. A forked session begins with a copy of another file, whose requests count there: they are older than its header.
+as text. A forked session begins with a copy of another file, whose requests count there: they are older than its
+header.
 
 An answer that follows another, with nothing said in between, was given to a prompt that the log has lost: that request
 is left out. Not in the log of older versions: the system prompt and the tools. Newer ones have them, as they change;
