@@ -19,6 +19,11 @@ from ibidem.testing import Seen, Upstream
 
 Json = dict[str, Any]
 PATIENCE = 300
+PICTURE = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360000002000001000527"
+    "de7f8e0000000049454e44ae426082"
+)
+"""One pixel."""
 FILE = "".join(f"def function_{number}(): return {number}\n" for number in range(40))
 
 
@@ -94,3 +99,32 @@ def _first_difference(ours: Iterable[Any], theirs: Iterable[Any]) -> str:
         if left != right:
             return f"entry {number}:\n read {left}\n sent {right}"
     return f"{len(one)} entries were read, {len(other)} sent: {(one + other)[min(len(one), len(other)) :][:1]}"
+
+
+OWN = {"status", "phase", "annotations", "cache_control"}
+
+
+def plain(history: list[Any]) -> list[Any]:
+    """Without the system prompt, cache marks, and what makes no difference to a provider: a text as a string or as a
+    list of one part, neighbours of one role in Anthropic's format, what the Responses API says of its own items."""
+    found: list[Any] = []
+    for entry in history:
+        if entry.get("role") in ("system", "developer"):
+            continue
+        entry = {key: value for key, value in entry.items() if key not in OWN | {"id"}}
+        if "call_id" in entry:
+            entry["call_id"] = entry["call_id"].partition("_fc_")[0]
+        if "content" in entry:
+            entry["content"] = _parts(entry["content"])
+        if entry.get("type") == "message":
+            del entry["type"]
+        if found and entry.keys() == found[-1].keys() == {"role", "content"} and entry["role"] == found[-1]["role"]:
+            found[-1]["content"] += entry["content"]
+        else:
+            found.append(entry)
+    return found
+
+
+def _parts(content: Any) -> list[Any]:
+    listed = [{"type": "text", "text": content}] if content and isinstance(content, str) else content or []
+    return [{k: v for k, v in part.items() if k not in OWN and (k, v) != ("is_error", False)} for part in listed]

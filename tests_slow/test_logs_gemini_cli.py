@@ -16,7 +16,7 @@ import pytest
 
 from ibidem.testing import Answer, Calls, Fails, Says, Seen, Thinks, Upstream, by_turn
 
-from .logs import Place, installed, same, turns
+from .logs import PICTURE, Place, installed, same, turns
 
 ANSWERS = (
     Thinks("First the file.", then=Calls(("read_file", {"file_path": "a.py"}), says="Let me look.")),
@@ -29,10 +29,6 @@ ANSWERS = (
     Says("All done."),
     Calls(("run_shell_command", {"command": "false", "description": "Fail"})),
     Says("Done again."),
-)
-PICTURE = bytes.fromhex(
-    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360000002000001000527"
-    "de7f8e0000000049454e44ae426082"
 )
 SETTINGS = {
     "security": {"auth": {"selectedType": "gemini-api-key"}},

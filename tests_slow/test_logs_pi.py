@@ -18,7 +18,7 @@ import pytest
 
 from ibidem.testing import Answer, Calls, Fails, Says, Seen, Thinks, Upstream, by_turn
 
-from .logs import Place, installed, same, turns
+from .logs import PICTURE, Place, installed, plain, same, turns
 
 APIS = {"anthropic-messages": "", "openai-responses": "/v1", "openai-completions": "/v1"}
 """And what their addresses end with."""
@@ -29,12 +29,6 @@ ANSWERS = (
     Says("All done."),
     Calls(("bash", {"command": "true"})),
     Says("Done again."),
-)
-
-
-PICTURE = bytes.fromhex(
-    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360000002000001000527"
-    "de7f8e0000000049454e44ae426082"
 )
 
 
@@ -60,31 +54,6 @@ def ask(place: Place, api: str, *words: str, model: str = "one", fails: bool = F
     place.run("pi", *chosen, *words, fails=fails, PI_OFFLINE="1", PI_SKIP_VERSION_CHECK="1", PI_TELEMETRY="0")
 
 
-OWN = {"status", "phase", "annotations", "cache_control"}
-
-
-def as_logged(history: list[Any]) -> list[Any]:
-    found: list[Any] = []
-    for entry in history:
-        if entry.get("role") in ("system", "developer"):
-            continue
-        entry = {key: value for key, value in entry.items() if key not in OWN | {"id"}}
-        if "call_id" in entry:
-            entry["call_id"] = entry["call_id"].partition("_fc_")[0]
-        if "content" in entry:
-            entry["content"] = _parts(entry["content"])
-        if found and "type" not in entry and entry["role"] != "tool" and found[-1].get("role") == entry["role"]:
-            found[-1]["content"] += entry["content"]
-        else:
-            found.append(entry)
-    return found
-
-
-def _parts(content: Any) -> list[Any]:
-    listed = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
-    return [{k: v for k, v in part.items() if k not in OWN and (k, v) != ("is_error", False)} for part in listed]
-
-
 @pytest.mark.parametrize("api", APIS)
 def test_tools_that_fail_and_a_session_that_goes_on(tmp_path: Path, programs: Path, api: str) -> None:
     place = Place(tmp_path, programs)
@@ -95,7 +64,7 @@ def test_tools_that_fail_and_a_session_that_goes_on(tmp_path: Path, programs: Pa
     (session,) = place.recorded()
     assert (session.agent, session.project) == ("pi", str(place.project))
     assert len(turns(upstream)) == 6
-    same(session, turns(upstream), as_logged)
+    same(session, turns(upstream), plain)
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -123,7 +92,7 @@ def test_another_model_a_refusal_and_a_session_that_was_killed(tmp_path: Path, p
         ask(place, api, "--continue", "-p", "The other one.", model="two")
     (session,) = place.recorded()
     sent = [each for each in turns(upstream) if each not in refused]
-    same(session, [*sent[:2], *sent[4:]], as_logged)
+    same(session, [*sent[:2], *sent[4:]], plain)
 
 
 def test_a_compaction(tmp_path: Path, programs: Path) -> None:
@@ -142,4 +111,4 @@ def test_a_compaction(tmp_path: Path, programs: Path) -> None:
             ask(place, api, *["--continue"][:number], "-p", f"Look at a.py, part {number}. " + "And then? " * 60)
     (session,) = place.recorded()
     assert "compaction" in [segment.cause for segment in session.segments]
-    same(session, turns(upstream), as_logged)
+    same(session, turns(upstream), plain)

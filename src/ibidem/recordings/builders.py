@@ -60,8 +60,8 @@ class Segments:
 
 
 class Turns:
-    """Anthropic messages. User lines that follow each other are one message, results first; messages are replaced,
-    never changed, because segments share them."""
+    """Anthropic messages. Lines of one side that follow each other are one message, results first; messages are
+    replaced, never changed, because segments share them."""
 
     def __init__(self) -> None:
         self.segments = Segments()
@@ -87,7 +87,7 @@ class Turns:
         """An answer, and the request before it unless that is not told. Without blocks it was not sent back."""
         if sent and self.history:
             self.segments.current.requests.append(_at(sent, len(self.history)))
-        elif blocks and self.history and self.history[-1]["role"] == "assistant":
+        if blocks and self.history and self.history[-1]["role"] == "assistant":
             blocks = [*self.history[-1]["content"], *blocks]
             self.segments.reopen()
         if blocks:
