@@ -6,8 +6,9 @@ python -m pytest tests_slow/test_logs_opencode.py
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,13 +41,13 @@ def answers(place: Place) -> list[Answer]:
     ]
 
 
-def prepared(place: Place, upstream: Upstream, provider: str) -> None:
+def prepared(place: Place, upstream: Upstream, provider: str, context: int = 100_000) -> None:
     (place.project / "p.png").write_bytes(PICTURE)
     told = {
         "reasoning": True,
         "tool_call": True,
         "attachment": True,
-        "limit": {"context": 100_000, "output": 8000},
+        "limit": {"context": context, "output": 500},
         "modalities": {"input": ["text", "image"], "output": ["text"]},
     }
     options = {"baseURL": f"{upstream.url}/v1", "apiKey": "opens-nothing"}
@@ -81,7 +82,58 @@ def test_tools_that_fail_a_picture_and_a_session_that_goes_on(tmp_path: Path, pr
         prepared(place, upstream, provider)
         ask(place, provider, "Look at a.py.")
         ask(place, provider, "--continue", "And again.")
-    (place.home / "wire.json").write_text(json.dumps([each.json for each in turns(upstream)], indent=1))
     (session,) = place.recorded()
     assert (session.agent, session.project) == ("opencode", str(place.project))
+    same(session, turns(upstream), plain)
+
+
+@pytest.mark.parametrize("provider", APIS)
+def test_another_model_a_refusal_and_a_call_that_never_ended(tmp_path: Path, programs: Path, provider: str) -> None:
+    """As if it had been killed while the call ran."""
+    place = Place(tmp_path, programs)
+    talk, refused = by_turn(answers(place)), list[Seen]()
+
+    def script(seen: Seen) -> Answer:
+        if "Refuse this." in str(seen.json) and not refused and seen.json.get("tools"):
+            refused.append(seen)
+            return Fails(400)
+        return talk(seen) if seen.json.get("tools") else Says("A title")
+
+    with Upstream(script) as upstream:
+        prepared(place, upstream, provider)
+        ask(place, provider, "Look at a.py.")
+        interrupt(place)
+        before = len(turns(upstream))
+        ask(place, provider, "--continue", "Refuse this.", fails=True)
+        ask(place, provider, "--continue", "The other one.", model="two")
+    (session,) = place.recorded()
+    sent = [each for each in turns(upstream) if each not in refused]
+    assert len(sent) == before + 2
+    same(session, sent, plain, after=before)
+
+
+def interrupt(place: Place) -> None:
+    with closing(sqlite3.connect(place.home / ".local/share/opencode/opencode.db")) as database:
+        rows = database.execute("SELECT id, data FROM part ORDER BY id").fetchall()
+        calls = [(name, json.loads(data)) for name, data in rows if '"type":"tool"' in data]
+        name, call = calls[-1]
+        call["state"] = {"status": "running", "input": call["state"]["input"], "time": {"start": 1}}
+        database.execute("UPDATE part SET data = ? WHERE id = ?", (json.dumps(call), name))
+        database.commit()
+
+
+def test_a_compaction(tmp_path: Path, programs: Path) -> None:
+    """It happens by itself once the context is large enough; the summary is asked for without tools."""
+    provider, place = "anthropic", Place(tmp_path, programs)
+    talk = by_turn([*answers(place)[:2], *[Says("Go on.")] * 5])
+
+    def script(seen: Seen) -> Answer:
+        return talk(seen) if seen.json.get("tools") else Says("All was read.")
+
+    with Upstream(script) as upstream:
+        prepared(place, upstream, provider, context=7000)
+        for number in range(3):
+            ask(place, provider, *["--continue"][:number], f"Look at a.py, part {number}.")
+    (session,) = place.recorded()
+    assert "compaction" in [segment.cause for segment in session.segments]
     same(session, turns(upstream), plain)

@@ -190,6 +190,5 @@ EXAMPLES = [
         format="gemini",
         lengths=[[[1, 1]]],
         skipped=[2, 3, 4],
-        invalid=True,
     ),
 ]

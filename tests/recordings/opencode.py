@@ -53,7 +53,7 @@ def export(*messages: Any, **info: Any) -> dict[str, Any]:
 
 EXAMPLES = [
     Example(
-        name="two steps in one message, parallel calls, usage and times, and another model, which gets thoughts as text",
+        name="two steps in one message, parallel calls, usage and times, and another model, told thoughts as text",
         data=json.dumps(
             export(
                 user(1, "Was ist hier? 🦊", text("never", ignored=True), PICTURE, {"type": "agent", "name": "x"}),

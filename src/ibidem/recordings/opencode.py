@@ -7,9 +7,9 @@ messages it keeps from before (`tail_start_id`) come after them. An answer that 
 steps were, unless the user stopped it and there is something in it. Thoughts go back to the model that had them, to
 another as text; what parts say of their provider tells the interface.
 
-Not in the log: the system prompt, the tools, the prompt that asks for a summary (so that request is left out), what plan
-mode reminds of, and messages that were taken back, which are removed. Files other than images are left out. A sub-agent
-has a session, and so an export, of its own.
+Not in the log: the system prompt, the tools, the prompt that asks for a summary (so that request is left out), what
+plan mode reminds of, and messages that were taken back, which are removed. Files other than images are left out. A
+sub-agent has a session, and so an export, of its own.
 """
 
 from __future__ import annotations
