@@ -143,6 +143,14 @@ def test_logs_and_files_that_are_none_may_be_mixed(a_log: Path) -> None:
     assert [each["path"] for each in figures(a_log.parent, "--jobs", "1")["unread"]] == [str(notes)]
 
 
+def test_what_gave_nothing_is_named_beside_the_table_too(tmp_path: Path) -> None:
+    notes = put(tmp_path / "notes.json", b'{"a": 1}')
+    result = run(tmp_path, "--csv", "--jobs", "1")
+    assert f"Not read: {notes}: not a log of an agent that is known here" in result.stderr
+    assert "Not read" not in result.stdout
+    assert "No session was found (1 file" in run(tmp_path, "--jobs", "1").stdout
+
+
 WRONG = {"empty.jsonl": b"", "notes.json": b'{"a": 1}', "picture.jsonl": b"\x89PNG\x00\xff", "broken.json": b'{"a": '}
 
 

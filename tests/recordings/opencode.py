@@ -53,7 +53,7 @@ def export(*messages: Any, **info: Any) -> dict[str, Any]:
 
 EXAMPLES = [
     Example(
-        name="two steps in one message, parallel calls, usage and times",
+        name="two steps in one message, parallel calls, usage and times, and another model, told thoughts as text",
         data=json.dumps(
             export(
                 user(1, "Was ist hier? 🦊", text("never", ignored=True), PICTURE, {"type": "agent", "name": "x"}),
@@ -78,7 +78,8 @@ EXAMPLES = [
         ).encode(),
         agent="opencode",
         format="anthropic",
-        lengths=[[[1, 3, 5]]],
+        lengths=[[[1, 3], [5]]],
+        causes=[["start", "rewind"]],
         models=[["model-a", "model-b"]],
         projects=["/home/me/shop"],
         inputs=[[103, 124, 9]],

@@ -49,6 +49,9 @@ def usage(fresh: int, read: int, written: int) -> dict[str, Any]:
 
 HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": stamp(0), "cwd": "/home/me/shop"}
 THOUGHT = {"type": "thinking", "thinking": "hm", "thinkingSignature": "sig"}
+API = "openai-codex-responses"
+SEALED = {**THOUGHT, "thinkingSignature": '{"type": "reasoning", "summary": [], "encrypted_content": "x"}'}
+BROKEN = {**THOUGHT, "thinkingSignature": "x"}
 PICTURE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
 
 EXAMPLES = [
@@ -62,7 +65,7 @@ EXAMPLES = [
             entry(4, 3, message=result("c2", "ключ", isError=True)),
             entry(5, 4, message=result("c1", "a b")),
             entry(6, 5, "thinking_level_change", thinkingLevel="low"),
-            entry(7, 6, message=answer("Two files.", usage=usage(1, 103, 20), model="model-b")),
+            entry(7, 6, message=answer("Two files.", usage=usage(1, 103, 20))),
             entry(8, 7, message={"role": "bashExecution", "command": "ls", "output": "a", "exitCode": 1}),
             entry(9, 8, message={"role": "bashExecution", "command": "id", "output": "me", "excludeFromContext": True}),
             entry(10, 9, "custom_message", content="Mind the gap.", customType="x", display=True),
@@ -73,7 +76,7 @@ EXAMPLES = [
         agent="pi",
         format="anthropic",
         lengths=[[[1, 3, 5]]],
-        models=[["model-a", "model-b"]],
+        models=[["model-a"]],
         projects=["/home/me/shop"],
         inputs=[[103, 124, None]],
         times=[[T0 + 2, T0 + 5, T0 + 12]],
@@ -117,6 +120,69 @@ EXAMPLES = [
         format="anthropic",
         lengths=[[[1, 3], [3]]],
         causes=[["start", "rewind"]],
+    ),
+    Example(
+        name="another model gets the thoughts of the one before as text",
+        data=lines(
+            HEADER,
+            entry(1, None, message=user("One")),
+            entry(2, 1, message=answer(THOUGHT, "1")),
+            entry(3, 2, message=user("Two")),
+            entry(4, 3, message=answer("2", model="model-b")),
+            entry(5, 4, message=user("Three")),
+            entry(6, 5, message=answer("3", model="model-b")),
+        ),
+        agent="pi",
+        format="anthropic",
+        lengths=[[[1], [3, 5]]],
+        causes=[["start", "rewind"]],
+        models=[["model-a", "model-b"]],
+    ),
+    Example(
+        name="an edit of the context: one content is replaced, one goes",
+        data=lines(
+            HEADER,
+            entry(1, None, message=user("One")),
+            entry(2, 1, message=answer(call("c1"))),
+            entry(3, 2, message=result("c1", "long")),
+            entry(4, 3, "custom_message", content="Mind the gap.", customType="x", display=True),
+            entry(5, 4, message=answer("1")),
+            entry(6, 5, "context_edit", targetId="n3", replacement={"content": "short"}),
+            entry(7, 6, "context_edit", targetId="n4", replacement=None),
+            entry(8, 7, message=user("Two")),
+            entry(9, 8, message=answer("2")),
+        ),
+        agent="pi",
+        format="anthropic",
+        lengths=[[[1, 3], [5]]],
+        causes=[["start", "micro-compaction"]],
+    ),
+    Example(
+        name="an answer whose prompt is lost is one with the answer before",
+        data=lines(
+            HEADER,
+            entry(1, None, message=user("One")),
+            entry(2, 1, message=answer("1")),
+            entry(3, 2, message=answer("2")),
+            entry(4, 3, message=user("Three")),
+            entry(5, 4, message=answer("3")),
+        ),
+        agent="pi",
+        format="anthropic",
+        lengths=[[[1, 3]]],
+    ),
+    Example(
+        name="a chat, and thoughts in the field that its service has for them",
+        data=lines(
+            HEADER,
+            entry(1, None, message=user("One")),
+            entry(2, 1, message=answer({**THOUGHT, "thinkingSignature": "reasoning_content"}, call("c1"), api="chat")),
+            entry(3, 2, message=result("c1", "")),
+            entry(4, 3, message=answer("1", api="chat")),
+        ),
+        agent="pi",
+        format="openai-chat",
+        lengths=[[[1, 3]]],
     ),
     Example(
         name="a compaction that keeps the last exchange",
@@ -165,22 +231,22 @@ EXAMPLES = [
         lengths=[[[3]]],
     ),
     Example(
-        name="the first version, through another interface: no ids, and what is said waits for results",
+        name="the first version, through another interface: no ids, sealed thoughts, and what is said before a result",
         data=lines(
             {"type": "session", "id": "s", "timestamp": stamp(0), "cwd": "/x", "provider": "openai"},
             {"type": "message", "timestamp": stamp(1), "message": {"role": "user", "content": "Hi"}},
-            {"type": "message", "timestamp": stamp(2), "message": answer(THOUGHT, call("c1"), api="openai-responses")},
+            {"type": "message", "timestamp": stamp(2), "message": answer(SEALED, BROKEN, call("c1|fc_1"), api=API)},
             {"type": "message", "timestamp": stamp(3), "message": {**user("!"), "content": [PICTURE]}},
-            {"type": "message", "timestamp": stamp(4), "message": result("c1")},
-            {"type": "message", "timestamp": stamp(5), "message": answer("Well.", api="openai-responses")},
+            {"type": "message", "timestamp": stamp(4), "message": result("c1|fc_1")},
+            {"type": "message", "timestamp": stamp(5), "message": answer("Well.", api=API)},
         ),
         agent="pi",
-        format="openai-chat",
-        lengths=[[[1, 4]]],
+        format="openai-responses",
+        lengths=[[[1, 5]]],
         times=[[T0 + 1, T0 + 4]],
     ),
     Example(
-        name="malformed entries, a lost line and a call that was never answered",
+        name="malformed entries, a lost line and a call that was never answered, so that an answer is made up",
         data=lines(
             HEADER,
             entry(1, None, message=user("One")),
@@ -197,6 +263,5 @@ EXAMPLES = [
         lengths=[[[1, 3], [3]]],
         causes=[["start", "rewind"]],
         skipped=[3, 4],
-        invalid=True,
     ),
 ]

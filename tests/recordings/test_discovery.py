@@ -24,6 +24,9 @@ FOUND = [
     ".codex/sessions/2026/01/02/rollout-2.jsonl.zst",
     ".copilot/session-state/1.jsonl",
     ".copilot/session-state/2/events.jsonl",
+    ".gemini/tmp/shop/chats/5e551011/a9e27.jsonl",
+    ".gemini/tmp/shop/chats/session-1.json",
+    ".gemini/tmp/shop/chats/session-2.jsonl",
     ".pi/agent/sessions/--shop--/1.jsonl",
 ]
 PASSED_OVER = [
@@ -32,6 +35,8 @@ PASSED_OVER = [
     ".codex/history.jsonl",
     ".codex/sessions/other.jsonl",
     ".copilot/session-state/2/files/data.jsonl",
+    ".gemini/projects.json",
+    ".gemini/tmp/shop/logs.json",
     ".local/share/opencode/storage/migration",
     ".pi/agent/settings.json",
 ]
@@ -70,6 +75,7 @@ MOVED = {
     "the XDG folder of Claude Code": ("XDG_CONFIG_HOME", "{0}/xdg", "xdg/claude/projects/a/1.jsonl"),
     "Codex": ("CODEX_HOME", "{0}/one", "one/sessions/2026/rollout-1.jsonl"),
     "Copilot CLI": ("COPILOT_HOME", "~/one", "one/session-state/1/events.jsonl"),
+    "Gemini CLI": ("GEMINI_CLI_HOME", "{0}/one", "one/.gemini/tmp/shop/chats/session-1.jsonl"),
     "pi": ("PI_CODING_AGENT_DIR", "{0}/one", "one/sessions/a/1.jsonl"),
     "sessions of pi": ("PI_CODING_AGENT_SESSION_DIR", "{0}/one", "one/1.jsonl"),
     "OpenCode": ("XDG_DATA_HOME", "{0}/one", "one/opencode/opencode.db"),

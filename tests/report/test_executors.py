@@ -99,6 +99,19 @@ def test_logs_that_begin_with_the_same_answer_belong_together(tmp_path: Path) ->
     assert families([long, other, short]) == [(short, long), (other,)]
 
 
+def test_a_chat_of_gemini_cli_that_was_resumed_is_counted_once(tmp_path: Path) -> None:
+    head = {"sessionId": "5e551011-0000", "projectHash": "40fc80"}
+    said = [{"id": f"u{n}", "type": "user", "content": f"Question {n}"} for n in (1, 2)]
+    told = [{"id": f"a{n}", "type": "gemini", "content": f"Answer {n}", "model": "gemini-2.5-pro"} for n in (1, 2)]
+    old, new = str(tmp_path / "session-1.json"), str(tmp_path / "session-1.jsonl")
+    Path(old).write_text(json.dumps({**head, "messages": [said[0], told[0]]}))
+    Path(new).write_bytes(lines(head, said[0], told[0], said[1], told[1]))
+    (family,) = families([old, new])
+    assert sorted(family) == [old, new]
+    figures = look(family, ReportSettings())
+    assert sum(session.requests for each in figures for session in each.sessions) == 2
+
+
 def test_the_largest_family_is_first(tmp_path: Path) -> None:
     paths = [put(tmp_path, **{f"log{n}": log(*["a.py"] * n, id=f"x{n}")})[0] for n in (2, 4, 1, 3)]
     assert families(paths) == [(paths[1],), (paths[3],), (paths[0],), (paths[2],)]

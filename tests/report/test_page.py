@@ -293,9 +293,9 @@ def test_one_session_needs_no_ranking_and_is_named_in_full() -> None:
 
 
 def test_no_session_at_all() -> None:
-    found = page(report(unread=[Unread("/logs/x.json", "not a log that is known here")]))
+    found = page(report(unread=[Unread("/logs/x.json", "not a log of an agent that is known here")]))
     assert "No session was found" in found.text
-    assert "/logs/x.json: not a log that is known here" in found.text
+    assert "/logs/x.json: not a log of an agent that is known here" in found.text
     assert found.values("href") == ["#notes"]
     assert found.json == ""
 

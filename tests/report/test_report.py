@@ -289,7 +289,7 @@ def test_a_file_that_is_no_log_is_named_with_the_reason() -> None:
     assert found.sessions == []
     [unread] = found.unread
     assert (unread.path, found.size) == ("notes.json", 8)
-    assert unread.why.startswith("not a log that is known here")
+    assert unread.why.startswith("not a log of an agent that is known here")
 
 
 def test_answers_that_are_known_are_not_counted_again() -> None:
@@ -932,7 +932,7 @@ def test_the_terminal_says_what_is_odd(mixed: Report) -> None:
     page = " ".join(shown(mixed, 80).split())
     assert "house-model-7 is not in the price list: priced as claude-sonnet-4-5." in page
     assert "1 line of logs could not be used and were skipped: --json names them." in page
-    assert "Not read: /logs/3.jsonl: not a log that is known here" in page
+    assert "Not read: /logs/3.jsonl: not a log of an agent that is known here" in page
     assert "in part" in page
     assert "codetether: 1 session dearer than with nothing done" in page
 

@@ -20,6 +20,7 @@ from ..model import string
 from .claude_code import READER as CLAUDE_CODE
 from .codex import READER as CODEX
 from .copilot_cli import READER as COPILOT_CLI
+from .gemini_cli import READER as GEMINI_CLI
 from .log import Log, LogError, read_log
 from .mini_swe_agent import READER as MINI_SWE_AGENT
 from .moatless import READER as MOATLESS
@@ -36,6 +37,7 @@ READERS: tuple[Reader, ...] = (
     CLAUDE_CODE,
     CODEX,
     COPILOT_CLI,
+    GEMINI_CLI,
     PI,
     OPENCODE,
     MOATLESS,
@@ -47,11 +49,14 @@ READERS: tuple[Reader, ...] = (
 )
 """The first that knows a row of the file reads it."""
 
+UNKNOWN = "not a log of an agent that is known here"
+
 PROBED_ROWS = 100
 """Rows that are looked at before a file is given up."""
 
 __all__ = [
     "READERS",
+    "UNKNOWN",
     "Log",
     "LogError",
     "Reader",
@@ -70,7 +75,7 @@ def read(path: str, data: bytes) -> list[Recording]:
     reader = reader_of(log)
     sessions = [session for session in reader.read(log) if session.length]
     if not sessions:
-        raise LogError(f"{path}: a log of {reader.agent} without an answer of the model: nothing was sent")
+        raise LogError(f"{path}: a log of {reader.agent} {_nothing_in(log)}")
     for session in sessions:
         session.path = path
         session.project, session.name = string(session.project), str(session.name)
@@ -78,6 +83,16 @@ def read(path: str, data: bytes) -> list[Recording]:
             segment.requests = [_sound(sent) for sent in segment.requests]
     sessions[0].skipped = log.skipped
     return sessions
+
+
+def _nothing_in(log: Log) -> str:
+    if not log.skipped:
+        return "without an answer of the model: no requests in it"
+    line, why = log.skipped[0]
+    return (
+        f"in which no request can be read: {len(log.skipped):,} lines cannot be used (the first is {line}: {why}); "
+        "it is damaged, or its format is newer than this version of ibidem"
+    )
 
 
 MAX_TOKENS = 10**12
@@ -98,5 +113,4 @@ def reader_of(log: Log) -> Reader:
         for reader in READERS:
             if reader.knows(row):
                 return reader
-    known = ", ".join(reader.agent for reader in READERS)
-    raise LogError(f"{log.path}: not a log that is known here ({known})")
+    raise LogError(f"{log.path}: {UNKNOWN}")

@@ -1,18 +1,21 @@
 """Builds histories from what an agent's own log tells of a conversation: what was said, answered and returned.
 
-Two builders with the same verbs. Both take content as Anthropic blocks; one keeps them, the other turns them into chat
-messages. A segment is never changed behind a request that was sent: what would do so starts a new one.
+Builders with the same verbs, one for each format. All take content as Anthropic blocks, and thoughts in the provider's
+own shape. A segment is never changed behind a request that was sent: what would do so starts a new one.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .chat import Chat, text_of
 from .recording import Cause, Json, RecordedRequest, RecordedSegment
 
-ANTHROPIC, CHAT = "anthropic", "openai-chat"
+ANTHROPIC, CHAT, RESPONSES = "anthropic", "openai-chat", "openai-responses"
+CHAT_THOUGHTS = frozenset({"reasoning_content", "reasoning", "reasoning_text"})
+"""Fields in which chat services tell thoughts, and want them back."""
 
 
 def shared(before: Sequence[Any], after: Sequence[Any]) -> int:
@@ -43,13 +46,22 @@ class Segments:
             self.current = RecordedSegment([*nearest.history[:common], *history[common:]], [], common, cause)
         return self.current
 
+    def reopen(self) -> None:
+        """Take back the last message, to replace it. It stays as it is for a request that carried it."""
+        history = self.current.history
+        if self.current.requests and self.current.requests[-1].length == len(history):
+            self.begin(history[:-1], "rewind")
+        else:
+            history.pop()
+            self.current.inherited = min(self.current.inherited, len(history))
+
     def done(self) -> list[RecordedSegment]:
         return [segment for segment in (*self._before, self.current) if segment.requests]
 
 
 class Turns:
-    """Anthropic messages. User lines that follow each other are one message, results first; messages are replaced,
-    never changed, because segments share them."""
+    """Anthropic messages. Lines of one side that follow each other are one message, results first; messages are
+    replaced, never changed, because segments share them."""
 
     def __init__(self) -> None:
         self.segments = Segments()
@@ -62,7 +74,7 @@ class Turns:
         if self.history and self.history[-1]["role"] == "user":
             blocks = [*self.history[-1]["content"], *blocks]
             blocks.sort(key=lambda block: block["type"] != "tool_result")
-            self._reopen()
+            self.segments.reopen()
         self.history.append({"role": "user", "content": blocks})
 
     def result(self, call: str, content: list[Json], *, name: str = "", failed: bool = False) -> None:
@@ -75,6 +87,9 @@ class Turns:
         """An answer, and the request before it unless that is not told. Without blocks it was not sent back."""
         if sent and self.history:
             self.segments.current.requests.append(_at(sent, len(self.history)))
+        if blocks and self.history and self.history[-1]["role"] == "assistant":
+            blocks = [*self.history[-1]["content"], *blocks]
+            self.segments.reopen()
         if blocks:
             self.history.append({"role": "assistant", "content": blocks})
 
@@ -92,19 +107,10 @@ class Turns:
     def done(self) -> list[Json]:
         return self.history
 
-    def _reopen(self) -> None:
-        """Take back the last message, to replace it. It stays as it is for a request that carried it."""
-        current = self.segments.current
-        if current.requests and current.requests[-1].length == len(self.history):
-            self.segments.begin(self.history[:-1], "rewind")
-        else:
-            self.history.pop()
-            current.inherited = min(current.inherited, len(self.history))
-
 
 class ChatTurns:
-    """Turns of a conversation, as chat messages. Thoughts, and images in results, have no place in them and are left
-    out."""
+    """Turns of a conversation, as chat messages. Images in results have no place in them and are left out, and so are
+    thoughts but those in a field that the service has for them: its name is their signature."""
 
     def __init__(self) -> None:
         self.segments = Segments()
@@ -116,8 +122,8 @@ class ChatTurns:
         return self.chat.history
 
     def say(self, blocks: list[Json]) -> None:
-        texts = [block["text"] for block in blocks if block["type"] == "text"]
-        self.chat.say("user", "\n".join(texts) if len(texts) == len(blocks) else [_part(block) for block in blocks])
+        alone = len(blocks) == 1 and blocks[0]["type"] == "text"
+        self.chat.say("user", blocks[0]["text"] if alone else [_part(block) for block in blocks])
 
     def result(self, call: str, content: list[Json], *, name: str = "", failed: bool = False) -> None:
         self.chat.result(call, text_of(content))
@@ -125,17 +131,19 @@ class ChatTurns:
     def answer(self, blocks: list[Json], sent: RecordedRequest | None) -> None:
         texts = [block["text"] for block in blocks if block["type"] == "text"]
         calls = [
-            {"id": block["id"], "name": block["name"], "arguments": block["input"]}
+            {"id": block["id"], "name": block["name"], "arguments": _arguments(block)}
             for block in blocks
             if block["type"] == "tool_use"
         ]
         told = sent or RecordedRequest(0)
         number = len(self.chat.segment.requests)
         self.chat.answer(
-            "\n".join(texts) or None, calls, model=told.model, at=told.at, answered=told.answered, usage=told.usage
+            "".join(texts) or None, calls, model=told.model, at=told.at, answered=told.answered, usage=told.usage
         )
         if not sent:
             del self.chat.segment.requests[number:]
+        if texts or calls:
+            self.chat.history[-1].update(_thoughts(blocks))
 
     def clear(self, calls: Iterable[str], note: str) -> None:
         wanted = set(calls)
@@ -154,8 +162,81 @@ class ChatTurns:
         return self.chat.done().history
 
 
-Builder = Turns | ChatTurns
-BUILDERS: dict[str, type[Turns] | type[ChatTurns]] = {ANTHROPIC: Turns, CHAT: ChatTurns}
+class ResponsesTurns:
+    """Turns of a conversation, as items of the Responses API."""
+
+    def __init__(self) -> None:
+        self.segments = Segments()
+
+    @property
+    def history(self) -> list[Json]:
+        return self.segments.current.history
+
+    def say(self, blocks: list[Json]) -> None:
+        self.history.append({"role": "user", "content": [_input(block) for block in blocks]})
+
+    def result(self, call: str, content: list[Json], *, name: str = "", failed: bool = False) -> None:
+        plain = all(block["type"] == "text" for block in content)
+        output = text_of(content) if plain else [_input(block) for block in content]
+        self.history.append({"type": "function_call_output", "call_id": call, "output": output})
+
+    def answer(self, blocks: list[Json], sent: RecordedRequest | None) -> None:
+        if sent and self.history:
+            self.segments.current.requests.append(_at(sent, len(self.history)))
+        self.history.extend(item for block in blocks for item in _items(block))
+
+    def clear(self, calls: Iterable[str], note: str) -> None:
+        wanted = set(calls)
+        cleared = [
+            item | {"output": note} if "output" in item and item.get("call_id") in wanted else item
+            for item in self.history
+        ]
+        if cleared != self.history:
+            self.segments.begin(cleared, "micro-compaction")
+
+    def restart(self, history: list[Json], cause: Cause) -> None:
+        if cause != "rewind" or history != self.history:
+            self.segments.begin(history, cause)
+
+    def done(self) -> list[Json]:
+        return self.history
+
+
+Builder = Turns | ChatTurns | ResponsesTurns
+BUILDERS: dict[str, type[Turns] | type[ChatTurns] | type[ResponsesTurns]] = {
+    ANTHROPIC: Turns,
+    CHAT: ChatTurns,
+    RESPONSES: ResponsesTurns,
+}
+
+
+def _items(block: Json) -> list[Json]:
+    match block["type"]:
+        case "text":
+            content = [{"type": "output_text", "text": block["text"]}]
+            return [{"type": "message", "role": "assistant", "content": content}]
+        case "tool_use":
+            call = {"type": "function_call", "call_id": block["id"], "name": block["name"]}
+            return [{**call, "arguments": _arguments(block)}]
+        case "reasoning":
+            return [block]
+    return []
+
+
+def _input(block: Json) -> Json:
+    if block["type"] != "image":
+        return {"type": "input_text", "text": block["text"]}
+    return {"type": "input_image", "image_url": _part(block)["image_url"]["url"]}
+
+
+def _arguments(call: Json) -> str:
+    """As agents that are written in JavaScript spell them."""
+    return json.dumps(call["input"], ensure_ascii=False, separators=(",", ":"))
+
+
+def _thoughts(blocks: list[Json]) -> Json:
+    named = [block for block in blocks if block["type"] == "thinking" and block.get("signature") in CHAT_THOUGHTS]
+    return {named[0]["signature"]: "\n".join(block["thinking"] for block in named)} if named else {}
 
 
 def _at(sent: RecordedRequest, length: int) -> RecordedRequest:

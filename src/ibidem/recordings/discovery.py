@@ -73,6 +73,12 @@ AGENT_LOGS: tuple[AgentLogs, ...] = (
         # Beside its events a session keeps files of its own, which may be of any kind.
         ((Files("session-state", ("events.jsonl",)), Files("session-state", ("*.jsonl",), deep=False)),),
     ),
+    AgentLogs(
+        "gemini-cli",
+        (Root(".gemini", "GEMINI_CLI_HOME", ".gemini"),),
+        # A sub-agent's chat lies in a folder with the name of the session.
+        ((Files("tmp", ("chats/session-*.json", "chats/session-*.jsonl", "chats/*/*.jsonl")),),),
+    ),
     AgentLogs("pi", (Root(".pi/agent", "PI_CODING_AGENT_DIR"),), ((Files("sessions", ("*.jsonl",)),),)),
     AgentLogs(
         "opencode",

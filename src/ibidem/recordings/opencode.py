@@ -3,10 +3,13 @@
 An answer is a run of steps, each of them one request; its calls and their results are the same parts. Results that
 were pruned stay in the log with the time from which on a note was sent for them. A compaction is a question of the user
 whose answer is marked as a summary; only a finished one counts, and the context begins anew with both of them. The
-messages it keeps from before (`tail_start_id`) come after them.
+messages it keeps from before (`tail_start_id`) come after them. An answer that failed is not sent back, whatever its
+steps were, unless the user stopped it and there is something in it. Thoughts go back to the model that had them, to
+another as text; what parts say of their provider tells the interface.
 
-Not in the log: the system prompt, the tools, the prompt that asks for a summary (so that request is left out), and
-messages that were taken back, which are removed. A sub-agent has a session, and so an export, of its own.
+Not in the log: the system prompt, the tools, the prompt that asks for a summary (so that request is left out), what
+plan mode reminds of, and messages that were taken back, which are removed. Files other than images are left out. A
+sub-agent has a session, and so an export, of its own.
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..billing.usage import Usage
-from .builders import ANTHROPIC, BUILDERS, CHAT, image, text
-from .log import Log, seconds
+from .builders import ANTHROPIC, BUILDERS, CHAT, RESPONSES, image, text
+from .log import UNUSABLE, Log, seconds
 from .reader import Reader
 from .recording import Json, RecordedRequest, Recording
 
 CLEARED_RESULT = "[Old tool result content cleared]"
 INTERRUPTED = "[Tool execution was interrupted]"
+MEDIA = "Attached media from tool result:"
 PART_SENTENCES = {"compaction": "What did we do so far?", "subtask": "The following tool was executed by the user"}
 """Parts that stand for a sentence."""
 
@@ -62,70 +66,108 @@ class _OpenCodeReading:
         self.turns = BUILDERS[self.format]()
         self.summarised = set(_summarised(messages))
         self.earlier: list[Json] = []
+        self.context: list[Json] = []
+        """What is sent, in its order."""
+        self.model: tuple[Any, Any] = ("", "")
         self.pruned: dict[str, float] = {}
         """When the results of calls were cleared, as far as they still are to be."""
+        self.now: float | None = None
         self.at: float | None = None
         self.folder = ""
 
-    def take(self, message: Json, *, told: bool = True) -> None:
+    def take(self, message: Json) -> None:
+        info = message["info"]
+        asked = (info.get("providerID"), info.get("modelID"))
+        if info["role"] == "assistant" and asked != self.model:
+            self.model = asked
+            self._tell_again()
+        self._say(message, told=True)
+        self.earlier.append(message)
+        if info.get("summary") and info.get("parentID") in self.summarised:
+            self._keep_tail(info["parentID"])
+
+    def _tell_again(self) -> None:
+        """To another model, which gets thoughts as text."""
+        turns, context, at = self.turns, self.context, self.at
+        self.turns, self.context = BUILDERS[self.format](), []
+        for message in context:
+            try:
+                self._say(message, told=False)
+            except UNUSABLE:
+                continue  # it was named when it was read
+        turns.restart(self.turns.done(), "rewind")
+        self.turns, self.context, self.at = turns, context, at
+
+    def _say(self, message: Json, *, told: bool) -> None:
         info, parts = message["info"], message["parts"]
         if info["role"] == "user":
-            self._user(info, parts)
+            self._user(info, parts, told=told)
         elif info["role"] == "assistant":
             self._assistant(info, parts, told=told)
-        if told:
-            self.earlier.append(message)
+        self.context.append(message)
 
-    def _user(self, info: Json, parts: list[Json]) -> None:
-        question = next((part for part in parts if part["type"] == "compaction"), None)
-        if question and info["id"] in self.summarised:
+    def _user(self, info: Json, parts: list[Json], *, told: bool) -> None:
+        question = any(part["type"] == "compaction" for part in parts)
+        if told and question and info["id"] in self.summarised:
             self.turns.restart([], "compaction")
+            self.context = []
         if blocks := [block for part in parts for block in _said(part)]:
             self.turns.say(blocks)
         self.at = seconds(info["time"]["created"])
 
     def _assistant(self, info: Json, parts: list[Json], *, told: bool) -> None:
         self.folder = self.folder or (info.get("path") or {}).get("cwd") or ""
-        steps = list(_steps(parts))
-        for step in steps:
+        steps, dropped = list(_steps(parts)), _dropped(info, parts)
+        before = list(self.turns.done()) if dropped else []
+        for number, step in enumerate(steps, 1):
             alone = info.get("tokens") if len(steps) == 1 else None
-            self._step(info, step, alone, told=told and not info.get("summary"))
-        if told and info.get("summary") and info.get("parentID") in self.summarised:
-            self._keep_tail(info["parentID"])
+            kept = not dropped or number < len(steps)
+            self._step(info, step, alone, told=told and not info.get("summary"), kept=kept)
+        if dropped and len(steps) > 1:
+            self.turns.restart(before, "rewind")
 
-    def _step(self, info: Json, parts: list[Json], tokens: Json | None, *, told: bool) -> None:
-        self._prune(seconds(info["time"]["created"]))
-        blocks = [block for part in parts for block in _answered(part)]
+    def _step(self, info: Json, parts: list[Json], tokens: Json | None, *, told: bool, kept: bool) -> None:
+        if told:
+            self.now = seconds(info["time"]["created"])
+            self._prune()
+        own = (info.get("providerID"), info.get("modelID")) == self.model
+        blocks = [block for part in parts for block in _answered(part, self.format, own)]
         usage = next((_usage(part.get("tokens")) for part in parts if part["type"] == "step-finish"), _usage(tokens))
         if not blocks and not usage:
             return
-        calls = [part for part in parts if part["type"] == "tool"]
         sent = (
             RecordedRequest(0, info.get("modelID") or "", self.at, _answered_at(info, parts), usage) if told else None
         )
-        dropped = _dropped(info, parts)
-        self.turns.answer([] if dropped else blocks, sent)
-        for part in [] if dropped else calls:
-            self._result(part)
+        self.turns.answer(_joined(blocks) if kept else [], sent)
+        pictures = [one for part in parts if kept and part["type"] == "tool" for one in self._result(part)]
+        if pictures:
+            self.turns.say([text(MEDIA), *pictures])
 
-    def _result(self, part: Json) -> None:
+    def _result(self, part: Json) -> list[Json]:
+        """What a chat has no place for in a result is sent behind it."""
         state, call = part["state"], part["callID"]
+        time = state.get("time") or {}
+        when = seconds(time.get("compacted"))
+        pictures: list[Json] = []
         match state["status"]:
+            case "completed" if when is not None and self.now is not None and when <= self.now:
+                self.turns.result(call, [text(CLEARED_RESULT)])
             case "completed":
                 pictures = [one for file in state.get("attachments") or () for one in _picture(file)]
                 self.turns.result(call, [text(state["output"]), *pictures])
             case "error":
-                self.turns.result(call, [text(_failure(state))], failed=True)
+                said, interrupted = _failure(state)
+                self.turns.result(call, [text(said)], failed=not interrupted)
             case _:
                 self.turns.result(call, [text(INTERRUPTED)], failed=True)
-        time = state.get("time") or {}
         self.at = seconds(time.get("end")) or self.at
-        if (when := seconds(time.get("compacted"))) is not None:
+        if when is not None:
             self.pruned[call] = when
+        return pictures if self.format == CHAT else []
 
-    def _prune(self, now: float | None) -> None:
+    def _prune(self) -> None:
         """Clear what was pruned by now."""
-        due = [call for call, when in self.pruned.items() if now is not None and when <= now]
+        due = [call for call, when in self.pruned.items() if self.now is not None and when <= self.now]
         for call in due:
             del self.pruned[call]
         if due:
@@ -138,17 +180,33 @@ class _OpenCodeReading:
         if first in names[: names.index(question)]:
             at = self.at
             for message in self.earlier[names.index(first) : names.index(question)]:
-                self.take(message, told=False)
+                self._say(message, told=False)
             self.at = at
 
 
 def _format(messages: list[Any]) -> str:
-    providers: Counter[bool] = Counter()
-    for message in messages:
-        match message:
-            case {"info": {"role": "assistant", "providerID": str(provider)}}:
-                providers["anthropic" in provider] += 1
-    return ANTHROPIC if providers[True] > providers[False] else CHAT
+    used = Counter(_interface(message) for message in messages)
+    del used[""]
+    return max(used, key=used.__getitem__, default=CHAT)
+
+
+def _interface(message: Any) -> str:
+    """Of the provider that gave this answer; empty for what is none."""
+    match message:
+        case {"info": {"role": "assistant", "providerID": str(provider)}, "parts": list(parts)}:
+            found = [part["metadata"] for part in parts if isinstance(part, dict) and "metadata" in part]
+        case _:
+            return ""
+    told = [named for named in found if isinstance(named, dict)]
+    if "anthropic" in provider or any("anthropic" in named for named in told):
+        return ANTHROPIC
+    return RESPONSES if provider == "openai" or any(_item(named) for named in told) else CHAT
+
+
+def _item(metadata: Any) -> Json:
+    """What a provider says of an item of the Responses API."""
+    found = metadata.values() if isinstance(metadata, dict) else ()
+    return next((told for told in found if isinstance(told, dict) and "itemId" in told), {})
 
 
 def _summarised(messages: list[Any]) -> Iterator[str]:
@@ -188,31 +246,56 @@ def _picture(file: Json) -> list[Json]:
     return [image(file["mime"], data)] if data and head.startswith("data:image/") else []
 
 
-def _answered(part: Json) -> list[Json]:
+def _answered(part: Json, format_: str, own: bool) -> list[Json]:
     """Blank texts and thoughts that nobody signed are not sent back."""
-    signed = ((part.get("metadata") or {}).get("anthropic") or {}) if part["type"] == "reasoning" else {}
     match part["type"]:
         case "text" if part["text"].strip():
             return [text(part["text"])]
         case "tool":
             return [{"type": "tool_use", "id": part["callID"], "name": part["tool"], "input": part["state"]["input"]}]
-        case "reasoning" if signature := signed.get("signature"):
-            return [{"type": "thinking", "thinking": part["text"], "signature": signature}]
-        case "reasoning" if data := signed.get("redactedData"):
-            return [{"type": "redacted_thinking", "data": data}]
+        case "reasoning" if not own:
+            return [text(part["text"])] if part["text"].strip() else []
+        case "reasoning":
+            return _thought(part["text"], part.get("metadata") or {}, format_)
     return []
 
 
-def _failure(state: Json) -> str:
-    """What a call that was interrupted had put out by then is sent in place of the error."""
+def _thought(thinking: str, metadata: Json, format_: str) -> list[Json]:
+    signed = metadata.get("anthropic") or {}
+    if format_ == ANTHROPIC and (signature := signed.get("signature")):
+        return [{"type": "thinking", "thinking": thinking, "signature": signature}]
+    if format_ == ANTHROPIC and (data := signed.get("redactedData")):
+        return [{"type": "redacted_thinking", "data": data}]
+    if format_ == CHAT and thinking.strip():
+        return [{"type": "thinking", "thinking": thinking, "signature": "reasoning_content"}]
+    item = _item(metadata) if format_ == RESPONSES else {}
+    if sealed := item.get("reasoningEncryptedContent"):
+        summary = [{"type": "summary_text", "text": thinking}] if thinking else []
+        return [{"type": "reasoning", "id": item["itemId"], "encrypted_content": sealed, "summary": summary}]
+    return []
+
+
+def _joined(blocks: list[Json]) -> list[Json]:
+    """The thoughts of one item are one block."""
+    found: list[Json] = []
+    for block in blocks:
+        last = found[-1] if found else {}
+        if block["type"] == "reasoning" and block["id"] == last.get("id"):
+            found[-1] = {**block, "summary": [*last["summary"], *block["summary"]]}
+        else:
+            found.append(block)
+    return found
+
+
+def _failure(state: Json) -> tuple[str, bool]:
+    """What a call that was interrupted had put out by then is sent in place of the error, as a result."""
     match state.get("metadata"):
         case {"interrupted": True, "output": str(output)}:
-            return output
-    return str(state["error"])
+            return output, True
+    return str(state["error"]), False
 
 
 def _dropped(info: Json, parts: list[Json]) -> bool:
-    """A failed answer is not sent back, unless the user stopped it and there is something in it."""
     if not info.get("error"):
         return False
     something = any(part["type"] not in ("step-start", "reasoning") for part in parts)

@@ -2,29 +2,36 @@
 
 An entry hangs below the one before it; one that hangs elsewhere is a rewind, and the way from the root to it is the new
 context. Entries of the first version have no ids: they follow each other. A compaction puts a summary in the place of
-all before its first kept entry. An answer that failed or was aborted is never sent back; it was a request if anything
-came, or was counted. A forked session begins with a copy of another file, whose requests count there: they are older
-than its header.
+all before its first kept entry, an edit of the context puts another content in the place of an entry's. An answer that
+failed or was aborted is never sent back; it was a request if anything came, or was counted. A call that nobody answered
+gets an answer when something else is said. Thoughts go back as they were signed to the model that had them, to another
+as text. A forked session begins with a copy of another file, whose requests count there: they are older than its
+header.
 
-The log has neither the system prompt nor the tools. Thoughts are told as they were signed, though another model gets
-them as text; chat formats get none.
+An answer that follows another, with nothing said in between, was given to a prompt that the log has lost: that request
+is left out. Not in the log of older versions: the system prompt and the tools. Newer ones have them, as they change;
+they are not read.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..billing.usage import Usage
-from .builders import ANTHROPIC, BUILDERS, CHAT, Builder, image, text
+from .builders import ANTHROPIC, BUILDERS, CHAT, CHAT_THOUGHTS, RESPONSES, image, text
+from .counts import count
 from .log import UNUSABLE, Log, seconds
 from .reader import Reader
 from .recording import Cause, Json, RecordedRequest, Recording
 
 COMPACTED = "The conversation history before this point was compacted into the following summary:"
 CAME_BACK = "The following is a summary of a branch that this conversation came back from:"
-ANTHROPIC_API = "anthropic-messages"
+UNANSWERED = "No result provided"
+PICTURE_ONLY, NOTHING = "(see attached image)", "(no tool output)"
+Model = tuple[Any, ...]
 
 
 def knows(row: Json) -> bool:
@@ -38,14 +45,14 @@ def knows(row: Json) -> bool:
 
 def read(log: Log) -> Iterable[Recording]:
     header = next((row for _, row in log.rows if row.get("type") == "session"), {})
-    format_ = ANTHROPIC if _mostly(log) == ANTHROPIC_API else CHAT
-    tree = _Tree(format_, header)
+    format_ = _format(_mostly(log))
+    tree = _Tree(_Sent(format_, (), frozenset(_answered(log))), header)
     for line, row in log.rows:
         with log.tolerating(line):
             tree.take(row)
-    tree.turns.done()
+    tree.sent.turns.done()
     project = header.get("cwd")
-    yield Recording("pi", format_, tree.turns.segments.done(), project=project if isinstance(project, str) else "")
+    yield Recording("pi", format_, tree.sent.turns.segments.done(), project=project if isinstance(project, str) else "")
 
 
 def _mostly(log: Log) -> str:
@@ -58,10 +65,83 @@ def _mostly(log: Log) -> str:
     return max(used, key=used.__getitem__, default="")
 
 
-class _Tree:
-    def __init__(self, format_: str, header: Json) -> None:
-        self.format = format_
+def _format(api: str) -> str:
+    if api.endswith("-responses"):
+        return RESPONSES
+    return ANTHROPIC if api == "anthropic-messages" else CHAT
+
+
+def _answered(log: Log) -> Iterator[str]:
+    for _, row in log.rows:
+        match row.get("message"):
+            case {"role": "toolResult", "toolCallId": str(call)}:
+                yield _bare(call)
+
+
+class _Sent:
+    """A context as it is sent to one model."""
+
+    def __init__(self, format_: str, model: Model, answered: frozenset[str]) -> None:
+        self.format, self.model = format_, model
+        self.answered = answered
+        """Calls that have a result somewhere in the log."""
         self.turns = BUILDERS[format_]()
+        self.due: list[str] = []
+        """Calls that have no result yet."""
+
+    def settle(self, calls: list[str]) -> None:
+        self.due = [call for call in self.due if call not in calls]
+        for call in calls:
+            self.turns.result(call, [text(UNANSWERED)], failed=True)
+
+    def say(self, blocks: list[Json]) -> None:
+        self.settle([call for call in self.due if call not in self.answered])
+        if said := [block for block in blocks if block["type"] != "text" or block["text"].strip()]:
+            self.turns.say(said)
+
+    def result(self, message: Json) -> None:
+        call, content = _bare(message["toolCallId"]), _blocks(message["content"])
+        if call in self.due:
+            self.due.remove(call)
+        if not any(block["type"] == "text" and block["text"] for block in content):
+            content = [text(PICTURE_ONLY if content and content[0]["type"] == "image" else NOTHING), *content]
+        self.turns.result(call, content, failed=bool(message.get("isError")))
+
+    def answer(self, message: Json, sent: RecordedRequest | None) -> None:
+        self.settle(self.due)
+        history = self.turns.done()
+        lost = bool(history) and history[-1].get("role") == "assistant"
+        blocks = [block for one in message["content"] for block in self._answered(one, _model(message) == self.model)]
+        if message.get("stopReason") in ("error", "aborted"):
+            blocks = []
+        self.turns.answer(blocks, None if lost else sent)
+        self.due = [block["id"] for block in blocks if block["type"] == "tool_use"]
+
+    def _answered(self, block: Json, own: bool) -> list[Json]:
+        """Blank texts are not sent back, and a thought that nobody signed is sent as text."""
+        match block["type"]:
+            case "toolCall":
+                call = {"type": "tool_use", "id": _bare(block["id"]), "name": block["name"]}
+                return [{**call, "input": block["arguments"]}]
+            case "thinking" if block.get("redacted"):
+                return [{"type": "redacted_thinking", "data": block["thinkingSignature"]}] if own else []
+            case "thinking" if own and (signature := block.get("thinkingSignature")):
+                return self._thought(block["thinking"], signature)
+            case "text" | "thinking" as kind if block[kind].strip():
+                return [text(block[kind])] if kind == "text" or not own or self.format == ANTHROPIC else []
+        return []
+
+    def _thought(self, thinking: str, signature: str) -> list[Json]:
+        """A signature is Anthropic's, an item of the Responses API, or the field of a chat message."""
+        if self.format == ANTHROPIC or (self.format == CHAT and signature in CHAT_THOUGHTS and thinking.strip()):
+            return [{"type": "thinking", "thinking": thinking, "signature": signature}]
+        item = _object(signature) if self.format == RESPONSES else {}
+        return [item] if item.get("type") == "reasoning" else []
+
+
+class _Tree:
+    def __init__(self, sent: _Sent, header: Json) -> None:
+        self.sent = sent
         self.entries: dict[str, Json] = {}
         self.parents: dict[str, str | None] = {}
         self.order: list[str] = []
@@ -82,22 +162,26 @@ class _Tree:
             parent = self.leaf  # its line is lost: the order of the file holds
         self.entries[name], self.parents[name] = row, parent
         before, self.leaf = self.leaf, name
-        if row["type"] == "compaction":
-            self._go_to(name, "compaction")
+        if row["type"] in ("compaction", "context_edit"):
+            self._go_to(name, "compaction" if row["type"] == "compaction" else "micro-compaction")
             self.at = seconds(row["timestamp"])
             return
         if parent != before:
             self._go_to(parent, "rewind")
-        self._add(self.turns, row, told=True)
+        if (model := _model(row.get("message"))) and model != self.sent.model:
+            self.sent.model = model
+            self._go_to(parent, "rewind")
+        self._add(self.sent, row, told=True)
 
     def _go_to(self, name: str | None, cause: Cause) -> None:
-        turns = BUILDERS[self.format]()
+        fresh = _Sent(self.sent.format, self.sent.model, self.sent.answered)
         for row in self._context(name):
             try:
-                self._add(turns, row, told=False)
+                self._add(fresh, row, told=False)
             except UNUSABLE:
                 continue  # it was named when its line was read
-        self.turns.restart(turns.done(), cause)
+        self.sent.turns.restart(fresh.turns.done(), cause)
+        self.sent.due = fresh.due
 
     def _context(self, name: str | None) -> list[Json]:
         way: list[str] = []
@@ -106,52 +190,86 @@ class _Tree:
             name = self.parents[name]
         way.reverse()
         last = max((n for n, name in enumerate(way) if self.entries[name]["type"] == "compaction"), default=None)
-        if last is None:
-            return [self.entries[name] for name in way]
-        summary = self.entries[way[last]]
-        first = summary.get("firstKeptEntryId")
-        if first is None and isinstance(index := summary.get("firstKeptEntryIndex"), int):
-            first = self.order[index]
-        kept = way[way.index(first) : last] if first in way[:last] else []
-        return [summary, *(self.entries[name] for name in (*kept, *way[last + 1 :]))]
+        if last is not None:
+            summary = self.entries[way[last]]
+            first = summary.get("firstKeptEntryId")
+            if first is None and isinstance(index := summary.get("firstKeptEntryIndex"), int):
+                first = self.order[index]
+            kept = way[way.index(first) : last] if first in way[:last] else []
+            way = [way[last], *kept, *way[last + 1 :]]
+        return self._edited(way)
 
-    def _add(self, turns: Builder, row: Json, *, told: bool) -> None:
+    def _edited(self, way: list[str]) -> list[Json]:
+        """The entries on the way, each with the last content that was put in its place."""
+        rows = [self.entries[name] for name in way]
+        edits = {row.get("targetId"): row.get("replacement") for row in rows if row["type"] == "context_edit"}
+        found = [_edit(row, edits[name]) if name in edits else row for name, row in zip(way, rows, strict=True)]
+        return [row for number, row in enumerate(found) if row and (not number or row["type"] != "compaction")]
+
+    def _add(self, sent: _Sent, row: Json, *, told: bool) -> None:
         match row["type"]:
             case "message" if row["message"]["role"] == "assistant":
-                self._answer(turns, row, row["message"], told=told)
+                sent.answer(row["message"], self._request(row, row["message"]) if told else None)
                 return
             case "message":
-                _tell(turns, row["message"])
+                _tell(sent, row["message"])
             case "custom_message":
-                turns.say(_blocks(row["content"]))
+                sent.say(_blocks(row["content"]))
             case "branch_summary" if row["summary"]:
-                turns.say([text(f"{CAME_BACK}\n\n<summary>\n{row['summary']}</summary>")])
+                sent.say([text(f"{CAME_BACK}\n\n<summary>\n{row['summary']}</summary>")])
             case "compaction":
-                turns.say([text(f"{COMPACTED}\n\n<summary>\n{row['summary']}\n</summary>")])
+                sent.say([text(f"{COMPACTED}\n\n<summary>\n{row['summary']}\n</summary>")])
             case _:
                 return
         if told:
             self.at = seconds(row.get("timestamp"))
 
-    def _answer(self, turns: Builder, row: Json, message: Json, *, told: bool) -> None:
+    def _request(self, row: Json, message: Json) -> RecordedRequest | None:
         answered, usage = seconds(row.get("timestamp")), _usage(message.get("usage"))
-        blocks = [block for one in message["content"] for block in _answered(one)]
         copied = self.born is not None and answered is not None and answered < self.born
-        sent = None
-        if told and not copied and (message["content"] or usage):
-            sent = RecordedRequest(0, message.get("model") or "", self.at, answered, usage)
-        dropped = message.get("stopReason") in ("error", "aborted")
-        turns.answer([] if dropped else blocks, sent)
+        if copied or not (message["content"] or usage):
+            return None
+        return RecordedRequest(0, message.get("model") or "", self.at, answered, usage)
 
 
-def _tell(turns: Builder, message: Json) -> None:
+def _model(message: Any) -> Model:
+    match message:
+        case {"role": "assistant"}:
+            return tuple(str(message.get(key)) for key in ("provider", "api", "model"))
+    return ()
+
+
+def _edit(row: Json, replacement: Any) -> Json | None:
+    if replacement is None:
+        return None
+    content = replacement["content"]
+    if row["type"] == "message":
+        told = [text(content)] if isinstance(content, str) else content
+        return {**row, "message": {**row["message"], "content": told}}
+    return {**row, "content": content}
+
+
+def _object(written: str) -> Json:
+    try:
+        found = json.loads(written)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _bare(call: str) -> str:
+    """The id of a call; that of its item may stand behind it."""
+    return call.partition("|")[0]
+
+
+def _tell(sent: _Sent, message: Json) -> None:
     match message["role"]:
         case "toolResult":
-            turns.result(message["toolCallId"], _blocks(message["content"]), failed=bool(message.get("isError")))
+            sent.result(message)
         case "user" | "custom" | "hookMessage":
-            turns.say(_blocks(message["content"]))
+            sent.say(_blocks(message["content"]))
         case "bashExecution" if not message.get("excludeFromContext"):
-            turns.say([text(_ran(message))])
+            sent.say([text(_ran(message))])
 
 
 def _ran(message: Json) -> str:
@@ -162,6 +280,8 @@ def _ran(message: Json) -> str:
         ending = "\n\n(command cancelled)"
     elif message.get("exitCode"):
         ending = f"\n\nCommand exited with code {message['exitCode']}"
+    if message.get("truncated") and message.get("fullOutputPath"):
+        ending += f"\n\n[Output truncated. Full output: {message['fullOutputPath']}]"
     return f"Ran `{message['command']}`\n{output}{ending}"
 
 
@@ -174,29 +294,18 @@ def _blocks(content: str | list[Json]) -> list[Json]:
     ]
 
 
-def _answered(block: Json) -> list[Json]:
-    """Blank texts are not sent back, and a thought that nobody signed is sent as text."""
-    match block["type"]:
-        case "toolCall":
-            return [{"type": "tool_use", "id": block["id"], "name": block["name"], "input": block["arguments"]}]
-        case "thinking" if block.get("redacted"):
-            return [{"type": "redacted_thinking", "data": block["thinkingSignature"]}]
-        case "thinking" if signature := block.get("thinkingSignature"):
-            return [{"type": "thinking", "thinking": block["thinking"], "signature": signature}]
-        case "text" | "thinking" as kind if block[kind].strip():
-            return [text(block[kind])]
-    return []
-
-
 def _usage(usage: Any) -> Usage | None:
     """None where nothing was counted: the answer was cut off before that."""
     if not isinstance(usage, dict):
         return None
+    long = min(count(usage.get("cacheWrite1h")), count(usage.get("cacheWrite")))
     found = Usage(
-        usage.get("input") or 0,
-        usage.get("cacheRead") or 0,
-        usage.get("cacheWrite") or 0,
-        output=usage.get("output") or 0,
+        count(usage.get("input")),
+        count(usage.get("cacheRead")),
+        count(usage.get("cacheWrite")) - long,
+        long,
+        count(usage.get("output")),
+        count(usage.get("reasoning")),
     )
     return found if found.input else None
 

@@ -33,6 +33,8 @@ OPENING_BYTES = 1 << 18
 """Bytes of a log in which its first answer is looked for."""
 
 _ANSWER = re.compile(rb'"id":\s?"(msg_[^"]{8,80})"')
+_CHAT = re.compile(rb'"sessionId":\s?"([^"]{8,80})",\s*"projectHash"')
+"""Gemini CLI copies an older chat into a new file, with another ending, when it is resumed."""
 
 
 def fetch(path: str, first: int | None = None) -> bytes:
@@ -75,12 +77,19 @@ def families(paths: Sequence[str]) -> list[LogFamily]:
     found: dict[str, list[str]] = {}
     for path in paths:
         try:
-            answer = _ANSWER.search(fetch(path, OPENING_BYTES)) if path.endswith(".jsonl") else None
+            answer = _begun(path)
         except OSError:
             answer = None  # whoever reads it will say so
         found.setdefault(answer[1].decode() if answer else path, []).append(path)
     grown = [tuple(sorted(family, key=_size)) for family in found.values()]
     return sorted(grown, key=lambda family: -sum(map(_size, family)))
+
+
+def _begun(path: str) -> re.Match[bytes] | None:
+    if not path.endswith((".jsonl", ".json")):
+        return None
+    opening = fetch(path, OPENING_BYTES)
+    return (_ANSWER.search(opening) if path.endswith(".jsonl") else None) or _CHAT.search(opening)
 
 
 def _size(path: str) -> int:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from .figures import SessionFigures
 from .numbers import NO_NUMBER, dollars, file_size, percent, plural, tokens
-from .totals import Group, Profile, Repeated, Report, saved_in, share
+from .totals import Group, Profile, Repeated, Report, saved_in, share, unread_notes
 
 MAX_ROWS = 8
 """Rows of a table that could be long; the rest is in `--html` and `--json`."""
@@ -56,6 +56,10 @@ def _title(console: Console, report: Report) -> None:
     total = report.total
     if report.sample:
         _say(console, "No logs of an agent were found here: these are figures of the bundled sample.", "yellow")
+    if not report.sessions:
+        read = f"{plural(report.files_read, 'file')}, {file_size(report.bytes_read)}"
+        _say(console, f"No session was found ({read}). What was looked at and gave nothing:", "bold")
+        return
     count = f"{plural(total.sessions, 'session')}, {plural(total.requests, 'request')}"
     files = f"{plural(report.files_read, 'file')}, {file_size(report.bytes_read)}"
     _say(console, f"{count} ({files}). Dollars for input; output is not changed and not counted.", "bold")
@@ -324,9 +328,7 @@ def _notes(console: Console, report: Report) -> None:
         notes.append(f"{told} ({rules}){taken}.")
     failures = {name: profile.law_failures for name, profile in report.total.profiles.items() if profile.law_failures}
     notes += [f"{name}: {plural(number, 'law failure')}: --json names them." for name, number in failures.items()]
-    notes += [f"Not read: {_short(unread.path)}: {_short(unread.why)}" for unread in report.unread[:MAX_ROWS]]
-    if len(report.unread) > MAX_ROWS:
-        notes.append(f"Not read: {len(report.unread) - MAX_ROWS:,} more: --json names them.")
+    notes += map(_short, unread_notes(report))
     if notes:
         console.print()
     for note in notes:

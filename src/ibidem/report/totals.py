@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from ..recordings import READERS, UNKNOWN
 from .figures import FileFigures, Recorded, Results, Saved, SessionFigures, Spent, Unread, World
 
 NAMED_SESSIONS = 5
 """Best and worst sessions that are named."""
+NAMED_FILES = 8
+"""Files without a session that are named."""
 
 
 ROUNDING = 1e-9
@@ -224,6 +227,16 @@ def add_up(profiles: Sequence[str], files: Iterable[FileFigures], progress: Call
         _repeated(report.tools, session.tools, {name: out.tools for name, out in session.profiles.items()})
         _repeated(report.files, session.files, {name: out.files for name, out in session.profiles.items()})
     return report
+
+
+def unread_notes(report: Report) -> list[str]:
+    """What files gave no session, and why: a line for each of the first, and one for the rest."""
+    notes = [f"Not read: {unread.path}: {unread.why}" for unread in report.unread[:NAMED_FILES]]
+    if len(report.unread) > NAMED_FILES:
+        notes.append(f"Not read: {len(report.unread) - NAMED_FILES:,} more: --json names them.")
+    if any(unread.why == UNKNOWN for unread in report.unread):
+        notes.append(f"Known are logs of {', '.join(reader.agent for reader in READERS)}.")
+    return notes
 
 
 def _repeated(table: dict[str, Repeated], results: dict[str, Results], saved: dict[str, dict[str, Saved]]) -> None:

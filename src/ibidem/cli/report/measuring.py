@@ -21,7 +21,7 @@ from ...report.cache import ReportCache
 from ...report.export import write_csv, write_json
 from ...report.figures import FileFigures
 from ...report.measure import ReportSettings, measure_log
-from ...report.totals import Report, add_up
+from ...report.totals import Report, add_up, unread_notes
 from ...strategies.profiles import PROFILES
 from ..errors import InputError, at_the_prompt, reason
 from ..writing import output
@@ -147,6 +147,8 @@ def _show(found: Report, options: Options) -> None:
         write_json(found, stream)
     elif options.as_csv:
         write_csv(found, stream)
+        for note in unread_notes(found):
+            click.echo(one_line(note), err=True)
     else:
         from ...report.terminal import draw  # rich takes a while to import
 

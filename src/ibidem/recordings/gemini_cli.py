@@ -1,0 +1,264 @@
+"""Chats of Gemini CLI: one JSON object with its messages, or in newer versions one record per line.
+
+A line is a message, a message again (its calls were done: the last one counts), `$set` with other messages in place of
+all before (the start, a compression, a resumed session), or `$rewindTo` a message, which goes with all after it. A call
+stands in the message that made it, with its result; newer versions tell the result again as a message of the user,
+which is what was sent. A resumed session sends results twice, and its log says so.
+
+Neighbours of one role are sent as one content by versions that write lines. Thoughts are not sent back. Versions that
+write one object put the calls of an answer without a text to the message before; the time at which their results were
+written tells them apart.
+
+Not in the log: the system prompt, the tools, thought signatures, the requests on the side that choose a model or
+summarise; and in one object the opening message about the folder, whether a call had an id, and where a session was
+resumed, from where on thoughts were sent as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from ..billing.usage import Usage
+from .builders import Segments, shared
+from .counts import count
+from .log import UNUSABLE, Log, seconds
+from .reader import Reader
+from .recording import Cause, Json, RecordedRequest, Recording
+
+OPENING = "<session_context>"
+BATCH_SECONDS = 0.01
+"""The results of one batch are written at once; those of the next have an answer of the model before them."""
+_FOLDER = re.compile(r"Workspace Directories:\*\*\s+- (\S[^\n]*)")
+
+
+def knows(row: Json) -> bool:
+    match row:
+        case {"sessionId": str(), "projectHash": str()}:
+            return True
+    return False
+
+
+def read(log: Log) -> Iterable[Recording]:
+    reading = _GeminiReading(joined=not _is_whole(log))
+    for line, row in _records(log):
+        with log.tolerating(line):
+            reading.take(row)
+    heads = [row for _, row in log.rows if knows(row)]
+    yield Recording("gemini-cli", "gemini", reading.turns.segments.done(), project=reading.folder or _folder(heads))
+
+
+def _records(log: Log) -> Iterator[tuple[int, Any]]:
+    """Messages and changes of them in order, each message in its last version."""
+    last: tuple[int, Any] | None = None
+    for line, row in _rows(log):
+        if last and not (isinstance(row, dict) and "id" in row and row["id"] == last[1].get("id")):
+            yield last
+            last = None
+        if isinstance(row, dict) and ("id" in row or "$rewindTo" in row or _replaced(row) is not None):
+            last = line, row
+        elif not isinstance(row, dict):
+            yield line, row
+    if last:
+        yield last
+
+
+def _rows(log: Log) -> Iterator[tuple[int, Any]]:
+    for line, row in log.rows:
+        messages = row.get("messages") if knows(row) else None
+        if isinstance(messages, list):
+            yield from ((number if _is_whole(log) else line, message) for number, message in enumerate(messages, 1))
+        elif "$set" not in row or _replaced(row) is not None:
+            yield line, row
+
+
+def _is_whole(log: Log) -> bool:
+    return len(log.rows) == 1 and "messages" in log.rows[0][1]
+
+
+def _replaced(row: Json) -> list[Any] | None:
+    match row:
+        case {"$set": {"messages": list(messages)}}:
+            return messages
+    return None
+
+
+class _Contents:
+    """Contents as they are sent."""
+
+    def __init__(self, *, joined: bool) -> None:
+        self.segments = Segments()
+        self.joined = joined
+        """Whether neighbours of one role are one content."""
+        self.due: list[Json] = []
+        """Results that stand with their calls and were not told as a message yet."""
+
+    @property
+    def history(self) -> list[Json]:
+        return self.segments.current.history
+
+    def add(self, role: str, parts: list[Json]) -> None:
+        last = self.history[-1]["role"] if self.history else ""
+        if parts and last == role and (self.joined or role == "model"):
+            parts = [*self.history[-1]["parts"], *parts]
+            self.segments.reopen()
+        if parts:
+            self.history.append({"role": role, "parts": parts})
+
+    def settle(self) -> None:
+        due, self.due = self.due, []
+        self.add("user", due)
+
+
+class _GeminiReading:
+    def __init__(self, *, joined: bool) -> None:
+        self.turns = _Contents(joined=joined)
+        self.messages: list[Json] = []
+        self.at: float | None = None
+        self.folder = ""
+
+    def take(self, row: Json) -> None:
+        if (messages := _replaced(row)) is not None:
+            self._replace([message for message in messages if isinstance(message, dict)])
+        elif "$rewindTo" in row:
+            names = [message.get("id") for message in self.messages]
+            kept = names.index(row["$rewindTo"]) if row["$rewindTo"] in names else 0
+            self._replace(self.messages[:kept])
+        else:
+            self._say(self.turns, row, told=True)
+            self.messages.append(row)
+
+    def _replace(self, messages: list[Json]) -> None:
+        fresh = _Contents(joined=self.turns.joined)
+        for message in messages:
+            try:
+                self._say(fresh, message, told=False)
+            except UNUSABLE:
+                continue  # it was named when its line was read, or is not known at all
+        before = self.turns.segments.current
+        if not before.requests or shared(before.history, fresh.history) < len(before.history):
+            self.turns.segments.begin(fresh.history, _cause(before.history, fresh.history))
+        else:
+            before.history.extend(fresh.history[len(before.history) :])
+        self.turns.due, self.messages = fresh.due, messages
+
+    def _say(self, turns: _Contents, message: Json, *, told: bool) -> None:
+        parts = _parts(message.get("content"))
+        match message["type"]:
+            case "gemini":
+                self._answer(turns, message, parts, told=told)
+                return
+            case "info" if not any(set(part) - {"text"} for part in parts):
+                return
+            case "user" | "info":
+                if any("functionResponse" in part for part in parts):
+                    turns.due = []
+                turns.settle()
+                turns.add("user", parts)
+                self.folder = self.folder or _workspace(parts)
+            case _:
+                return
+        if told:
+            self.at = seconds(message.get("timestamp"))
+
+    def _answer(self, turns: _Contents, message: Json, parts: list[Json], *, told: bool) -> None:
+        calls = message.get("toolCalls") or []
+        if calls and not parts and not message.get("tokens") and _is_open(turns):
+            self._call(turns, [], calls)
+            return
+        batches = [calls] if any("functionCall" in part for part in parts) else list(_batches(calls))
+        usage = _usage(message.get("tokens"))
+        for number, batch in enumerate(batches or [[]]):
+            turns.settle()
+            if told and turns.history and (usage or message.get("model")):
+                answered = seconds(message.get("timestamp")) if not number else None
+                named = message["id"] if not number else ""
+                turns.segments.current.requests.append(
+                    RecordedRequest(len(turns.history), message.get("model") or "", self.at, answered, usage, named)
+                )
+            self._call(turns, parts, batch)
+            parts, usage = [], None
+
+    def _call(self, turns: _Contents, parts: list[Json], calls: list[Json]) -> None:
+        if not any("functionCall" in part for part in parts):
+            made = [{"id": call["id"], "name": call["name"], "args": call.get("args") or {}} for call in calls]
+            parts = [*parts, *({"functionCall": _bare(call)} for call in made)]
+        turns.add("model", parts)
+        turns.due = [part for call in calls for part in _results(call)]
+        self.at = next((at for call in calls if (at := seconds(call.get("timestamp"))) is not None), self.at)
+
+
+def _is_open(turns: _Contents) -> bool:
+    """Whether the last thing is an answer whose calls were not told yet."""
+    last = turns.history[-1] if turns.history else {"role": ""}
+    return last["role"] == "model" and not any("functionCall" in part for part in last["parts"])
+
+
+def _batches(calls: list[Json]) -> Iterator[list[Json]]:
+    batch: list[Json] = []
+    for call in calls:
+        now = seconds(call.get("timestamp")) or 0.0
+        if batch and now - (seconds(batch[-1].get("timestamp")) or 0.0) > BATCH_SECONDS:
+            yield batch
+            batch = []
+        batch.append(call)
+    if batch:
+        yield batch
+
+
+def _parts(content: Any) -> list[Json]:
+    """As they are sent: a name in front of an id is this agent's own, and empty texts say nothing."""
+    listed = content if isinstance(content, list) else [content] if content else []
+    found = [{"text": part} if isinstance(part, str) else part for part in listed]
+    return [_part(part) for part in found if not part.get("thought") and part != {"text": ""}]
+
+
+def _part(part: Json) -> Json:
+    named = [key for key in ("functionCall", "functionResponse") if key in part]
+    return {**part, **{key: _bare(part[key]) for key in named}} if named else part
+
+
+def _bare(named: Json) -> Json:
+    start = f"{named.get('name')}__"
+    return {**named, "id": named["id"].removeprefix(start)} if "id" in named else named
+
+
+def _results(call: Json) -> list[Json]:
+    result = call.get("result")
+    if isinstance(result, str):
+        return _parts([{"functionResponse": {"id": call["id"], "name": call["name"], "response": {"output": result}}}])
+    return _parts(result)
+
+
+def _cause(before: list[Json], after: list[Json]) -> Cause:
+    if shared(before, after) == len(after) or len(msgspec.json.encode(after)) >= len(msgspec.json.encode(before)):
+        return "rewind"
+    return "compaction" if len(after) < len(before) else "micro-compaction"
+
+
+def _workspace(parts: list[Json]) -> str:
+    texts = (part["text"] for part in parts if OPENING in str(part.get("text"))[:100])
+    return next((found[1].strip() for each in texts if (found := _FOLDER.search(each))), "")
+
+
+def _folder(heads: list[Json]) -> str:
+    for head in heads:
+        match head.get("directories"):
+            case [str(folder), *_]:
+                return folder
+    return ""
+
+
+def _usage(tokens: Any) -> Usage | None:
+    """The input holds what was read from the cache; what tools on Google's side put in is counted beside it."""
+    if not isinstance(tokens, dict) or not count(tokens.get("input")):
+        return None
+    read_, thoughts = count(tokens.get("cached")), count(tokens.get("thoughts"))
+    fresh = max(0, count(tokens.get("input")) - read_) + count(tokens.get("tool"))
+    return Usage(fresh, read_, output=count(tokens.get("output")) + thoughts, reasoning=thoughts)
+
+
+READER = Reader("gemini-cli", knows, read)
