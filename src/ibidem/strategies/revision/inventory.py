@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...calls import arguments
 from ...markers.backref import Source, opening
 from ...markers.layout import Shown, parsed
+from ...markers.numbering import Sources
 from ...model import Message, Path, Text, Thinking, ToolCall, ToolResult, size, to_json
 from ...plan import Edit
 from ...tokens import estimate
@@ -54,10 +55,12 @@ class Inventory:
         self.thinks = False
         """There is thinking in the conversation."""
 
-    def take(self, message: Message, said: Iterable[SentText], edits: Mapping[Path, Edit], tag: str) -> list[Entry]:
+    def take(
+        self, message: Message, said: Iterable[SentText], edits: Mapping[Path, Edit], sources: Sources
+    ) -> list[Entry]:
         """The texts of a message, with their arrival edits."""
-        begun, self._tag = bool(self._tag), tag
-        self.waiting.tag = tag
+        begun = sources.begun
+        self._tag = self.waiting.tag = sources.tag
         places = {each.place.segment.path: each for each in said if each.place.segment is not None}
         found = list(self._texts(message, places, begun))
         for entry in found:
