@@ -29,7 +29,7 @@ from ibidem.testing.scripts import Turn
 every_format = pytest.mark.parametrize("format", FORMATS)
 QUICK = settings(deadline=None, max_examples=50)
 
-WORDS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=30)
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 FILE = "".join(f"line {n} of a file that says something\n" for n in range(60))
 LOOP = [Turn("assistant", None, None, ["c1"]), Turn("tool", results=[("c1", FILE)])]
 AGAIN = [Turn("assistant", None, None, ["c2"]), Turn("tool", results=[("c2", FILE)])]
