@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import lt
 from typing import NamedTuple
 
@@ -40,8 +40,30 @@ class NumberStyle:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        blanks = "" if self.before else " *+"
-        return re.compile(rf"{blanks}{re.escape(self.before)}([0-9]++){re.escape(self.after)}")
+        """A line that begins with a number; of any length, to see that it is too long to be one."""
+        return re.compile(rf"{self._begins}([0-9]++){re.escape(self.after)}")
+
+    @cached_property
+    def in_text(self) -> re.Pattern[str]:
+        """A number before a line, anywhere in a text."""
+        return re.compile(rf"^{self._begins}0{{0,8}}([0-9]{{1,9}}+){re.escape(self.after)}", re.MULTILINE)
+
+    @cached_property
+    def padded(self) -> re.Pattern[str]:
+        """What stands before the number of a line, zeros that it is padded with among it."""
+        return re.compile(rf"{self._begins}0{{0,8}}(?=[0-9]{{1,9}}+{re.escape(self.after)})")
+
+    @property
+    def _begins(self) -> str:
+        return re.escape(self.before) if self.before else " *+"
+
+    def meant(self, text: str, count: int) -> NumberStyle:
+        """Of a text with so many numbers: the style with a blank more, if one stands behind each of them.
+
+        Where it does not, it belongs to the lines: some are indented.
+        """
+        spaced = _SPACED.get(self)
+        return spaced if spaced is not None and len(spaced.in_text.findall(text)) == count else self
 
 
 STYLES = (
@@ -75,13 +97,19 @@ class NumberedLines(NamedTuple):
 
 
 def style_of(lines: Sequence[str]) -> NumberStyle | None:
-    """The style that most numbers among the first lines have; one that leaves a blank to the line may be meant."""
-    found = Counter(_ANY.findall("\n".join(["", *lines[:PROBED_LINES]])))
-    return _BY_MARK.get(found.most_common(1)[0][0]) if found else None
+    """The style that most numbers among the first lines have; the one with a blank more may be meant."""
+    return _style_of("\n".join(["", *lines[:PROBED_LINES]]))
+
+
+@lru_cache(maxsize=2)
+def _style_of(start: str) -> NumberStyle | None:
+    """Shapes and spans ask for the same text, one after the other."""
+    found = _ANY.findall(start)
+    return _BY_MARK.get(Counter(found).most_common(1)[0][0]) if found else None
 
 
 def numbered(lines: Sequence[str], style: NumberStyle, apart: int = 0) -> NumberedLines | None:
-    """Lines told apart from their numbers; None if these are none of that style.
+    """Lines told apart from their numbers; None if these are none of that style. What `NumberStyle.meant` says holds.
 
     `apart` are lines that stand for others: they need no number.
     """
@@ -90,9 +118,8 @@ def numbered(lines: Sequence[str], style: NumberStyle, apart: int = 0) -> Number
     if 2 * (len(found) - found.count(None)) < len(lines) - apart:
         return None
     numbers = [int(each[1]) if each is not None and len(each[1]) <= MAX_DIGITS else None for each in found]
-    if not style.sure and not _count_up(numbers):
+    if not style.sure and not count_up([each for each in numbers if each is not None]):
         return None
-    # A blank belongs to the number only if it stands behind every number: indented lines begin with one too.
     spaced = _SPACED.get(style)
     blank = spaced is not None and all(each.string.startswith(" ", each.end()) for each in found if each is not None)
     bodies = [
@@ -102,7 +129,6 @@ def numbered(lines: Sequence[str], style: NumberStyle, apart: int = 0) -> Number
     return NumberedLines(spaced if spaced is not None and blank else style, numbers, bodies)
 
 
-def _count_up(numbers: list[int | None]) -> bool:
-    shown = [each for each in numbers if each is not None]
-    enough = len(shown) >= MIN_COUNTING
-    return enough and 5 * [*map(lt, shown, shown[1:])].count(True) >= 4 * (len(shown) - 1)
+def count_up(numbers: list[int]) -> bool:
+    """Whether most of them are more than the one before, and they are enough to tell."""
+    return len(numbers) >= MIN_COUNTING and 5 * sum(map(lt, numbers, numbers[1:])) >= 4 * (len(numbers) - 1)
