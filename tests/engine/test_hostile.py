@@ -18,7 +18,7 @@ from ibidem.markers.restore import BUDGET_BASE, BUDGET_RATIO
 LIMIT = 2**30
 """Bytes of address space that every program here gets."""
 TAGS = [f"{number:03d}" for number in range(1000)]
-OURS = tag_of(["go"])
+OURS = tag_of("go")
 MANY = 999_999_999
 LINES = 20_000
 FILE = "\n".join(f"line {n} of a file that says something {n * 7919 % 100_003}" for n in range(LINES))

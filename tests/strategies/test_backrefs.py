@@ -27,7 +27,7 @@ from tests.support.timed import best
 
 every_format = pytest.mark.parametrize("format", FORMATS)
 one_format_daily = pytest.mark.parametrize("format", daily(FORMATS, "anthropic"))
-TAG = tag_of(["go"])
+TAG = tag_of("go")
 """Of every conversation here: all begin with these words of the user's."""
 
 

@@ -4,16 +4,16 @@ A marker is one line. It says that what is left out is unchanged, and where it s
 call), counted from the start of the request, and in which of its lines. The tool and its main argument are named beside
 the number, for the model; only the number counts for the parser.
 
-The tag comes from the first words of the conversation, so a file written before it cannot contain it by design. The
-first marker of a part also carries six digits of the digest of the part's original: `expand` accepts what it restored
-only if these agree, so a line that merely looks like a marker is left alone.
+The tag comes from the user's first words: a file that was written without them contains it by chance alone. Who knows
+them knows the tag, so nothing rests on it. The first marker of a part also carries six digits of the digest of the
+part's original: `expand` accepts what it restored only if these agree, so a line that only looks like a marker is
+left alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -106,9 +106,9 @@ def opening(tag: str) -> str:
     return f"[ibidem {tag}"
 
 
-def tag_of(beginning: Iterable[str]) -> str:
-    """Three digits (one token) from the texts up to and including the user's first."""
-    return f"{_number(beginning) % 1000:03d}"
+def tag_of(words: str) -> str:
+    """Three digits (one token) from what the user said first."""
+    return f"{_number(words) % 1000:03d}"
 
 
 @lru_cache(maxsize=2)
@@ -117,12 +117,8 @@ def digest_of(text: str) -> str:
 
     A text that is referred to is asked for its digest several times over.
     """
-    return f"{_number((text,)) % 1_000_000:06d}"
+    return f"{_number(text) % 1_000_000:06d}"
 
 
-def _number(texts: Iterable[str]) -> int:
-    digest = hashlib.sha256()
-    for text in texts:
-        digest.update(text.encode("utf-8", "surrogatepass"))
-        digest.update(b"\0")
-    return int.from_bytes(digest.digest()[:8], "big")
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass") + b"\0").digest()[:8], "big")

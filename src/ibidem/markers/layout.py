@@ -15,15 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from operator import lt
 from typing import NamedTuple
 
 from . import backref, evicted
 from .backref import Marker
+from .line_numbers import numbered, style_of
 
-NUMBER_MARKS = {"n": "→", "t": "\t", "k": ":"}
-"""What parts a line's number from its text; folded text has tabs."""
-TAB, COLON = "t", "k"
 ITEM_SEPARATORS = {"x": ", ", "y": ","}
 """How a text of one line is parted; the letter stands among the flags of its marker."""
 
@@ -32,10 +29,6 @@ MARKER_UNIT = "\x00"
 
 EVICTED_UNIT = "\x00\x00"
 """Stands for lines that were let go: equal to no line that could be meant."""
-
-PROBED_LINES = 60
-_NUMBERED = {letter: re.compile(rf" *(\d+){mark}") for letter, mark in NUMBER_MARKS.items()}
-_ANY_NUMBER = re.compile(rf"\n *\d+[{''.join(NUMBER_MARKS.values())}]")
 
 
 @dataclass(frozen=True)
@@ -47,7 +40,7 @@ class Layout:
     numbers: list[int | None] | None
     """Line numbers, where the text has them."""
     mark: str
-    """Letter of the numbering, see NUMBER_MARKS."""
+    """Letter of how the numbers are written, see `line_numbers.STYLES`."""
     comma: str
     """Letter of what parts the units, see ITEM_SEPARATORS; empty for lines."""
     holes: bool
@@ -218,29 +211,12 @@ def comma_of(text: str, flags: str = "") -> str:
 
 def number(lines: Sequence[str], holes: bool = False, marked: bool = False) -> Layout:
     """Lines, with their numbers told apart if they have any."""
-    shown = [line for line in lines if line != EVICTED_UNIT] if EVICTED_UNIT in lines else lines
-    start = "\n".join(["", *shown[:PROBED_LINES]])
-    for letter, pattern in _NUMBERED.items() if _ANY_NUMBER.search(start) else ():
-        match = pattern.match
-        if NUMBER_MARKS[letter] not in start or not any(map(match, shown[:PROBED_LINES])):
-            continue
-        found = [match(line) for line in lines]
-        if 2 * sum(map(bool, found)) < len(shown):
-            continue
-        numbers = [int(each[1]) if each and len(each[1]) < 10 else None for each in found]
-        if letter == COLON and not _count_up(numbers):
-            continue
-        bodies = [
-            line[each.end() :] if each and len(each[1]) < 10 else line for line, each in zip(lines, found, strict=True)
-        ]
-        return Layout(lines, bodies, numbers, letter, "", holes, marked)
-    return Layout(lines, lines, None, "", "", holes, marked)
-
-
-def _count_up(numbers: list[int | None]) -> bool:
-    """Whether these are line numbers: times of day have colons too."""
-    shown = [each for each in numbers if each is not None]
-    return 5 * [*map(lt, shown, shown[1:])].count(True) >= 4 * (len(shown) - 1)
+    gone = lines.count(EVICTED_UNIT)
+    style = style_of([line for line in lines if line != EVICTED_UNIT] if gone else lines)
+    found = numbered(lines, style, gone) if style is not None else None
+    if found is None:
+        return Layout(lines, lines, None, "", "", holes, marked)
+    return Layout(lines, found.bodies, found.numbers, found.style.letter, "", holes, marked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ..calls import decoded, label_of
 from ..model import Message, Opaque, Text, ToolCall, ToolResult
+from ..store.naming import Opening
 from . import backref
 from .backref import Source
 
@@ -34,10 +35,10 @@ class NumberedText(NamedTuple):
 
 
 class Sources:
-    """Reads messages in order. Its tag is known from the user's first message on, or from the first place before it."""
+    """Reads messages in order. Its tag is known from the first answer, call or result on: nothing before needs it."""
 
     def __init__(self) -> None:
-        self._beginning: list[str] = []
+        self._opening = Opening()
         self._tag = ""
         self._calls = self._results = 0
         self._asked: dict[str, CallSummary] = {}
@@ -47,15 +48,21 @@ class Sources:
         """Fixed by what is read, never by being asked for: whoever reads the request again must find the same."""
         return self._tag
 
-    def _fix(self) -> None:
-        self._tag = self._tag or backref.tag_of(self._beginning)
+    @property
+    def words(self) -> str:
+        """What the conversation is known by."""
+        return self._opening.words
+
+    @property
+    def begun(self) -> bool:
+        """The tag is known, and comes from nothing in the last message."""
+        return bool(self._tag) and not self._opening.counts
 
     def read(self, message: Message) -> Iterator[NumberedText]:
         """The places of one more message."""
-        if not self._tag and not message.results:
-            self._beginning.extend(message.texts())
-            if message.role == "user":
-                self._fix()
+        self._opening.read(message)
+        if self._opening.ended and not self._tag:
+            self._tag = backref.tag_of(self._opening.words)
         for part in message.parts:
             if isinstance(part, ToolCall):
                 yield from self._call(part)
@@ -70,12 +77,10 @@ class Sources:
         asked = CallSummary(call.name, call.arguments, label_of(call.name, given))
         self._asked[call.id] = asked
         for key, text in long_texts(given):
-            self._fix()
             yield NumberedText(Source("call", self._calls, key), text, asked)
 
     def _result(self, result: ToolResult) -> Iterator[NumberedText]:
         self._results += 1
-        self._fix()
         asked = self._asked.get(result.call_id, CallSummary())
         texts = [segment for segment in result.segments if isinstance(segment, Text)]
         for place, segment in enumerate(texts, 1):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from . import backref, evicted, shapes
 from .backref import Marker, Source
-from .layout import COLON, ITEM_SEPARATORS, NUMBER_MARKS, SPARSE_FLAG, TAB, Shown, marked, thicken
+from .layout import ITEM_SEPARATORS, SPARSE_FLAG, Shown, marked, thicken
 
 BUDGET_BASE, BUDGET_RATIO, BUDGET_SHARE = 2**20, 16, 4
 """Characters that all markers of a request may stand for: so many, and so many for each that is sent; and how much of
@@ -106,7 +106,6 @@ def _spliced(
     """Lines as they stand, and what the markers between them point at."""
     comma = next((letter for letter in ITEM_SEPARATORS if letter in head.flags), "")
     joint = ITEM_SEPARATORS[comma] if comma else "\n"
-    mark = NUMBER_MARKS[COLON if COLON in head.flags else TAB]
     pieces: list[str] = []
     for line, marker in zip(lines, markers, strict=True):
         if marker is None:
@@ -120,7 +119,7 @@ def _spliced(
             return None
         budget.spend(len(bodies) + sum(map(len, bodies)))
         own = marker.own
-        pieces.append(joint.join(bodies if own is None else [f"{own + n}{mark}{b}" for n, b in enumerate(bodies)]))
+        pieces.append(joint.join(bodies if own is None else [f"{own + n}\t{b}" for n, b in enumerate(bodies)]))
     return joint.join(pieces)
 
 

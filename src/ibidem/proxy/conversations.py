@@ -21,7 +21,7 @@ from ..engine.pipeline import Compacted
 from ..engine.session import Session
 from ..model import IbidemError, Message
 from ..store import MemoryStore, Store
-from ..store.recall import conversation_key
+from ..store.naming import conversation_key, words_of
 from ..strategies import profiles
 from ..wire import Scanned
 from .conversation import Deviation, Key, LiveConversation, goes_on
@@ -128,7 +128,7 @@ class Conversations:
 
     def _opening(self, key: Key, body: bytes) -> _Opening:
         scanned, messages = opened(key[0], body)
-        whole = "\0".join((*key, self._profile, conversation_key(messages)))
+        whole = "\0".join((*key, self._profile, conversation_key(words_of(messages))))
         name = hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         return _Opening(key, body, scanned, messages, name, self._candidates(self._by_name, name))
 

@@ -1,4 +1,4 @@
-"""A request that is looked at for the first time: its messages up to the user's first, and a title."""
+"""A request that is looked at for the first time: its messages up to the first answer, and a title."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from .. import formats
 from ..model import IbidemError, Message, Text
+from ..store.naming import Opening
 from ..wire import Scanned, scan
 from ..wire.scan import scan_tolerantly
 from ..wire.text import parse
@@ -22,7 +23,7 @@ class SingleMessage(IbidemError):
 
 
 def opened(format: str, body: bytes) -> tuple[Scanned, list[Message]]:
-    """A request, and its messages up to the user's first."""
+    """A request, and its messages up to the first answer."""
     found = scan(body) or scan_tolerantly(body)
     if found is None:
         raise SingleMessage if _is_single(format, body) else Unreadable("no history was found in it")
@@ -38,18 +39,20 @@ def _is_single(format: str, body: bytes) -> bool:
 
 
 def _beginning(format: str, scanned: Scanned) -> Iterator[Message]:
-    """The messages up to the user's first."""
-    dialect = formats.named(format)
+    """The messages up to the first answer: they name the conversation."""
+    dialect, opening = formats.named(format), Opening()
     for index in range(len(scanned)):
         message = dialect.read(index, scanned.value(index))
-        yield message
-        if message.role == "user" and not message.results:
+        opening.read(message)
+        if opening.ended:
             return
+        yield message
 
 
 def title(messages: list[Message]) -> str:
     """The first words of the user that are not a client's own: those stand in tags."""
-    texts = [part.text.strip() for part in messages[-1].parts if isinstance(part, Text)] if messages else []
+    said = [message for message in messages if message.role == "user"] or messages[-1:]
+    texts = [part.text.strip() for message in said for part in message.parts if isinstance(part, Text)]
     own = [text for text in texts if not text.startswith("<")]
     first = " ".join((own or texts or [""])[-1 if own else 0].split())
     return first if len(first) <= TITLE_LENGTH else first[: TITLE_LENGTH - 1] + "…"

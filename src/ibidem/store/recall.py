@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..environment import store_target
-from ..model import IbidemError, Message, UsageError
+from ..model import IbidemError, UsageError
 
 if TYPE_CHECKING:
     from . import Store
@@ -45,17 +44,6 @@ def checked_store(store: Any) -> None:
         return
     path = store if isinstance(store, str | os.PathLike) else "PATH"
     raise UsageError(f"store: {store!r} is no store: pass ibidem.store.open_store({str(path)!r})")
-
-
-def conversation_key(messages: Iterable[Message]) -> str:
-    """The name of a conversation in a store: from its texts up to and including the user's first."""
-    digest = hashlib.sha256()
-    for message in messages:
-        for text in message.texts():
-            digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
-        if message.role == "user" and not message.results:
-            break
-    return digest.hexdigest()[:16]
 
 
 def keeper(store: Store, session: str) -> Keep:

@@ -123,7 +123,8 @@ def _markers(text: str, tag: str) -> list[backref.Marker]:
 def _visible(marker: backref.Marker, text: str) -> bool:
     if marker.unit == "item":
         return marker.last <= text.count(",") + 1
-    numbered = (re.search(rf"^ *{number}[→\t:]", text, re.MULTILINE) for number in (marker.first, marker.last))
+    shown = r"^ *(?:L|Line )?0*{}(?:→|\t|:|\. | ?\|)"
+    numbered = (re.search(shown.format(number), text, re.MULTILINE) for number in (marker.first, marker.last))
     return all(numbered) or 0 < marker.first <= marker.last <= text.count("\n") + 1
 
 

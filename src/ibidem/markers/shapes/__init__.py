@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
+from ..line_numbers import STYLES
 from .codex import CodexHeader
 from .grep import Grep
 from .numbered import Numbered
@@ -40,8 +41,7 @@ SHAPES: tuple[Shape, ...] = (
     Rows(),
     Grep(),
     Prefixed(),
-    Numbered("n", "→"),
-    Numbered("t", "\t"),
+    *map(Numbered, STYLES),
 )
 HEADER_FLAG = CodexHeader.letter
 """Says that the first line is never the same twice."""
@@ -54,9 +54,7 @@ SHAPE_WORDS = {
     "r": "keys of rows",
     "g": "paths of a search",
     "p": "common beginnings",
-    "n": "padding of line numbers",
-    "t": "padding of line numbers",
-}
+} | dict.fromkeys((style.letter for style in STYLES), "padding of line numbers")
 
 
 def described(flags: str) -> str:
@@ -69,10 +67,15 @@ def fold(text: str) -> tuple[str, str]:
     flags = ""
     for shape in SHAPES:
         folded = shape.fold(text)
-        if folded is not None and len(folded[0]) < len(text) and _gives_back(shape, folded, text):
+        if folded is not None and _is_less(shape, folded[0], text) and _gives_back(shape, folded, text):
             text, digits = folded
             flags += shape.letter + digits
     return text, flags
+
+
+def _is_less(shape: Shape, folded: str, text: str) -> bool:
+    """Numbers before a tab are fewer tokens even where they are as many characters."""
+    return len(folded) < len(text) or (isinstance(shape, Numbered) and folded != text and len(folded) == len(text))
 
 
 def _gives_back(shape: Shape, folded: tuple[str, str], text: str) -> bool:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...markers import backref, shapes
 from ...markers.backref import Marker, Source
-from ...markers.layout import COLON, ITEM_SEPARATORS, NUMBER_MARKS, TAB, Layout, Shown, comma_of, number, thin
+from ...markers.layout import ITEM_SEPARATORS, Layout, Shown, comma_of, number, thin
+from ...markers.line_numbers import TABBED
 from ...markers.lines import lines_of
 from ...markers.numbering import NumberedText
 from ...markers.restore import Budget, restore
@@ -85,7 +86,8 @@ class OutgoingText:
         return attempt._replace(sent=sent)
 
     def _folded(self) -> tuple[str, str]:
-        if not self.settings.shapes or self.known.shapeless(self.text):
+        known = self.known  # what was sent as it is stands there unfolded, and may be said to be the same
+        if not self.settings.shapes or known.shapeless(self.text) or known.same(self.text, self.fold.nearest):
             return self.text, ""
         return shapes.fold(self.text)
 
@@ -181,7 +183,7 @@ class OutgoingText:
     def _partly(self) -> Attempt | None:
         layout = self._layout()
         shape_flags = self.flags
-        self.flags += layout.comma + (COLON if layout.mark == COLON and layout.numbers is not None else "")
+        self.flags += layout.comma
         attempt = self._but(layout) if self.settings.fields else None
         if attempt is None and self.settings.spans:
             attempt = self._spans(layout)
@@ -199,9 +201,9 @@ class OutgoingText:
             self.layout = number(lines_of(self.folded))
         found = self.layout
         if found.numbers is None or (
-            found.mark in (TAB, COLON)
+            found.mark == TABBED.letter
             and all(
-                shown is None or unit == f"{shown}{NUMBER_MARKS[found.mark]}{body}"
+                shown is None or unit == f"{shown}\t{body}"
                 for unit, body, shown in zip(found.units, found.bodies, found.numbers, strict=True)
             )
         ):

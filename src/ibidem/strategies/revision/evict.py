@@ -21,7 +21,8 @@ from ...markers.evicted import stub
 from ...markers.restore import left_of
 from ...model import IbidemError, Kind, Message
 from ...plan import Edit, Plan, own_texts
-from ...store.recall import Keep, conversation_key, keeper
+from ...store.naming import conversation_key
+from ...store.recall import Keep, keeper
 from ..arrival.backrefs import BackReferences, BackrefFold
 from ..strategy import Fold, Revision, Start, Strategy
 from .entry import Entry, Eviction
@@ -116,8 +117,6 @@ class EvictionFold(Fold):
         """Messages that were taken in."""
         self._revises = True
         """Until something shows that others did before."""
-        self._opening: list[Message] = []
-        """The messages that name the conversation: up to the user's first."""
         self._standing = self._removed = 0.0
         """Tokens of the last request as it was sent, and of what it did without."""
         self._new = self._spared = 0.0
@@ -126,7 +125,7 @@ class EvictionFold(Fold):
     @cached_property
     def _keep(self) -> Keep | None:
         store = self.settings.store
-        return None if store is None else keeper(store, conversation_key(self._opening))
+        return None if store is None else keeper(store, conversation_key(self._arrival.sources.words))
 
     def feed(self, message: Message, as_is: bool = False) -> list[Edit]:
         """The arrival edits of a message."""
@@ -134,7 +133,7 @@ class EvictionFold(Fold):
         edits = {edit.path: edit for edit in arrival.feed(message, as_is)}
         targets = {source for said in arrival.said for source in said.targets}
         shown = {source: found for source in targets if (found := arrival.known.shown(source)) is not None}
-        entries = self.inventory.take(message, arrival.said, edits, arrival.sources.tag)
+        entries = self.inventory.take(message, arrival.said, edits, arrival.sources)
         for entry in entries:
             if entry.kind == "result":
                 self.inventory.refer(entry, shown)
@@ -145,8 +144,6 @@ class EvictionFold(Fold):
         self._revises = self._revises and not arrival.rewritten
         self._length += 1
         self._thoughts.read(message)
-        if not self._opening or self._opening[-1].role != "user" or self._opening[-1].results:
-            self._opening.append(message)
         return [entry.edit for entry in entries if entry.edit is not None]
 
     def request(self, moment: Moment) -> Revision | None:

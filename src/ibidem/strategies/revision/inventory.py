@@ -11,6 +11,7 @@ from ...billing.thinking import thinking_tokens
 from ...calls import arguments
 from ...markers.backref import Source, opening
 from ...markers.layout import Shown, parsed
+from ...markers.numbering import Sources
 from ...markers.thinking import speaks
 from ...model import Message, Path, Text, Thinking, ToolCall, ToolResult, size, to_json
 from ...plan import Edit
@@ -77,10 +78,12 @@ class Inventory:
         self._last_thinking = self._fixed_thinking = -1
         """The last message with thinking, and with thinking that cannot go."""
 
-    def take(self, message: Message, said: Iterable[SentText], edits: Mapping[Path, Edit], tag: str) -> list[Entry]:
+    def take(
+        self, message: Message, said: Iterable[SentText], edits: Mapping[Path, Edit], sources: Sources
+    ) -> list[Entry]:
         """The texts of a message, with their arrival edits."""
-        begun, self._tag = bool(self._tag), tag
-        self.waiting.tag = tag
+        begun = sources.begun
+        self._tag = self.waiting.tag = sources.tag
         places = {each.place.segment.path: each for each in said if each.place.segment is not None}
         found = list(self._texts(message, places, begun))
         for entry in found:

@@ -1,0 +1,134 @@
+"""How clients write line numbers: one row for each way, and which of them a text shows.
+
+A number that stands before a line says nothing about the line. So texts are compared without their numbers, and a file
+that was read in one client's layout is found in every other. Adding a layout: a row below, with the client and the
+version that it was seen in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from operator import lt
+from typing import NamedTuple
+
+PROBED_LINES = 60
+"""Lines looked at to see whether a text has numbers."""
+MAX_DIGITS = 9
+MIN_COUNTING = 3
+"""Numbers from which they can be seen to go up."""
+
+
+@dataclass(frozen=True)
+class NumberStyle:
+    """`before`, the number, `after`, and the line itself."""
+
+    letter: str
+    """How a marker says that numbers of this style were folded."""
+    before: str
+    after: str
+    padding: str
+    """What the number is usually padded to, as in `%05d`: `6` with blanks, `05` with zeros, `0` not at all."""
+    seen_in: str
+    """Clients, with versions."""
+    sure: bool = False
+    """Nothing else looks like that. All others count only where most of the numbers go up: times of day have colons,
+    and a list has numbers with dots."""
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """A line that begins with a number; of any length, to see that it is too long to be one."""
+        return re.compile(rf"{self._begins}([0-9]++){re.escape(self.after)}")
+
+    @cached_property
+    def in_text(self) -> re.Pattern[str]:
+        """A number before a line, anywhere in a text."""
+        return re.compile(rf"^{self._begins}0{{0,8}}([0-9]{{1,9}}+){re.escape(self.after)}", re.MULTILINE)
+
+    @cached_property
+    def padded(self) -> re.Pattern[str]:
+        """What stands before the number of a line, zeros that it is padded with among it."""
+        return re.compile(rf"{self._begins}0{{0,8}}(?=[0-9]{{1,9}}+{re.escape(self.after)})")
+
+    @property
+    def _begins(self) -> str:
+        return re.escape(self.before) if self.before else " *+"
+
+    def meant(self, text: str, count: int) -> NumberStyle:
+        """Of a text with so many numbers: the style with a blank more, if one stands behind each of them.
+
+        Where it does not, it belongs to the lines: some are indented.
+        """
+        spaced = _SPACED.get(self)
+        return spaced if spaced is not None and len(spaced.in_text.findall(text)) == count else self
+
+
+STYLES = (
+    NumberStyle("n", "", "→", "6", "Claude Code 1.0 to 2.1.100, Read", sure=True),
+    NumberStyle("t", "", "\t", "6", "cat -n, nl; OpenHands 0.x and moatless, view; Claude Code 2.1, Read", sure=True),
+    NumberStyle("d", "", ": ", "0", "OpenCode 1.14 and 1.18, read; Kilo Code 7, read; SWE-agent 0.x, open"),
+    NumberStyle("k", "", ":", "0", "grep -n; SWE-agent 1.x, open"),
+    NumberStyle("e", "", "| ", "05", "OpenCode 1.0, read; LLxprt Code 0.x, read_line_range"),
+    NumberStyle("b", "", "|", "6", "Crush 0.2x, view; Cursor 1.x and 2.x, read_file"),
+    NumberStyle("f", "", " | ", "0", "Roo Code 3.x, read_file"),
+    NumberStyle("o", "", ". ", "0", "Copilot CLI 1.0.64 to 1.0.72, view"),
+    NumberStyle("l", "L", ": ", "0", "Codex 0.5x, read_file; Gemini CLI 0.1 to 0.3x, grep"),
+    NumberStyle("i", "  Line ", ": ", "0", "OpenCode 1.14 and 1.18, grep"),
+)
+TABBED = STYLES[1]
+"""What every other style is folded to: a tab joins with the indentation behind it to one token."""
+
+_ANY = re.compile(r"\n *+(L|Line )?[0-9]++(→|\t|:|\. | \| |\|)")
+_BY_MARK = {(style.before.lstrip(), style.after): style for style in reversed(STYLES)}
+_BY_MARK |= {("L", ":"): _BY_MARK["L", ": "], ("Line ", ":"): _BY_MARK["Line ", ": "]}
+_SPACED = {style: _BY_MARK["", style.after + " "] for style in STYLES if ("", style.after + " ") in _BY_MARK}
+
+
+class NumberedLines(NamedTuple):
+    """Lines of which most have numbers."""
+
+    style: NumberStyle
+    numbers: list[int | None]
+    bodies: list[str]
+    """The lines without their numbers."""
+
+
+def style_of(lines: Sequence[str]) -> NumberStyle | None:
+    """The style that most numbers among the first lines have; the one with a blank more may be meant."""
+    return _style_of("\n".join(["", *lines[:PROBED_LINES]]))
+
+
+@lru_cache(maxsize=2)
+def _style_of(start: str) -> NumberStyle | None:
+    """Shapes and spans ask for the same text, one after the other."""
+    found = _ANY.findall(start)
+    return _BY_MARK.get(Counter(found).most_common(1)[0][0]) if found else None
+
+
+def numbered(lines: Sequence[str], style: NumberStyle, apart: int = 0) -> NumberedLines | None:
+    """Lines told apart from their numbers; None if these are none of that style. What `NumberStyle.meant` says holds.
+
+    `apart` are lines that stand for others: they need no number.
+    """
+    match = style.pattern.match
+    found = [match(line) for line in lines]
+    if 2 * (len(found) - found.count(None)) < len(lines) - apart:
+        return None
+    numbers = [int(each[1]) if each is not None and len(each[1]) <= MAX_DIGITS else None for each in found]
+    if not style.sure and not count_up([each for each in numbers if each is not None]):
+        return None
+    spaced = _SPACED.get(style)
+    blank = spaced is not None and all(each.string.startswith(" ", each.end()) for each in found if each is not None)
+    bodies = [
+        line if number is None or each is None else line[each.end() + blank :]
+        for line, number, each in zip(lines, numbers, found, strict=True)
+    ]
+    return NumberedLines(spaced if spaced is not None and blank else style, numbers, bodies)
+
+
+def count_up(numbers: list[int]) -> bool:
+    """Whether most of them are more than the one before, and they are enough to tell."""
+    return len(numbers) >= MIN_COUNTING and 5 * sum(map(lt, numbers, numbers[1:])) >= 4 * (len(numbers) - 1)
