@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ibidem
+from benchmarks.references import references
 from ibidem import BackReferences, HintStyle, testing
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import EXPLANATION, Marker, digest_of, parse, tag_of
@@ -909,6 +910,10 @@ def _points_at_what_is_there(run: testing.Run, request: Any, format: str) -> Non
     references_are_true(request, run(request).request, format)
 
 
+def _is_found(run: testing.Run, request: Any, format: str) -> None:
+    assert all(reference.how != "neither" for reference in references(run(request).request, format))
+
+
 def _grows_by_what_is_new(run: testing.Run, request: Any, format: str) -> None:
     """Every beginning comes back by itself, and begins like the whole (law 2, law 6)."""
     testing.arrival_is_final(run, request, format)
@@ -923,6 +928,7 @@ LAWS: dict[str, Callable[[testing.Run, Any, str], None]] = {
     "arrival is final": _grows_by_what_is_new,
     "never larger": testing.never_larger,
     "references are true": _points_at_what_is_there,
+    "references are found": _is_found,
     "lossless": _comes_back,
     "lossless as bytes": _comes_back_as_bytes,
     "untouched is untouched": testing.untouched_is_untouched,

@@ -101,6 +101,12 @@ def parse(line: str, tag: str) -> Marker | None:
     return marker if str(marker) == line and marker.last >= marker.first else None
 
 
+def which(label: str, nth: int) -> str:
+    """`2nd Read(src/app.py)`: which of the calls with this label, counted from the start, so that it stays true."""
+    ending = "th" if nth % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(nth % 10, "th")
+    return f"{nth}{ending} {label}"
+
+
 def opening(tag: str) -> str:
     """How every marker of the conversation begins; a text with this in it is left alone."""
     return f"[ibidem {tag}"

@@ -13,7 +13,7 @@ from ...markers.restore import Budget, restore
 from ...model import size
 from ...wire import no_larger
 from .hints import HintStyle, hint
-from .index import IndexedText, Match
+from .slots import IndexedText, Match
 
 if TYPE_CHECKING:
     from .backrefs import BackrefFold
@@ -158,12 +158,13 @@ class OutgoingText:
         )
 
     def _whole(self) -> Attempt | None:
-        slot = self.known.same(self.folded, self.fold.nearest) if self.settings.dedup else None
-        if slot is None:
+        number = self.known.same(self.folded, self.fold.nearest) if self.settings.dedup else None
+        if number is None:
             return None
+        slot = self.known.slots[number]
         if self.settings.hints is not HintStyle.IBIDEM:
             return self._hint(slot)
-        sent = str(self._marker(source=slot.source, label=slot.label))
+        sent = str(self._marker(source=slot.source, label=self.known.label(number)))
         if not self._gains(self.text, sent):
             self.marked = False
             return None
@@ -216,6 +217,8 @@ class OutgoingText:
             left_out = layout.joint.join(layout.units[match.first : match.last])
             if len(left_out) < MIN_TEXT:
                 continue
+            if self.known.slots[match.slot].source not in labelled:
+                match = self.known.findable(layout, match, self.fold.nearest)
             marker = self._pointer(layout, match, labelled)
             if not self._gains(left_out, str(marker)):
                 self.marked = self.marked and bool(done)
@@ -234,18 +237,14 @@ class OutgoingText:
 
     def _pointer(self, layout: Layout, match: Match, labelled: set[Source]) -> Marker:
         slot = self.known.slots[match.slot]
-        position = self.known.line_at(match.slot, match.offset)
-        length = match.last - match.first
-        unit, first = "item" if slot.comma else "line", position + 1
-        if slot.numbering is not None:
-            unit, first = slot.numbering.address(position, position + length - 1)
+        unit, first, last = self.known.address(match)
         return self._marker(
             source=slot.source,
             unit=unit,
             first=first,
-            last=first + length - 1,
+            last=last,
             own=layout.numbers[match.first] if layout.numbers else None,
-            label="" if slot.source in labelled else slot.label,
+            label="" if slot.source in labelled else self.known.label(match.slot, unit, first, last),
         )
 
     def _but(self, layout: Layout) -> Attempt | None:
@@ -263,7 +262,7 @@ class OutgoingText:
         other = [at for at, (here, there) in enumerate(zip(units, old, strict=True)) if here != there]
         if not other or len(other) > MAX_FIELDS or len(other) * 4 > len(units):
             return None
-        marker = self._marker(source=slot.source, label=slot.label, but=True)
+        marker = self._marker(source=slot.source, label=self.known.label(number), but=True)
         sent = "\n".join([str(marker), *(f"{at + 1}: {units[at]}" for at in other)])
         if not self._gains(self.folded, sent):  # folding alone would give that much
             self.marked = False
