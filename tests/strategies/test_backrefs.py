@@ -91,7 +91,7 @@ def references_are_true(before: Any, after: Any, format: str) -> Counter[str]:
     above: dict[str, str] = {}
     for (name, original), (_, sent) in zip(_sources(before, format), _sources(after, format), strict=True):
         if sent != original:
-            markers = [(at, found) for at, line in enumerate(sent.split("\n")) if (found := parse(line, TAG))]
+            markers = _markers(sent)
             assert markers, f"{name} was rewritten, and does not say so"
             assert [bool(found.digest) for _, found in markers] == [True] + [False] * (len(markers) - 1)
             for at, found in markers:
@@ -100,6 +100,15 @@ def references_are_true(before: Any, after: Any, format: str) -> Counter[str]:
                     _is_true(found, markers[0][1].flags, sent.split("\n")[at + 1 :], original, above[str(found.source)])
         above[name] = sent
     return seen
+
+
+def _markers(sent: str) -> list[tuple[int, Marker]]:
+    """The markers of a part, and where they stand; one that names no source means that of the one above it."""
+    markers: list[tuple[int, Marker]] = []
+    for at, line in enumerate(sent.split("\n")):
+        found = parse(line, TAG, markers[-1][1] if markers else None)
+        markers += [(at, found)] if found else []
+    return markers
 
 
 def _sources(request: Any, format: str) -> Iterator[tuple[str, str]]:
@@ -201,12 +210,12 @@ CASES: dict[str, tuple[list[str], str]] = {
     "a file after a line of it was changed": (
         [FILE, "\n".join(EDITED)],
         explained(head("\n".join(EDITED), "unchanged, lines 1-30 of result 1, Read(file1)"))
-        + f"\n    changed = True\n[ibidem {TAG}: unchanged, lines 32-60 of result 1]",
+        + f"\n    changed = True\n[ibidem {TAG}: lines 32-60]",
     ),
     "a numbered file after a line of it was changed": (
         [tabs(CODE), tabs(EDITED)],
-        explained(head(tabs(EDITED), "1-30 unchanged, lines 1-30 of result 1, Read(file1)"))
-        + f"\n31\t    changed = True\n[ibidem {TAG}: 32-60 unchanged, lines 32-60 of result 1]",
+        explained(head(tabs(EDITED), "1-30 unchanged since result 1, Read(file1)"))
+        + f"\n31\t    changed = True\n[ibidem {TAG}: 32-60 unchanged]",
     ),
     "another part of a numbered file, whose numbers have shifted": (
         [arrows(CODE[:40]), SHIFTED],
@@ -221,7 +230,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     ),
     "a numbered copy of plain lines": (
         ["\n".join(CODE), tabs(CODE[3:50], 4)],
-        explained(head(tabs(CODE[3:50], 4), "4-50 unchanged, lines 4-50 of result 1, Read(file1)")),
+        explained(head(tabs(CODE[3:50], 4), "4-50 unchanged since result 1, Read(file1)")),
     ),
     "lines that a search without names prints": (
         [FILE, "\n".join(CODE[10:30])],
@@ -245,7 +254,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "a log with one line changed and one more": (
         ["\n".join(LOG), GROWN],
         explained(head(GROWN, "unchanged, lines 1-12 of result 1, Read(file1)"))
-        + f"\ncase 12 of the suite FAILED\n[ibidem {TAG}: unchanged, lines 14-60 of result 1]\n1 failed",
+        + f"\ncase 12 of the suite FAILED\n[ibidem {TAG}: lines 14-60]\n1 failed",
     ),
     "lines with carriage returns": (
         ["\r\n".join(CODE) + "\r\n", "\r\n".join(CODE[:50]) + "\r\n"],
@@ -338,13 +347,13 @@ def test_a_folded_text_is_compared_as_well(shown: str, again: str, format: str) 
         ),
         pytest.param(
             arrows(CODE),
-            explained(head(arrows(CODE), "1-60 unchanged, lines 1-60 of call 1.content, Write(a.py)", "n")),
+            explained(head(arrows(CODE), "1-60 unchanged since call 1.content, Write(a.py)", "n")),
             id="with numbers",
         ),
         pytest.param(
             arrows(CODE[20:40], 21),
             explained(
-                head(arrows(CODE[20:40], 21), "21-40 unchanged, lines 21-40 of call 1.content, Write(a.py)", "n")
+                head(arrows(CODE[20:40], 21), "21-40 unchanged since call 1.content, Write(a.py)", "n")
             ),
             id="a part of it with numbers",
         ),
@@ -449,7 +458,12 @@ QUOTED: dict[str, str] = {
     "two digests": "\n".join([f"[ibidem {TAG}.123456: unchanged, same as result 1]"] * 2),
     "a result that is not there": f"[ibidem {TAG}.123456: unchanged, same as result 77]",
     "itself": f"[ibidem {TAG}.123456: unchanged, same as result 2]",
-    "a line with a number beyond reading": f"[ibidem {TAG}: unchanged, line {'9' * 5000} of result 1]",
+    "a line with a number beyond reading": f"[ibidem {TAG}: line {'9' * 5000} of result 1]",
+    "lines of what the marker above means, with none above": f"[ibidem {TAG}: lines 1-9]",
+    "lines of what the marker above means": "\n".join(
+        [f"[ibidem {TAG}.123456: unchanged, line 1 of result 1]", f"[ibidem {TAG}: lines 2-9]"]
+    ),
+    "lines in place, with no marker above": f"[ibidem {TAG}: 2-9 unchanged]",
     "a width beyond memory": f"x\n[ibidem {TAG}.123456n{'9' * 20}]\n1\tx",
     "a digest that fits nothing, and a width beyond memory": f"1\tx\n[ibidem {TAG}.123456n{'9' * 20}]",
     "a field with a number beyond reading": f"{BUT}\n{'9' * 5000}: x",

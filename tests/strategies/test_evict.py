@@ -98,12 +98,14 @@ def test_lines_that_something_refers_to_stay_in_their_places() -> None:
     for length in (1, 3, 5, 7):
         before = growing.compact({**request, "messages": request["messages"][:length]}, idle=2)
     assert "unchanged, lines" in texts(before.request)[2]
+    assert texts(before.request)[2].endswith(": lines 42-70]"), "the second marker rests on the first"
     found = growing.compact(request, idle=999)
     assert [point.reason for point in found.plan.points] == ["cold cache"]
     first, _, second, _ = texts(found.request)
     assert second == texts(before.request)[2]
     assert first.count("left out") == 2
     assert text.split("\n")[30] in first
+    assert text.split("\n")[60] in first
     assert text.split("\n")[10] not in first
     assert ibidem.expand(found.request, store=store) == request
     assert texts(ibidem.expand(found.request))[2] == part

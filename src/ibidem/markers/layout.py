@@ -203,8 +203,15 @@ def thicken(lines: list[str]) -> list[str]:
 
 
 def parsed(lines: list[str], tag: str) -> list[Marker | None]:
+    """For each line of a part the marker that it is: what one says may rest on the one above it."""
     opening = backref.opening(tag)
-    return [backref.parse(line, tag) if line.startswith(opening) else None for line in lines]
+    found: list[Marker | None] = []
+    before: Marker | None = None
+    for line in lines:
+        marker = backref.parse(line, tag, before) if line.startswith(opening) else None
+        before = marker or before
+        found.append(marker)
+    return found
 
 
 def comma_of(text: str, flags: str = "") -> str:

@@ -213,20 +213,22 @@ class OutgoingText:
         pieces: list[str] = []
         done = 0
         labelled: set[Source] = set()
+        before: Source | None = None
         for match in self.known.matches(layout, self.fold.nearest):
             left_out = layout.joint.join(layout.units[match.first : match.last])
             if len(left_out) < MIN_TEXT:
                 continue
             if self.known.slots[match.slot].source not in labelled:
                 match = self.known.findable(layout, match, self.fold.nearest)
-            marker = self._pointer(layout, match, labelled)
+            marker = self._pointer(layout, match, labelled, before)
             if not self._gains(left_out, str(marker)):
                 self.marked = self.marked and bool(done)
                 continue
             if match.first > done:
                 pieces.append(layout.joint.join(layout.units[done : match.first]))
             pieces.append(str(marker))
-            labelled.add(self.known.slots[match.slot].source)
+            before = self.known.slots[match.slot].source
+            labelled.add(before)
             done = match.last
         if not done:
             return None
@@ -235,7 +237,7 @@ class OutgoingText:
         where = ", ".join(map(str, sorted(labelled)))
         return Attempt("\n".join(pieces), "spans", f"stands in part in {where}", refers=True)
 
-    def _pointer(self, layout: Layout, match: Match, labelled: set[Source]) -> Marker:
+    def _pointer(self, layout: Layout, match: Match, labelled: set[Source], before: Source | None) -> Marker:
         slot = self.known.slots[match.slot]
         unit, first, last = self.known.address(match)
         return self._marker(
@@ -245,6 +247,7 @@ class OutgoingText:
             last=last,
             own=layout.numbers[match.first] if layout.numbers else None,
             label="" if slot.source in labelled else self.known.label(match.slot, unit, first, last),
+            leans=slot.source == before,
         )
 
     def _but(self, layout: Layout) -> Attempt | None:
