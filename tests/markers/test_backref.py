@@ -12,6 +12,7 @@ import ibidem
 from ibidem.calls import MAIN_KEYS, MAX_LABEL, label_of
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import EXPLANATION, Marker, Source, digest_of, opening, parse, tag_of
+from ibidem.markers.patches import VIEW
 from ibidem.model import Text
 from ibidem.testing import conv, read
 
@@ -35,11 +36,15 @@ HOSTILE = (
     "\ud800",
     "   ",
     "of result 2, lines 1-9 of result 3",
+    "a without +",
+    " without +, b",
+    "1-9 unchanged since",
 )
 
 # ── render and parse ────────────────────────────────────────────────────────────────────────────────────────────────
 
 SOURCE = Source("result", 14)
+PATCH = Source("call", 7, "input")
 ROWS: dict[str, tuple[Marker, str]] = {
     "a whole result": (
         Marker("447", "243886", source=SOURCE, label="Read(src/app.py)"),
@@ -97,6 +102,18 @@ ROWS: dict[str, tuple[Marker, str]] = {
     "one for the same source, numbered": (
         Marker("447", source=SOURCE, unit="row", first=3, last=4, own=118, leans=True),
         "[ibidem 447: 118-119 as rows 3-4]",
+    ),
+    "lines of the new side of a patch": (
+        Marker("447", "243886", source=PATCH, unit="line", first=12, last=40, label="apply_patch", view=VIEW),
+        "[ibidem 447.243886: unchanged, lines 12-40 of call 7.input without +, apply_patch]",
+    ),
+    "lines of a new side that have the same numbers there": (
+        Marker("447", source=PATCH, unit="line", first=12, last=40, own=12, view=VIEW),
+        "[ibidem 447: 12-40 as lines 12-40 of call 7.input without +]",
+    ),
+    "lines of the new side, for the same source": (
+        Marker("447", source=SOURCE, unit="line", first=12, last=40, leans=True, view=VIEW),
+        "[ibidem 447: lines 12-40 without +]",
     ),
     "one for the same source, with the same numbers": (
         Marker("447", source=SOURCE, unit="line", first=12, last=12, own=12, leans=True),
@@ -198,6 +215,8 @@ def test_a_marker_that_rests_on_the_one_above_is_none_without_it(line: str, abov
         pytest.param("[ibidem 447: 1-9 as lines 1-9]", id="numbers said twice"),
         pytest.param("[ibidem 447: 1-8 as lines 2-10]", id="as many lines as there are not"),
         pytest.param("[ibidem 447: 1-9]", id="numbers alone"),
+        pytest.param("[ibidem 447: 1-9 without +]", id="numbers alone, without signs"),
+        pytest.param("[ibidem 447: lines 1-9 of result 1 without -]", id="an unknown view"),
         pytest.param("[ibidem 447: 9-1 unchanged]", id="the last line first"),
         pytest.param("[ibidem 447.243886: 1-9 unchanged since result 1, but for:, but for:]", id="twice but for"),
     ],
@@ -249,7 +268,8 @@ def markers(draw: Any) -> Marker:
     unit = draw(st.sampled_from(["line", "row", "item"]))
     leans = not digest and draw(st.booleans())
     label = "" if leans else label
-    return Marker(tag, digest, flags, source, unit, first, last, own, label, explains=explains, leans=leans)
+    view = draw(st.sampled_from(["", VIEW]))
+    return Marker(tag, digest, flags, source, unit, first, last, own, label, False, explains, leans, view)
 
 
 @given(marker=markers())

@@ -20,6 +20,7 @@ from benchmarks.references import references
 from ibidem import BackReferences, HintStyle, testing
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import EXPLANATION, Marker, digest_of, parse, tag_of
+from ibidem.markers.patches import VIEW
 from ibidem.model import Text
 from ibidem.testing import Turn, build, conv, read
 from ibidem.tokens import counter
@@ -96,6 +97,8 @@ def references_are_true(before: Any, after: Any, format: str) -> Counter[str]:
             assert [bool(found.digest) for _, found in markers] == [True] + [False] * (len(markers) - 1)
             for at, found in markers:
                 seen["folded" if found.source is None else found.unit or ("but" if found.but else "same")] += 1
+                seen[found.view or "as it is"] += 1
+                seen["rests on the one above" if found.leans else "names its source"] += 1
                 if found.source is not None:
                     _is_true(found, markers[0][1].flags, sent.split("\n")[at + 1 :], original, above[str(found.source)])
         above[name] = sent
@@ -136,6 +139,9 @@ def _is_true(marker: Marker, flags: str, below: list[str], original: str, target
         meant = _meant(marker, lines, "," if "y" in flags else ", ")
         assert len(meant) == marker.last - marker.first + 1
         assert not any(ours(line) for line in meant)
+        if marker.view:
+            assert all(line[:1] in ("+", " ", "") for line in meant), "a line that is not on the new side"
+            meant = [line[1:] for line in meant]
         if set(flags) <= set("nt0123456789"):
             bodies = [SHOWN_NUMBER.sub("", line, count=1) for line in meant]
             own = [SHOWN_NUMBER.sub("", line, count=1) for line in original.split("\n")]
@@ -362,6 +368,47 @@ def test_a_folded_text_is_compared_as_well(shown: str, again: str, format: str) 
 def test_a_file_read_back_points_at_the_call_that_wrote_it(again: str, wanted: str, format: str) -> None:
     calls = {"1": ("Write", {"file_path": "a.py", "content": FILE}), "2": ("Read", {"file_path": "a.py"})}
     assert sound(reads("ok", again, format=format, calls=calls), format) == ["ok", wanted]
+
+
+PATCHED = [f"    added_{n} = compute(value_{n}, other={n})" for n in range(12)]
+HUNK = ["*** Update File: a.py", "@@", " def f():", "-    old = 1", *(f"+{line}" for line in PATCHED), " ", " # end"]
+PATCH = "\n".join(["*** Begin Patch", *HUNK, "*** End Patch"])
+AFTER = ["import os", "def f():", *PATCHED, "", "# end", "rest = 1"]
+
+
+@every_format
+@pytest.mark.parametrize(
+    ("again", "wanted"),
+    [
+        pytest.param(
+            "\n".join(AFTER),
+            "import os\ndef f():\n{}\nrest = 1".format(
+                explained(head("\n".join(AFTER), "unchanged, lines 6-19 of call 1.input without +, apply_patch(a.py)"))
+            ),
+            id="plainly",
+        ),
+        pytest.param(
+            tabs(AFTER),
+            "1\timport os\n2\tdef f():\n{}\n17\trest = 1".format(
+                explained(head(tabs(AFTER), "3-16 unchanged, lines 6-19 of call 1.input without +, apply_patch(a.py)"))
+            ),
+            id="with numbers",
+        ),
+    ],
+)
+def test_a_file_that_was_patched_points_at_the_new_side_of_the_patch(again: str, wanted: str, format: str) -> None:
+    calls = {"1": ("apply_patch", {"input": PATCH}), "2": ("Read", {"file_path": "a.py"})}
+    assert sound(reads("ok", again, format=format, calls=calls), format) == ["ok", wanted]
+
+
+@every_format
+@pytest.mark.parametrize(
+    "sign", ["-", "*", "\\"], ids=["taken out of the file", "of the patch itself", "a note on the file's end"]
+)
+def test_lines_that_are_not_on_the_new_side_are_no_target(sign: str, format: str) -> None:
+    patch = "\n".join(["*** Begin Patch", "@@", "+x", *(f"{sign}{line}" for line in PATCHED), "*** End Patch"])
+    calls = {"1": ("apply_patch", {"input": patch}), "2": ("Read", {"file_path": "a.py"})}
+    assert sound(reads("ok", "\n".join(PATCHED), format=format, calls=calls), format)[1] == "\n".join(PATCHED)
 
 
 SAME: dict[str, list[Any]] = {
@@ -824,7 +871,8 @@ LINES = st.sampled_from(
 FILES = st.lists(LINES, min_size=4, max_size=30)
 STEPS = st.tuples(
     st.sampled_from(
-        ["read", "range", "cat", "grep", "edit", "write", "status", "table", "log", "codex", "same call", "same call"]
+        ["read", "range", "cat", "grep", "edit", "write", "patch", "diff", "status", "table", "log", "codex"]
+        + ["same call"] * 2
     ),
     st.integers(0, 2),
     st.integers(0, 40),
@@ -863,6 +911,26 @@ class Workshop:
         at = number % len(lines)
         lines[at : at + style] = [f"    edited_{number} = {style}"]
         return "Edit", {"file_path": path, "new_string": lines[at]}, "\n".join(arrows(lines[at : at + 8], at + 1))
+
+    def patch(self, path: str, lines: list[str], number: int, style: int) -> Any:
+        at = number % len(lines)
+        new = [f"    patched_{number}_{n} = compute(value_{n}, other={number})" for n in range(2 + 3 * style)]
+        hunk = [*(f" {line}" for line in lines[max(0, at - 2) : at]), f"-{lines[at]}", *(f"+{line}" for line in new)]
+        hunk += [f" {line}" for line in lines[at + 1 : at + 4]]
+        lines[at : at + 1] = new
+        patch = ["*** Begin Patch", f"*** Update File: {path}", "@@", *hunk, "*** End Patch"]
+        return "apply_patch", {"input": "\n".join(patch)}, f"Success. Updated the following files:\nM {path}"
+
+    def diff(self, path: str, lines: list[str], number: int, style: int) -> Any:
+        hunk = [f"{'+' if at % (style + 2) == 0 else ' '}{line}" for at, line in enumerate(lines)]
+        hunk[number % len(hunk)] = "-taken out"
+        header = [
+            f"diff --git a/{path} b/{path}",
+            f"--- a/{path}",
+            f"+++ b/{path}",
+            f"@@ -1,9 +1,{len(lines)} @@ def f",
+        ]
+        return "Bash", {"command": "git diff"}, "\n".join([*header, *hunk])
 
     def write(self, path: str, lines: list[str], number: int, style: int) -> Any:
         lines.append(f"written = {number}")
@@ -981,7 +1049,7 @@ def test_generated_histories_reach_every_kind_of_marker(format: str) -> None:
         seen.update(references_are_true(request, ibidem.compact(request, format=format).request, format))
 
     reach()
-    assert seen.keys() >= {"same", "line", "but", "folded"}, seen
+    assert seen.keys() >= {"same", "line", "but", "folded", VIEW, "rests on the one above"}, seen
 
 
 @one_format_daily

@@ -111,6 +111,23 @@ def test_lines_that_something_refers_to_stay_in_their_places() -> None:
     assert texts(ibidem.expand(found.request))[2] == part
 
 
+def test_lines_of_a_patch_that_something_refers_to_without_their_signs_stay() -> None:
+    new = file_of(40).split("\n")
+    old = [f"-{line}" for line in file_of(60, 3).split("\n")]
+    diff = "\n".join(["diff --git a/a.py b/a.py", "@@ -1,60 +1,40 @@", *old, *(f"+{line}" for line in new)])
+    request = session(("Bash", "diff", diff), read("a.py", "\n".join(new)), *(read(f"{n}", "short") for n in range(4)))
+    store = MemoryStore()
+    looking = ibidem.Evict(economy=FREE, mask=5, snippet=None, stale=False)
+    growing = ibidem.Session(strategies=[looking], format="anthropic", store=store)
+    for length in range(1, len(request["messages"]) + 1, 2):
+        found = growing.compact({**request, "messages": request["messages"][:length]})
+    first, second, *_ = texts(found.request)
+    assert "lines 63-102 of result 1 without +" in second
+    assert "62 lines left out, old]\n+value_0 = " in first
+    assert ibidem.expand(found.request, store=store) == request
+    assert texts(ibidem.expand(found.request))[1] == "\n".join(new)
+
+
 def test_what_refers_goes_with_what_it_refers_to() -> None:
     text = file_of(80)
     changed = text.replace("value_40 =", "other_40 =")

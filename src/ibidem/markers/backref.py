@@ -18,11 +18,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from .patches import VIEW
+
 EXPLANATION = "Ibidem leaves out what stands verbatim above and says where"
 
 _NUMBER = r"[0-9]{1,9}"
+_VIEW = rf"(?P<view> {re.escape(VIEW)})?"
 _SOURCE = (
-    rf"(?P<kind>result|call) (?P<number>{_NUMBER})(?:\.(?P<part>\w+))?"
+    rf"(?P<kind>result|call) (?P<number>{_NUMBER})(?:\.(?P<part>\w+))?{_VIEW}"
     r"(?:, (?!but for:)(?P<label>[^\[\]\n]*?))?"
 )
 _SPAN = rf"(?P<unit>line|row|item)s? (?P<first>{_NUMBER})(?:-(?P<last>{_NUMBER}))?"
@@ -32,7 +35,10 @@ _FIRST = re.compile(
     rf"(?:: (?:{_OWN} )?unchanged(?:, same as| since|, {_SPAN} of) {_SOURCE}(?P<but>, but for:)?)?"
     rf"(?P<explains>\. {EXPLANATION})?\]"
 )
-_NEXT = re.compile(rf"\[ibidem (?P<tag>[0-9]{{3}}): (?:{_OWN}(?: as )?)?(?:{_SPAN})?(?: of {_SOURCE}| unchanged)?\]")
+_NEXT = re.compile(
+    rf"\[ibidem (?P<tag>[0-9]{{3}}): (?:{_OWN}(?: as )?)?(?:{_SPAN})?"
+    rf"(?: of {_SOURCE}| unchanged|(?P<again> {re.escape(VIEW)}))?\]"
+)
 
 
 class Source(NamedTuple):
@@ -69,10 +75,12 @@ class Marker(NamedTuple):
     explains: bool = False
     leans: bool = False
     """Its source is that of the marker before it in the part, and is not named again."""
+    view: str = ""
+    """What is seen of the source: its lines without their signs, see `patches`; empty for the lines as they are."""
 
     def __str__(self) -> str:
         if not self.digest:
-            return f"[ibidem {self.tag}: {self._lines}{self._unchanged if self.leans else f' of {self._named}'}]"
+            return f"[ibidem {self.tag}: {self._lines}{self._again if self.leans else f' of {self._named}'}]"
         text = f"[ibidem {self.tag}.{self.digest}{self.flags}"
         if self.source is not None:
             text += f": {self._where} {self._named}" + (", but for:" if self.but else "")
@@ -81,7 +89,7 @@ class Marker(NamedTuple):
     @property
     def _in_place(self) -> bool:
         """The lines have the same numbers there as here, which are said once."""
-        return self.unit == "line" and self.own == self.first
+        return self.unit == "line" and self.own == self.first and not self.view
 
     @property
     def _where(self) -> str:
@@ -98,8 +106,8 @@ class Marker(NamedTuple):
         return own if self._in_place else f"{own} as {self._span}"
 
     @property
-    def _unchanged(self) -> str:
-        return " unchanged" if self._in_place else ""
+    def _again(self) -> str:
+        return " unchanged" if self._in_place else self._viewed
 
     @property
     def _span(self) -> str:
@@ -107,7 +115,11 @@ class Marker(NamedTuple):
 
     @property
     def _named(self) -> str:
-        return f"{self.source}, {self.label}" if self.label else str(self.source)
+        return f"{self.source}{self._viewed}" + (f", {self.label}" if self.label else "")
+
+    @property
+    def _viewed(self) -> str:
+        return f" {self.view}" if self.view else ""
 
 
 def _range(first: int, last: int) -> str:
@@ -142,6 +154,7 @@ def parse(line: str, tag: str, before: Marker | None = None) -> Marker | None:
         bool(found.get("but")),
         bool(found.get("explains")),
         leans,
+        (match["view"] or found.get("again") or "").strip(),
     )
     return marker if str(marker) == line and marker.last >= marker.first else None
 

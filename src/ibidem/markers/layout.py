@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from . import backref, evicted
 from .backref import Marker
+from .patches import new_side
 
 NUMBER_MARKS = {"n": "→", "t": "\t", "k": ":"}
 """What parts a line's number from its text; folded text has tabs."""
@@ -340,4 +341,6 @@ class Shown:
         if first < 0 or last < first or last >= len(self.layout.bodies):
             return None
         found = self.layout.bodies[first : last + 1]
-        return None if self.layout.holes and (MARKER_UNIT in found or EVICTED_UNIT in found) else found
+        if self.layout.holes and (MARKER_UNIT in found or EVICTED_UNIT in found):
+            return None
+        return new_side(found) if marker.view else found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import compress, islice
 
 from ...markers import backref
@@ -16,6 +17,7 @@ from ...markers.backref import Source, which
 from ...markers.layout import MARKER_UNIT, Layout, Numbering, Shown, lay_out
 from ...markers.lines import Lines
 from ...markers.numbering import NumberedText
+from ...markers.patches import VIEW, may_be_patch, shown_lines
 from .slots import Bodies, IndexedShown, IndexedText, Match
 
 INDEX_STRIDE = 4
@@ -63,7 +65,7 @@ class LineIndex:
         """A text is no longer in the request."""
         slot = self._by_source.pop(source, None)
         if slot is not None:
-            self.gone.add(slot)
+            self.gone.update((slot, slot + 1) if self._viewed(slot) else (slot,))
             self._shown.pop(source, None)
             self._lines.pop(slot, None)
 
@@ -110,6 +112,18 @@ class LineIndex:
         self._by_source[place.source] = len(self.slots)
         self._labelled.setdefault(slot.name, []).append(len(self.slots))
         self.slots.append(slot)
+        if may_be_patch(sent) and layout.bodies is layout.units and not layout.comma:
+            new = Bodies(replace(layout, bodies=[*shown_lines(layout.units, MARKER_UNIT)]))
+            self._index_lines(new, reach)
+            self.slots.append(slot._replace(text=new.text, whole=False, view=VIEW))
+
+    def _viewed(self, number: int) -> bool:
+        """Whether the slot behind this one is a view of it."""
+        return number + 1 < len(self.slots) and bool(self.slots[number + 1].view)
+
+    def number(self, source: Source) -> int:
+        """Which slot a text is in."""
+        return self._by_source[source]
 
     def _reach(self, nearest: int) -> int:
         """The first slot that is in reach."""
@@ -170,8 +184,9 @@ class LineIndex:
 
     def _newest(self, number: int, unit: str, first: int, last: int) -> bool:
         """Whether, of all texts of the same name, this one is the newest that shows such lines."""
-        for other in islice(reversed(self._labelled[self.slots[number].name]), COMPARED_TEXTS):
-            if other == number:
+        slot = self.slots[number]
+        for other in islice(reversed(self._labelled[slot.name]), COMPARED_TEXTS):
+            if self.slots[other].source == slot.source:
                 return True
             if other not in self.gone and self.slots[other].fits(unit, first, last):
                 return False

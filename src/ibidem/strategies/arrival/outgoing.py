@@ -248,6 +248,7 @@ class OutgoingText:
             own=layout.numbers[match.first] if layout.numbers else None,
             label="" if slot.source in labelled else self.known.label(match.slot, unit, first, last),
             leans=slot.source == before,
+            view=slot.view,
         )
 
     def _but(self, layout: Layout) -> Attempt | None:

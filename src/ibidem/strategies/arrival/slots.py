@@ -12,6 +12,7 @@ from ...markers.backref import Marker, Source
 from ...markers.layout import MARKER_UNIT, Layout, Numbering, Shown, placed
 from ...markers.lines import Lines
 from ...markers.numbering import CallSummary
+from ...markers.patches import new_side
 
 
 class IndexedText(NamedTuple):
@@ -34,6 +35,8 @@ class IndexedText(NamedTuple):
     """Characters sent before it, of everything that counts as distance."""
     shapeless: bool
     """It was sent as it is because no shape fits it."""
+    view: str = ""
+    """What its lines are a view of: those of the slot before it, without their signs."""
 
     @property
     def name(self) -> tuple[str, str, str]:
@@ -83,7 +86,9 @@ class IndexedShown(Shown):
         if first < 0 or last >= self.slot.units:
             return None
         found = self.lines.between(first, last + 1)
-        return None if not self.slot.whole and MARKER_UNIT in found else found
+        if not self.slot.whole and MARKER_UNIT in found:
+            return None
+        return new_side(found) if marker.view else found
 
 
 class Bodies:
