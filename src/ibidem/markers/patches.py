@@ -24,7 +24,11 @@ def new_side(lines: Sequence[str]) -> list[str] | None:
 
 
 def may_be_patch(text: str) -> bool:
-    return "\n+" in text and ("\n@@" in text or "*** Begin Patch\n" in text)
+    """Most texts are none, and single characters are found fastest."""
+    if "+" not in text:
+        return False
+    begins = ("@" in text and "\n@@" in text) or ("*" in text and "*** Begin Patch\n" in text)
+    return begins and "\n+" in text
 
 
 def shown_lines(lines: Sequence[str], blank: str) -> Iterator[str]:

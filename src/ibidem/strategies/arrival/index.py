@@ -27,7 +27,7 @@ MIN_LONE_LINE = 80
 """Characters below which a single line is not worth a look."""
 KEPT_TEXTS = 4
 """Texts that are kept taken apart."""
-COMPARED_TEXTS = 64
+COMPARED_TEXTS = 32
 """Texts with the same label that are compared with one a reference means; where there are more, it says which."""
 COMPARED_LINES = 16
 """Lines of a run that are looked up to find it elsewhere."""
@@ -110,7 +110,8 @@ class LineIndex:
             if known < reach or known in self.gone:
                 self._whole[hash(folded)] = len(self.slots)
         self._by_source[place.source] = len(self.slots)
-        self._labelled.setdefault(slot.name, []).append(len(self.slots))
+        if slot.whole or slot.units > len(slot.holes):
+            self._labelled.setdefault(slot.name, []).append(len(self.slots))
         self.slots.append(slot)
         if may_be_patch(sent) and layout.bodies is layout.units and not layout.comma:
             new = Bodies(replace(layout, bodies=[*shown_lines(layout.units, MARKER_UNIT)]))
@@ -151,7 +152,7 @@ class LineIndex:
         while at < count:
             if lengths[at] >= TELLING_LENGTH:
                 entry = base + starts[at] + at
-                if setdefault(hashes[at], entry) < base:
+                if setdefault(hashes[at], entry) is not entry:
                     again[hashes[at]] = entry
                 at += INDEX_STRIDE
             else:
@@ -177,18 +178,20 @@ class LineIndex:
 
     def label(self, number: int, unit: str = "", first: int = 0, last: int = 0) -> str:
         """What to call the lines of a slot: with its ordinal where a later text of the same name shows such lines."""
+        return self._label(number, self._newest(number, unit, first, last))
+
+    def _label(self, number: int, newest: bool) -> str:
         asked = self.slots[number].asked
-        return (
-            asked.label if not asked.nth or self._newest(number, unit, first, last) else which(asked.label, asked.nth)
-        )
+        return asked.label if newest or not asked.nth else which(asked.label, asked.nth)
 
     def _newest(self, number: int, unit: str, first: int, last: int) -> bool:
         """Whether, of all texts of the same name, this one is the newest that shows such lines."""
-        slot = self.slots[number]
-        for other in islice(reversed(self._labelled[slot.name]), COMPARED_TEXTS):
-            if self.slots[other].source == slot.source:
+        meant = self.slots[number]
+        for other in islice(reversed(self._labelled.get(meant.name, ())), COMPARED_TEXTS):
+            slot = self.slots[other]
+            if slot.source == meant.source:
                 return True
-            if other not in self.gone and self.slots[other].fits(unit, first, last):
+            if (last <= slot.units or slot.numbering) and other not in self.gone and slot.fits(unit, first, last):
                 return False
         return False
 
@@ -201,10 +204,16 @@ class LineIndex:
             unit, first = slot.numbering.address(position, position + length - 1)
         return unit, first, first + length - 1
 
-    def findable(self, layout: Layout, match: Match, nearest: int = 0) -> Match:
-        """A run where it is most easily found: here, or at another place where it stands."""
-        if self._newest(match.slot, *self.address(match)):
-            return match
+    def findable(self, layout: Layout, match: Match, nearest: int = 0) -> tuple[Match, str]:
+        """A run where it is most easily found, here or at another place where it stands, and the label of that."""
+        newest = self._newest(match.slot, *self.address(match))
+        other = None if newest else self._elsewhere(layout, match, nearest)
+        if other is not None and self._newest(other.slot, *self.address(other)):
+            match, newest = other, True
+        return match, self._label(match.slot, newest)
+
+    def _elsewhere(self, layout: Layout, match: Match, nearest: int) -> Match | None:
+        """The latest other place where a run stands."""
         new = self._measure(layout)
         for at in range(match.first, min(match.last, match.first + COMPARED_LINES)):
             entry = self._again.get(new.hashes[at], 0)
@@ -212,9 +221,8 @@ class LineIndex:
                 continue
             other = self._extend(new, at, entry >> OFFSET_BITS, entry & OFFSET_MASK, match.first, nearest)
             if other is not None and other.first == match.first and other.last >= match.last:
-                other = other._replace(last=match.last)
-                return other if self._newest(other.slot, *self.address(other)) else match
-        return match
+                return other._replace(last=match.last)
+        return None
 
     def shown(self, source: Source) -> Shown | None:
         """A text that was sent, taken apart; the last few are kept, as references come in flocks."""

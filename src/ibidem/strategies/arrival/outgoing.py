@@ -218,15 +218,16 @@ class OutgoingText:
             left_out = layout.joint.join(layout.units[match.first : match.last])
             if len(left_out) < MIN_TEXT:
                 continue
+            label = ""
             if self.known.slots[match.slot].source not in labelled:
-                match = self.known.findable(layout, match, self.fold.nearest)
-            marker = self._pointer(layout, match, labelled, before)
-            if not self._gains(left_out, str(marker)):
+                match, label = self.known.findable(layout, match, self.fold.nearest)
+            marker = str(self._pointer(layout, match, label, before))
+            if not self._gains(left_out, marker):
                 self.marked = self.marked and bool(done)
                 continue
             if match.first > done:
                 pieces.append(layout.joint.join(layout.units[done : match.first]))
-            pieces.append(str(marker))
+            pieces.append(marker)
             before = self.known.slots[match.slot].source
             labelled.add(before)
             done = match.last
@@ -237,7 +238,7 @@ class OutgoingText:
         where = ", ".join(map(str, sorted(labelled)))
         return Attempt("\n".join(pieces), "spans", f"stands in part in {where}", refers=True)
 
-    def _pointer(self, layout: Layout, match: Match, labelled: set[Source], before: Source | None) -> Marker:
+    def _pointer(self, layout: Layout, match: Match, label: str, before: Source | None) -> Marker:
         slot = self.known.slots[match.slot]
         unit, first, last = self.known.address(match)
         return self._marker(
@@ -246,7 +247,7 @@ class OutgoingText:
             first=first,
             last=last,
             own=layout.numbers[match.first] if layout.numbers else None,
-            label="" if slot.source in labelled else self.known.label(match.slot, unit, first, last),
+            label=label,
             leans=slot.source == before,
             view=slot.view,
         )
