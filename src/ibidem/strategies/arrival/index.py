@@ -1,8 +1,9 @@
 """What the model has been shown so far, and where a text was shown before.
 
 The index holds the texts as they were sent. Of their lines every fourth that says something is indexed, by hash, at
-its earliest place; every line of a new text is looked up. So a run of four such lines that stands anywhere above is
-found, at a quarter of the memory. A hit is compared in full and extended both ways before it counts.
+its earliest place, and every second in a short text; every line of a new text is looked up. So a run of four such lines
+that stands anywhere above is found, at a quarter of the memory. A hit is compared in full and extended both ways before
+it counts. Of a patch, its new side is indexed as well, as a text of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from ...markers.numbering import NumberedText
 from ...markers.patches import VIEW, may_be_patch, shown_lines
 from .slots import Bodies, IndexedShown, IndexedText, Match
 
-INDEX_STRIDE = 4
+INDEX_STRIDE, SHORT_STRIDE = 4, 2
+SHORT_TEXT = 64
+"""Lines up to which a text is short: what it repeats is short as well, so more of its lines are indexed."""
 TELLING_LENGTH = 10
 """Characters from which a line says enough to be looked for."""
 MIN_LONE_LINE = 80
@@ -149,12 +152,13 @@ class LineIndex:
         base = len(self.slots) << OFFSET_BITS
         setdefault, again = self._index.setdefault, self._again
         at, count = 0, len(hashes)
+        stride = INDEX_STRIDE if count > SHORT_TEXT else SHORT_STRIDE
         while at < count:
             if lengths[at] >= TELLING_LENGTH:
                 entry = base + starts[at] + at
                 if setdefault(hashes[at], entry) is not entry:
                     again[hashes[at]] = entry
-                at += INDEX_STRIDE
+                at += stride
             else:
                 at += 1
         if max(lengths, default=0) >= LONG_LINE:
