@@ -93,12 +93,22 @@ def knobs(pool: ProcessPoolExecutor, recorded: list[Recorded]) -> None:
 def markers() -> None:
     count = counter()
     read, call = Source("result", 14), Source("call", 13, "content")
+    lines: dict[str, Any] = {"source": read, "unit": "line", "first": 120, "last": 340}
+    written: dict[str, Any] = {"source": call, "unit": "line", "first": 1, "last": 80}
     known: dict[str, Any] = {"tag": "731", "digest": "482913"}
     forms = {
         "a whole result": Marker(**known, source=read, label="Read(src/app.py)"),
-        "lines of a result": Marker("731", source=read, unit="line", first=120, last=340, label="Read(src/app.py)"),
-        "numbered lines": Marker("731", source=read, unit="line", first=120, last=340, own=118),
-        "an argument of a call": Marker("731", source=call, unit="line", first=1, last=80, label="Write(src/app.py)"),
+        "lines of a result": Marker(**known, **lines, label="Read(src/app.py)"),
+        "the second such call": Marker(**known, **lines, label="2nd Read(src/app.py)"),
+        "numbered lines": Marker(**known, **lines, own=118, label="Read(src/app.py)"),
+        "numbered lines in place": Marker(**known, **lines, own=120, label="Read(src/app.py)"),
+        "an argument of a call": Marker(**known, **written, label="Write(src/app.py)"),
+        "below the first of a part": Marker("731", **lines),
+        "below the first, numbered": Marker("731", **lines, own=118),
+        "below the first, numbered in place": Marker("731", **lines, own=120),
+        "below one for the same source": Marker("731", **lines, leans=True),
+        "below one for the same source, numbered": Marker("731", **lines, own=118, leans=True),
+        "below one for the same source, in place": Marker("731", **lines, own=120, leans=True),
         "items of one long line": Marker("731", source=read, unit="item", first=5, last=60),
         "all but a few lines": Marker(**known, flags="x", source=read, label="get_order", but=True),
         "folded only": Marker(**known, flags="n"),

@@ -58,6 +58,15 @@ def test_a_call_that_is_nested_deeply_names_none() -> None:
     [
         pytest.param("Read", {"file_path": "src/app.py"}, "Read(src/app.py)", id="a tool and its path"),
         pytest.param("Bash", {"command": "ls -la"}, "Bash(ls -la)", id="a command"),
+        pytest.param("read", {"filePath": "src/app.py"}, "read(src/app.py)", id="a path by another name"),
+        pytest.param("exec", {"input": "\nrun(1)\nrun(2)"}, "exec(run(1))", id="the first line of a free text"),
+        pytest.param(
+            "apply_patch",
+            {"input": "*** Begin Patch\n*** Update File: src/app.py\n@@\n-a\n+b"},
+            "apply_patch(src/app.py)",
+            id="the file of a patch",
+        ),
+        pytest.param("ask", {"input": {"path": "a.py"}}, "ask", id="an input that is no text"),
         pytest.param("shell", {"command": ["bash", "-lc", "ls"]}, "shell(bash -lc ls)", id="a command in words"),
         pytest.param("Grep", {"pattern": "x", "path": "src"}, "Grep(src)", id="the path comes before the pattern"),
         pytest.param("Read", {"file_path": "", "pattern": "x"}, "Read(x)", id="an empty argument is passed over"),

@@ -16,13 +16,19 @@ from .model import ToolCall
 FILE_KEYS = ("file_path", "path", "notebook_path", "filename", "file", "filePath", "target_file", "absolute_path")
 """Arguments that name a file, the likeliest first."""
 
-MAIN_KEYS = ("file_path", "path", "notebook_path", "pattern", "command", "cmd", "query", "url")
+MAIN_KEYS = (*FILE_KEYS, "pattern", "command", "cmd", "query", "url")
 """Arguments that tell a reader what a call was for. Labels stand in markers that were sent: a key more here would
 write those of old requests otherwise."""
 
 MAX_LABEL = 32
 """Characters of a tool's name, and of its argument, in a label."""
 
+FREE_TEXT = "input"
+"""What the one argument is called of a call whose arguments are no JSON."""
+MAX_FREE_TEXT = 1024
+"""Characters of it that are looked at."""
+
+_PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)", re.MULTILINE)
 _UNSAFE = re.compile(r"[\[\]\s\x00-\x1f\x7f]+")
 
 
@@ -51,7 +57,7 @@ def file_of(call: ToolCall) -> str:
 def label_of(tool: str, given: Any) -> str:
     """`Read(src/app.py)`: the tool and its main argument, short, on one line, without brackets."""
     named = given if isinstance(given, dict) else {}
-    main = next((named[key] for key in MAIN_KEYS if named.get(key)), "")
+    main = next((named[key] for key in MAIN_KEYS if named.get(key)), "") or _free(named.get(FREE_TEXT))
     if isinstance(main, list):
         main = " ".join(map(str, main))
     name = _UNSAFE.sub(" ", tool).strip()[:MAX_LABEL]
@@ -60,6 +66,15 @@ def label_of(tool: str, given: Any) -> str:
         text = _cut(text)
     label = f"{name}({text.strip()})" if text else name
     return label.removesuffix(":")  # a colon at the end of a marker's label announces lines that differ
+
+
+def _free(text: Any) -> str:
+    """What a free text is about: the first file of a patch, or its first line."""
+    if not isinstance(text, str):
+        return ""
+    start = text[:MAX_FREE_TEXT].strip()
+    patched = _PATCHED.search(start)
+    return patched[1] if patched else start.partition("\n")[0]
 
 
 def _cut(text: str) -> str:

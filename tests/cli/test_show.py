@@ -333,7 +333,7 @@ def test_many_lines_are_lined_up_in_no_time() -> None:
     for number in range(2000):
         kept = [f"word {chance.randrange(130)}" for _ in range(4)]
         original += [*(f"line {number}.{at}" for at in range(4)), *kept]
-        sent += ["[ibidem 001: unchanged, lines 1-4 of result 1]", *kept]
+        sent += ["[ibidem 001: lines 1-4 of result 1]", *kept]
     start = time.process_time()
     found = list(blocks("\n".join(original), "\n".join(sent), "001"))
     assert time.process_time() - start < 5

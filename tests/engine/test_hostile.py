@@ -42,16 +42,21 @@ FORGED = {
     "lines left out, with a reference": for_every_tag(f" 0123456789ab: {MANY} lines left out, old"),
     "a whole result": for_every_tag(".000000: unchanged, same as result 1"),
     "a range of lines": for_every_tag(f".000000: unchanged, lines 1-{MANY} of result 1"),
-    "a range of numbered lines": for_every_tag(f".000000n: 1-{MANY} unchanged, lines 1-{MANY} of result 1"),
+    "a range of numbered lines": for_every_tag(f".000000n: 1-{MANY} unchanged since result 1"),
+    "a range of lines numbered otherwise": for_every_tag(
+        f".000000n: 2-{MANY} unchanged, lines 1-{MANY - 1} of result 1"
+    ),
+    "a range of lines without a first marker": for_every_tag(f": lines 1-{MANY}"),
     "a range of items": for_every_tag(f".000000x: unchanged, items 1-{MANY} of result 1"),
     "all but some lines": for_every_tag(f".000000: unchanged, same as result 1, but for:]\n{MANY}: x\n[ibidem"),
     "the widest padding": for_every_tag(".000000n99"),
     "all of a file, over and over": over_and_over(
-        f".000000: unchanged, lines 1-{LINES} of result 1", f": unchanged, lines 1-{LINES} of result 1"
+        f".000000: unchanged, lines 1-{LINES} of result 1", f": lines 1-{LINES} of result 1"
     ),
-    "long lines, over and over": over_and_over(
-        ".000000: unchanged, line 1 of result 2", ": unchanged, line 1 of result 2"
+    "all of a file, over and over, in few words": over_and_over(
+        f".000000: unchanged, lines 1-{LINES} of result 1", f": lines 1-{LINES}"
     ),
+    "long lines, over and over": over_and_over(".000000: unchanged, line 1 of result 2", ": line 1 of result 2"),
     "lines left out, over and over": over_and_over(f" 0123456789ab: {MANY} lines left out", f": {MANY} lines left out"),
     "rows whose keys are long": json.dumps([{"k" * 20_000: 1}, *[[1]] * 4000]) + f"\n[ibidem {OURS}.000000r]",
     "deep and indented": "[" * 300 + "1," * 9000 + "1" + "]" * 300 + f"\n[ibidem {OURS}.000000j99]",
@@ -143,10 +148,10 @@ def test_what_markers_stand_for_does_not_add_to_what_they_may_stand_for() -> Non
     request = history(source)
     messages = request["messages"][:1]
     for number in range(6):
-        marker = f"[ibidem {OURS}{{}}: unchanged, lines 1-4000 of result 1]"
+        first, other = f"[ibidem {OURS}{{}}: unchanged, lines 1-4000 of result 1]", f"[ibidem {OURS}: lines 1-4000]"
         times = 3 ** (number - 1) if number else 0
         digest = "." + digest_of("\n".join([source] * times))
-        shown = "\n".join([marker.format(digest), *[marker.format("")] * (times - 1)]) if number else source
+        shown = "\n".join([first.format(digest), *[other] * (times - 1)]) if number else source
         call = {"type": "tool_use", "id": f"c{number}", "name": "Read", "input": {}}
         result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": shown}
         messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]

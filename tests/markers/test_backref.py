@@ -12,6 +12,7 @@ import ibidem
 from ibidem.calls import MAIN_KEYS, MAX_LABEL, label_of
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import EXPLANATION, Marker, Source, digest_of, opening, parse, tag_of
+from ibidem.markers.patches import VIEW
 from ibidem.model import Text
 from ibidem.testing import conv, read
 
@@ -35,11 +36,15 @@ HOSTILE = (
     "\ud800",
     "   ",
     "of result 2, lines 1-9 of result 3",
+    "a without +",
+    " without +, b",
+    "1-9 unchanged since",
 )
 
 # ── render and parse ────────────────────────────────────────────────────────────────────────────────────────────────
 
 SOURCE = Source("result", 14)
+PATCH = Source("call", 7, "input")
 ROWS: dict[str, tuple[Marker, str]] = {
     "a whole result": (
         Marker("447", "243886", source=SOURCE, label="Read(src/app.py)"),
@@ -55,16 +60,64 @@ ROWS: dict[str, tuple[Marker, str]] = {
         "[ibidem 447.243886: unchanged, lines 120-340 of result 14, Read(src/app.py)]",
     ),
     "one line": (
-        Marker("447", source=SOURCE, unit="line", first=7, last=7),
-        "[ibidem 447: unchanged, line 7 of result 14]",
+        Marker("447", "243886", source=SOURCE, unit="line", first=7, last=7),
+        "[ibidem 447.243886: unchanged, line 7 of result 14]",
     ),
     "lines whose own numbers differ": (
         Marker("447", "243886", "n", SOURCE, "line", 120, 340, own=118, label="Read(src/app.py)"),
         "[ibidem 447.243886n: 118-338 unchanged, lines 120-340 of result 14, Read(src/app.py)]",
     ),
     "one line with its own number": (
-        Marker("447", source=SOURCE, unit="row", first=3, last=3, own=0),
-        "[ibidem 447: 0 unchanged, row 3 of result 14]",
+        Marker("447", "243886", source=SOURCE, unit="row", first=3, last=3, own=0),
+        "[ibidem 447.243886: 0 unchanged, row 3 of result 14]",
+    ),
+    "lines whose own numbers are the same": (
+        Marker("447", "243886", "n", SOURCE, "line", 120, 340, own=120, label="Read(src/app.py)"),
+        "[ibidem 447.243886n: 120-340 unchanged since result 14, Read(src/app.py)]",
+    ),
+    "rows whose own numbers are the same": (
+        Marker("447", "243886", "n", SOURCE, "row", 2, 3, own=2),
+        "[ibidem 447.243886n: 2-3 unchanged, rows 2-3 of result 14]",
+    ),
+    "the second of a part": (
+        Marker("447", source=SOURCE, unit="line", first=120, last=340),
+        "[ibidem 447: lines 120-340 of result 14]",
+    ),
+    "the second of a part, with a label": (
+        Marker("447", source=Source("call", 3, "content"), unit="line", first=7, last=7, label="Write(a.py)"),
+        "[ibidem 447: line 7 of call 3.content, Write(a.py)]",
+    ),
+    "the second of a part, numbered": (
+        Marker("447", source=SOURCE, unit="line", first=120, last=340, own=118),
+        "[ibidem 447: 118-338 as lines 120-340 of result 14]",
+    ),
+    "the second of a part, with the same numbers": (
+        Marker("447", source=SOURCE, unit="line", first=120, last=340, own=120),
+        "[ibidem 447: 120-340 of result 14]",
+    ),
+    "one for the same source": (
+        Marker("447", source=SOURCE, unit="line", first=120, last=340, leans=True),
+        "[ibidem 447: lines 120-340]",
+    ),
+    "one for the same source, numbered": (
+        Marker("447", source=SOURCE, unit="row", first=3, last=4, own=118, leans=True),
+        "[ibidem 447: 118-119 as rows 3-4]",
+    ),
+    "lines of the new side of a patch": (
+        Marker("447", "243886", source=PATCH, unit="line", first=12, last=40, label="apply_patch", view=VIEW),
+        "[ibidem 447.243886: unchanged, lines 12-40 of call 7.input without +, apply_patch]",
+    ),
+    "lines of a new side that have the same numbers there": (
+        Marker("447", source=PATCH, unit="line", first=12, last=40, own=12, view=VIEW),
+        "[ibidem 447: 12-40 as lines 12-40 of call 7.input without +]",
+    ),
+    "lines of the new side, for the same source": (
+        Marker("447", source=SOURCE, unit="line", first=12, last=40, leans=True, view=VIEW),
+        "[ibidem 447: lines 12-40 without +]",
+    ),
+    "one for the same source, with the same numbers": (
+        Marker("447", source=SOURCE, unit="line", first=12, last=12, own=12, leans=True),
+        "[ibidem 447: 12 unchanged]",
     ),
     "items of one long line": (
         Marker("447", "000001", "jx", SOURCE, "item", 2, 9),
@@ -72,7 +125,7 @@ ROWS: dict[str, tuple[Marker, str]] = {
     ),
     "an argument of a call": (
         Marker("447", "243886", "n", Source("call", 2, "content"), "line", 1, 9, own=1, label="Write(a.py)"),
-        "[ibidem 447.243886n: 1-9 unchanged, lines 1-9 of call 2.content, Write(a.py)]",
+        "[ibidem 447.243886n: 1-9 unchanged since call 2.content, Write(a.py)]",
     ),
     "the same but for a few lines": (
         Marker("447", "243886", "x", SOURCE, label="Bash(ls)", but=True),
@@ -92,13 +145,15 @@ ROWS: dict[str, tuple[Marker, str]] = {
         f"[ibidem 447.243886: unchanged, same as result 14, but for:. {EXPLANATION}]",
     ),
 }
+BEFORE = Marker("447", "243886", source=SOURCE, unit="line", first=1, last=9)
+"""Stands above each of them in its part."""
 each_row = pytest.mark.parametrize(("marker", "line"), ROWS.values(), ids=ROWS)
 
 
 @each_row
 def test_a_marker_reads_like_this_and_is_read_back(marker: Marker, line: str) -> None:
     assert str(marker) == line
-    assert parse(line, "447") == marker
+    assert parse(line, "447", BEFORE) == marker
     assert line.startswith(opening("447"))
 
 
@@ -118,13 +173,26 @@ def test_a_marker_reads_like_this_and_is_read_back(marker: Marker, line: str) ->
     ],
 )
 def test_a_line_that_holds_more_than_a_marker_is_none(marker: Marker, line: str, before: str, after: str) -> None:
-    assert parse(before + line + after, "447") is None
+    assert parse(before + line + after, "447", BEFORE) is None
 
 
 @each_row
 def test_a_marker_of_another_conversation_is_none(marker: Marker, line: str) -> None:
-    assert parse(line, "448") is None
-    assert parse(line.replace("447", "0447", 1), "447") is None
+    assert parse(line, "448", BEFORE) is None
+    assert parse(line.replace("447", "0447", 1), "447", BEFORE) is None
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        pytest.param(None, id="no marker"),
+        pytest.param(Marker("447", "243886", "n"), id="one that leaves nothing out"),
+        pytest.param(Marker("447", "243886", source=SOURCE), id="one for a whole result"),
+    ],
+)
+@pytest.mark.parametrize("line", [str(marker) for marker, _ in ROWS.values() if marker.leans])
+def test_a_marker_that_rests_on_the_one_above_is_none_without_it(line: str, above: Marker | None) -> None:
+    assert parse(line, "447", above) is None
 
 
 @pytest.mark.parametrize(
@@ -139,20 +207,32 @@ def test_a_marker_of_another_conversation_is_none(marker: Marker, line: str) -> 
         pytest.param("[ibidem 447: unchanged, same as file 3]", id="an unknown kind of source"),
         pytest.param("[ibidem 447: unchanged, page 3 of result 1]", id="an unknown unit"),
         pytest.param("[Ibidem 447: unchanged, same as result 1]", id="another case"),
-        pytest.param("[ibidem 447: unchanged, same as result 1, Read([x])]", id="brackets in the label"),
+        pytest.param("[ibidem 447.243886: unchanged, same as result 1, Read([x])]", id="brackets in the label"),
+        pytest.param("[ibidem 447: unchanged, same as result 1]", id="a whole result without a digest"),
+        pytest.param("[ibidem 447: ]", id="nothing said"),
+        pytest.param("[ibidem 447: unchanged]", id="no lines"),
+        pytest.param("[ibidem 447: lines 1-9 unchanged]", id="lines and more words than needed"),
+        pytest.param("[ibidem 447: 1-9 as lines 1-9]", id="numbers said twice"),
+        pytest.param("[ibidem 447: 1-8 as lines 2-10]", id="as many lines as there are not"),
+        pytest.param("[ibidem 447: 1-9]", id="numbers alone"),
+        pytest.param("[ibidem 447: 1-9 without +]", id="numbers alone, without signs"),
+        pytest.param("[ibidem 447: lines 1-9 of result 1 without -]", id="an unknown view"),
+        pytest.param("[ibidem 447: 9-1 unchanged]", id="the last line first"),
+        pytest.param("[ibidem 447.243886: 1-9 unchanged since result 1, but for:, but for:]", id="twice but for"),
     ],
 )
 def test_what_only_resembles_a_marker_is_none(line: str) -> None:
     assert parse(line, "447") is None
+    assert parse(line, "447", BEFORE) is None
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        pytest.param(f"[ibidem 447: unchanged, line {'9' * 5000} of result 1]", id="a line"),
-        pytest.param(f"[ibidem 447: unchanged, lines 1-{'9' * 5000} of result 1]", id="a last line"),
-        pytest.param(f"[ibidem 447: {'9' * 5000} unchanged, line 1 of result 1]", id="an own line"),
-        pytest.param(f"[ibidem 447: unchanged, same as result {'9' * 5000}]", id="a result"),
+        pytest.param(f"[ibidem 447: line {'9' * 5000} of result 1]", id="a line"),
+        pytest.param(f"[ibidem 447: lines 1-{'9' * 5000} of result 1]", id="a last line"),
+        pytest.param(f"[ibidem 447: {'9' * 5000} as line 1 of result 1]", id="an own line"),
+        pytest.param(f"[ibidem 447.243886: unchanged, same as result {'9' * 5000}]", id="a result"),
     ],
 )
 def test_a_number_longer_than_python_reads_is_no_error(line: str) -> None:
@@ -173,37 +253,43 @@ def markers(draw: Any) -> Marker:
     """Every combination of fields that a part can ask for."""
     digest = draw(st.one_of(st.just(""), st.from_regex(r"[0-9]{6}", fullmatch=True)))
     flags = draw(st.from_regex(r"([a-z][0-9]{0,2}){0,4}", fullmatch=True)) if digest else ""
-    explains = draw(st.booleans())
+    explains = draw(st.booleans()) if digest else False
     tag = draw(st.from_regex(r"[0-9]{3}", fullmatch=True))
-    if draw(st.booleans()):
+    if digest and draw(st.booleans()):
         return Marker(tag, digest, flags, explains=explains)
     part = draw(st.from_regex(r"([1-9][0-9]?|[a-z_][A-Za-z0-9_]{0,12})?", fullmatch=True))
     source = Source(draw(st.sampled_from(["result", "call"])), draw(st.integers(1, 10**6)), part)
     label = label_of(draw(TOOLS), draw(ARGUMENTS))
-    if draw(st.booleans()):
+    if digest and draw(st.booleans()):
         return Marker(tag, digest, flags, source, label=label, but=draw(st.booleans()), explains=explains)
     first = draw(st.integers(1, 10**6))
     last = first + draw(st.integers(0, 10**4))
-    own = draw(st.one_of(st.none(), st.integers(0, 10**6)))
+    own = draw(st.one_of(st.none(), st.just(first), st.integers(0, 10**6)))
     unit = draw(st.sampled_from(["line", "row", "item"]))
-    return Marker(tag, digest, flags, source, unit, first, last, own, label, explains=explains)
+    leans = not digest and draw(st.booleans())
+    label = "" if leans else label
+    view = draw(st.sampled_from(["", VIEW]))
+    return Marker(tag, digest, flags, source, unit, first, last, own, label, False, explains, leans, view)
 
 
 @given(marker=markers())
 @QUICK
 def test_whatever_is_written_is_read_and_written_alike(marker: Marker) -> None:
     line = str(marker)
-    found = parse(line, marker.tag)
+    above = marker._replace(digest="123456", leans=False)
+    found = parse(line, marker.tag, above)
     assert found == marker
     assert str(found) == line
     assert len(line.splitlines()) == 1
-    assert parse(line, f"{(int(marker.tag) + 1) % 1000:03d}") is None
+    assert parse(line, f"{(int(marker.tag) + 1) % 1000:03d}", above) is None
+    assert not marker.leans or parse(line, marker.tag) is None
 
 
 @given(marker=markers(), before=st.text(max_size=3), after=st.text(max_size=3))
 @QUICK
 def test_a_marker_fills_its_line(marker: Marker, before: str, after: str) -> None:
-    assert (parse(before + str(marker) + after, marker.tag) is not None) == (not before and not after)
+    above = marker._replace(digest="123456", leans=False)
+    assert (parse(before + str(marker) + after, marker.tag, above) is not None) == (not before and not after)
 
 
 # ── labels ──────────────────────────────────────────────────────────────────────────────────────────────────────────

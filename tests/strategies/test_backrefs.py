@@ -16,9 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ibidem
+from benchmarks.references import references
 from ibidem import BackReferences, HintStyle, testing
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import EXPLANATION, Marker, digest_of, parse, tag_of
+from ibidem.markers.patches import VIEW
 from ibidem.model import Text
 from ibidem.testing import Turn, build, conv, read
 from ibidem.tokens import counter
@@ -90,15 +92,26 @@ def references_are_true(before: Any, after: Any, format: str) -> Counter[str]:
     above: dict[str, str] = {}
     for (name, original), (_, sent) in zip(_sources(before, format), _sources(after, format), strict=True):
         if sent != original:
-            markers = [(at, found) for at, line in enumerate(sent.split("\n")) if (found := parse(line, TAG))]
+            markers = _markers(sent)
             assert markers, f"{name} was rewritten, and does not say so"
             assert [bool(found.digest) for _, found in markers] == [True] + [False] * (len(markers) - 1)
             for at, found in markers:
                 seen["folded" if found.source is None else found.unit or ("but" if found.but else "same")] += 1
+                seen[found.view or "as it is"] += 1
+                seen["rests on the one above" if found.leans else "names its source"] += 1
                 if found.source is not None:
                     _is_true(found, markers[0][1].flags, sent.split("\n")[at + 1 :], original, above[str(found.source)])
         above[name] = sent
     return seen
+
+
+def _markers(sent: str) -> list[tuple[int, Marker]]:
+    """The markers of a part, and where they stand; one that names no source means that of the one above it."""
+    markers: list[tuple[int, Marker]] = []
+    for at, line in enumerate(sent.split("\n")):
+        found = parse(line, TAG, markers[-1][1] if markers else None)
+        markers += [(at, found)] if found else []
+    return markers
 
 
 def _sources(request: Any, format: str) -> Iterator[tuple[str, str]]:
@@ -126,6 +139,9 @@ def _is_true(marker: Marker, flags: str, below: list[str], original: str, target
         meant = _meant(marker, lines, "," if "y" in flags else ", ")
         assert len(meant) == marker.last - marker.first + 1
         assert not any(ours(line) for line in meant)
+        if marker.view:
+            assert all(line[:1] in ("+", " ", "") for line in meant), "a line that is not on the new side"
+            meant = [line[1:] for line in meant]
         if set(flags) <= set("nt0123456789"):
             bodies = [SHOWN_NUMBER.sub("", line, count=1) for line in meant]
             own = [SHOWN_NUMBER.sub("", line, count=1) for line in original.split("\n")]
@@ -200,12 +216,12 @@ CASES: dict[str, tuple[list[str], str]] = {
     "a file after a line of it was changed": (
         [FILE, "\n".join(EDITED)],
         explained(head("\n".join(EDITED), "unchanged, lines 1-30 of result 1, Read(file1)"))
-        + f"\n    changed = True\n[ibidem {TAG}: unchanged, lines 32-60 of result 1]",
+        + f"\n    changed = True\n[ibidem {TAG}: lines 32-60]",
     ),
     "a numbered file after a line of it was changed": (
         [tabs(CODE), tabs(EDITED)],
-        explained(head(tabs(EDITED), "1-30 unchanged, lines 1-30 of result 1, Read(file1)"))
-        + f"\n31\t    changed = True\n[ibidem {TAG}: 32-60 unchanged, lines 32-60 of result 1]",
+        explained(head(tabs(EDITED), "1-30 unchanged since result 1, Read(file1)"))
+        + f"\n31\t    changed = True\n[ibidem {TAG}: 32-60 unchanged]",
     ),
     "another part of a numbered file, whose numbers have shifted": (
         [arrows(CODE[:40]), SHIFTED],
@@ -220,7 +236,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     ),
     "a numbered copy of plain lines": (
         ["\n".join(CODE), tabs(CODE[3:50], 4)],
-        explained(head(tabs(CODE[3:50], 4), "4-50 unchanged, lines 4-50 of result 1, Read(file1)")),
+        explained(head(tabs(CODE[3:50], 4), "4-50 unchanged since result 1, Read(file1)")),
     ),
     "lines that a search without names prints": (
         [FILE, "\n".join(CODE[10:30])],
@@ -244,7 +260,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "a log with one line changed and one more": (
         ["\n".join(LOG), GROWN],
         explained(head(GROWN, "unchanged, lines 1-12 of result 1, Read(file1)"))
-        + f"\ncase 12 of the suite FAILED\n[ibidem {TAG}: unchanged, lines 14-60 of result 1]\n1 failed",
+        + f"\ncase 12 of the suite FAILED\n[ibidem {TAG}: lines 14-60]\n1 failed",
     ),
     "lines with carriage returns": (
         ["\r\n".join(CODE) + "\r\n", "\r\n".join(CODE[:50]) + "\r\n"],
@@ -337,13 +353,13 @@ def test_a_folded_text_is_compared_as_well(shown: str, again: str, format: str) 
         ),
         pytest.param(
             arrows(CODE),
-            explained(head(arrows(CODE), "1-60 unchanged, lines 1-60 of call 1.content, Write(a.py)", "n")),
+            explained(head(arrows(CODE), "1-60 unchanged since call 1.content, Write(a.py)", "n")),
             id="with numbers",
         ),
         pytest.param(
             arrows(CODE[20:40], 21),
             explained(
-                head(arrows(CODE[20:40], 21), "21-40 unchanged, lines 21-40 of call 1.content, Write(a.py)", "n")
+                head(arrows(CODE[20:40], 21), "21-40 unchanged since call 1.content, Write(a.py)", "n")
             ),
             id="a part of it with numbers",
         ),
@@ -352,6 +368,47 @@ def test_a_folded_text_is_compared_as_well(shown: str, again: str, format: str) 
 def test_a_file_read_back_points_at_the_call_that_wrote_it(again: str, wanted: str, format: str) -> None:
     calls = {"1": ("Write", {"file_path": "a.py", "content": FILE}), "2": ("Read", {"file_path": "a.py"})}
     assert sound(reads("ok", again, format=format, calls=calls), format) == ["ok", wanted]
+
+
+PATCHED = [f"    added_{n} = compute(value_{n}, other={n})" for n in range(12)]
+HUNK = ["*** Update File: a.py", "@@", " def f():", "-    old = 1", *(f"+{line}" for line in PATCHED), " ", " # end"]
+PATCH = "\n".join(["*** Begin Patch", *HUNK, "*** End Patch"])
+AFTER = ["import os", "def f():", *PATCHED, "", "# end", "rest = 1"]
+
+
+@every_format
+@pytest.mark.parametrize(
+    ("again", "wanted"),
+    [
+        pytest.param(
+            "\n".join(AFTER),
+            "import os\ndef f():\n{}\nrest = 1".format(
+                explained(head("\n".join(AFTER), "unchanged, lines 6-19 of call 1.input without +, apply_patch(a.py)"))
+            ),
+            id="plainly",
+        ),
+        pytest.param(
+            tabs(AFTER),
+            "1\timport os\n2\tdef f():\n{}\n17\trest = 1".format(
+                explained(head(tabs(AFTER), "3-16 unchanged, lines 6-19 of call 1.input without +, apply_patch(a.py)"))
+            ),
+            id="with numbers",
+        ),
+    ],
+)
+def test_a_file_that_was_patched_points_at_the_new_side_of_the_patch(again: str, wanted: str, format: str) -> None:
+    calls = {"1": ("apply_patch", {"input": PATCH}), "2": ("Read", {"file_path": "a.py"})}
+    assert sound(reads("ok", again, format=format, calls=calls), format) == ["ok", wanted]
+
+
+@every_format
+@pytest.mark.parametrize(
+    "sign", ["-", "*", "\\"], ids=["taken out of the file", "of the patch itself", "a note on the file's end"]
+)
+def test_lines_that_are_not_on_the_new_side_are_no_target(sign: str, format: str) -> None:
+    patch = "\n".join(["*** Begin Patch", "@@", "+x", *(f"{sign}{line}" for line in PATCHED), "*** End Patch"])
+    calls = {"1": ("apply_patch", {"input": patch}), "2": ("Read", {"file_path": "a.py"})}
+    assert sound(reads("ok", "\n".join(PATCHED), format=format, calls=calls), format)[1] == "\n".join(PATCHED)
 
 
 SAME: dict[str, list[Any]] = {
@@ -448,7 +505,12 @@ QUOTED: dict[str, str] = {
     "two digests": "\n".join([f"[ibidem {TAG}.123456: unchanged, same as result 1]"] * 2),
     "a result that is not there": f"[ibidem {TAG}.123456: unchanged, same as result 77]",
     "itself": f"[ibidem {TAG}.123456: unchanged, same as result 2]",
-    "a line with a number beyond reading": f"[ibidem {TAG}: unchanged, line {'9' * 5000} of result 1]",
+    "a line with a number beyond reading": f"[ibidem {TAG}: line {'9' * 5000} of result 1]",
+    "lines of what the marker above means, with none above": f"[ibidem {TAG}: lines 1-9]",
+    "lines of what the marker above means": "\n".join(
+        [f"[ibidem {TAG}.123456: unchanged, line 1 of result 1]", f"[ibidem {TAG}: lines 2-9]"]
+    ),
+    "lines in place, with no marker above": f"[ibidem {TAG}: 2-9 unchanged]",
     "a width beyond memory": f"x\n[ibidem {TAG}.123456n{'9' * 20}]\n1\tx",
     "a digest that fits nothing, and a width beyond memory": f"1\tx\n[ibidem {TAG}.123456n{'9' * 20}]",
     "a field with a number beyond reading": f"{BUT}\n{'9' * 5000}: x",
@@ -809,7 +871,8 @@ LINES = st.sampled_from(
 FILES = st.lists(LINES, min_size=4, max_size=30)
 STEPS = st.tuples(
     st.sampled_from(
-        ["read", "range", "cat", "grep", "edit", "write", "status", "table", "log", "codex", "same call", "same call"]
+        ["read", "range", "cat", "grep", "edit", "write", "patch", "diff", "status", "table", "log", "codex"]
+        + ["same call"] * 2
     ),
     st.integers(0, 2),
     st.integers(0, 40),
@@ -848,6 +911,26 @@ class Workshop:
         at = number % len(lines)
         lines[at : at + style] = [f"    edited_{number} = {style}"]
         return "Edit", {"file_path": path, "new_string": lines[at]}, "\n".join(arrows(lines[at : at + 8], at + 1))
+
+    def patch(self, path: str, lines: list[str], number: int, style: int) -> Any:
+        at = number % len(lines)
+        new = [f"    patched_{number}_{n} = compute(value_{n}, other={number})" for n in range(2 + 3 * style)]
+        hunk = [*(f" {line}" for line in lines[max(0, at - 2) : at]), f"-{lines[at]}", *(f"+{line}" for line in new)]
+        hunk += [f" {line}" for line in lines[at + 1 : at + 4]]
+        lines[at : at + 1] = new
+        patch = ["*** Begin Patch", f"*** Update File: {path}", "@@", *hunk, "*** End Patch"]
+        return "apply_patch", {"input": "\n".join(patch)}, f"Success. Updated the following files:\nM {path}"
+
+    def diff(self, path: str, lines: list[str], number: int, style: int) -> Any:
+        hunk = [f"{'+' if at % (style + 2) == 0 else ' '}{line}" for at, line in enumerate(lines)]
+        hunk[number % len(hunk)] = "-taken out"
+        header = [
+            f"diff --git a/{path} b/{path}",
+            f"--- a/{path}",
+            f"+++ b/{path}",
+            f"@@ -1,9 +1,{len(lines)} @@ def f",
+        ]
+        return "Bash", {"command": "git diff"}, "\n".join([*header, *hunk])
 
     def write(self, path: str, lines: list[str], number: int, style: int) -> Any:
         lines.append(f"written = {number}")
@@ -909,6 +992,10 @@ def _points_at_what_is_there(run: testing.Run, request: Any, format: str) -> Non
     references_are_true(request, run(request).request, format)
 
 
+def _is_found(run: testing.Run, request: Any, format: str) -> None:
+    assert all(reference.how != "neither" for reference in references(run(request).request, format))
+
+
 def _grows_by_what_is_new(run: testing.Run, request: Any, format: str) -> None:
     """Every beginning comes back by itself, and begins like the whole (law 2, law 6)."""
     testing.arrival_is_final(run, request, format)
@@ -923,6 +1010,7 @@ LAWS: dict[str, Callable[[testing.Run, Any, str], None]] = {
     "arrival is final": _grows_by_what_is_new,
     "never larger": testing.never_larger,
     "references are true": _points_at_what_is_there,
+    "references are found": _is_found,
     "lossless": _comes_back,
     "lossless as bytes": _comes_back_as_bytes,
     "untouched is untouched": testing.untouched_is_untouched,
@@ -961,7 +1049,7 @@ def test_generated_histories_reach_every_kind_of_marker(format: str) -> None:
         seen.update(references_are_true(request, ibidem.compact(request, format=format).request, format))
 
     reach()
-    assert seen.keys() >= {"same", "line", "but", "folded"}, seen
+    assert seen.keys() >= {"same", "line", "but", "folded", VIEW, "rests on the one above"}, seen
 
 
 @one_format_daily

@@ -98,15 +98,34 @@ def test_lines_that_something_refers_to_stay_in_their_places() -> None:
     for length in (1, 3, 5, 7):
         before = growing.compact({**request, "messages": request["messages"][:length]}, idle=2)
     assert "unchanged, lines" in texts(before.request)[2]
+    assert texts(before.request)[2].endswith(": lines 42-70]"), "the second marker rests on the first"
     found = growing.compact(request, idle=999)
     assert [point.reason for point in found.plan.points] == ["cold cache"]
     first, _, second, _ = texts(found.request)
     assert second == texts(before.request)[2]
     assert first.count("left out") == 2
     assert text.split("\n")[30] in first
+    assert text.split("\n")[60] in first
     assert text.split("\n")[10] not in first
     assert ibidem.expand(found.request, store=store) == request
     assert texts(ibidem.expand(found.request))[2] == part
+
+
+def test_lines_of_a_patch_that_something_refers_to_without_their_signs_stay() -> None:
+    new = file_of(40).split("\n")
+    old = [f"-{line}" for line in file_of(60, 3).split("\n")]
+    diff = "\n".join(["diff --git a/a.py b/a.py", "@@ -1,60 +1,40 @@", *old, *(f"+{line}" for line in new)])
+    request = session(("Bash", "diff", diff), read("a.py", "\n".join(new)), *(read(f"{n}", "short") for n in range(4)))
+    store = MemoryStore()
+    looking = ibidem.Evict(economy=FREE, mask=5, snippet=None, stale=False)
+    growing = ibidem.Session(strategies=[looking], format="anthropic", store=store)
+    for length in range(1, len(request["messages"]) + 1, 2):
+        found = growing.compact({**request, "messages": request["messages"][:length]})
+    first, second, *_ = texts(found.request)
+    assert "lines 63-102 of result 1 without +" in second
+    assert "62 lines left out, old]\n+value_0 = " in first
+    assert ibidem.expand(found.request, store=store) == request
+    assert texts(ibidem.expand(found.request))[1] == "\n".join(new)
 
 
 def test_what_refers_goes_with_what_it_refers_to() -> None:

@@ -2,7 +2,8 @@
 
 A marker is one line. It says that what is left out is unchanged, and where it stands: in which result (or argument of a
 call), counted from the start of the request, and in which of its lines. The tool and its main argument are named beside
-the number, for the model; only the number counts for the parser.
+the number, for the model; only the number counts for the parser. The markers of a part stay or go together, so those
+below the first are short, and one that means the same source as the marker above it does not name it again.
 
 The tag comes from the user's first words: a file that was written without them contains it by chance alone. Who knows
 them knows the tag, so nothing rests on it. The first marker of a part also carries six digits of the digest of the
@@ -17,18 +18,26 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from .patches import VIEW
+
 EXPLANATION = "Ibidem leaves out what stands verbatim above and says where"
 
 _NUMBER = r"[0-9]{1,9}"
+_VIEW = rf"(?P<view> {re.escape(VIEW)})?"
 _SOURCE = (
-    rf"(?P<kind>result|call) (?P<number>{_NUMBER})(?:\.(?P<part>\w+))?"
-    r"(?:, (?!but for:)(?P<label>[^\[\]\n]*?))?(?P<but>, but for:)?"
+    rf"(?P<kind>result|call) (?P<number>{_NUMBER})(?:\.(?P<part>\w+))?{_VIEW}"
+    r"(?:, (?!but for:)(?P<label>[^\[\]\n]*?))?"
 )
-_SPAN = rf"(?P<unit>line|row|item)s? (?P<first>{_NUMBER})(?:-(?P<last>{_NUMBER}))? of"
-_MARKER = re.compile(
-    r"\[ibidem (?P<tag>[0-9]{3})(?:\.(?P<digest>[0-9]{6})(?P<flags>(?:[a-z][0-9]{0,2})*))?"
-    rf"(?:: (?:(?P<own>{_NUMBER})(?:-{_NUMBER})? )?unchanged, (?:same as|{_SPAN}) {_SOURCE})?"
+_SPAN = rf"(?P<unit>line|row|item)s? (?P<first>{_NUMBER})(?:-(?P<last>{_NUMBER}))?"
+_OWN = rf"(?P<own>{_NUMBER})(?:-(?P<own_last>{_NUMBER}))?"
+_FIRST = re.compile(
+    r"\[ibidem (?P<tag>[0-9]{3})\.(?P<digest>[0-9]{6})(?P<flags>(?:[a-z][0-9]{0,2})*)"
+    rf"(?:: (?:{_OWN} )?unchanged(?:, same as| since|, {_SPAN} of) {_SOURCE}(?P<but>, but for:)?)?"
     rf"(?P<explains>\. {EXPLANATION})?\]"
+)
+_NEXT = re.compile(
+    rf"\[ibidem (?P<tag>[0-9]{{3}}): (?:{_OWN}(?: as )?)?(?:{_SPAN})?"
+    rf"(?: of {_SOURCE}| unchanged|(?P<again> {re.escape(VIEW)}))?\]"
 )
 
 
@@ -45,6 +54,8 @@ class Source(NamedTuple):
 
 
 class Marker(NamedTuple):
+    """The first of a part has a digest and says all; those below it are shorter."""
+
     tag: str
     digest: str = ""
     """Of the part's original text, on the first marker of a part only."""
@@ -62,43 +73,96 @@ class Marker(NamedTuple):
     but: bool = False
     """The source, except for the lines below the marker."""
     explains: bool = False
+    leans: bool = False
+    """Its source is that of the marker before it in the part, and is not named again."""
+    view: str = ""
+    """What is seen of the source: its lines without their signs, see `patches`; empty for the lines as they are."""
 
     def __str__(self) -> str:
-        text = f"[ibidem {self.tag}" + (f".{self.digest}{self.flags}" if self.digest else "")
+        if not self.digest:
+            return f"[ibidem {self.tag}: {self._lines}{self._again if self.leans else f' of {self._named}'}]"
+        text = f"[ibidem {self.tag}.{self.digest}{self.flags}"
         if self.source is not None:
-            own = "" if self.own is None else f"{_range(self.own, self.own + self.last - self.first)} "
-            span = f"{self.unit}{'s' * (self.last > self.first)} {_range(self.first, self.last)} of"
-            text += f": {own}unchanged, {span if self.unit else 'same as'} {self.source}"
-            text += f", {self.label}" if self.label else ""
-            text += ", but for:" if self.but else ""
+            text += f": {self._where} {self._named}" + (", but for:" if self.but else "")
         return text + (f". {EXPLANATION}]" if self.explains else "]")
+
+    @property
+    def _in_place(self) -> bool:
+        """The lines have the same numbers there as here, which are said once."""
+        return self.unit == "line" and self.own == self.first and not self.view
+
+    @property
+    def _where(self) -> str:
+        own = "" if self.own is None else f"{_range(self.own, self.own + self.last - self.first)} "
+        if self._in_place:
+            return f"{own}unchanged since"
+        return f"{own}unchanged, " + (f"{self._span} of" if self.unit else "same as")
+
+    @property
+    def _lines(self) -> str:
+        if self.own is None:
+            return self._span
+        own = _range(self.own, self.own + self.last - self.first)
+        return own if self._in_place else f"{own} as {self._span}"
+
+    @property
+    def _again(self) -> str:
+        return " unchanged" if self._in_place else self._viewed
+
+    @property
+    def _span(self) -> str:
+        return f"{self.unit}{'s' * (self.last > self.first)} {_range(self.first, self.last)}"
+
+    @property
+    def _named(self) -> str:
+        return f"{self.source}{self._viewed}" + (f", {self.label}" if self.label else "")
+
+    @property
+    def _viewed(self) -> str:
+        return f" {self.view}" if self.view else ""
 
 
 def _range(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def parse(line: str, tag: str) -> Marker | None:
-    """The marker that a line is, if it is one of this conversation."""
-    match = _MARKER.fullmatch(line)
+def parse(line: str, tag: str, before: Marker | None = None) -> Marker | None:
+    """The marker that a line is, if it is one of this conversation; `before` is the one above it in the part."""
+    match = _FIRST.fullmatch(line) or _NEXT.fullmatch(line)
     if match is None or match["tag"] != tag:
         return None
+    found = match.groupdict()
+    digest, unit, first, last = (found.get(name) or "" for name in ("digest", "unit", "first", "last"))
     source = Source(match["kind"], int(match["number"]), match["part"] or "") if match["kind"] else None
-    first = int(match["first"] or 0)
+    leans = not digest and source is None
+    if leans:
+        source = before.source if before is not None and before.unit else None
+    if not digest and source is None:
+        return None
+    if match["own"] and not unit:  # numbers that are said once
+        unit, first, last = "line", match["own"], match["own_last"] or ""
     marker = Marker(
-        match["tag"],
-        match["digest"] or "",
-        match["flags"] or "",
+        tag,
+        digest,
+        found.get("flags") or "",
         source,
-        match["unit"] or "",
-        first,
-        int(match["last"] or first),
+        unit,
+        int(first or 0),
+        int(last or first or 0),
         int(match["own"]) if match["own"] else None,
         match["label"] or "",
-        bool(match["but"]),
-        bool(match["explains"]),
+        bool(found.get("but")),
+        bool(found.get("explains")),
+        leans,
+        (match["view"] or found.get("again") or "").strip(),
     )
     return marker if str(marker) == line and marker.last >= marker.first else None
+
+
+def which(label: str, nth: int) -> str:
+    """`2nd Read(src/app.py)`: which of the calls with this label, counted from the start, so that it stays true."""
+    ending = "th" if nth % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(nth % 10, "th")
+    return f"{nth}{ending} {label}"
 
 
 def opening(tag: str) -> str:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from . import backref, evicted
 from .backref import Marker
 from .line_numbers import numbered, style_of
+from .patches import new_side
 
 ITEM_SEPARATORS = {"x": ", ", "y": ","}
 """How a text of one line is parted; the letter stands among the flags of its marker."""
@@ -196,8 +197,15 @@ def thicken(lines: list[str]) -> list[str]:
 
 
 def parsed(lines: list[str], tag: str) -> list[Marker | None]:
+    """For each line of a part the marker that it is: what one says may rest on the one above it."""
     opening = backref.opening(tag)
-    return [backref.parse(line, tag) if line.startswith(opening) else None for line in lines]
+    found: list[Marker | None] = []
+    before: Marker | None = None
+    for line in lines:
+        marker = backref.parse(line, tag, before) if line.startswith(opening) else None
+        before = marker or before
+        found.append(marker)
+    return found
 
 
 def comma_of(text: str, flags: str = "") -> str:
@@ -309,4 +317,6 @@ class Shown:
         if first < 0 or last < first or last >= len(self.layout.bodies):
             return None
         found = self.layout.bodies[first : last + 1]
-        return None if self.layout.holes and (MARKER_UNIT in found or EVICTED_UNIT in found) else found
+        if self.layout.holes and (MARKER_UNIT in found or EVICTED_UNIT in found):
+            return None
+        return new_side(found) if marker.view else found

@@ -6,10 +6,11 @@ with this, so a number means the same to both.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..calls import decoded, label_of
+from ..calls import FREE_TEXT, decoded, label_of
 from ..model import Message, Opaque, Text, ToolCall, ToolResult
 from ..store.naming import Opening
 from . import backref
@@ -22,6 +23,8 @@ class CallSummary(NamedTuple):
     tool: str = ""
     arguments: str = ""
     label: str = ""
+    nth: int = 0
+    """Which of the calls with this label it is, counted from the start."""
 
 
 class NumberedText(NamedTuple):
@@ -42,6 +45,7 @@ class Sources:
         self._tag = ""
         self._calls = self._results = 0
         self._asked: dict[str, CallSummary] = {}
+        self._labels: Counter[str] = Counter()
 
     @property
     def tag(self) -> str:
@@ -72,9 +76,11 @@ class Sources:
     def _call(self, call: ToolCall) -> Iterator[NumberedText]:
         self._calls += 1
         given = decoded(call)
-        if isinstance(given, str) and given is call.input:  # no JSON: free text is the one argument `input`
-            given = {"input": given}
-        asked = CallSummary(call.name, call.arguments, label_of(call.name, given))
+        if isinstance(given, str) and given is call.input:  # no JSON: free text is the one argument
+            given = {FREE_TEXT: given}
+        label = label_of(call.name, given)
+        self._labels[label] += 1
+        asked = CallSummary(call.name, call.arguments, label, self._labels[label])
         self._asked[call.id] = asked
         for key, text in long_texts(given):
             yield NumberedText(Source("call", self._calls, key), text, asked)

@@ -48,11 +48,17 @@ def forgeries(tag: str) -> SearchStrategy[str]:
     refers = st.builds(
         "{}: {}unchanged, {} {}{}".format, digest, st.just("") | own, st.just("same as") | span, source, tail
     )
+    since = st.builds("{}: {}unchanged since {}{}".format, digest, own, source, tail)
+    lines = st.builds("{} {}-{}".format, st.sampled_from(["lines", "rows", "items"]), number, number)
+    where = st.builds(" of {}{}{}".format, source, st.sampled_from(["", " without +"]), tail)
+    where |= st.sampled_from(["", "", " unchanged", " without +"])
+    follows = st.builds(": {}{}{}".format, st.just("") | own.map("{}as ".format), lines, where)
+    follows |= st.builds(": {}-{}{}".format, number, number, where)
     ref = st.sampled_from(["", " 0123456789ab", " 0123456789ab+ba9876543210"])
     gone = st.builds(
         "{}: {} lines left out{}".format, ref, number, st.sampled_from(["", ", old", ", the file changed"])
     )
-    marker = st.builds("[ibidem {}{}]".format, st.just(tag), refers | gone | digest)
+    marker = st.builds("[ibidem {}{}]".format, st.just(tag), refers | since | follows | gone | digest)
     line = st.sampled_from(["", "x = 1", "12\tx = 1", "a.py:3:x = 1", "3: y", "\x00", "\x00\x00", f"see [ibidem {tag}"])
     return st.lists(marker | marker | line, min_size=1, max_size=12).map("\n".join).filter(lambda text: tag in text)
 

@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple
 from ... import formats
 from ...calls import arguments, label_of
 from ...engine.pipeline import Compacted
-from ...markers import backref, codetether
+from ...markers import codetether
 from ...markers.backref import Marker, Source
-from ...markers.layout import Shown
+from ...markers.layout import Shown, parsed
 from ...markers.numbering import NumberedText, Sources
 from ...model import Conversation, Message, Path, one_line, to_json
 from ...plan import Edit
@@ -197,11 +197,12 @@ def _sent(edit: Edit) -> str:
 def blocks(original: str, sent: str, tag: str) -> Iterator[Block]:
     """Both texts, line by line, with what they have in common beside each other."""
     old, new = _lines(original), _lines(sent)
+    markers = parsed(new, tag)
     for same, first, last, start, end in _lined_up(old, new):
         yield Block(
             [ViewLine(old[place], "kept" if same else "gone", place) for place in range(first, last)],
             [
-                ViewLine(new[place], "kept", place) if same else _looked_at(new[place], place, tag)
+                ViewLine(new[place], "kept", place) if same else _looked_at(new[place], place, markers[place])
                 for place in range(start, end)
             ],
         )
@@ -245,8 +246,7 @@ def _lines(text: str) -> list[str]:
     return text.split("\n") if text else []
 
 
-def _looked_at(line: str, place: int, tag: str) -> ViewLine:
-    marker = backref.parse(line, tag)
+def _looked_at(line: str, place: int, marker: Marker | None) -> ViewLine:
     return ViewLine(line, "marker" if marker or line.startswith(FOREIGN_MARKERS) else "new", place, marker)
 
 

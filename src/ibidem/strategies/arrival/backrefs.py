@@ -115,7 +115,7 @@ class BackrefFold(Fold):
                 nearest = self.sent + 1 if sent.in_full else self.nearest
                 self.known.add(place, sent.text, self.sent, sent.layout, nearest)
             if place.segment is not None and place.asked.tool:
-                self.last_of[place.asked.tool] = len(self.known.slots) - 1
+                self.last_of[place.asked.tool] = self.known.number(place.source)
             self.sent += len(sent.text)
             self.said.append(SentText(place, sent.text, sent.targets))
 

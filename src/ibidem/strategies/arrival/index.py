@@ -1,122 +1,43 @@
 """What the model has been shown so far, and where a text was shown before.
 
 The index holds the texts as they were sent. Of their lines every fourth that says something is indexed, by hash, at
-its earliest place; every line of a new text is looked up. So a run of four such lines that stands anywhere above is
-found, at a quarter of the memory. A hit is compared in full and extended both ways before it counts.
+its earliest place, and every second in a short text; every line of a new text is looked up. So a run of four such lines
+that stands anywhere above is found, at a quarter of the memory. A hit is compared in full and extended both ways before
+it counts. Of a patch, its new side is indexed as well, as a text of its own.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, compress
-from typing import NamedTuple
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import compress, islice
 
 from ...markers import backref
-from ...markers.backref import Marker, Source
-from ...markers.layout import MARKER_UNIT, Layout, Numbering, Shown, lay_out, placed
+from ...markers.backref import Source, which
+from ...markers.layout import MARKER_UNIT, Layout, Numbering, Shown, lay_out
 from ...markers.lines import Lines
 from ...markers.numbering import NumberedText
+from ...markers.patches import VIEW, may_be_patch, shown_lines
+from .slots import Bodies, IndexedShown, IndexedText, Match
 
-INDEX_STRIDE = 4
+INDEX_STRIDE, SHORT_STRIDE = 4, 2
+SHORT_TEXT = 64
+"""Lines up to which a text is short: what it repeats is short as well, so more of its lines are indexed."""
 TELLING_LENGTH = 10
 """Characters from which a line says enough to be looked for."""
 MIN_LONE_LINE = 80
 """Characters below which a single line is not worth a look."""
 KEPT_TEXTS = 4
 """Texts that are kept taken apart."""
+COMPARED_TEXTS = 32
+"""Texts with the same label that are compared with one a reference means; where there are more, it says which."""
+COMPARED_LINES = 16
+"""Lines of a run that are looked up to find it elsewhere."""
 LONG_LINE = 160
 """Characters from which a line is indexed wherever it stands."""
 OFFSET_BITS, OFFSET_MASK = 32, (1 << 32) - 1
 """Bits of an index entry that say where in its slot a line stands; the slot is in those above."""
-
-
-class IndexedText(NamedTuple):
-    """One text as it was sent."""
-
-    source: Source
-    label: str
-    call_id: str
-    sent: str
-    text: str
-    """Bodies of its units, a line each; holes where markers stand."""
-    numbering: Numbering | None
-    comma: str
-    units: int
-    whole: bool
-    """Nothing of it was left out."""
-    place: int
-    """Characters sent before it, of everything that counts as distance."""
-    shapeless: bool
-    """It was sent as it is because no shape fits it."""
-
-
-class Match(NamedTuple):
-    """Units `first` up to, not including, `last` of the new text stand in a slot."""
-
-    first: int
-    last: int
-    slot: int
-    offset: int
-    """Where they start in the slot's text."""
-
-
-class _Bodies:
-    """What is compared of a text, measured once: to look it up, and to index it."""
-
-    __slots__ = ("edges", "hashes", "joined", "lengths", "seq", "starts")
-
-    def __init__(self, layout: Layout) -> None:
-        self.seq = layout.bodies
-        self.edges = layout.edges if layout.numbers is not None else []
-        self.hashes = [*map(hash, layout.bodies)]
-        self.lengths = [*map(len, layout.bodies)]
-        self.starts = [*accumulate(self.lengths, initial=0)]
-        """Characters before each unit, line breaks not counted."""
-        self.joined: str | None = None
-
-    def stretch(self, at: int) -> tuple[int, int]:
-        """First and last (not included) of the units that a run around this one may take in."""
-        edge = bisect_right(self.edges, at)
-        return self.edges[edge - 1] if edge else 0, self.edges[edge] if edge < len(self.edges) else len(self.seq)
-
-    def beside(self, at: int, old: str, local: int, after: int) -> bool:
-        """Whether a unit next to this one may stand there as well: most lines that are found stand alone."""
-        seq = self.seq
-        if at + 1 < len(seq) and old.startswith(seq[at + 1], after + 1):
-            return True
-        return at > 0 and local > 0 and old.endswith(seq[at - 1], 0, local - 1)
-
-    @property
-    def text(self) -> str:
-        """A line each."""
-        if self.joined is None:
-            self.joined = "\n".join(self.seq)
-        return self.joined
-
-
-@dataclass(frozen=True)
-class IndexedShown(Shown):
-    """The text of a slot: the lines that a marker points at are found without taking all of it apart."""
-
-    slot: IndexedText
-    lines: Lines
-
-    @property
-    def comma(self) -> str:
-        return self.slot.comma
-
-    def position(self, marker: Marker) -> int:
-        return placed(self.slot.numbering, marker)
-
-    def bodies(self, marker: Marker) -> Sequence[str] | None:
-        first = self.position(marker)
-        last = first + marker.last - marker.first
-        if first < 0 or last >= self.slot.units:
-            return None
-        found = self.lines.between(first, last + 1)
-        return None if not self.slot.whole and MARKER_UNIT in found else found
 
 
 class LineIndex:
@@ -124,6 +45,10 @@ class LineIndex:
         self.tag = tag
         self.slots: list[IndexedText] = []
         self._index: dict[int, int] = {}
+        self._again: dict[int, int] = {}
+        """The latest places of lines that were indexed before."""
+        self._labelled: dict[tuple[str, str, str], list[int]] = {}
+        """Slots that go by the same name."""
         self._whole: dict[int, int] = {}
         self._by_source: dict[Source, int] = {}
         self._shown: dict[Source, Shown] = {}
@@ -131,27 +56,27 @@ class LineIndex:
         """Of the slots that something referred to."""
         self.gone: set[int] = set()
         """Slots whose text was let go since."""
-        self._measured: _Bodies | None = None
+        self._measured: Bodies | None = None
 
     def forget(self) -> None:
         """What came before is no longer in the model's sight."""
         self._index.clear()
+        self._again.clear()
         self._whole.clear()
 
     def drop(self, source: Source) -> None:
         """A text is no longer in the request."""
         slot = self._by_source.pop(source, None)
         if slot is not None:
-            self.gone.add(slot)
+            self.gone.update((slot, slot + 1) if self._viewed(slot) else (slot,))
             self._shown.pop(source, None)
             self._lines.pop(slot, None)
 
     def add_opaque(self, place: NumberedText, before: int) -> None:
         """Take in a text with markers that are not known to be ours: it is counted, and never referred to."""
         self._by_source[place.source] = len(self.slots)
-        asked = place.asked
         self.slots.append(
-            IndexedText(place.source, asked.label, place.call_id, place.text, "", None, "", 0, False, before, False)
+            IndexedText(place.source, place.asked, place.call_id, place.text, "", None, "", 0, False, (), before, False)
         )
 
     def add(self, place: NumberedText, sent: str, before: int, layout: Layout | None = None, nearest: int = 0) -> None:
@@ -165,9 +90,10 @@ class LineIndex:
         plain = layout.bodies is layout.units and not layout.comma and not layout.marked
         text = sent if plain else bodies.text
         numbering, units = Numbering.of(layout), len(layout.units)
+        holes = layout.holes and numbering is None
         slot = IndexedText(
             place.source,
-            place.asked.label,
+            place.asked,
             place.call_id,
             sent,
             text,
@@ -175,6 +101,7 @@ class LineIndex:
             layout.comma,
             units,
             not layout.holes,
+            tuple(at for at, unit in enumerate(layout.units) if unit == MARKER_UNIT) if holes else (),
             before,
             shapeless,
         )
@@ -186,19 +113,33 @@ class LineIndex:
             if known < reach or known in self.gone:
                 self._whole[hash(folded)] = len(self.slots)
         self._by_source[place.source] = len(self.slots)
+        if slot.whole or slot.units > len(slot.holes):
+            self._labelled.setdefault(slot.name, []).append(len(self.slots))
         self.slots.append(slot)
+        if may_be_patch(sent) and layout.bodies is layout.units and not layout.comma:
+            new = Bodies(replace(layout, bodies=[*shown_lines(layout.units, MARKER_UNIT)]))
+            self._index_lines(new, reach)
+            self.slots.append(slot._replace(text=new.text, whole=False, view=VIEW))
+
+    def _viewed(self, number: int) -> bool:
+        """Whether the slot behind this one is a view of it."""
+        return number + 1 < len(self.slots) and bool(self.slots[number + 1].view)
+
+    def number(self, source: Source) -> int:
+        """Which slot a text is in."""
+        return self._by_source[source]
 
     def _reach(self, nearest: int) -> int:
         """The first slot that is in reach."""
         return bisect_left(self.slots, nearest, key=lambda slot: slot.place) if nearest > 0 else 0
 
-    def _measure(self, layout: Layout) -> _Bodies:
+    def _measure(self, layout: Layout) -> Bodies:
         """A text is looked up and then added: it is measured once."""
         if self._measured is None or self._measured.seq is not layout.bodies:
-            self._measured = _Bodies(layout)
+            self._measured = Bodies(layout)
         return self._measured
 
-    def _index_lines(self, bodies: _Bodies, reach: int) -> None:
+    def _index_lines(self, bodies: Bodies, reach: int) -> None:
         """Index some lines of the next slot, the earliest copy of each that is in reach: the slot, then where in it."""
         hashes, lengths, starts = bodies.hashes, bodies.lengths, bodies.starts
         if reach:
@@ -209,12 +150,15 @@ class LineIndex:
             for key in [key for key in hashes if self._index.get(key, -1) >> OFFSET_BITS in self.gone]:
                 self._index.pop(key, None)
         base = len(self.slots) << OFFSET_BITS
-        setdefault = self._index.setdefault
+        setdefault, again = self._index.setdefault, self._again
         at, count = 0, len(hashes)
+        stride = INDEX_STRIDE if count > SHORT_TEXT else SHORT_STRIDE
         while at < count:
             if lengths[at] >= TELLING_LENGTH:
-                setdefault(hashes[at], base + starts[at] + at)
-                at += INDEX_STRIDE
+                entry = base + starts[at] + at
+                if setdefault(hashes[at], entry) is not entry:
+                    again[hashes[at]] = entry
+                at += stride
             else:
                 at += 1
         if max(lengths, default=0) >= LONG_LINE:
@@ -226,7 +170,7 @@ class LineIndex:
         found = self._whole.get(hash(text))
         return found is not None and self.slots[found].shapeless and self.slots[found].sent == text
 
-    def same(self, folded: str, nearest: int = 0) -> IndexedText | None:
+    def same(self, folded: str, nearest: int = 0) -> int | None:
         """The slot whose text is this one, to the letter (a marker that says how it was folded aside)."""
         found = self._whole.get(hash(folded))
         if found is None or found in self.gone:
@@ -234,7 +178,55 @@ class LineIndex:
         slot = self.slots[found]
         rest = slot.sent[len(folded) :]
         fits = slot.sent.startswith(folded) and (not rest or rest.startswith("\n" + backref.opening(self.tag)))
-        return slot if fits and slot.place >= nearest else None
+        return found if fits and slot.place >= nearest else None
+
+    def label(self, number: int, unit: str = "", first: int = 0, last: int = 0) -> str:
+        """What to call the lines of a slot: with its ordinal where a later text of the same name shows such lines."""
+        return self._label(number, self._newest(number, unit, first, last))
+
+    def _label(self, number: int, newest: bool) -> str:
+        asked = self.slots[number].asked
+        return asked.label if newest or not asked.nth else which(asked.label, asked.nth)
+
+    def _newest(self, number: int, unit: str, first: int, last: int) -> bool:
+        """Whether, of all texts of the same name, this one is the newest that shows such lines."""
+        meant = self.slots[number]
+        for other in islice(reversed(self._labelled.get(meant.name, ())), COMPARED_TEXTS):
+            slot = self.slots[other]
+            if slot.source == meant.source:
+                return True
+            if (last <= slot.units or slot.numbering) and other not in self.gone and slot.fits(unit, first, last):
+                return False
+        return False
+
+    def address(self, match: Match) -> tuple[str, int, int]:
+        """What to call the lines of a match: a word, the first and the last."""
+        slot, position = self.slots[match.slot], self.line_at(match.slot, match.offset)
+        length = match.last - match.first
+        unit, first = "item" if slot.comma else "line", position + 1
+        if slot.numbering is not None:
+            unit, first = slot.numbering.address(position, position + length - 1)
+        return unit, first, first + length - 1
+
+    def findable(self, layout: Layout, match: Match, nearest: int = 0) -> tuple[Match, str]:
+        """A run where it is most easily found, here or at another place where it stands, and the label of that."""
+        newest = self._newest(match.slot, *self.address(match))
+        other = None if newest else self._elsewhere(layout, match, nearest)
+        if other is not None and self._newest(other.slot, *self.address(other)):
+            match, newest = other, True
+        return match, self._label(match.slot, newest)
+
+    def _elsewhere(self, layout: Layout, match: Match, nearest: int) -> Match | None:
+        """The latest other place where a run stands."""
+        new = self._measure(layout)
+        for at in range(match.first, min(match.last, match.first + COMPARED_LINES)):
+            entry = self._again.get(new.hashes[at], 0)
+            if not entry or entry >> OFFSET_BITS == match.slot:
+                continue
+            other = self._extend(new, at, entry >> OFFSET_BITS, entry & OFFSET_MASK, match.first, nearest)
+            if other is not None and other.first == match.first and other.last >= match.last:
+                return other._replace(last=match.last)
+        return None
 
     def shown(self, source: Source) -> Shown | None:
         """A text that was sent, taken apart; the last few are kept, as references come in flocks."""
@@ -286,7 +278,7 @@ class LineIndex:
                 covered = best.last
                 resume = (best.slot, best.offset - starts[best.first] - best.first)
 
-    def _extend(self, new: _Bodies, at: int, number: int, local: int, covered: int, nearest: int) -> Match | None:
+    def _extend(self, new: Bodies, at: int, number: int, local: int, covered: int, nearest: int) -> Match | None:
         """The run around unit `at`, if it stands at that offset of a slot, and is more than a short line."""
         if number in self.gone:
             return None

@@ -14,7 +14,7 @@ from ...markers.restore import Budget, restore
 from ...model import size
 from ...wire import no_larger
 from .hints import HintStyle, hint
-from .index import IndexedText, Match
+from .slots import IndexedText, Match
 
 if TYPE_CHECKING:
     from .backrefs import BackrefFold
@@ -87,7 +87,8 @@ class OutgoingText:
 
     def _folded(self) -> tuple[str, str]:
         known = self.known  # what was sent as it is stands there unfolded, and may be said to be the same
-        if not self.settings.shapes or known.shapeless(self.text) or known.same(self.text, self.fold.nearest):
+        said = known.same(self.text, self.fold.nearest) is not None
+        if said or not self.settings.shapes or known.shapeless(self.text):
             return self.text, ""
         return shapes.fold(self.text)
 
@@ -160,12 +161,13 @@ class OutgoingText:
         )
 
     def _whole(self) -> Attempt | None:
-        slot = self.known.same(self.folded, self.fold.nearest) if self.settings.dedup else None
-        if slot is None:
+        number = self.known.same(self.folded, self.fold.nearest) if self.settings.dedup else None
+        if number is None:
             return None
+        slot = self.known.slots[number]
         if self.settings.hints is not HintStyle.IBIDEM:
             return self._hint(slot)
-        sent = str(self._marker(source=slot.source, label=slot.label))
+        sent = str(self._marker(source=slot.source, label=self.known.label(number)))
         if not self._gains(self.text, sent):
             self.marked = False
             return None
@@ -214,18 +216,23 @@ class OutgoingText:
         pieces: list[str] = []
         done = 0
         labelled: set[Source] = set()
+        before: Source | None = None
         for match in self.known.matches(layout, self.fold.nearest):
             left_out = layout.joint.join(layout.units[match.first : match.last])
             if len(left_out) < MIN_TEXT:
                 continue
-            marker = self._pointer(layout, match, labelled)
-            if not self._gains(left_out, str(marker)):
+            label = ""
+            if self.known.slots[match.slot].source not in labelled:
+                match, label = self.known.findable(layout, match, self.fold.nearest)
+            marker = str(self._pointer(layout, match, label, before))
+            if not self._gains(left_out, marker):
                 self.marked = self.marked and bool(done)
                 continue
             if match.first > done:
                 pieces.append(layout.joint.join(layout.units[done : match.first]))
-            pieces.append(str(marker))
-            labelled.add(self.known.slots[match.slot].source)
+            pieces.append(marker)
+            before = self.known.slots[match.slot].source
+            labelled.add(before)
             done = match.last
         if not done:
             return None
@@ -234,20 +241,18 @@ class OutgoingText:
         where = ", ".join(map(str, sorted(labelled)))
         return Attempt("\n".join(pieces), "spans", f"stands in part in {where}", refers=True)
 
-    def _pointer(self, layout: Layout, match: Match, labelled: set[Source]) -> Marker:
+    def _pointer(self, layout: Layout, match: Match, label: str, before: Source | None) -> Marker:
         slot = self.known.slots[match.slot]
-        position = self.known.line_at(match.slot, match.offset)
-        length = match.last - match.first
-        unit, first = "item" if slot.comma else "line", position + 1
-        if slot.numbering is not None:
-            unit, first = slot.numbering.address(position, position + length - 1)
+        unit, first, last = self.known.address(match)
         return self._marker(
             source=slot.source,
             unit=unit,
             first=first,
-            last=first + length - 1,
+            last=last,
             own=layout.numbers[match.first] if layout.numbers else None,
-            label="" if slot.source in labelled else slot.label,
+            label=label,
+            leans=slot.source == before,
+            view=slot.view,
         )
 
     def _but(self, layout: Layout) -> Attempt | None:
@@ -265,7 +270,7 @@ class OutgoingText:
         other = [at for at, (here, there) in enumerate(zip(units, old, strict=True)) if here != there]
         if not other or len(other) > MAX_FIELDS or len(other) * 4 > len(units):
             return None
-        marker = self._marker(source=slot.source, label=slot.label, but=True)
+        marker = self._marker(source=slot.source, label=self.known.label(number), but=True)
         sent = "\n".join([str(marker), *(f"{at + 1}: {units[at]}" for at in other)])
         if not self._gains(self.folded, sent):  # folding alone would give that much
             self.marked = False
