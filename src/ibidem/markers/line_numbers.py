@@ -78,7 +78,7 @@ STYLES = (
     ),
     NumberStyle("d", "", ": ", "0", "OpenCode 1.14.30 and 1.18.3, read; Kilo Code at 04bfcc4, read.ts"),
     NumberStyle("k", "", ":", "0", "grep -n; SWE-agent at 009062f, windowed_file.py"),
-    NumberStyle("e", "", "| ", "05", "OpenCode before 1.1, read.ts (a copy: EchoCog/opencode at 4be3b33)"),
+    NumberStyle("e", "", "| ", "05", "OpenCode, an early read.ts (EchoCog/opencode at 4be3b33)"),
     NumberStyle("b", "", "|", "6", "Crush at 042fecf, view.go"),
     NumberStyle("f", "", " | ", "0", "Roo Code at 022056f, extract-text.ts"),
     NumberStyle("o", "", ". ", "0", "Copilot CLI 1.0.64, view"),
