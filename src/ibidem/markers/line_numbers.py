@@ -33,7 +33,7 @@ class NumberStyle:
     padding: str
     """What the number is usually padded to, as in `%05d`: `6` with blanks, `05` with zeros, `0` not at all."""
     seen_in: str
-    """Clients, with versions."""
+    """Clients, with the version, or the commit and the file that writes it."""
     sure: bool = False
     """Nothing else looks like that. All others count only where most of the numbers go up: times of day have colons,
     and a list has numbers with dots."""
@@ -67,16 +67,23 @@ class NumberStyle:
 
 
 STYLES = (
-    NumberStyle("n", "", "→", "6", "Claude Code 1.0 to 2.1.100, Read", sure=True),
-    NumberStyle("t", "", "\t", "6", "cat -n, nl; OpenHands 0.x and moatless, view; Claude Code 2.1, Read", sure=True),
-    NumberStyle("d", "", ": ", "0", "OpenCode 1.14 and 1.18, read; Kilo Code 7, read; SWE-agent 0.x, open"),
-    NumberStyle("k", "", ":", "0", "grep -n; SWE-agent 1.x, open"),
-    NumberStyle("e", "", "| ", "05", "OpenCode 1.0, read; LLxprt Code 0.x, read_line_range"),
-    NumberStyle("b", "", "|", "6", "Crush 0.2x, view; Cursor 1.x and 2.x, read_file"),
-    NumberStyle("f", "", " | ", "0", "Roo Code 3.x, read_file"),
-    NumberStyle("o", "", ". ", "0", "Copilot CLI 1.0.64 to 1.0.72, view"),
-    NumberStyle("l", "L", ": ", "0", "Codex 0.5x, read_file; Gemini CLI 0.1 to 0.3x, grep"),
-    NumberStyle("i", "  Line ", ": ", "0", "OpenCode 1.14 and 1.18, grep"),
+    NumberStyle("n", "", "→", "6", "Claude Code 1.0.98 to 2.1.52, Read", sure=True),
+    NumberStyle(
+        "t",
+        "",
+        "\t",
+        "6",
+        "cat -n, nl; Claude Code 2.1.32 to 2.1.218, Read; OpenHands and moatless logs, view",
+        sure=True,
+    ),
+    NumberStyle("d", "", ": ", "0", "OpenCode 1.14.30 and 1.18.3, read; Kilo Code at 04bfcc4, read.ts"),
+    NumberStyle("k", "", ":", "0", "grep -n; SWE-agent at 009062f, windowed_file.py"),
+    NumberStyle("e", "", "| ", "05", "OpenCode, an early read.ts (EchoCog/opencode at 4be3b33)"),
+    NumberStyle("b", "", "|", "6", "Crush at 042fecf, view.go"),
+    NumberStyle("f", "", " | ", "0", "Roo Code at 022056f, extract-text.ts"),
+    NumberStyle("o", "", ". ", "0", "Copilot CLI 1.0.64, view"),
+    NumberStyle("l", "L", ": ", "0", "Codex at 001cb8e, read_file.rs; Gemini CLI of April 2026, grep"),
+    NumberStyle("i", "  Line ", ": ", "0", "OpenCode 1.14.30, grep"),
 )
 TABBED = STYLES[1]
 """What every other style is folded to: a tab joins with the indentation behind it to one token."""
