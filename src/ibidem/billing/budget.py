@@ -34,7 +34,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from .calibration import SPENDING, ScaleFit
+from .calibration import TextScale
 
 Reason = Literal["cold cache", "it pays", "price tier", "window"]
 
@@ -149,13 +149,15 @@ class Bank:
         """Tokens of ours that the last request did without."""
         self._head = 0.0
         """Provider tokens that stand before the conversation, at least."""
+        self._first_head = float("inf")
+        """And at most: when there was least of the conversation, most of what was counted stood before it."""
         self._context = 0.0
         """Provider tokens of the last request that it told about."""
         self._last: tuple[float, float] | None = None
         """The last request, as the provider counted it and as we did; None if it was changed since."""
         self._changed: _Change | None = None
         """The last request, if it was one with a change that cost something."""
-        self._fit = ScaleFit(SPENDING)
+        self._fit = TextScale()
 
     @property
     def scale(self) -> float:
@@ -168,17 +170,21 @@ class Bank:
 
     def reported(self, theirs: int | None, ours: float, cached: int | None = None) -> None:
         """The provider counted the last request, and what it read of it from its cache; we had counted it too."""
-        changed, self._changed = self._changed, None
+        economy, changed, self._changed = self.economy, self._changed, None
         if theirs is None or ours <= 0:
             return
-        self._bill(theirs, None if changed else cached)
         if changed is not None and cached and changed.hit < TELLING_DIFFERENCE * changed.miss:
-            self._learn(changed, max(changed.hit, theirs - cached - changed.new))
+            written = max(changed.hit, theirs - cached - changed.new)
+            self.spent += (economy.write - economy.read) * (written - changed.rest)
+            self.hits = cached - self._first_head >= (changed.miss - changed.hit) / 2
         if self._last is not None:
             self._fit.grew(ours - self._last[1], theirs - self._last[0])
         self._last = (theirs, ours)
-        self._head = max(self._head, theirs - MAX_TOKENS_PER_TOKEN * ours)
+        if not self._context:
+            self._first_head = max(0.0, theirs - ours)
+        self._head = min(self._first_head, max(self._head, theirs - MAX_TOKENS_PER_TOKEN * ours))
         self.kappa = max(1.0, self.scale, (theirs - self._head) / ours)
+        self._bill(theirs, None if changed else cached)
 
     def _bill(self, theirs: float, cached: int | None) -> None:
         """What it costs at least: with nothing done it would be as large, or larger, and what is new has no cache."""
@@ -187,11 +193,6 @@ class Bank:
         read = min(theirs, theirs - new if cached is None else cached)
         self.bill += economy.read * read + economy.write * (theirs - read)
         self._context = theirs
-
-    def _learn(self, changed: _Change, written: float) -> None:
-        """What a change really cost: never less than it does where the provider finds all that it can."""
-        self.spent += (self.economy.write - self.economy.read) * (written - changed.rest)
-        self.hits = written <= (changed.hit + changed.miss) / 2
 
     def reason(self, standing: float, offer: Offer, moment: Moment) -> Reason | None:
         """Whether to change now, and why. `standing`: our count of what was sent before, as it stands now."""

@@ -8,6 +8,7 @@ count of what was added since. The scale is fitted per session and model; it is 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
@@ -117,14 +118,8 @@ class FitBounds:
     """Provider tokens for one of ours that can be true of text. Beyond, it was something else, such as an image."""
     prior: float = 0.0
     """Tokens of growth that it takes to believe the fit as much as the scale that is usual."""
-    believed: float = 0.0
-    """Tokens of growth below which the usual scale is all there is."""
-    most: float = inf
-    """The largest scale that is believed."""
 
 
-SPENDING = FitBounds(least=500.0, believed=4000.0, most=1.6)
-"""For what may be spent of savings: better too little saved than too much, so nothing counts before it is sure."""
 BILLING = FitBounds(least=UNSEEN_TOKENS, plausible=(0.6, 2.0), prior=2000.0)
 """For what is shown of a conversation while it runs: the likeliest figure from the first request on."""
 
@@ -154,10 +149,48 @@ class ScaleFit:
 
     @property
     def scale(self) -> float:
-        bounds = self.bounds
-        if self.ours < bounds.believed:
-            return self.usual
-        return min(bounds.most, (self.usual * bounds.prior + self.theirs) / (bounds.prior + self.ours))
+        prior = self.bounds.prior
+        return (self.usual * prior + self.theirs) / (prior + self.ours) if prior + self.ours else self.usual
+
+
+TELLING_GROWTH = 500.0
+"""Tokens by which a request must have grown to tell something about the scale of text."""
+BELIEVED_GROWTH = 4000.0
+"""Tokens of growth before which nothing is believed."""
+BELIEVED_SHARE = 0.25
+"""The share of the growth that may have a smaller scale than the one that is believed."""
+MAX_TEXT_SCALE = 1.6
+"""The largest scale of text that is believed."""
+GROWTHS = 64
+"""How many of the last growths count."""
+
+
+class TextScale:
+    """How many provider tokens there are for one of ours in text that may be spared: better too few than too many.
+
+    What comes with a turn unseen (thinking that is not shown, a reminder, an image) can only add to what the provider
+    counts. So it is the turns that grew least for what we saw of them that tell the scale of the text alone.
+    """
+
+    def __init__(self) -> None:
+        self.scale = 1.0
+        self._grown: deque[tuple[float, float]] = deque(maxlen=GROWTHS)
+        """Provider tokens for one of ours, and how many of ours."""
+
+    def grew(self, ours: float, theirs: float) -> None:
+        """What was added between two requests, as we count it and as the provider does."""
+        if ours < TELLING_GROWTH or theirs <= 0:
+            return
+        self._grown.append((theirs / ours, ours))
+        total = sum(ours for _, ours in self._grown)
+        if total < BELIEVED_GROWTH:
+            return
+        below = 0.0
+        for scale, tokens in sorted(self._grown):
+            below += tokens
+            if below >= BELIEVED_SHARE * total:
+                self.scale = min(MAX_TEXT_SCALE, scale)
+                return
 
 
 def scale_of(grown: Iterable[tuple[float, float]], usual: float = 1.0) -> float:
