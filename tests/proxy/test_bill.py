@@ -107,7 +107,7 @@ def test_what_failed_costs_nothing_and_what_is_sent_again_costs_once() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("format", "marks"), [("anthropic", True), ("openai-chat", False)])
-@pytest.mark.parametrize(("reason", "gaps"), [("cold cache", {20: 90 * MINUTE}), ("it pays", WARM)])
+@pytest.mark.parametrize(("reason", "gaps"), [("cold cache", {14: 90 * MINUTE}), ("it pays", WARM)])
 def test_a_revision_is_billed_as_it_is(format: str, marks: bool, gaps: dict[int, float], reason: str) -> None:
     bodies = list(requests(format, *stale(8), marks=marks))
     ours = run(format, bodies, gaps, profile="recoverable")

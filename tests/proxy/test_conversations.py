@@ -19,6 +19,7 @@ from ibidem.proxy.outcome import Job
 from ibidem.proxy.rewriter import Rewriter
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore, RedisStore, SqliteStore, Store, reference
+from ibidem.testing.prompt_cache import PromptCache
 from ibidem.testing.scripts import Turn, build
 from tests.support.proxied import PATHS, Clock, Talk, dumped, growing, requests, stale, talk, text, turns, waited_for
 
@@ -82,11 +83,11 @@ def steps_of(format: str, gaps: dict[int, float], seed: int = 1, **more: Any) ->
 def test_a_restart_goes_on_to_the_byte(format: str, tmp_path: Path) -> None:
     steps = steps_of(format, {13: COLD, 20: COLD})
     expected = straight(steps, format)
-    found, clock = [], Clock()
+    found, clock, cache = [], Clock(), PromptCache()
     for start in range(0, len(steps), 3):
         with SqliteStore(tmp_path / "store.sqlite") as file:
             store = Counted(file)
-            with talk(profile="recoverable", store=store, clock=clock) as proxy:
+            with talk(profile="recoverable", store=store, clock=clock, cache=cache) as proxy:
                 found += sent(steps[start : start + 3], [proxy], store, clock, format)
     assert found == expected
     assert sum(map(len, found)) < 0.7 * sum(len(body) for _, body in steps)
@@ -288,10 +289,10 @@ def test_idle_time_counts_over_a_restart() -> None:
     steps = [(10.0, body) for _, body in steps_of("anthropic", {})]
     store, clock = Counted(MemoryStore()), Clock()
     with talk(profile="recoverable", store=store, clock=clock) as proxy:
-        sent(steps[:18], [proxy], store, clock)
+        sent(steps[:10], [proxy], store, clock)
         assert not proxy.state["totals"]["breaks"]
     with talk(profile="recoverable", store=store, clock=clock) as proxy:
-        sent([(COLD, steps[18][1])], [proxy], store, clock)
+        sent([(COLD, steps[10][1])], [proxy], store, clock)
         assert proxy.state["totals"]["breaks"] == {"cold cache": 1}
 
 

@@ -21,6 +21,7 @@ from ibidem.proxy.edge.server import Running
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore, Store
 from ibidem.testing.answers import Says
+from ibidem.testing.prompt_cache import PromptCache
 from ibidem.testing.scripts import Turn, build
 from ibidem.testing.seen import Seen
 from ibidem.testing.upstream import Script, Upstream
@@ -120,6 +121,7 @@ def talk(
     clock: ProxyClock = SYSTEM_CLOCK,
     strict: bool = True,
     down: str = "",
+    cache: PromptCache | None = None,
     **settings: Any,
 ) -> Iterator[Talk]:
     """`down` is a provider that cannot be reached."""
@@ -129,7 +131,7 @@ def talk(
         patch.setattr(
             Proxy, "warm", lambda proxy: made.append(proxy)
         )  # a test that holds threads up would hold that up
-        with Upstream(script, clock=clock.time, strict=strict) as upstream:
+        with Upstream(script, clock=clock.time, strict=strict, cache=cache) as upstream:
             upstreams = dict.fromkeys(("anthropic", "openai", "gemini"), upstream.url)
             if down:
                 upstreams[down] = "http://127.0.0.1:1"

@@ -35,8 +35,15 @@ class Upstream:
     """`seen` is what came in. `clock` may be set by a test: it decides what the prompt cache still knows."""
 
     def __init__(
-        self, script: Script = (), *, clock: Callable[[], float] = time.time, shared: bool = False, strict: bool = False
+        self,
+        script: Script = (),
+        *,
+        clock: Callable[[], float] = time.time,
+        shared: bool = False,
+        strict: bool = False,
+        cache: PromptCache | None = None,
     ) -> None:
+        """`cache` is one that goes on after another upstream has stopped."""
         self.clock = clock
         self.shared = shared
         """One prompt cache for all keys, rather than one for each."""
@@ -48,7 +55,7 @@ class Upstream:
         self._script = script if callable(script) else _in_turn(script)
         self._errors: list[Exception] = []
         self._log = SeenLog()
-        self._cache = PromptCache()
+        self._cache = cache or PromptCache()
         self._numbers = {"answer": 0, "connection": 0}
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="upstream", daemon=True)
