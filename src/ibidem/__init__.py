@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .strategies.revision import Evict
     from .strategies.strategy import Fold, Revision, Start, Strategy
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "PROFILES",
