@@ -335,6 +335,22 @@ def test_two_conversations_that_differ_in_nothing_else_keep_what_they_cannot_tel
     assert ibidem.expand(sent, store=store) == one
 
 
+@pytest.mark.parametrize("signed", [False, True], ids=["thinking", "redacted"])
+def test_a_session_notices_that_another_thinking_stands_beside_the_same_words(signed: bool) -> None:
+    """An answer that was made again, or another conversation: what goes is what is recorded."""
+    store, sent = MemoryStore(), None
+    session = ibidem.Session(strategies=[ibidem.Evict(economy=Economy())], format="anthropic", store=store)
+    for length, idle in ((3, 1.0), (5, 9999.0)):
+        request = conv("u:go", f"a?{length} {LONG}:Well", "u:And now?", "a:So", "u:On")
+        if signed:
+            request["messages"][1]["content"][0] = {"type": "redacted_thinking", "data": f"{length}" * 900}
+        request["messages"] = request["messages"][:length]
+        sent = session.compact(request, idle=idle)
+    assert sent is not None
+    assert gone(sent) == [1]
+    assert ibidem.expand(sent.request, store=store) == request
+
+
 def test_a_store_with_too_many_records_of_a_name_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ibidem.strategies.revision.thoughts.MAX_RECORDS", 3)
     store, seen = MemoryStore(), []
