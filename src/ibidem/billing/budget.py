@@ -169,11 +169,14 @@ class Bank:
     def reported(self, theirs: int | None, ours: float, cached: int | None = None) -> None:
         """The provider counted the last request, and what it read of it from its cache; we had counted it too."""
         changed, self._changed = self._changed, None
-        if theirs is None or ours <= 0:
+        if changed is not None and changed.hit < TELLING_DIFFERENCE * changed.miss:
+            if theirs is not None and cached is not None and cached > 0:
+                self._learn(changed, max(changed.hit, theirs - cached - changed.new))
+            elif self.hits:  # it told before, and finds nothing now, or says nothing any more
+                self._learn(changed, changed.miss)
+        if theirs is None or theirs <= 0 or ours <= 0:
             return
-        self._bill(theirs, None if changed else cached)
-        if changed is not None and cached and changed.hit < TELLING_DIFFERENCE * changed.miss:
-            self._learn(changed, max(changed.hit, theirs - cached - changed.new))
+        self._bill(theirs, None if changed or cached is None else max(0, cached))
         if self._last is not None:
             self._fit.grew(ours - self._last[1], theirs - self._last[0])
         self._last = (theirs, ours)
