@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -224,6 +225,16 @@ def test_it_comes_back_to_the_byte(style: dict[str, Any], mask: int | None) -> N
         assert not ibidem.validate(found.request, format="anthropic")
         assert ibidem.expand(found.request, store=store) == body
         assert ibidem.expand(found.request) != body
+
+
+def test_it_comes_back_to_the_byte_from_a_writer_whose_text_may_stand_in_a_page() -> None:
+    request, store = thoughtful("é < 1 && "), MemoryStore()
+    request["messages"][0]["content"] = "go <on> é"
+    text = json.dumps(request, ensure_ascii=False, separators=(",", ":"))
+    body = re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    found = run(body, store)
+    assert len(gone(found)) == 4
+    assert ibidem.expand(found.request, store=store) == body
 
 
 def longer(request: dict[str, Any], turns: range) -> dict[str, Any]:
