@@ -136,6 +136,29 @@ def test_a_change_that_has_been_earned_is_made(density: float, head: int, credit
     assert sent.ours < 0.85 * sent.theirs
 
 
+@pytest.mark.parametrize("cached", [0, None])
+def test_a_provider_that_finds_nothing_any_more_is_planned_for_as_one_that_misses(cached: int | None) -> None:
+    bank = Bank(Economy(), 0.8)
+    bank.reported(50_000, 50_000, 0)
+    bank.settle(100_000, 0, cold=True)
+    offer = Offer(freed=1000, waited=99_000, behind=5000)
+    bank.pay(50_000, offer, "it pays")
+    bank.reported(49_000, 49_000, 45_000)
+    assert bank.hits
+    spent = bank.spent
+    bank.pay(49_000, offer, "it pays")
+    bank.reported(48_000, 48_000, cached)
+    assert not bank.hits
+    assert bank.spent - spent == pytest.approx(1.15 * 48_000)
+
+
+@pytest.mark.parametrize(("context", "cached"), [(1000, -(10**9)), (1000, 10**9), (-1000, 0), (0, None)])
+def test_what_cannot_be_true_of_a_request_gives_no_credit(context: int, cached: int | None) -> None:
+    bank = Bank(Economy(), 0.8, credit=1.0)
+    bank.reported(context, 1000, cached)
+    assert 0 <= bank.bill <= 1250
+
+
 def test_credit_pays_for_a_change_that_nothing_was_saved_for_yet() -> None:
     changes = []
     for credit in (0.0, 0.03):

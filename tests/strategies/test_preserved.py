@@ -200,3 +200,15 @@ def test_a_provider_that_drops_what_does_not_fit_need_not_be_waited_for() -> Non
         found = session.compact({**body, **head}, idle=9999.0)
         changed[name] = {edit.strategy for edit in found.plan} - {"thinking", "spans"}
     assert changed == {"asks": {"stale", "stale_arguments"}, "other": set(), "silent": set()}
+
+
+def test_a_session_whose_model_changes_to_one_that_signs_decides_by_that() -> None:
+    """What was begun for another model would change what stands before thinking."""
+    talk = Talk(Economy())
+    talk.session = ibidem.Session("recoverable", format="anthropic", store=talk.store)
+    steps = [step._replace(idle=999.0) for step in TWO_LOOPS]
+    for number, step in enumerate([*(each._replace(thinks=0) for each in steps[:3]), *steps, Step()]):
+        talk.body["model"] = "claude-opus-4-6" if number < 3 else "claude-opus-5-1"
+        sent = talk.send(step.idle)
+        assert fits(sent)
+        talk.hear(sent, step)

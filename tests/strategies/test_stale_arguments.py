@@ -111,6 +111,28 @@ def test_a_change_that_failed_is_none() -> None:
     assert run(request).request is request
 
 
+@pytest.mark.parametrize("beside", [READ, write(text(30, 5))], ids=["read", "written"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_calls_that_were_made_together_have_no_order(beside: tuple[str, dict[str, Any]], first: int) -> None:
+    """What was read, or written, may have been so before."""
+    calls = [write(text(30)), beside]
+    told = ["done", text(40, 7) if beside is READ else "done"]
+    order = [first, 1 - first]
+    request = conv("u:go", "a>0,1", *(f"r{n}:{told[n]}" for n in order), calls={str(n): calls[n] for n in order})
+    assert gone(run(request)) == []
+
+
+def test_a_call_by_the_name_of_one_that_failed_is_another() -> None:
+    for failed in (write(text(30)), edit(text(30))):
+        request = talk(failed, ("Bash", {"command": "make"}), results={0: "no"})
+        request["messages"][2]["content"][0]["is_error"] = True
+        for message in request["messages"][1:]:
+            for block in message["content"]:
+                block["id" if block["type"] == "tool_use" else "tool_use_id"] = "same"
+        found = run(request)
+        assert (gone(found), found.reason) == ([], "")
+
+
 def test_what_was_written_goes_when_the_file_is_read_whole_and_says_otherwise() -> None:
     """A formatter was at work, so that nothing of it can be referred to."""
     shown = "\n".join(f"{n:6}\t    {line};" for n, line in enumerate(text(30, 3).split("\n"), 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -226,6 +227,16 @@ def test_it_comes_back_to_the_byte(style: dict[str, Any], mask: int | None) -> N
         assert ibidem.expand(found.request) != body
 
 
+def test_it_comes_back_to_the_byte_from_a_writer_whose_text_may_stand_in_a_page() -> None:
+    request, store = thoughtful("é < 1 && "), MemoryStore()
+    request["messages"][0]["content"] = "go <on> é"
+    text = json.dumps(request, ensure_ascii=False, separators=(",", ":"))
+    body = re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    found = run(body, store)
+    assert len(gone(found)) == 4
+    assert ibidem.expand(found.request, store=store) == body
+
+
 def longer(request: dict[str, Any], turns: range) -> dict[str, Any]:
     """More tool loops, each with a question behind it."""
     for n in turns:
@@ -301,7 +312,7 @@ def test_it_is_put_back_only_where_it_stood() -> None:
     assert found[16:] == other["messages"][16:], "and this another branch of it"
 
 
-def test_before_the_user_has_spoken_twice_there_is_nothing_to_ask_for() -> None:
+def test_a_store_is_asked_only_when_thinking_goes() -> None:
     class Asked(MemoryStore):
         count = 0
 
@@ -312,9 +323,13 @@ def test_before_the_user_has_spoken_twice_there_is_nothing_to_ask_for() -> None:
     store = Asked()
     request, looking = longer(thoughtful(), range(6, 30)), ibidem.Evict(economy=FREE, mask=3)
     growing = ibidem.Session(strategies=[looking], store=store)
+    thought = went = 0
     for length in range(1, len(request["messages"]) + 1, 2):
-        growing.compact({**request, "messages": request["messages"][:length]})
-        assert Asked.count == int(length > 8)
+        found = growing.compact({**request, "messages": request["messages"][:length]})
+        thought, before = len(gone(found)), thought
+        went += thought > before
+        assert Asked.count == went, "once for each time that some goes"
+    assert went > 9
 
 
 def test_a_moved_cache_mark_keeps_it_from_nothing() -> None:
@@ -335,6 +350,36 @@ def test_two_conversations_that_differ_in_nothing_else_keep_what_they_cannot_tel
     assert ibidem.expand(sent, store=store) == one
 
 
+@pytest.mark.parametrize("signed", [False, True], ids=["thinking", "redacted"])
+def test_a_session_notices_that_another_thinking_stands_beside_the_same_words(signed: bool) -> None:
+    """An answer that was made again, or another conversation: what goes is what is recorded."""
+    store, sent = MemoryStore(), None
+    session = ibidem.Session(strategies=[ibidem.Evict(economy=Economy())], format="anthropic", store=store)
+    for length, idle in ((3, 1.0), (5, 9999.0)):
+        request = conv("u:go", f"a?{length} {LONG}:Well", "u:And now?", "a:So", "u:On")
+        if signed:
+            request["messages"][1]["content"][0] = {"type": "redacted_thinking", "data": f"{length}" * 900}
+        request["messages"] = request["messages"][:length]
+        sent = session.compact(request, idle=idle)
+    assert sent is not None
+    assert gone(sent) == [1]
+    assert ibidem.expand(sent.request, store=store) == request
+
+
+def test_what_another_recorded_meanwhile_is_told_apart_too() -> None:
+    """Two sessions that asked the store before either let anything go."""
+    store, sent = MemoryStore(), {}
+    looking = ibidem.Evict(economy=Economy(write=99.0), snippet=None)
+    sessions = [ibidem.Session(strategies=[looking], format="anthropic", store=store) for _ in range(2)]
+    for length in (5, 7):
+        for n, session in enumerate(sessions):
+            lines = ("u:go", "a:Well", "u:And?", f"a?0 {LONG}:So", "u:And now?", f"a?{n} {LONG}:Well", "u:On")
+            request = conv(*lines[:length])
+            sent[n] = request, session.compact(request, idle=9999.0)
+    assert [gone(found) for _, found in sent.values()] == [[3, 5], [3]]
+    assert all(ibidem.expand(found.request, store=store) == request for request, found in sent.values())
+
+
 def test_a_store_with_too_many_records_of_a_name_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ibidem.strategies.revision.thoughts.MAX_RECORDS", 3)
     store, seen = MemoryStore(), []
@@ -342,6 +387,17 @@ def test_a_store_with_too_many_records_of_a_name_gets_no_more(monkeypatch: pytes
         request = conv("u:go", "a:Well", "u:And now?", f"a?{LONG}:{n}", "u:On")
         seen.append(len(gone(run(request, store))))
     assert seen == [1, 1, 1, 0, 0]
+
+
+def test_runs_of_a_prompt_that_stands_in_two_messages_have_records_of_their_own() -> None:
+    names = set()
+    for n in range(3):
+        spine = Spine()
+        request = conv("u:A reminder", "u:go", f"a?{LONG}:{n}", "u:And now?")
+        for message in testing.read(request, "anthropic").messages:
+            spine.read(message)
+        names.add(spine.name)
+    assert len(names) == 3
 
 
 def test_records_that_contradict_each_other_or_are_none_say_nothing() -> None:

@@ -170,13 +170,15 @@ class Bank:
 
     def reported(self, theirs: int | None, ours: float, cached: int | None = None) -> None:
         """The provider counted the last request, and what it read of it from its cache; we had counted it too."""
-        economy, changed, self._changed = self.economy, self._changed, None
-        if theirs is None or ours <= 0:
+        changed, self._changed = self._changed, None
+        if changed is not None and changed.hit < TELLING_DIFFERENCE * changed.miss:
+            if theirs is not None and cached is not None and cached > 0:
+                written = max(changed.hit, theirs - cached - changed.new)
+                self._learn(changed, written, cached - self._first_head)
+            elif self.hits:  # it told before, and finds nothing now, or says nothing any more
+                self._learn(changed, changed.miss, 0.0)
+        if theirs is None or theirs <= 0 or ours <= 0:
             return
-        if changed is not None and cached and changed.hit < TELLING_DIFFERENCE * changed.miss:
-            written = max(changed.hit, theirs - cached - changed.new)
-            self.spent += (economy.write - economy.read) * (written - changed.rest)
-            self.hits = cached - self._first_head >= (changed.miss - changed.hit) / 2
         if self._last is not None:
             self._fit.grew(ours - self._last[1], theirs - self._last[0])
         self._last = (theirs, ours)
@@ -184,7 +186,12 @@ class Bank:
             self._first_head = max(0.0, theirs - ours)
         self._head = min(self._first_head, max(self._head, theirs - MAX_TOKENS_PER_TOKEN * ours))
         self.kappa = max(1.0, self.scale, (theirs - self._head) / ours)
-        self._bill(theirs, None if changed else cached)
+        self._bill(theirs, None if changed or cached is None else max(0, cached))
+
+    def _learn(self, changed: _Change, written: float, found: float) -> None:
+        """What a change really cost, and what the provider found of the conversation."""
+        self.spent += (self.economy.write - self.economy.read) * (written - changed.rest)
+        self.hits = found >= (changed.miss - changed.hit) / 2
 
     def _bill(self, theirs: float, cached: int | None) -> None:
         """What it costs at least: with nothing done it would be as large, or larger, and what is new has no cache."""

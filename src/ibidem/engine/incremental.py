@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from .. import formats
 from ..billing.budget import Moment, Point
 from ..formats import Format
-from ..model import Conversation, Message, Text, ToolCall, ToolResult
+from ..markers.thinking import blocks_of
+from ..model import Conversation, Message, Text, Thinking, ToolCall, ToolResult, to_json
 from ..plan import Edit, Plan
 from ..strategies.strategy import Progress, Start, Strategy
 from ..wire import Change, Scanned, open_document
@@ -91,9 +92,12 @@ class WholeMessages(Exception):
 
 
 def _setting(strategy: Strategy, start: Start) -> tuple[Any, ...]:
-    """What a strategy begins with. One that revises names the tool that gives a text back, and minds thinking."""
-    more = (start.recall_tool, start.clears_thinking, start.drops_unfit_thinking) if strategy.revises else ()
-    return start.conv.dialect.name, start.refers, *more
+    """What a strategy begins with. One that revises names the tool that gives a text back, minds thinking, and decides
+    by what the model costs; for how long that remembers may stand in a message, and is left out."""
+    if not strategy.revises:
+        return start.conv.dialect.name, start.refers
+    economy = replace(start.economy, write=0.0, lifetime=0.0)
+    return start.conv.dialect.name, start.refers, start.recall_tool, start.clears_thinking, economy
 
 
 class Growing:
@@ -219,6 +223,7 @@ def _substance(message: Message) -> Substance:
     if message.role == "user" and all(isinstance(part, Text) for part in message.parts):
         return (message.role, *message.texts())
     seen: list[Any] = [message.role]
+    thinking = blocks_of(message)
     for part in message.parts:
         if isinstance(part, ToolCall):
             seen.append((part.id, part.name, part.arguments, part.path))
@@ -227,6 +232,8 @@ def _substance(message: Message) -> Substance:
             seen.extend((seg.path, seg.text if isinstance(seg, Text) else seg.kind) for seg in part.segments)
         elif isinstance(part, Text):
             seen.append((part.path, part.text, part.bound))
+        elif isinstance(part, Thinking) and part.removable:
+            seen.append((part.path, to_json(thinking[part.path])))  # other words may be the same beside another
         else:
             seen.append((type(part).__name__, part.path))
     return tuple(seen)

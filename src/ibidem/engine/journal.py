@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..billing.budget import Moment
 from ..model import IbidemError
 
-STATE_VERSION = 4
+STATE_VERSION = 5
 POSITION_DIGITS = 16
 MAX_NOTES = 8192
 """Notes that are kept of a conversation, the newest."""
@@ -58,8 +58,6 @@ class Note(NamedTuple):
     """Input tokens, as the provider counted them."""
     stopped: bool = False
     """Nothing that was sent is changed from here on."""
-    asked: str = ""
-    """A digest of the model and its tools: another one finds nothing in a cache."""
     refused: bool = False
     """As it was planned, its provider refused it."""
     cached: int | None = None

@@ -6,16 +6,15 @@ request (a fork, a rewind, a history that the client changed, another conversati
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import formats
 from ..billing.budget import Moment
-from ..model import Conversation, to_json
+from ..model import Conversation
 from ..store.recall import default_store
 from ..strategies import profiles
 from ..strategies.strategy import Planner, Start, grows
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
     from ..store import Store
 
 log = logging.getLogger("ibidem")
-
-FOREVER_SECONDS = 1e9
-"""Seconds: no cache remembers for so long."""
 
 
 class SentOtherwise(NamedTuple):
@@ -216,7 +212,7 @@ class Session:
                 seen = Growing(self._strategies[0], dialect, self._start(new, model))
             self._journal.follow(map(substance, new.messages))
             if self.revises:
-                self._note_moment(moment, at, _asked(dialect, scanned.head))
+                self._note_moment(moment, at)
             if went is not None:
                 self._note(went)
             moments = self._journal.moments() if self.revises else {}
@@ -250,8 +246,12 @@ class Session:
         since = went.since if here.as_is is None else min(went.since, here.as_is)
         self._journal.note(as_is=since, refused=went.refused or here.refused, stopped=went.refused or here.stopped)
 
-    def _note_moment(self, moment: Moment, at: float | None, asked: str) -> None:
-        """Of the request that is being sent, if it is not one that was sent before."""
+    def _note_moment(self, moment: Moment, at: float | None) -> None:
+        """Of the request that is being sent, if it is not one that was sent before.
+
+        A model or tools that were not asked before find nothing in a cache. That is no moment for a change: those that
+        were asked before may be asked again, and find what they were sent.
+        """
         journal = self._journal
         if journal.here is None:
             before = journal.before
@@ -259,13 +259,5 @@ class Session:
                 if at is not None and before.at is not None:
                     idle = max(0.0, at - before.at)
                     moment = moment._replace(idle=idle, context=before.context, cached=before.cached)
-                if before.asked and before.asked != asked:
-                    moment = moment._replace(idle=FOREVER_SECONDS)
                 moment = moment._replace(refused=before.stopped)
-            journal.note(moment=moment, stopped=before is not None and before.stopped, asked=asked)
-
-
-def _asked(dialect: formats.Format, head: Mapping[str, Any]) -> str:
-    """A digest of the model and its tools: they stand before a conversation in a provider's cache."""
-    asked = to_json([head.get("model"), dialect.tool_names(head)])
-    return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+            journal.note(moment=moment, stopped=before is not None and before.stopped)

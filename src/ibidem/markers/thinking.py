@@ -2,9 +2,10 @@
 
 It leaves no marker: providers take it as it was or not at all, and a text of ours in its place would be one that the
 model never said. So the record is found by the history itself, by what in it never changes: what the user said, what
-the model said and called, and which calls were answered, in order. That is the `Spine`. Up to the user's second message
-it names the place in the store where the records of a conversation are; up to the message that thinking stood in, it
-says where each block belongs. So a block is put back only into the history that it was taken from.
+the model said and called, and which calls were answered, in order. That is the `Spine`. Up to the user's first message
+behind one of the model's it names the place in the store where the records of a conversation are; up to the message
+that thinking stood in, it says where each block belongs. So a block is put back only into the history that it was taken
+from.
 """
 
 from __future__ import annotations
@@ -25,21 +26,22 @@ class Spine:
 
     def __init__(self) -> None:
         self.name = ""
-        """Where the store keeps what went; empty before the user's second message, since nothing can go before it."""
+        """Where the store keeps what went; empty before the user spoke after the model, since nothing can go before.
+        All that the user said before is alike where the same prompt is run again."""
         self.places: list[str] = []
         """A digest of the history up to each message, with it."""
         self._digest = hashlib.sha256()
-        self._prompts = 0
+        self._heard = False
+        """The model said something."""
 
     def read(self, message: Message) -> None:
         for text in _spine(message):
             encoded = text.encode("utf-8", "surrogatepass")
             self._digest.update(b"%d:%b" % (len(encoded), encoded))
         self.places.append(self._digest.hexdigest()[:PLACE_DIGITS])
-        if speaks(message):
-            self._prompts += 1
-            if self._prompts == 2:
-                self.name = f"thinking {self.places[-1]}"
+        if self._heard and not self.name and speaks(message):
+            self.name = f"thinking {self.places[-1]}"
+        self._heard = self._heard or message.role == "assistant"
 
 
 def speaks(message: Message) -> bool:

@@ -29,7 +29,11 @@ def _ascii(text: str) -> bytes:
 
 
 def _html(text: str) -> bytes:
-    return _HTML.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False)).encode()
+    return _HTML.sub(_as_escape, json.dumps(text, ensure_ascii=False)).encode()
+
+
+def _as_escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 MAX_ESCAPE_BYTES = 12
@@ -95,11 +99,21 @@ def _shown(token: bytes, number: int) -> bytes:
 # ── what is new ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _ESCAPED = re.compile(rb"(?<!\\)(?:\\\\)*\\u(?!00[0-7])")
+_ESCAPED_HTML = re.compile(rb"(?<!\\)(?:\\\\)*\\u00(?:3c|3e|26)")
 
 
-def escapes(text: bytes) -> bool:
-    """Whether the writer of a text escapes what is not ASCII, as far as that shows."""
-    return text.isascii() and _ESCAPED.search(text) is not None
+class Escapes(NamedTuple):
+    """What the writer of a text escapes, as far as that shows."""
+
+    foreign: bool
+    """What is not ASCII."""
+    html: bool
+
+    @classmethod
+    def of(cls, text: bytes) -> Escapes:
+        plain = any(character in text for character in (b"<", b">", b"&"))
+        html = not plain and _ESCAPED_HTML.search(text) is not None
+        return cls(text.isascii() and _ESCAPED.search(text) is not None, html)
 
 
 class Look(NamedTuple):
@@ -109,12 +123,13 @@ class Look(NamedTuple):
     """With the space behind it."""
     colon: bytes = b":"
 
-    def spelled(self, value: Any, escaped: bool, depth: int) -> bytes:
-        """A value in the way of a text, so many containers deep in it; `escaped` if that `escapes`."""
+    def spelled(self, value: Any, escapes: Escapes, depth: int) -> bytes:
+        """A value in the way of a text, so many containers deep in it."""
         _, broken, margin = self.comma.decode().rpartition("\n")
         unit = margin[: len(margin) // depth] if broken else None
         parting = "," if broken else margin, ":" if b"\n" in self.colon else self.colon.decode()
-        written = json.dumps(value, ensure_ascii=escaped, indent=unit, separators=parting)
+        written = json.dumps(value, ensure_ascii=escapes.foreign, indent=unit, separators=parting)
+        written = _HTML.sub(_as_escape, written) if escapes.html else written
         return _utf8(written.replace("\n", f"\n{margin}"), value)
 
 

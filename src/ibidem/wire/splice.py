@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from ..model import IbidemError
-from .spelling import DEFAULT_LOOK, Look, escapes, respell
+from .spelling import DEFAULT_LOOK, Escapes, Look, respell
 from .tree import Change, Op, by_key, rebuild
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
@@ -65,7 +65,7 @@ class _Row:
     def put(self, beside: Sequence[Change], op: Op) -> None:
         self._items.extend((b"", change) for change in beside if change.op == op)
 
-    def written(self, escaped: bool, look: Look, tail: bytes, depth: int) -> Pieces:
+    def written(self, escapes: Escapes, look: Look, tail: bytes, depth: int) -> Pieces:
         """New items are spelled, and parted from the others, as these are."""
         lead, comma = [*self._gaps, b"", b""][:2]
         own = comma.lstrip()
@@ -76,7 +76,7 @@ class _Row:
         for number, (gap, item) in enumerate(self._items):
             if number:
                 pieces.append(gap if b"," in gap else look.comma)
-            pieces.extend(item if isinstance(item, list) else [look.spelled(item.value, escaped, depth)])
+            pieces.extend(item if isinstance(item, list) else [look.spelled(item.value, escapes, depth)])
         return [*pieces, tail if self._items else b"", b"]"]
 
 
@@ -94,7 +94,7 @@ class _Splicer:
     """So far the text is written as we would write it: then a value's end follows from its length."""
     look: Look = DEFAULT_LOOK
     """How the text was spelled where it was looked at last."""
-    _escaped: bool | None = None
+    _escapes: Escapes | None = None
     """Once it was looked for."""
 
     def container(self, start: int, value: Any, changes: list[Change], depth: int) -> tuple[Pieces, int]:
@@ -162,9 +162,9 @@ class _Splicer:
             pieces.append(self.view[cursor : at + 1])
             return pieces, at + 1
         row.put(here.get(len(value), ()), "before")  # behind the last: named as before one that is not there
-        if self._escaped is None:
-            self._escaped = escapes(data)
-        return row.written(self._escaped, self.look, data[end:at], depth + 1), at + 1
+        if self._escapes is None:
+            self._escapes = Escapes.of(data)
+        return row.written(self._escapes, self.look, data[end:at], depth + 1), at + 1
 
     def item(
         self, at: int, value: Any, beside: Sequence[Change], below: list[Change] | None, depth: int

@@ -60,6 +60,8 @@ class Inventory:
         """Those that may go with the middle of the conversation, oldest first."""
         self._reads: dict[str, list[tuple[Entry, Touch]]] = {}
         self._asked: dict[str, tuple[Touch, ...]] = {}
+        self._asked_in: dict[str, int] = {}
+        """The message of each call: those of one have no order among them."""
         self._rewrites: dict[str, Entry] = {}
         """Arguments that are not needed any more if their call succeeds, or once its file changes again."""
         self._written: dict[str, Entry] = {}
@@ -157,7 +159,9 @@ class Inventory:
     def _call(self, message: Message, call: ToolCall, begun: bool) -> Iterator[Entry]:
         """Long strings in the arguments may go one by one; the rest of them stays."""
         self._calls += 1
+        self._rewrites.pop(call.id, None)  # of a call that failed, or was never answered
         touched = self._asked[call.id] = touches(call)
+        self._asked_in[call.id] = message.index
         rewrite = rewrite_of(call, touched) if self.settings.stale_arguments else NO_REWRITE
         asked = (call.name, call.arguments)
         repeats = asked in self._made
@@ -206,7 +210,7 @@ class Inventory:
             if (said := places.get(segment.path)) is not None:
                 entry.sources = (said.place.source,)
             for touch in touched:
-                self._outdated(touch, entry)
+                self._outdated(touch, entry, self._asked_in[result.call_id])
             if not result.failed:
                 self._succeeded(result.call_id, touched)
             if entry.free:
@@ -228,10 +232,11 @@ class Inventory:
             if touch.kind == "read":
                 self._reads.setdefault(touch.path, []).append((entry, touch))
 
-    def _outdated(self, later: Touch, by: Entry) -> None:
+    def _outdated(self, later: Touch, by: Entry, asked_in: int) -> None:
         """Reads of a file that was written, or of what has now been read again: lines that are the same are referred
         to and so stay; a note that nothing changed is no reading."""
         reads, written = self._reads.get(later.path, []), self._written.get(later.path)
+        written = None if written is not None and written.message == asked_in else written
         if later.kind == "write":
             for entry, _ in reads:
                 self._propose(entry, Candidate("stale", CHANGED))

@@ -1,6 +1,7 @@
 """What went of a conversation's thinking, as far as the store knows it.
 
-The store is asked once for a conversation, and not before something is about to change.
+The store is asked when something is about to change, and again when thinking goes later: others may have recorded
+theirs meanwhile, in a conversation with the same words.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ class Thoughts:
         self._blocks: dict[int, dict[Path, Any]] = {}
         self._compared = 0
         """Messages that were compared with the records."""
+        self._refs: set[str] = set()
+        """The records that are known."""
+        self._asked = False
+        """The store was, for this request."""
         self._kept = self._crowded = False
 
     def read(self, message: Message) -> None:
@@ -45,6 +50,7 @@ class Thoughts:
         if self._store is None or not self._spine.name:
             return False
         since, self._compared = self._compared, len(self._spine.places)
+        self._asked = "_records" not in self.__dict__
         for index, place in enumerate(self._spine.places[since:] if self._records else (), since):
             before, there = stood(self._records.get(index, ()), place), self._blocks.get(index)
             if before and there is None:
@@ -59,11 +65,24 @@ class Thoughts:
     def _records(self) -> dict[int, list[Dropped]]:
         assert self._store is not None
         try:
-            refs = self._store.refs(self._spine.name)
-            self._crowded = len(refs) >= MAX_RECORDS
-            return recorded(self._store.get(refs).values()) if refs else {}
+            self._refs = self._store.refs(self._spine.name)
+            self._crowded = len(self._refs) >= MAX_RECORDS
+            return recorded(self._store.get(self._refs).values()) if self._refs else {}
         except IbidemError:
             return {}  # then it keeps nothing either, and nothing changes
+
+    def _contradicted(self) -> bool:
+        """Whether others recorded something else since the store was asked."""
+        if self._asked or self._store is None:
+            return False
+        try:
+            if self._store.refs(self._spine.name) == self._refs:
+                return False
+        except IbidemError:
+            return True
+        del self._records
+        self._compared = 0
+        return self.went_before() or self.stay
 
     @cached_property
     def _keep(self) -> Keep:
@@ -81,9 +100,11 @@ class Thoughts:
         if not dropped or self._store is None:
             return True
         text = record(dropped)
-        went_well = self._keep({reference(text): text})
-        self._kept = self._kept or went_well
-        return went_well
+        if self._contradicted() or not self._keep({reference(text): text}):
+            return False
+        self._refs = {*self._refs, reference(text)}
+        self._kept = True
+        return True
 
     def still_used(self) -> None:
         if self._kept:
