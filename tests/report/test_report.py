@@ -535,6 +535,27 @@ def test_what_was_written_again_is_stated_and_so_is_what_a_miss_would_cost() -> 
     assert (hit.best, hit.reached(1.0)) == (None, None)
 
 
+def gone_back(data: bytes, times: int) -> bytes:
+    """A log at whose end the user goes back to the first of the last prompts, again and again."""
+    rows = [json.loads(line) for line in data.split(b"\n") if line]
+    back = next(row["uuid"] for row in rows if row["message"]["content"] == [text("Done")])
+    asked, answered = rows[-2:]
+    for number in range(times):
+        rows.append({**asked, "uuid": f"asked {number}", "parentUuid": back})
+        message = {**answered["message"], "id": f"msg_back{number}"}
+        rows.append({**answered, "uuid": f"answer {number}", "parentUuid": f"asked {number}", "message": message})
+    return lines(*rows)
+
+
+@pytest.mark.parametrize("profile", ["lossless", "recoverable", "aggressive"])
+def test_a_text_is_taken_out_once_however_often_the_user_goes_back(profile: str) -> None:
+    found = session(gone_back(log(*MANY, prompts=60), 5), profile, prices=OWN)
+    assert found.restarts == {"rewind": 5}
+    outcome = found.profiles[profile]
+    assert 0 < outcome.tools["Read"].tokens <= found.tools["Read"].tokens
+    assert all(saved.tokens <= found.files[name].tokens for name, saved in outcome.files.items())
+
+
 def test_the_dearest_session_is_named_with_its_share() -> None:
     found = changed("aggressive", "codetether")
     for profile in found.total.profiles.values():

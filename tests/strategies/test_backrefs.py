@@ -434,6 +434,11 @@ COMES_BACK: dict[str, list[Any]] = {
     "empty lines between": ["\n\n".join(CODE), "\n\n\n" + "\n\n".join(CODE[:30]) + "\n\n\n"],
     "tabs": ["\n".join("\t" * (n % 5) + line + "\t" for n, line in enumerate(CODE[k:], k)) for k in (0, 9)],
     "a null among the lines, and a hole": [FILE, "x\n" + "\n".join(CODE[:20]) + "\n\0\ny\n" * 9, "z\n\0\n" + FILE],
+    "two nulls among the lines, and a hole": [
+        FILE,
+        "\n".join([*CODE[:20], *LOG[:9], "\0\0", *LOG[9:]]),
+        "\n".join(["z", *LOG[:9], "\0\0", *LOG[9:]]),
+    ],
     "colours": ["\n".join(f"\x1b[32m{line}\x1b[0m" for line in LOG[least:]) for least in (0, 0, 7)],
     "other scripts": ["\n".join(f"строка {n} 行 🦀" for n in range(least, 60)) for least in (0, 0, 9)],
     "lone surrogates": ["\ud800 lone\n" * 60] * 2,
@@ -776,6 +781,15 @@ def test_nothing_refers_to_what_stands_before_a_compaction(first: str, second: s
     sent = sound(request, format)
     assert sent[:2] == [first, second]
     assert sent[2] == explained(head(second, "unchanged, same as result 2, Read(file2)"))
+
+
+@pytest.mark.parametrize("format", COMPACTIONS)
+def test_calls_are_counted_from_the_last_compaction_on(format: str) -> None:
+    """What stands before it is out of the model's sight, and so are the calls that were made there."""
+    calls = {str(number): ("Read", {"file_path": "a.py"}) for number in range(1, 5)}
+    request = reads(FILE, FILE, FILE, "\n".join(LOG * 2), "new\n" + FILE, format=format, calls=calls)
+    sent = sound(compacted_after(request, format, 2), format)
+    assert "of result 3, 1st Read(a.py)" in sent[4]
 
 
 @pytest.mark.parametrize("format", COMPACTIONS)

@@ -24,7 +24,7 @@ class CallSummary(NamedTuple):
     arguments: str = ""
     label: str = ""
     nth: int = 0
-    """Which of the calls with this label it is, counted from the start."""
+    """Which of the calls with this label it is, counted from where the model's sight begins."""
 
 
 class NumberedText(NamedTuple):
@@ -65,6 +65,8 @@ class Sources:
     def read(self, message: Message) -> Iterator[NumberedText]:
         """The places of one more message."""
         self._opening.read(message)
+        if clears(message):
+            self._labels.clear()
         if self._opening.ended and not self._tag:
             self._tag = backref.tag_of(self._opening.words)
         for part in message.parts:

@@ -40,11 +40,12 @@ class EditSpan(NamedTuple):
     asked: CallTarget
     tokens: float
     """Provider tokens that it takes out of each of them, before they are scaled."""
+    taken: float
+    """Of these, those that no earlier edit of the same text took out: a text may be folded, and let go later."""
     hits: int
+    """None for an edit that was counted in an earlier segment, or made in a message of another session."""
     first: int
     last: int
-    new: bool
-    """Not the same edit in a message that was carried over from an earlier segment."""
 
 
 class Stage(NamedTuple):
@@ -173,6 +174,10 @@ class Simulation:
         """Of the last segment; moments are by length of the history."""
         self._answered: float | None = None
         """When the last request was."""
+        self._own: set[int] = set()
+        """Messages that are the session's own, by identity: segments share those that they have in common."""
+        self._taken_out: dict[tuple[Any, ...], float] = {}
+        self._counted: set[tuple[Any, ...]] = set()
         self._strategies = tuple(strategies)
         self._economy = economy or Economy()
         self._lossless = all(each.lossless for each in strategies)
@@ -181,6 +186,7 @@ class Simulation:
         if grows(strategies) and strategies[0].revises:
             run = self._grow
         for segment, history in zip(session.segments, messages, strict=True):
+            self._own.update(map(id, history[segment.inherited :]))
             run(session, segment, history)
 
     def _compact(self, session: Recording, segment: RecordedSegment, length: int) -> pipeline.Compacted:
@@ -205,16 +211,7 @@ class Simulation:
         for message, some in edits.items():
             first = start + bisect_right(lengths, message)
             for edit in some:
-                span = EditSpan(
-                    edit.strategy,
-                    _asked(history[message], edit, asked),
-                    tokens[id(edit)],
-                    edit.hits,
-                    first,
-                    start + len(lengths),
-                    message >= segment.inherited,
-                )
-                self.spans.append(span)
+                self._span((first, edit, tokens[id(edit)]), start + len(lengths), asked, history)
         self.views.extend([view] * len(lengths))
 
     def _each(self, session: Recording, segment: RecordedSegment, history: Sequence[Message]) -> None:
@@ -307,32 +304,39 @@ class Simulation:
         asked = asked_in(history)
         running: dict[tuple[Any, ...], tuple[int, Edit, float]] = {}
         start = len(self.views)
-        seen: set[tuple[Any, ...]] = set()
         for number, plan in enumerate(plans, start):
             edits = by_message(plan)
             view, tokens = self._view(edits, history)
             self.views.append(view)
             now = {_identity(edit): edit for some in edits.values() for edit in some}
             for key in [key for key in running if key not in now]:
-                self._end(running.pop(key), number, asked, history, key not in seen)
-                seen.add(key)
+                self._span(running.pop(key), number, asked, history)
             for key, edit in now.items():
                 running.setdefault(key, (number, edit, tokens[id(edit)]))
-        for key, span in running.items():
-            self._end(span, start + len(segment.requests), asked, history, key not in seen)
+        for span in running.values():
+            self._span(span, start + len(segment.requests), asked, history)
 
-    def _end(
-        self,
-        running: tuple[int, Edit, float],
-        last: int,
-        asked: Mapping[str, CallTarget],
-        history: Sequence[Message],
-        new: bool,
+    def _span(
+        self, span: tuple[int, Edit, float], last: int, asked: Mapping[str, CallTarget], history: Sequence[Message]
     ) -> None:
-        first, edit, tokens = running
+        first, edit, tokens = span
         message = history[edit.message] if 0 <= edit.message < len(history) else None
         what = _asked(message, edit, asked) if message else CallTarget()
-        self.spans.append(EditSpan(edit.strategy, what, tokens, edit.hits, first, last, new))
+        taken, hits = self._once_counted(edit, message, tokens)
+        self.spans.append(EditSpan(edit.strategy, what, tokens, taken, hits, first, last))
+
+    def _once_counted(self, edit: Edit, message: Message | None, tokens: float) -> tuple[float, int]:
+        """What an edit takes out that none before it did, and how often it hits."""
+        if message is not None and id(message) not in self._own:
+            return 0.0, 0
+        owner = edit.message if message is None else id(message)
+        place = (owner, edit.path, edit.added if edit.op in ("before", "after") else "")
+        before = self._taken_out.get(place)
+        self._taken_out[place] = tokens if before is None else max(before, tokens)
+        known = (owner, *_identity(edit))
+        hits = 0 if known in self._counted else edit.hits
+        self._counted.add(known)
+        return tokens if before is None else max(0.0, tokens - before), hits
 
     def _check(self, result: pipeline.Compacted, history: Sequence[Message], length: int) -> None:
         """Law 1, where a plan does more than put one text in another's place."""

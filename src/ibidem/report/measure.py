@@ -156,7 +156,7 @@ def _outcome(replay: Replay, baseline: Bill, simulation: Simulation) -> ProfileO
     earned = [0.0, *accumulate(rates)]
     for span in simulation.spans:
         cost = span.tokens * (earned[span.last] - earned[span.first])
-        once = (span.hits, span.tokens) if span.new else (0, 0.0)
+        once = (span.hits, span.taken)
         outcome.strategies.setdefault(span.strategy, Saved()).add(*once, cost)
         if span.asked.tool:
             outcome.tools.setdefault(span.asked.tool, Saved()).add(*once, cost)

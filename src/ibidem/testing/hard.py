@@ -123,6 +123,18 @@ def in_pieces(n: int) -> dict[str, Any]:
     )
 
 
+def fragments(n: int) -> dict[str, Any]:
+    """Long lines of a file that were found one by one, under one name; then it is written, and read."""
+    found = [80 * line for line in lines(n)]
+    return history(
+        [
+            *(("grep", {"pattern": "x"}, line) for line in found),
+            ("Write", {"file_path": "/a", "content": "\n".join(found)}, "ok"),
+            _read("/a", "\n".join([*found, "the end"])),
+        ]
+    )
+
+
 def chained(n: int) -> dict[str, Any]:
     """Each single line of items begins with half of the one before it."""
     items = [[f"item {at} {line}" for line in lines(12, at)] for at in range(n + 1)]
@@ -185,6 +197,7 @@ HARD: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "results that quote each other": (quoted_on, 200),
     "a file between its edits": (edited, 200),
     "a file in pieces": (in_pieces, 400),
+    "a file in fragments": (fragments, 2400),
     "items in a chain": (chained, 300),
     "as many tools as calls": (of_many_tools, 200),
     "results in one message": (in_one_message, 1500),

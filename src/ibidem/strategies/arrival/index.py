@@ -223,9 +223,10 @@ class LineIndex:
             entry = self._again.get(new.hashes[at], 0)
             if not entry or entry >> OFFSET_BITS == match.slot:
                 continue
-            other = self._extend(new, at, entry >> OFFSET_BITS, entry & OFFSET_MASK, match.first, nearest)
-            if other is not None and other.first == match.first and other.last >= match.last:
-                return other._replace(last=match.last)
+            slot, offset = entry >> OFFSET_BITS, entry & OFFSET_MASK
+            other = self._extend(new, at, slot, offset, match.first, nearest, match.last)
+            if other is not None and (other.first, other.last) == (match.first, match.last):
+                return other
         return None
 
     def shown(self, source: Source) -> Shown | None:
@@ -278,8 +279,10 @@ class LineIndex:
                 covered = best.last
                 resume = (best.slot, best.offset - starts[best.first] - best.first)
 
-    def _extend(self, new: Bodies, at: int, number: int, local: int, covered: int, nearest: int) -> Match | None:
-        """The run around unit `at`, if it stands at that offset of a slot, and is more than a short line."""
+    def _extend(
+        self, new: Bodies, at: int, number: int, local: int, covered: int, nearest: int, end: int | None = None
+    ) -> Match | None:
+        """The run around unit `at`, up to `end`: it stands at that offset of a slot, and is more than a short line."""
         if number in self.gone:
             return None
         slot, bodies = self.slots[number], new.seq
@@ -294,6 +297,7 @@ class LineIndex:
         if (after < len(old) and old[after] != "\n") or slot.place < nearest:
             return None
         floor, limit = new.stretch(at) if new.edges else (0, len(bodies))
+        limit = limit if end is None else min(limit, end)
         # Backward line by line: not every line is indexed, and usually only those few stand before the one hit.
         first = at
         while first > covered and first > floor:
@@ -305,10 +309,9 @@ class LineIndex:
         # Forward a run may be thousands of lines: compared as one text in ever longer slices, then cut to whole lines.
         last = at + 1
         if last < limit and old.startswith(bodies[last], after + 1):
-            end = new.starts[limit] + limit - 1
-            begin = new.starts[at] + at
+            begin, stop = new.starts[at] + at, new.starts[limit] + limit - 1
             there = after - len(body)
-            length = _whole_lines(new.text, begin, end, old, there, common(new.text, begin, end, old, there))
+            length = _whole_lines(new.text, begin, stop, old, there, common(new.text, begin, stop, old, there))
             last = at + 1 + new.text.count("\n", begin, begin + length)
         if last - first == 1 and len(body) < MIN_LONE_LINE:
             return None

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from ...markers.backref import Marker, Source
-from ...markers.layout import MARKER_UNIT, Layout, Numbering, Shown, placed
+from ...markers.layout import EVICTED_UNIT, MARKER_UNIT, Layout, Numbering, Shown, placed
 from ...markers.lines import Lines
 from ...markers.numbering import CallSummary
 from ...markers.patches import new_side
@@ -86,8 +86,8 @@ class IndexedShown(Shown):
         if first < 0 or last >= self.slot.units:
             return None
         found = self.lines.between(first, last + 1)
-        if not self.slot.whole and MARKER_UNIT in found:
-            return None
+        if not self.slot.whole and (MARKER_UNIT in found or EVICTED_UNIT in found):
+            return None  # a line may look like that; `expand` would not know it from a gap
         return new_side(found) if marker.view else found
 
 
