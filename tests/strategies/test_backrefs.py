@@ -1177,3 +1177,25 @@ def test_many_searches_in_one_long_text_all_refer_to_it() -> None:
     assert len(sent.plan) == len(found)
     assert ibidem.expand(sent.request) == request
     assert ibidem.compact(sent.request).request == sent.request
+
+
+def test_a_run_that_is_too_short_does_not_keep_the_next_from_its_beginning() -> None:
+    """Two of its lines stand above already, behind other lines: they are found first, and are worth nothing alone."""
+    rule, start = "-" * 70, "Traceback (most recent call last):"
+    block = [
+        f"FAIL: test_{{0}} ({'tests.'}{{0}})",
+        rule,
+        start,
+        "  File {0}, in {0}",
+        "    check_{0}(1, 2, 3)",
+        "Error: {0}",
+    ]
+    one, two = ([line.format(name) for line in block] for name in ("first_thing", "second_thing_of_all"))
+    request = conv(
+        "u:go", "a>1", "r1:" + "\n".join([*one, "=" * 70, *two]), "a>2", "r2:" + "\n".join(["..F", *two, "Ran 2"])
+    )
+    run = ibidem.compact(request, strategies=[ibidem.BackReferences()])
+    [edit] = run.plan
+    assert edit.added.split("\n")[0] == "..F"
+    assert edit.added.count("\n") == 2, edit.added
+    assert ibidem.expand(run.request) == request

@@ -9,7 +9,7 @@ it counts. Of a patch, its new side is indexed as well, as a text of its own.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import compress, islice
 
@@ -32,6 +32,8 @@ KEPT_TEXTS = 4
 """Texts that are kept taken apart."""
 COMPARED_TEXTS = 32
 """Texts with the same label that are compared with one a reference means; where there are more, it says which."""
+MAX_GIVEN_UP = 16
+"""Lines of runs that were too short, which the next run may take in: so that no line is compared very often."""
 COMPARED_LINES = 16
 """Lines of a run that are looked up to find it elsewhere."""
 LONG_LINE = 160
@@ -258,8 +260,11 @@ class LineIndex:
             self._lines[number] = Lines(self.slots[number].text)
         return self._lines[number]
 
-    def matches(self, layout: Layout, nearest: int = 0) -> Iterator[Match]:
-        """Runs of units that stand in slots from `nearest` characters on, each as long as it goes, left to right."""
+    def matches(self, layout: Layout, nearest: int = 0, taken: Callable[[], int] | None = None) -> Iterator[Match]:
+        """Runs of units that stand in slots from `nearest` characters on, each as long as it goes, left to right.
+
+        `taken` says up to where runs were made use of. One that was not, being too short, may be a part of the next.
+        """
         index, new = self._index, self._measure(layout)
         hashes, starts = new.hashes, new.starts
         covered = 0
@@ -267,13 +272,14 @@ class LineIndex:
         for at in compress(range(len(hashes)), map(index.__contains__, hashes)):
             if at < covered:
                 continue
+            free = covered if taken is None else max(taken(), covered - MAX_GIVEN_UP)
             best = None
             if resume is not None:  # where the last run would go on, past a changed line or two
                 there = resume[1] + starts[at] + at
-                best = self._extend(new, at, resume[0], there, covered, nearest)
+                best = self._extend(new, at, resume[0], there, free, nearest)
             if best is None:
                 entry = index[hashes[at]]
-                best = self._extend(new, at, entry >> OFFSET_BITS, entry & OFFSET_MASK, covered, nearest)
+                best = self._extend(new, at, entry >> OFFSET_BITS, entry & OFFSET_MASK, free, nearest)
             if best is not None:
                 yield best
                 covered = best.last

@@ -217,7 +217,7 @@ class OutgoingText:
         done = 0
         labelled: set[Source] = set()
         before: Source | None = None
-        for match in self.known.matches(layout, self.fold.nearest):
+        for match in self.known.matches(layout, self.fold.nearest, lambda: done):  # noqa: B023  # as it is then
             left_out = layout.joint.join(layout.units[match.first : match.last])
             if len(left_out) < MIN_TEXT:
                 continue
