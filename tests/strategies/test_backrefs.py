@@ -19,7 +19,7 @@ import ibidem
 from benchmarks.references import references
 from ibidem import BackReferences, HintStyle, testing
 from ibidem.formats import FORMATS
-from ibidem.markers.backref import EXPLANATION, Marker, digest_of, parse, tag_of
+from ibidem.markers.backref import ABOVE, EXPLANATION, Marker, digest_of, parse, tag_of
 from ibidem.markers.patches import VIEW
 from ibidem.model import Text
 from ibidem.testing import Turn, build, conv, read
@@ -99,7 +99,9 @@ def references_are_true(before: Any, after: Any, format: str) -> Counter[str]:
                 seen["folded" if found.source is None else found.unit or ("but" if found.but else "same")] += 1
                 seen[found.view or "as it is"] += 1
                 seen["rests on the one above" if found.leans else "names its source"] += 1
-                if found.source is not None:
+                if found.source == ABOVE:
+                    _is_true(found, markers[0][1].flags, [], original, "\n".join(sent.split("\n")[:at]))
+                elif found.source is not None:
                     _is_true(found, markers[0][1].flags, sent.split("\n")[at + 1 :], original, above[str(found.source)])
         above[name] = sent
     return seen

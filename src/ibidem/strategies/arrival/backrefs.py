@@ -38,6 +38,9 @@ class BackReferences(Strategy):
     """Whole results said before."""
     spans: bool = True
     """Runs of lines that stand in an earlier result, or in an argument of an earlier call."""
+    inside: int | None = None
+    """Tokens from which a run of lines that stood above in the same result becomes a reference as well, 60 say; None
+    for never. It needs `spans`."""
     shapes: bool = True
     """Padding of line numbers, repeated paths, indented JSON, Codex headers."""
     fields: bool = True
