@@ -75,9 +75,7 @@ class ComposedText:
             covered = max(covered, edges[edge - 1] if edge else 0)
             end = min(end, edges[edge] if edge < len(edges) else end)
         first, copy = at, place
-        while (
-            first > max(covered, place + 1) and copy > self._starts[stretch] and bodies[first - 1] == bodies[copy - 1]
-        ):
+        while first > covered and copy > self._starts[stretch] and bodies[first - 1] == bodies[copy - 1]:
             first, copy = first - 1, copy - 1
         limit = min(end, at + (self._ends[stretch] if stretch < len(self._ends) else first) - place)
         last = at + 1
