@@ -161,6 +161,7 @@ def test_the_same_answer_again_is_sent_in_full() -> None:
         pytest.param(numbered([*SUITE, *SUITE], "{}: {}"), id="numbers that are not folded"),
         pytest.param(", ".join([*SUITE, *SUITE]), id="items of one line"),
         pytest.param("\n".join(["}", "", "]"] * 300), id="lines that say nothing"),
+        pytest.param("diff\n@@ -1 +1,30 @@\n" + "\n".join(f"+{line}" for line in SUITE * 2), id="a patch"),
         pytest.param(numbered(SUITE, "{}\t{}") + "\n" + "\n".join(OTHER * 2), id="numbers on some lines alone"),
     ],
 )

@@ -10,6 +10,7 @@ from ...markers.layout import ITEM_SEPARATORS, Layout, Shown, comma_of, number, 
 from ...markers.line_numbers import TABBED
 from ...markers.lines import lines_of
 from ...markers.numbering import NumberedText
+from ...markers.patches import may_be_patch
 from ...markers.restore import Budget, restore
 from ...model import size
 from ...wire import no_larger
@@ -250,7 +251,10 @@ class OutgoingText:
     def _repeats(self, told: ComposedText, end: int) -> bool:
         """Leave out what stands above in the text itself, up to a unit; whether something was left out."""
         layout, least, done = told.layout, self.inside, told.done
-        if least is None or layout.comma or layout is not self.layout:  # numbers that cannot be written anew
+        if least is None or layout.comma:
+            return False
+        # Numbers that cannot be written anew; and the new side of a patch is worth more with all of its lines.
+        if layout is not self.layout or may_be_patch(self.text):
             return False
         for run in told.repeats(end):
             left_out = layout.joint.join(layout.units[run.first : run.last])
