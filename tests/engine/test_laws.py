@@ -32,7 +32,7 @@ STRATEGIES: dict[str, Any] = {
         ),
     ),
     "BackReferences, greedy": (ibidem.BackReferences(min_gain=0, repeat_guard=0),),
-    "BackReferences, inside": (ibidem.BackReferences(min_gain=0, repeat_guard=0, inside=1),),
+    "BackReferences, inside": (ibidem.BackReferences(min_gain=0, repeat_guard=0, inside=1, diffs=True),),
     "Evict, inside": (
         ibidem.Evict(
             arrival=ibidem.BackReferences(inside=1), economy=ibidem.Economy(read=1.0, write=1.0), age=1, snippet=300

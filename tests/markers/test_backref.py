@@ -12,7 +12,7 @@ import ibidem
 from ibidem.calls import MAIN_KEYS, MAX_LABEL, label_of
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import ABOVE, EXPLANATION, Marker, Source, digest_of, opening, parse, tag_of
-from ibidem.markers.patches import VIEW
+from ibidem.markers.patches import VIEW, VIEWS
 from ibidem.model import Text
 from ibidem.testing import conv, read
 
@@ -114,6 +114,14 @@ ROWS: dict[str, tuple[Marker, str]] = {
     "lines of the new side, for the same source": (
         Marker("447", source=SOURCE, unit="line", first=12, last=40, leans=True, view=VIEW),
         "[ibidem 447: lines 12-40 without +]",
+    ),
+    "lines of a file as a diff shows them": (
+        Marker("447", "243886", source=SOURCE, unit="line", first=12, last=40, label="Read(a.py)", view="with -"),
+        "[ibidem 447.243886: unchanged, lines 12-40 of result 14 with -, Read(a.py)]",
+    ),
+    "lines of a file as a diff shows them, for the same source": (
+        Marker("447", source=SOURCE, unit="line", first=12, last=40, leans=True, view="with +"),
+        "[ibidem 447: lines 12-40 with +]",
     ),
     "one for the same source, with the same numbers": (
         Marker("447", source=SOURCE, unit="line", first=12, last=12, own=12, leans=True),
@@ -234,6 +242,8 @@ def test_a_marker_that_rests_on_the_one_above_is_none_without_it(line: str, abov
         pytest.param("[ibidem 447: 1-9]", id="numbers alone"),
         pytest.param("[ibidem 447: 1-9 without +]", id="numbers alone, without signs"),
         pytest.param("[ibidem 447: lines 1-9 of result 1 without -]", id="an unknown view"),
+        pytest.param("[ibidem 447: lines 1-9 of result 1 with *]", id="an unknown sign"),
+        pytest.param("[ibidem 447: lines 1-9 of result 1 with + without +]", id="a view of a view"),
         pytest.param("[ibidem 447: above]", id="no lines above"),
         pytest.param("[ibidem 447: 1-9 above]", id="numbers alone, above"),
         pytest.param("[ibidem 447.243886: unchanged above]", id="all of what is above"),
@@ -297,7 +307,7 @@ def markers(draw: Any) -> Marker:
         return Marker(tag, digest, flags, ABOVE, unit, first, last, own, explains=explains)
     leans = not digest and draw(st.booleans())
     label = "" if leans else label
-    view = draw(st.sampled_from(["", VIEW]))
+    view = draw(st.sampled_from(["", *VIEWS]))
     return Marker(tag, digest, flags, source, unit, first, last, own, label, False, explains, leans, view)
 
 

@@ -20,7 +20,7 @@ from benchmarks.references import references
 from ibidem import BackReferences, HintStyle, testing
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import ABOVE, EXPLANATION, Marker, digest_of, parse, tag_of
-from ibidem.markers.patches import VIEW
+from ibidem.markers.patches import SIGNED, VIEW
 from ibidem.model import Text
 from ibidem.testing import Turn, build, conv, read
 from ibidem.tokens import counter
@@ -141,7 +141,9 @@ def _is_true(marker: Marker, flags: str, below: list[str], original: str, target
         meant = _meant(marker, lines, "," if "y" in flags else ", ")
         assert len(meant) == marker.last - marker.first + 1
         assert not any(ours(line) for line in meant)
-        if marker.view:
+        if marker.view in SIGNED:
+            meant = [SIGNED[marker.view] + line for line in meant]
+        elif marker.view:
             assert all(line[:1] in ("+", " ", "") for line in meant), "a line that is not on the new side"
             meant = [line[1:] for line in meant]
         if set(flags) <= set("nt0123456789"):

@@ -17,7 +17,7 @@ from ibidem import BackReferences, testing
 from ibidem.cli.reading import InputRequest
 from ibidem.cli.view.parts import view
 from ibidem.formats import FORMATS
-from ibidem.markers.backref import EXPLANATION, digest_of, tag_of
+from ibidem.markers.backref import EXPLANATION, Source, digest_of, tag_of
 from ibidem.markers.layout import Shown
 from ibidem.markers.restore import Budget, restore
 from ibidem.store import MemoryStore
@@ -199,7 +199,7 @@ def repetitive(draw: Any) -> str:
     """Runs that come again, whole or in part, in any layout."""
     runs = draw(st.lists(st.lists(st.sampled_from(LINES), min_size=1, max_size=12), min_size=1, max_size=3))
     pieces = draw(st.lists(st.tuples(st.sampled_from(runs), st.integers(0, 4), st.integers(1, 12)), max_size=9))
-    return draw(st.sampled_from(WRITTEN))([line for run, first, last in pieces for line in run[first:last]])
+    return str(draw(st.sampled_from(WRITTEN))([line for run, first, last in pieces for line in run[first:last]]))
 
 
 SETTINGS = st.builds(
@@ -291,6 +291,11 @@ WOULD_BE: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
+def nowhere(source: Source) -> Shown | None:
+    """No other text is there."""
+    return None
+
+
 @pytest.mark.parametrize("case", WOULD_BE)
 def test_what_does_not_stand_above_is_not_followed(case: str) -> None:
     """All digests are right."""
@@ -298,7 +303,7 @@ def test_what_does_not_stand_above_is_not_followed(case: str) -> None:
     digest = digest_of("\n".join(whole))
     flags = "x" if case == "items" else ""
     text = "\n".join(lines).replace("{}", f"[ibidem {TAG}.{digest}{flags}: unchanged, ", 1)
-    assert restore(text, TAG, lambda source: None, Budget(1000)) is None
+    assert restore(text, TAG, nowhere, Budget(1000)) is None
     for format in FORMATS:
         given = request(text, "\n".join([*SUITE, *SUITE]), format=format)
         run = testing.runner(INSIDE, format)
@@ -310,7 +315,7 @@ def test_what_does_not_stand_above_is_not_followed(case: str) -> None:
 def test_what_stands_above_is() -> None:
     whole = "\n".join([*ABOVE, "x", *ABOVE])
     text = "\n".join([*ABOVE, "x", marker("lines 1-2 above", whole)])
-    found = restore(text, TAG, {}.get, Budget(1000))
+    found = restore(text, TAG, nowhere, Budget(1000))
     assert found is not None
     assert found.original == whole
     assert Shown.of(text, TAG).whole() is None, "it is not there in full for others"
@@ -322,7 +327,7 @@ def test_a_text_stands_for_no_more_than_its_budget() -> None:
     markers = [marker("lines 1-2000 above")] * 2000
     text = "\n".join([*lines, marker("lines 1-2000 above", "\n".join(lines)), *markers])
     budget = Budget(len(text))
-    assert restore(text, TAG, {}.get, budget) is None
+    assert restore(text, TAG, nowhere, budget) is None
     assert budget.left == Budget(len(text)).left, "it is refused before anything is fetched"
 
 
@@ -366,7 +371,7 @@ def test_what_is_hard_comes_back(kind: str) -> None:
 @pytest.mark.parametrize("kind", HARD)
 def test_a_text_four_times_as_long_takes_four_times_as_long(kind: str) -> None:
     small, large = (json.dumps(request(HARD[kind](size))) for size in (5_000, 20_000))
-    works = [partial(ibidem.compact, each, strategies=INSIDE) for each in (small, large)]
+    works: list[Callable[[], Any]] = [partial(ibidem.compact, each, strategies=INSIDE) for each in (small, large)]
     for rounds in (1, 3, 6):  # quadratic work fails all of them
         first, second = best(works, rounds)
         if second < 7 * first:

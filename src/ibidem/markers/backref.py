@@ -19,12 +19,13 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from .patches import VIEW
+from .patches import VIEWS
 
 EXPLANATION = "Ibidem leaves out what stands verbatim above and says where"
 
 _NUMBER = r"[0-9]{1,9}"
-_VIEW = rf"(?P<view> {re.escape(VIEW)})?"
+_SEEN = f" (?:{'|'.join(map(re.escape, VIEWS))})"
+_VIEW = rf"(?P<view>{_SEEN})?"
 _SOURCE = (
     rf"(?P<kind>result|call) (?P<number>{_NUMBER})(?:\.(?P<part>\w+))?{_VIEW}"
     r"(?:, (?!but for:)(?P<label>[^\[\]\n]*?))?"
@@ -39,7 +40,7 @@ _FIRST = re.compile(
 )
 _NEXT = re.compile(
     rf"\[ibidem (?P<tag>[0-9]{{3}}): (?:{_OWN}(?: as )?)?(?:{_SPAN})?"
-    rf"(?: of {_SOURCE}| unchanged|(?P<again> {re.escape(VIEW)})|(?P<above> above))?\]"
+    rf"(?: of {_SOURCE}| unchanged|(?P<again>{_SEEN})|(?P<above> above))?\]"
 )
 
 

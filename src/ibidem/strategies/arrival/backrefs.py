@@ -45,6 +45,8 @@ class BackReferences(Strategy):
     """Padding of line numbers, repeated paths, indented JSON, Codex headers."""
     fields: bool = True
     """Results that differ from an earlier one of the same tool in a few lines or JSON fields."""
+    diffs: bool = False
+    """Runs of lines of a diff that stand in an earlier text without their sign. It needs `spans`."""
     hints: HintStyle = HintStyle.IBIDEM
     """Wording of references to whole results. `expand` restores ours alone: the others carry no digest."""
     min_gain: int = 4

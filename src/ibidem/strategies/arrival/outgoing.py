@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from heapq import merge
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...markers import backref, shapes
@@ -10,7 +14,7 @@ from ...markers.layout import ITEM_SEPARATORS, Layout, Shown, comma_of, number, 
 from ...markers.line_numbers import TABBED
 from ...markers.lines import lines_of
 from ...markers.numbering import NumberedText
-from ...markers.patches import may_be_patch
+from ...markers.patches import SIGNED, may_be_patch, signed_lines
 from ...markers.restore import Budget, restore
 from ...model import size
 from ...wire import no_larger
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
 MIN_TEXT = 64
 """Characters below which nothing can be gained."""
+NO_LINE = "\x00" * 3
+"""Stands for what is not compared."""
 MAX_FIELDS = 12
 """Lines or fields that may differ where a text is told by what is different."""
 
@@ -227,15 +233,17 @@ class OutgoingText:
         told = ComposedText(layout)
         labelled: set[Source] = set()
         before: Source | None = None
-        for match in self.known.matches(layout, self.fold.nearest):
+        for match, lines, view in self._matches(layout):
+            if match.first < told.done:
+                continue
             before = None if self._repeats(told, match.first) else before
             left_out = layout.joint.join(layout.units[match.first : match.last])
             if len(left_out) < MIN_TEXT:
                 continue
             label = ""
             if self.known.slots[match.slot].source not in labelled:
-                match, label = self.known.findable(layout, match, self.fold.nearest)
-            marker = str(self._pointer(layout, match, label, before))
+                match, label = self.known.findable(lines, match, self.fold.nearest)
+            marker = str(self._pointer(layout, match, label, before, view))
             if not self._gains(left_out, marker):
                 self.marked = self.marked and bool(told.done)
                 continue
@@ -247,6 +255,20 @@ class OutgoingText:
             return None
         where = ", ".join([*map(str, sorted(labelled)), *["itself"] * self.repeats])
         return Attempt(told.whole(), "spans", f"stands in part in {where}", refers=True)
+
+    def _matches(self, layout: Layout) -> Iterator[tuple[Match, Layout, str]]:
+        """What stands elsewhere, left to right, with the lines that were compared, and how they are to be seen."""
+        nearest = self.fold.nearest
+        ways = {"": layout}
+        if self.settings.diffs and layout.numbers is None and not layout.comma and may_be_patch(self.text):
+            for view, sign in SIGNED.items():
+                ways[view] = replace(layout, bodies=signed_lines(layout.units, sign, NO_LINE))
+        found = [zip(self.known.matches(lines, nearest), repeat(lines), repeat(view)) for view, lines in ways.items()]
+        for match, lines, view in merge(*found, key=lambda each: each[0].first):
+            # A view of a view has no name; and a line that is not compared may stand there by chance.
+            if view and (self.known.slots[match.slot].view or NO_LINE in lines.bodies[match.first : match.last]):
+                continue
+            yield match, lines, view
 
     def _repeats(self, told: ComposedText, end: int) -> bool:
         """Leave out what stands above in the text itself, up to a unit; whether something was left out."""
@@ -270,7 +292,7 @@ class OutgoingText:
             self.repeats = True
         return told.done > done
 
-    def _pointer(self, layout: Layout, match: Match, label: str, before: Source | None) -> Marker:
+    def _pointer(self, layout: Layout, match: Match, label: str, before: Source | None, view: str) -> Marker:
         slot = self.known.slots[match.slot]
         unit, first, last = self.known.address(match)
         return self._marker(
@@ -281,7 +303,7 @@ class OutgoingText:
             own=layout.numbers[match.first] if layout.numbers else None,
             label=label,
             leans=slot.source == before,
-            view=slot.view,
+            view=view or slot.view,
         )
 
     def _but(self, layout: Layout) -> Attempt | None:

@@ -12,7 +12,7 @@ from ...markers.backref import Marker, Source
 from ...markers.layout import MARKER_UNIT, Layout, Numbering, Shown, placed
 from ...markers.lines import Lines
 from ...markers.numbering import CallSummary
-from ...markers.patches import new_side
+from ...markers.patches import viewed
 
 
 class IndexedText(NamedTuple):
@@ -88,7 +88,7 @@ class IndexedShown(Shown):
         found = self.lines.between(first, last + 1)
         if not self.slot.whole and MARKER_UNIT in found:
             return None
-        return new_side(found) if marker.view else found
+        return viewed(found, marker.view)
 
 
 class Bodies:
