@@ -19,8 +19,8 @@ import ibidem
 from benchmarks.references import references
 from ibidem import BackReferences, HintStyle, testing
 from ibidem.formats import FORMATS
-from ibidem.markers.backref import EXPLANATION, Marker, digest_of, parse, tag_of
-from ibidem.markers.patches import VIEW
+from ibidem.markers.backref import ABOVE, EXPLANATION, Marker, digest_of, parse, tag_of
+from ibidem.markers.patches import SIGNED, VIEW
 from ibidem.model import Text
 from ibidem.testing import Turn, build, conv, read
 from ibidem.tokens import counter
@@ -99,7 +99,9 @@ def references_are_true(before: Any, after: Any, format: str) -> Counter[str]:
                 seen["folded" if found.source is None else found.unit or ("but" if found.but else "same")] += 1
                 seen[found.view or "as it is"] += 1
                 seen["rests on the one above" if found.leans else "names its source"] += 1
-                if found.source is not None:
+                if found.source == ABOVE:
+                    _is_true(found, markers[0][1].flags, [], original, "\n".join(sent.split("\n")[:at]))
+                elif found.source is not None:
                     _is_true(found, markers[0][1].flags, sent.split("\n")[at + 1 :], original, above[str(found.source)])
         above[name] = sent
     return seen
@@ -139,7 +141,9 @@ def _is_true(marker: Marker, flags: str, below: list[str], original: str, target
         meant = _meant(marker, lines, "," if "y" in flags else ", ")
         assert len(meant) == marker.last - marker.first + 1
         assert not any(ours(line) for line in meant)
-        if marker.view:
+        if marker.view in SIGNED:
+            meant = [SIGNED[marker.view] + line for line in meant]
+        elif marker.view:
             assert all(line[:1] in ("+", " ", "") for line in meant), "a line that is not on the new side"
             meant = [line[1:] for line in meant]
         if set(flags) <= set("nt0123456789"):

@@ -70,8 +70,8 @@ def read_log(path: str, data: bytes) -> Log:
             if line.strip():
                 _take(log, number, _decoded(line))
     if not log.rows:
-        line, why = log.skipped[0] if log.skipped else (1, "an empty list")
-        told = f"no JSON objects in it (line {line}: {why})"
+        first, why = log.skipped[0] if log.skipped else (1, "an empty list")
+        told = f"no JSON objects in it (line {first}: {why})"
         raise LogError(f"{path}: {told}: a session log is expected, as JSON or one object per line")
     return log
 

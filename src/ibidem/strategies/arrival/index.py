@@ -58,7 +58,7 @@ class LineIndex:
         """Of the slots that something referred to."""
         self.gone: set[int] = set()
         """Slots whose text was let go since."""
-        self._measured: Bodies | None = None
+        self._measured: list[Bodies] = []
 
     def forget(self) -> None:
         """What came before is no longer in the model's sight."""
@@ -88,7 +88,7 @@ class LineIndex:
         """
         shapeless = layout is not None
         layout = layout or lay_out(sent, self.tag)
-        bodies, self._measured = self._measure(layout), None
+        bodies, self._measured = self._measure(layout), []
         plain = layout.bodies is layout.units and not layout.comma and not layout.marked
         text = sent if plain else bodies.text
         numbering, units = Numbering.of(layout), len(layout.units)
@@ -136,10 +136,12 @@ class LineIndex:
         return bisect_left(self.slots, nearest, key=lambda slot: slot.place) if nearest > 0 else 0
 
     def _measure(self, layout: Layout) -> Bodies:
-        """A text is looked up and then added: it is measured once."""
-        if self._measured is None or self._measured.seq is not layout.bodies:
-            self._measured = Bodies(layout)
-        return self._measured
+        """A text is looked up, in a few ways maybe, and then added: each is measured once."""
+        found = next((each for each in self._measured if each.seq is layout.bodies), None)
+        if found is None:
+            found = Bodies(layout)
+            self._measured.append(found)
+        return found
 
     def _index_lines(self, bodies: Bodies, reach: int) -> None:
         """Index some lines of the next slot, the earliest copy of each that is in reach: the slot, then where in it."""
