@@ -32,6 +32,8 @@ KEPT_TEXTS = 4
 """Texts that are kept taken apart."""
 COMPARED_TEXTS = 32
 """Texts with the same label that are compared with one a reference means; where there are more, it says which."""
+NO_TAG = "\0"
+"""Of no conversation: with it, no line is a marker."""
 MAX_GIVEN_UP = 16
 """Lines of runs that were too short, which the next run may take in: so that no line is compared very often."""
 COMPARED_LINES = 16
@@ -51,6 +53,8 @@ class LineIndex:
         """The latest places of lines that were indexed before."""
         self._labelled: dict[tuple[str, str, str], list[int]] = {}
         """Slots that go by the same name."""
+        self._opaque: dict[int, IndexedText] = {}
+        """What texts with markers that are not ours would be without them."""
         self._whole: dict[int, int] = {}
         self._by_source: dict[Source, int] = {}
         self._shown: dict[Source, Shown] = {}
@@ -75,11 +79,20 @@ class LineIndex:
             self._lines.pop(slot, None)
 
     def add_opaque(self, place: NumberedText, before: int) -> None:
-        """Take in a text with markers that are not known to be ours: it is counted, and never referred to."""
-        self._by_source[place.source] = len(self.slots)
-        self.slots.append(
-            IndexedText(place.source, place.asked, place.call_id, place.text, "", None, "", 0, False, (), before, False)
+        """Take in a text with markers that are not known to be ours: it is counted, and never referred to.
+
+        What others are called goes by what it would be if it had none (law 9).
+        """
+        self._by_source[place.source] = number = len(self.slots)
+        slot = IndexedText(
+            place.source, place.asked, place.call_id, place.text, "", None, "", 0, False, (), before, False
         )
+        self.slots.append(slot)
+        layout = lay_out(place.text, NO_TAG)
+        self._opaque[number] = slot._replace(
+            numbering=Numbering.of(layout), comma=layout.comma, units=len(layout.units), whole=True
+        )
+        self._labelled.setdefault(slot.name, []).append(number)
 
     def add(self, place: NumberedText, sent: str, before: int, layout: Layout | None = None, nearest: int = 0) -> None:
         """Take in a text as it was sent, after `before` characters; its layout may be known already.
@@ -196,7 +209,7 @@ class LineIndex:
         """Whether, of all texts of the same name, this one is the newest that shows such lines."""
         meant = self.slots[number]
         for other in islice(reversed(self._labelled.get(meant.name, ())), COMPARED_TEXTS):
-            slot = self.slots[other]
+            slot = self._opaque.get(other) or self.slots[other]
             if slot.source == meant.source:
                 return True
             if (last <= slot.units or slot.numbering) and other not in self.gone and slot.fits(unit, first, last):
