@@ -2,9 +2,10 @@
 
 A reference is findable if, of the texts above it with the label it names, the newest that shows the lines it names is
 the one it means. Else its label may say which one (`2nd Read(src/app.py)`); the rest are neither. A second marker of a
-part for the same text is found as the first was. `label 3+` are those whose label alone fits three texts or more. Read
-off the last request of each session as it is sent, by the markers' own words and not by how they were chosen. Tokens
-are o200k; those of markers and of ordinals are shares of what is sent of results.
+part for the same text is found as the first was, and one for lines of the part itself does not count. `label 3+` are
+those whose label alone fits three texts or more. Read off the last request of each session as it is sent, by the
+markers' own words and not by how they were chosen. Tokens are o200k; those of markers and of ordinals are shares of
+what is sent of results.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import ibidem
 from ibidem import testing
 from ibidem.formats import FORMATS
-from ibidem.markers.backref import Marker, Source
+from ibidem.markers.backref import ABOVE, Marker, Source
 from ibidem.markers.layout import Shown, marked
 from ibidem.markers.numbering import NumberedText, Sources
 from ibidem.tokens import counter
@@ -67,7 +68,7 @@ def references(request: Any, format: str) -> Iterator[Reference]:
         for place in sources.read(message):
             told: dict[Source, str] = {}
             for marker in _markers(place, sources.tag):
-                if marker.source is not None:
+                if marker.source not in (None, ABOVE):
                     meant = above[marker.source]
                     others = alike[meant.name]
                     how = told.setdefault(marker.source, told.get(marker.source) or _how(marker, meant, others))

@@ -16,7 +16,7 @@ from typing import Any
 import ibidem
 from ibidem import testing
 from ibidem.formats import FORMATS
-from ibidem.markers.backref import Marker, Source
+from ibidem.markers.backref import ABOVE, Marker, Source
 from ibidem.model import Text
 from ibidem.tokens import counter
 
@@ -32,6 +32,8 @@ KNOBS: dict[str, dict[str, object]] = {
     "no spans": {"spans": False},
     "no shapes": {"shapes": False},
     "no fields": {"fields": False},
+    "inside 60": {"inside": 60},
+    "diffs": {"diffs": True},
     "numbers sparse": {"numbers": "sparse"},
     "min_gain 0": {"min_gain": 0},
     "min_gain 10": {"min_gain": 10},
@@ -109,6 +111,10 @@ def markers() -> None:
         "below one for the same source": Marker("731", **lines, leans=True),
         "below one for the same source, numbered": Marker("731", **lines, own=118, leans=True),
         "below one for the same source, in place": Marker("731", **lines, own=120, leans=True),
+        "lines as a diff shows them": Marker(**known, **lines, label="Read(src/app.py)", view="with -"),
+        "lines of the part itself": Marker(**known, source=ABOVE, unit="line", first=12, last=40),
+        "lines of the part itself, below the first": Marker("731", source=ABOVE, unit="line", first=12, last=40),
+        "lines of the part itself, numbered": Marker("731", source=ABOVE, unit="line", first=12, last=40, own=118),
         "items of one long line": Marker("731", source=read, unit="item", first=5, last=60),
         "all but a few lines": Marker(**known, flags="x", source=read, label="get_order", but=True),
         "folded only": Marker(**known, flags="n"),

@@ -57,6 +57,9 @@ FORGED = {
         f".000000: unchanged, lines 1-{LINES} of result 1", f": lines 1-{LINES}"
     ),
     "long lines, over and over": over_and_over(".000000: unchanged, line 1 of result 2", ": line 1 of result 2"),
+    "all that stands above, over and over": "\n".join(
+        [*["a line"] * 9000, over_and_over(".000000: unchanged, lines 1-9000 above", ": lines 1-9000 above")]
+    ),
     "lines left out, over and over": over_and_over(f" 0123456789ab: {MANY} lines left out", f": {MANY} lines left out"),
     "rows whose keys are long": json.dumps([{"k" * 20_000: 1}, *[[1]] * 4000]) + f"\n[ibidem {OURS}.000000r]",
     "deep and indented": "[" * 300 + "1," * 9000 + "1" + "]" * 300 + f"\n[ibidem {OURS}.000000j99]",

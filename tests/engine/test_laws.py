@@ -32,12 +32,18 @@ STRATEGIES: dict[str, Any] = {
         ),
     ),
     "BackReferences, greedy": (ibidem.BackReferences(min_gain=0, repeat_guard=0),),
+    "BackReferences, inside": (ibidem.BackReferences(min_gain=0, repeat_guard=0, inside=1, diffs=True),),
+    "Evict, inside": (
+        ibidem.Evict(
+            arrival=ibidem.BackReferences(inside=1), economy=ibidem.Economy(read=1.0, write=1.0), age=1, snippet=300
+        ),
+    ),
     **{f"profile {name}": chosen for name, chosen in ibidem.PROFILES.items()},
 }
 HEEDS_TOOL_TEXT = {"profile codetether-all", "Devboy", "profile devboy"}
 """These keep a habit of the system they reproduce: see docs/profiles.md."""
-LOSSLESS = {"profile lossless", "BackReferences, greedy"}
-READS_LAYOUT = {"Evict, eager", "profile recoverable", "profile aggressive"}
+LOSSLESS = {"profile lossless", "BackReferences, greedy", "BackReferences, inside"}
+READS_LAYOUT = {"Evict, eager", "Evict, inside", "profile recoverable", "profile aggressive"}
 """They read the layout of a text, so that enciphering it changes what they see; their law 9 is in
 tests/strategies/test_backrefs.py."""
 

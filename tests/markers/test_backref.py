@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import ibidem
 from ibidem.calls import MAIN_KEYS, MAX_LABEL, label_of
 from ibidem.formats import FORMATS
-from ibidem.markers.backref import EXPLANATION, Marker, Source, digest_of, opening, parse, tag_of
-from ibidem.markers.patches import VIEW
+from ibidem.markers.backref import ABOVE, EXPLANATION, Marker, Source, digest_of, opening, parse, tag_of
+from ibidem.markers.patches import VIEW, VIEWS
 from ibidem.model import Text
 from ibidem.testing import conv, read
 
@@ -115,9 +115,33 @@ ROWS: dict[str, tuple[Marker, str]] = {
         Marker("447", source=SOURCE, unit="line", first=12, last=40, leans=True, view=VIEW),
         "[ibidem 447: lines 12-40 without +]",
     ),
+    "lines of a file as a diff shows them": (
+        Marker("447", "243886", source=SOURCE, unit="line", first=12, last=40, label="Read(a.py)", view="with -"),
+        "[ibidem 447.243886: unchanged, lines 12-40 of result 14 with -, Read(a.py)]",
+    ),
+    "lines of a file as a diff shows them, for the same source": (
+        Marker("447", source=SOURCE, unit="line", first=12, last=40, leans=True, view="with +"),
+        "[ibidem 447: lines 12-40 with +]",
+    ),
     "one for the same source, with the same numbers": (
         Marker("447", source=SOURCE, unit="line", first=12, last=12, own=12, leans=True),
         "[ibidem 447: 12 unchanged]",
+    ),
+    "lines of the part itself": (
+        Marker("447", "243886", source=ABOVE, unit="line", first=12, last=40),
+        "[ibidem 447.243886: unchanged, lines 12-40 above]",
+    ),
+    "lines of the part itself, numbered": (
+        Marker("447", "243886", "n", ABOVE, "line", 12, 40, own=112, explains=True),
+        f"[ibidem 447.243886n: 112-140 unchanged, lines 12-40 above. {EXPLANATION}]",
+    ),
+    "lines of the part itself, the second of a part": (
+        Marker("447", source=ABOVE, unit="line", first=12, last=12),
+        "[ibidem 447: line 12 above]",
+    ),
+    "rows of the part itself that have the same numbers": (
+        Marker("447", source=ABOVE, unit="row", first=12, last=40, own=12),
+        "[ibidem 447: 12-40 as rows 12-40 above]",
     ),
     "items of one long line": (
         Marker("447", "000001", "jx", SOURCE, "item", 2, 9),
@@ -188,6 +212,7 @@ def test_a_marker_of_another_conversation_is_none(marker: Marker, line: str) -> 
         pytest.param(None, id="no marker"),
         pytest.param(Marker("447", "243886", "n"), id="one that leaves nothing out"),
         pytest.param(Marker("447", "243886", source=SOURCE), id="one for a whole result"),
+        pytest.param(Marker("447", "243886", source=ABOVE, unit="line", first=1, last=9), id="one for the part itself"),
     ],
 )
 @pytest.mark.parametrize("line", [str(marker) for marker, _ in ROWS.values() if marker.leans])
@@ -217,6 +242,18 @@ def test_a_marker_that_rests_on_the_one_above_is_none_without_it(line: str, abov
         pytest.param("[ibidem 447: 1-9]", id="numbers alone"),
         pytest.param("[ibidem 447: 1-9 without +]", id="numbers alone, without signs"),
         pytest.param("[ibidem 447: lines 1-9 of result 1 without -]", id="an unknown view"),
+        pytest.param("[ibidem 447: lines 1-9 of result 1 with *]", id="an unknown sign"),
+        pytest.param("[ibidem 447: lines 1-9 of result 1 with + without +]", id="a view of a view"),
+        pytest.param("[ibidem 447: above]", id="no lines above"),
+        pytest.param("[ibidem 447: 1-9 above]", id="numbers alone, above"),
+        pytest.param("[ibidem 447.243886: unchanged above]", id="all of what is above"),
+        pytest.param("[ibidem 447.243886: 1-9 unchanged since above]", id="numbers since above"),
+        pytest.param("[ibidem 447.243886: unchanged, lines 1-9 above result 1]", id="above another result"),
+        pytest.param("[ibidem 447.243886: unchanged, lines 1-9 above, but for:]", id="above, but for"),
+        pytest.param("[ibidem 447.243886: unchanged, lines 1-9 of]", id="of nothing"),
+        pytest.param("[ibidem 447: lines 1-9 above without +]", id="a view of what is above"),
+        pytest.param("[ibidem 447: lines 1-9 above, Read(a.py)]", id="a label above"),
+        pytest.param("[ibidem 447: lines 1-9 of above 0]", id="above with a number"),
         pytest.param("[ibidem 447: 9-1 unchanged]", id="the last line first"),
         pytest.param("[ibidem 447.243886: 1-9 unchanged since result 1, but for:, but for:]", id="twice but for"),
     ],
@@ -266,9 +303,11 @@ def markers(draw: Any) -> Marker:
     last = first + draw(st.integers(0, 10**4))
     own = draw(st.one_of(st.none(), st.just(first), st.integers(0, 10**6)))
     unit = draw(st.sampled_from(["line", "row", "item"]))
+    if draw(st.integers(0, 3)) == 0:
+        return Marker(tag, digest, flags, ABOVE, unit, first, last, own, explains=explains)
     leans = not digest and draw(st.booleans())
     label = "" if leans else label
-    view = draw(st.sampled_from(["", VIEW]))
+    view = draw(st.sampled_from(["", *VIEWS]))
     return Marker(tag, digest, flags, source, unit, first, last, own, label, False, explains, leans, view)
 
 

@@ -127,6 +127,9 @@ WRONG = {
     b"   \n\n": "empty",
     b"hello\nworld\n": "no JSON objects",
     b"[1, 2]": "no JSON objects",
+    b"[]": "no JSON objects",
+    b'{"sessionId": "a", "messages": ' + b"[" * 200_000 + b"]" * 200_000 + b"}\n": "nested too deeply",
+    b'{"sessionId": "a", "tokens": ' + b"9" * 10_000 + b"}\n": "digits",
     b'{"some": "object"}': "not a log",
     b"\x28\xb5\x2f\xfdrubbish": "zstd",
     b"\x1f\x8brubbish": "gzip",
@@ -134,7 +137,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("data", WRONG, ids=repr)
+@pytest.mark.parametrize("data", WRONG, ids=lambda data: repr(data[:40]))
 def test_a_wrong_file_gets_a_clear_message(data: bytes) -> None:
     with pytest.raises(recordings.LogError, match=WRONG[data]) as error:
         recordings.read("some.log", data)

@@ -25,6 +25,7 @@ from ibidem.report.figures import (
     SessionFigures,
     Spent,
     Unread,
+    World,
     decoded,
     encoded,
 )
@@ -569,6 +570,16 @@ def test_the_dearest_session_is_named_with_its_share() -> None:
             assert world.dearest is not None
             assert (world.dearest.path, world.ratio) == max(shares.items(), key=lambda item: item[1])
     assert found.total.profiles["aggressive"].worlds["miss"].worst_in is None
+
+
+def test_the_terminal_says_which_session_is_dearest_on_a_miss() -> None:
+    def costing(number: int, hit: float, miss: float) -> SessionFigures:
+        worlds = {"hit": World(hit, 0.1, 0.0), "miss": World(miss, 0.1, 0.0)}
+        outcome = ProfileOutcome(Spent(hit, 9e5, 8e5, 1e5, 1), points={"it pays": 1}, worlds=worlds)
+        return figures(number, profiles={"recoverable": outcome})
+
+    page = shown(added_up(costing(1, 0.9, 0.9), costing(2, 0.8, 0.95), profiles=("recoverable",)), 80)
+    assert "recoverable: dearest is /logs/001.jsonl.\nrecoverable: dearest on a miss is /logs/002.jsonl.\n" in page
 
 
 def test_a_profile_that_was_dearer_names_the_session_of_its_worst_moment() -> None:

@@ -19,8 +19,8 @@ import ibidem
 from benchmarks.references import references
 from ibidem import BackReferences, HintStyle, testing
 from ibidem.formats import FORMATS
-from ibidem.markers.backref import EXPLANATION, Marker, digest_of, parse, tag_of
-from ibidem.markers.patches import VIEW
+from ibidem.markers.backref import ABOVE, EXPLANATION, Marker, digest_of, parse, tag_of
+from ibidem.markers.patches import SIGNED, VIEW
 from ibidem.model import Text
 from ibidem.testing import Turn, build, conv, read
 from ibidem.tokens import counter
@@ -99,7 +99,9 @@ def references_are_true(before: Any, after: Any, format: str) -> Counter[str]:
                 seen["folded" if found.source is None else found.unit or ("but" if found.but else "same")] += 1
                 seen[found.view or "as it is"] += 1
                 seen["rests on the one above" if found.leans else "names its source"] += 1
-                if found.source is not None:
+                if found.source == ABOVE:
+                    _is_true(found, markers[0][1].flags, [], original, "\n".join(sent.split("\n")[:at]))
+                elif found.source is not None:
                     _is_true(found, markers[0][1].flags, sent.split("\n")[at + 1 :], original, above[str(found.source)])
         above[name] = sent
     return seen
@@ -139,7 +141,9 @@ def _is_true(marker: Marker, flags: str, below: list[str], original: str, target
         meant = _meant(marker, lines, "," if "y" in flags else ", ")
         assert len(meant) == marker.last - marker.first + 1
         assert not any(ours(line) for line in meant)
-        if marker.view:
+        if marker.view in SIGNED:
+            meant = [SIGNED[marker.view] + line for line in meant]
+        elif marker.view:
             assert all(line[:1] in ("+", " ", "") for line in meant), "a line that is not on the new side"
             meant = [line[1:] for line in meant]
         if set(flags) <= set("nt0123456789"):
@@ -1177,3 +1181,25 @@ def test_many_searches_in_one_long_text_all_refer_to_it() -> None:
     assert len(sent.plan) == len(found)
     assert ibidem.expand(sent.request) == request
     assert ibidem.compact(sent.request).request == sent.request
+
+
+def test_a_run_that_is_too_short_does_not_keep_the_next_from_its_beginning() -> None:
+    """Two of its lines stand above already, behind other lines: they are found first, and are worth nothing alone."""
+    rule, start = "-" * 70, "Traceback (most recent call last):"
+    block = [
+        f"FAIL: test_{{0}} ({'tests.'}{{0}})",
+        rule,
+        start,
+        "  File {0}, in {0}",
+        "    check_{0}(1, 2, 3)",
+        "Error: {0}",
+    ]
+    one, two = ([line.format(name) for line in block] for name in ("first_thing", "second_thing_of_all"))
+    request = conv(
+        "u:go", "a>1", "r1:" + "\n".join([*one, "=" * 70, *two]), "a>2", "r2:" + "\n".join(["..F", *two, "Ran 2"])
+    )
+    run = ibidem.compact(request, strategies=[ibidem.BackReferences()])
+    [edit] = run.plan
+    assert edit.added.split("\n")[0] == "..F"
+    assert edit.added.count("\n") == 2, edit.added
+    assert ibidem.expand(run.request) == request

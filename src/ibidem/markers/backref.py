@@ -3,7 +3,8 @@
 A marker is one line. It says that what is left out is unchanged, and where it stands: in which result (or argument of a
 call), counted from the start of the request, and in which of its lines. The tool and its main argument are named beside
 the number, for the model; only the number counts for the parser. The markers of a part stay or go together, so those
-below the first are short, and one that means the same source as the marker above it does not name it again.
+below the first are short, and one that means the same source as the marker above it does not name it again. What stands
+further up in the part itself is `above`.
 
 The tag comes from the user's first words: a file that was written without them contains it by chance alone. Who knows
 them knows the tag, so nothing rests on it. The first marker of a part also carries six digits of the digest of the
@@ -18,12 +19,13 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from .patches import VIEW
+from .patches import VIEWS
 
 EXPLANATION = "Ibidem leaves out what stands verbatim above and says where"
 
 _NUMBER = r"[0-9]{1,9}"
-_VIEW = rf"(?P<view> {re.escape(VIEW)})?"
+_SEEN = f" (?:{'|'.join(map(re.escape, VIEWS))})"
+_VIEW = rf"(?P<view>{_SEEN})?"
 _SOURCE = (
     rf"(?P<kind>result|call) (?P<number>{_NUMBER})(?:\.(?P<part>\w+))?{_VIEW}"
     r"(?:, (?!but for:)(?P<label>[^\[\]\n]*?))?"
@@ -32,12 +34,13 @@ _SPAN = rf"(?P<unit>line|row|item)s? (?P<first>{_NUMBER})(?:-(?P<last>{_NUMBER})
 _OWN = rf"(?P<own>{_NUMBER})(?:-(?P<own_last>{_NUMBER}))?"
 _FIRST = re.compile(
     r"\[ibidem (?P<tag>[0-9]{3})\.(?P<digest>[0-9]{6})(?P<flags>(?:[a-z][0-9]{0,2})*)"
-    rf"(?:: (?:{_OWN} )?unchanged(?:, same as| since|, {_SPAN} of) {_SOURCE}(?P<but>, but for:)?)?"
+    rf"(?:: (?:{_OWN} )?unchanged(?:, same as| since|, {_SPAN}(?: of|(?P<above> above)))"
+    rf"(?: {_SOURCE}(?P<but>, but for:)?)?)?"
     rf"(?P<explains>\. {EXPLANATION})?\]"
 )
 _NEXT = re.compile(
     rf"\[ibidem (?P<tag>[0-9]{{3}}): (?:{_OWN}(?: as )?)?(?:{_SPAN})?"
-    rf"(?: of {_SOURCE}| unchanged|(?P<again> {re.escape(VIEW)}))?\]"
+    rf"(?: of {_SOURCE}| unchanged|(?P<again>{_SEEN})|(?P<above> above))?\]"
 )
 
 
@@ -51,6 +54,10 @@ class Source(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.number}" + (f".{self.part}" if self.part else "")
+
+
+ABOVE = Source("above", 0)
+"""The text that the marker stands in: lines of it as they are sent, all of them above the marker."""
 
 
 class Marker(NamedTuple):
@@ -80,23 +87,23 @@ class Marker(NamedTuple):
 
     def __str__(self) -> str:
         if not self.digest:
-            return f"[ibidem {self.tag}: {self._lines}{self._again if self.leans else f' of {self._named}'}]"
+            return f"[ibidem {self.tag}: {self._lines}{self._again if self.leans else self._of}]"
         text = f"[ibidem {self.tag}.{self.digest}{self.flags}"
         if self.source is not None:
-            text += f": {self._where} {self._named}" + (", but for:" if self.but else "")
+            text += f": {self._where}" + (", but for:" if self.but else "")
         return text + (f". {EXPLANATION}]" if self.explains else "]")
 
     @property
     def _in_place(self) -> bool:
         """The lines have the same numbers there as here, which are said once."""
-        return self.unit == "line" and self.own == self.first and not self.view
+        return self.unit == "line" and self.own == self.first and not self.view and self.source != ABOVE
 
     @property
     def _where(self) -> str:
         own = "" if self.own is None else f"{_range(self.own, self.own + self.last - self.first)} "
         if self._in_place:
-            return f"{own}unchanged since"
-        return f"{own}unchanged, " + (f"{self._span} of" if self.unit else "same as")
+            return f"{own}unchanged since {self._named}"
+        return f"{own}unchanged, " + (f"{self._span}{self._of}" if self.unit else f"same as {self._named}")
 
     @property
     def _lines(self) -> str:
@@ -112,6 +119,10 @@ class Marker(NamedTuple):
     @property
     def _span(self) -> str:
         return f"{self.unit}{'s' * (self.last > self.first)} {_range(self.first, self.last)}"
+
+    @property
+    def _of(self) -> str:
+        return " above" if self.source == ABOVE else f" of {self._named}"
 
     @property
     def _named(self) -> str:
@@ -134,9 +145,11 @@ def parse(line: str, tag: str, before: Marker | None = None) -> Marker | None:
     found = match.groupdict()
     digest, unit, first, last = (found.get(name) or "" for name in ("digest", "unit", "first", "last"))
     source = Source(match["kind"], int(match["number"]), match["part"] or "") if match["kind"] else None
+    if found["above"]:
+        source = ABOVE
     leans = not digest and source is None
     if leans:
-        source = before.source if before is not None and before.unit else None
+        source = before.source if before is not None and before.unit and before.source != ABOVE else None
     if not digest and source is None:
         return None
     if match["own"] and not unit:  # numbers that are said once

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from . import backref, evicted
 from .backref import Marker
 from .line_numbers import numbered, style_of
-from .patches import new_side
+from .patches import viewed
 
 ITEM_SEPARATORS = {"x": ", ", "y": ","}
 """How a text of one line is parted; the letter stands among the flags of its marker."""
@@ -319,4 +319,4 @@ class Shown:
         found = self.layout.bodies[first : last + 1]
         if self.layout.holes and (MARKER_UNIT in found or EVICTED_UNIT in found):
             return None
-        return new_side(found) if marker.view else found
+        return viewed(found, marker.view)

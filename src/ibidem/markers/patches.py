@@ -11,9 +11,27 @@ from collections.abc import Iterator, Sequence
 
 VIEW = "without +"
 
+SIGNED = {"with +": "+", "with -": "-"}
+"""The other way round, for a diff of what was shown before: a view of lines with this sign in front of each. Those
+around a change are few, and stay: they show where it is."""
+
+VIEWS = (VIEW, *SIGNED)
+
 _SIGNS = ("+", " ", "")
 _BEGINNINGS = ("@@", "*** Add File: ", "*** Update File: ", "*** Move to: ")
 """Lines that the lines of a patch stand below."""
+
+
+def viewed(lines: Sequence[str], view: str) -> Sequence[str] | None:
+    """The lines as a view shows them; None if one of them is not in it."""
+    if view in SIGNED:
+        return [SIGNED[view] + line for line in lines]
+    return new_side(lines) if view else lines
+
+
+def signed_lines(lines: Sequence[str], sign: str, blank: str) -> list[str]:
+    """Those of a diff that have this sign, without it; `blank` for every other line."""
+    return [line[1:] if line[:1] == sign else blank for line in lines]
 
 
 def new_side(lines: Sequence[str]) -> list[str] | None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from . import backref, evicted, shapes
-from .backref import Marker, Source
-from .layout import ITEM_SEPARATORS, SPARSE_FLAG, Shown, marked, thicken
+from .backref import ABOVE, Marker, Source
+from .layout import ITEM_SEPARATORS, SPARSE_FLAG, Marked, Shown, marked, thicken
 
 BUDGET_BASE, BUDGET_RATIO, BUDGET_SHARE = 2**20, 16, 4
 """Characters that all markers of a request may stand for: so many, and so many for each that is sent; and how much of
@@ -65,7 +65,7 @@ def restore(sent: str, tag: str, shown: Callable[[Source], Shown | None], budget
         if head.source and not head.unit:
             folded = _copied(head, lines, shown, budget)
         else:
-            folded = _spliced(head, lines, found.markers, shown, budget)
+            folded = _spliced(found._replace(lines=lines), shown, budget, Shown.of(sent, tag))
         if folded is None:
             return None
         original = shapes.unfold(folded, head.flags, budget.left)
@@ -96,31 +96,30 @@ def _copied(head: Marker, lines: list[str], shown: Callable[[Source], Shown | No
     return found.layout.joint.join(units)
 
 
-def _spliced(
-    head: Marker,
-    lines: list[str],
-    markers: list[Marker | None],
-    shown: Callable[[Source], Shown | None],
-    budget: Budget,
-) -> str | None:
+def _spliced(part: Marked, shown: Callable[[Source], Shown | None], budget: Budget, itself: Shown) -> str | None:
     """Lines as they stand, and what the markers between them point at."""
-    comma = next((letter for letter in ITEM_SEPARATORS if letter in head.flags), "")
+    comma = next((letter for letter in ITEM_SEPARATORS if letter in part.head.flags), "")
     joint = ITEM_SEPARATORS[comma] if comma else "\n"
     pieces: list[str] = []
-    for line, marker in zip(lines, markers, strict=True):
+    for place, (line, marker) in enumerate(zip(part.lines, part.markers, strict=True)):
         if marker is None:
             pieces.append(line)
             continue
         if marker.source is None:
             continue
-        found = shown(marker.source)
+        found = itself if marker.source == ABOVE else shown(marker.source)
         bodies = found.bodies(marker) if found else None
-        if bodies is None:
+        if bodies is None or (found is itself and not _is_above(itself, marker, place)):
             return None
         budget.spend(len(bodies) + sum(map(len, bodies)))
         own = marker.own
         pieces.append(joint.join(bodies if own is None else [f"{own + n}\t{b}" for n, b in enumerate(bodies)]))
     return joint.join(pieces)
+
+
+def _is_above(itself: Shown, marker: Marker, place: int) -> bool:
+    """Whether the lines that a marker points at stand above it, on the line at `place`."""
+    return not itself.comma and itself.position(marker) + marker.last - marker.first < place
 
 
 def left_of(text: str, original: str, tag: str) -> bool:

@@ -70,7 +70,9 @@ def read_log(path: str, data: bytes) -> Log:
             if line.strip():
                 _take(log, number, _decoded(line))
     if not log.rows:
-        raise LogError(f"{path}: no JSON objects in it: a session log is expected, as JSON or one object per line")
+        first, why = log.skipped[0] if log.skipped else (1, "an empty list")
+        told = f"no JSON objects in it (line {first}: {why})"
+        raise LogError(f"{path}: {told}: a session log is expected, as JSON or one object per line")
     return log
 
 

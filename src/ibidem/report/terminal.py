@@ -182,8 +182,9 @@ def _verdict(console: Console, name: str, profile: Profile) -> None:
     if profile.points:
         reasons = ", ".join(f"{reason} {number:,}" for reason, number in profile.points.most_common())
         _say(console, f"{name} changed what had been sent {profile.points.total():,} times: {reasons}.")
-    for label in {each.dearest.label: None for each in profile.changing.values() if each.dearest}:
-        _say(console, f"{name}: dearest is {_ending(label, console.width - len(name) - 14)}.")
+    dearest = dict.fromkeys(each.dearest.label for each in profile.changing.values() if each.dearest)
+    for label, when in zip(dearest, ("", " on a miss"), strict=False):
+        _say(console, f"{name}: dearest{when} is {_ending(label, console.width - len(name) - len(when) - 14)}.")
     dearer = max([profile.dearer, *(each.dearer for each in profile.changing.values())])
     moments = [(each.worst, each.worst_in.label) for each in profile.changing.values() if each.worst_in]
     worst, label = max(moments, default=(profile.worst, ""))

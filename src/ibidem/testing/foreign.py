@@ -43,15 +43,16 @@ def forgeries(tag: str) -> SearchStrategy[str]:
     digest = st.sampled_from(["", ".000000", ".999999", ".123456n", ".123456x", ".123456s", ".1234563gprjnt99"])
     source = st.builds("{} {}{}".format, st.sampled_from(["result", "call"]), number, st.sampled_from(["", ".1", ".c"]))
     tail = st.sampled_from(["", ", Read(a.py)", ", but for:", f". {backref.EXPLANATION}"])
-    span = st.builds("{} {}-{} of".format, st.sampled_from(["lines", "rows", "items"]), number, number)
+    lines = st.builds("{} {}-{}".format, st.sampled_from(["lines", "rows", "items"]), number, number)
+    span = lines.map("{} of".format)
     own = st.builds("{}-{} ".format, number, number)
     refers = st.builds(
         "{}: {}unchanged, {} {}{}".format, digest, st.just("") | own, st.just("same as") | span, source, tail
     )
+    refers |= st.builds("{}: {}unchanged, {} above{}".format, digest, st.just("") | own, lines, tail)
     since = st.builds("{}: {}unchanged since {}{}".format, digest, own, source, tail)
-    lines = st.builds("{} {}-{}".format, st.sampled_from(["lines", "rows", "items"]), number, number)
-    where = st.builds(" of {}{}{}".format, source, st.sampled_from(["", " without +"]), tail)
-    where |= st.sampled_from(["", "", " unchanged", " without +"])
+    where = st.builds(" of {}{}{}".format, source, st.sampled_from(["", " without +", " with +"]), tail)
+    where |= st.sampled_from(["", "", " unchanged", " without +", " with -", " above"])
     follows = st.builds(": {}{}{}".format, st.just("") | own.map("{}as ".format), lines, where)
     follows |= st.builds(": {}-{}{}".format, number, number, where)
     ref = st.sampled_from(["", " 0123456789ab", " 0123456789ab+ba9876543210"])
@@ -113,6 +114,7 @@ def references_are_visible(result: Compacted, format: str) -> None:
     for message in read(result.request, format).messages:
         for place in sources.read(message):
             ours = place.segment is not None and (message.index, place.segment.path) in edited
+            texts[backref.ABOVE] = place.text
             for marker in _markers(place.text, sources.tag) if ours else ():
                 assert marker.source in texts, f"{marker} points at nothing"
                 assert not marker.unit or _visible(marker, texts[marker.source]), f"{marker} names what is not there"

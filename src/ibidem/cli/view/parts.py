@@ -14,7 +14,7 @@ from ... import formats
 from ...calls import arguments, label_of
 from ...engine.pipeline import Compacted
 from ...markers import codetether
-from ...markers.backref import Marker, Source
+from ...markers.backref import ABOVE, Marker, Source
 from ...markers.layout import Shown, parsed
 from ...markers.numbering import NumberedText, Sources
 from ...model import Conversation, Message, Path, one_line, to_json
@@ -162,7 +162,7 @@ def view(request: InputRequest, result: Compacted, profile: str) -> View:
         source, name = names.get((edit.message, edit.path), (None, ""))
         position = at(given, Message(edit.message, "", (), None), edit.path)
         tokens = BeforeAfter(sum(map(count, edit.removed)), count(sent))
-        lined_up = list(blocks(original, sent, sources.tag))
+        lined_up = list(blocks(original, sent, sources.tag, source))
         parts.append(ViewPart(edit, position, name, source, original, sent, tokens, lined_up))
     return View(request, figures, sources.tag, parts, places)
 
@@ -194,10 +194,10 @@ def _sent(edit: Edit) -> str:
     return "" if edit.value is None else to_json(edit.value)
 
 
-def blocks(original: str, sent: str, tag: str) -> Iterator[Block]:
+def blocks(original: str, sent: str, tag: str, source: Source | None = None) -> Iterator[Block]:
     """Both texts, line by line, with what they have in common beside each other."""
     old, new = _lines(original), _lines(sent)
-    markers = parsed(new, tag)
+    markers = [each._replace(source=source) if each and each.source == ABOVE else each for each in parsed(new, tag)]
     for same, first, last, start, end in _lined_up(old, new):
         yield Block(
             [ViewLine(old[place], "kept" if same else "gone", place) for place in range(first, last)],

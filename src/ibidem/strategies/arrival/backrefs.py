@@ -38,10 +38,15 @@ class BackReferences(Strategy):
     """Whole results said before."""
     spans: bool = True
     """Runs of lines that stand in an earlier result, or in an argument of an earlier call."""
+    inside: int | None = None
+    """Tokens from which a run of lines that stood above in the same result becomes a reference as well, 60 say; None
+    for never. It needs `spans`."""
     shapes: bool = True
     """Padding of line numbers, repeated paths, indented JSON, Codex headers."""
     fields: bool = True
     """Results that differ from an earlier one of the same tool in a few lines or JSON fields."""
+    diffs: bool = False
+    """Runs of lines of a diff that stand in an earlier text without their sign. It needs `spans`."""
     hints: HintStyle = HintStyle.IBIDEM
     """Wording of references to whole results. `expand` restores ours alone: the others carry no digest."""
     min_gain: int = 4

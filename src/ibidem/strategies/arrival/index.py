@@ -9,7 +9,7 @@ it counts. Of a patch, its new side is indexed as well, as a text of its own.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import compress, islice
 
@@ -32,6 +32,10 @@ KEPT_TEXTS = 4
 """Texts that are kept taken apart."""
 COMPARED_TEXTS = 32
 """Texts with the same label that are compared with one a reference means; where there are more, it says which."""
+NO_TAG = "\0"
+"""Of no conversation: with it, no line is a marker."""
+MAX_GIVEN_UP = 16
+"""Lines of runs that were too short, which the next run may take in: so that no line is compared very often."""
 COMPARED_LINES = 16
 """Lines of a run that are looked up to find it elsewhere."""
 LONG_LINE = 160
@@ -49,6 +53,8 @@ class LineIndex:
         """The latest places of lines that were indexed before."""
         self._labelled: dict[tuple[str, str, str], list[int]] = {}
         """Slots that go by the same name."""
+        self._opaque: dict[int, IndexedText] = {}
+        """What texts with markers that are not ours would be without them."""
         self._whole: dict[int, int] = {}
         self._by_source: dict[Source, int] = {}
         self._shown: dict[Source, Shown] = {}
@@ -56,7 +62,7 @@ class LineIndex:
         """Of the slots that something referred to."""
         self.gone: set[int] = set()
         """Slots whose text was let go since."""
-        self._measured: Bodies | None = None
+        self._measured: list[Bodies] = []
 
     def forget(self) -> None:
         """What came before is no longer in the model's sight."""
@@ -73,11 +79,20 @@ class LineIndex:
             self._lines.pop(slot, None)
 
     def add_opaque(self, place: NumberedText, before: int) -> None:
-        """Take in a text with markers that are not known to be ours: it is counted, and never referred to."""
-        self._by_source[place.source] = len(self.slots)
-        self.slots.append(
-            IndexedText(place.source, place.asked, place.call_id, place.text, "", None, "", 0, False, (), before, False)
+        """Take in a text with markers that are not known to be ours: it is counted, and never referred to.
+
+        What others are called goes by what it would be if it had none (law 9).
+        """
+        self._by_source[place.source] = number = len(self.slots)
+        slot = IndexedText(
+            place.source, place.asked, place.call_id, place.text, "", None, "", 0, False, (), before, False
         )
+        self.slots.append(slot)
+        layout = lay_out(place.text, NO_TAG)
+        self._opaque[number] = slot._replace(
+            numbering=Numbering.of(layout), comma=layout.comma, units=len(layout.units), whole=True
+        )
+        self._labelled.setdefault(slot.name, []).append(number)
 
     def add(self, place: NumberedText, sent: str, before: int, layout: Layout | None = None, nearest: int = 0) -> None:
         """Take in a text as it was sent, after `before` characters; its layout may be known already.
@@ -86,7 +101,7 @@ class LineIndex:
         """
         shapeless = layout is not None
         layout = layout or lay_out(sent, self.tag)
-        bodies, self._measured = self._measure(layout), None
+        bodies, self._measured = self._measure(layout), []
         plain = layout.bodies is layout.units and not layout.comma and not layout.marked
         text = sent if plain else bodies.text
         numbering, units = Numbering.of(layout), len(layout.units)
@@ -134,10 +149,12 @@ class LineIndex:
         return bisect_left(self.slots, nearest, key=lambda slot: slot.place) if nearest > 0 else 0
 
     def _measure(self, layout: Layout) -> Bodies:
-        """A text is looked up and then added: it is measured once."""
-        if self._measured is None or self._measured.seq is not layout.bodies:
-            self._measured = Bodies(layout)
-        return self._measured
+        """A text is looked up, in a few ways maybe, and then added: each is measured once."""
+        found = next((each for each in self._measured if each.seq is layout.bodies), None)
+        if found is None:
+            found = Bodies(layout)
+            self._measured.append(found)
+        return found
 
     def _index_lines(self, bodies: Bodies, reach: int) -> None:
         """Index some lines of the next slot, the earliest copy of each that is in reach: the slot, then where in it."""
@@ -192,7 +209,7 @@ class LineIndex:
         """Whether, of all texts of the same name, this one is the newest that shows such lines."""
         meant = self.slots[number]
         for other in islice(reversed(self._labelled.get(meant.name, ())), COMPARED_TEXTS):
-            slot = self.slots[other]
+            slot = self._opaque.get(other) or self.slots[other]
             if slot.source == meant.source:
                 return True
             if (last <= slot.units or slot.numbering) and other not in self.gone and slot.fits(unit, first, last):
@@ -258,8 +275,11 @@ class LineIndex:
             self._lines[number] = Lines(self.slots[number].text)
         return self._lines[number]
 
-    def matches(self, layout: Layout, nearest: int = 0) -> Iterator[Match]:
-        """Runs of units that stand in slots from `nearest` characters on, each as long as it goes, left to right."""
+    def matches(self, layout: Layout, nearest: int = 0, taken: Callable[[], int] | None = None) -> Iterator[Match]:
+        """Runs of units that stand in slots from `nearest` characters on, each as long as it goes, left to right.
+
+        `taken` says up to where runs were made use of. One that was not, being too short, may be a part of the next.
+        """
         index, new = self._index, self._measure(layout)
         hashes, starts = new.hashes, new.starts
         covered = 0
@@ -267,13 +287,14 @@ class LineIndex:
         for at in compress(range(len(hashes)), map(index.__contains__, hashes)):
             if at < covered:
                 continue
+            free = covered if taken is None else max(taken(), covered - MAX_GIVEN_UP)
             best = None
             if resume is not None:  # where the last run would go on, past a changed line or two
                 there = resume[1] + starts[at] + at
-                best = self._extend(new, at, resume[0], there, covered, nearest)
+                best = self._extend(new, at, resume[0], there, free, nearest)
             if best is None:
                 entry = index[hashes[at]]
-                best = self._extend(new, at, entry >> OFFSET_BITS, entry & OFFSET_MASK, covered, nearest)
+                best = self._extend(new, at, entry >> OFFSET_BITS, entry & OFFSET_MASK, free, nearest)
             if best is not None:
                 yield best
                 covered = best.last

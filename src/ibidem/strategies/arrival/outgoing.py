@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from heapq import merge
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...markers import backref, shapes
-from ...markers.backref import Marker, Source
+from ...markers.backref import ABOVE, Marker, Source
 from ...markers.layout import ITEM_SEPARATORS, Layout, Shown, comma_of, number, thin
 from ...markers.line_numbers import TABBED
 from ...markers.lines import lines_of
 from ...markers.numbering import NumberedText
+from ...markers.patches import SIGNED, may_be_patch, signed_lines
 from ...markers.restore import Budget, restore
 from ...model import size
 from ...wire import no_larger
+from .composed import ComposedText
 from .hints import HintStyle, hint
 from .slots import IndexedText, Match
 
@@ -21,6 +27,8 @@ if TYPE_CHECKING:
 
 MIN_TEXT = 64
 """Characters below which nothing can be gained."""
+NO_LINE = "\x00" * 3
+"""Stands for what is not compared."""
 MAX_FIELDS = 12
 """Lines or fields that may differ where a text is told by what is different."""
 
@@ -53,7 +61,8 @@ class OutgoingText:
         self.again = again
         """The digest of what would be asked for again."""
         self.seen: dict[Source, Shown | None] = {}
-        self.marked = self.in_full = self.ours = False
+        self.inside = fold.settings.inside
+        self.marked = self.in_full = self.ours = self.repeats = False
         self.folded = self.flags = ""
         self.layout: Layout | None = None
 
@@ -69,8 +78,16 @@ class OutgoingText:
         for way in (self._whole, self._partly, self._only_folded) if may_refer else (self._only_folded,):
             attempt = way()
             if attempt is not None:
-                return self._safe(attempt) or Attempt(self.text)
+                return self._safe(attempt) or self._without_repeats() or Attempt(self.text)
         return Attempt(self.text)
+
+    def _without_repeats(self) -> Attempt | None:
+        """Where what refers to itself would not come back: less of it may look like another layout."""
+        if not self.repeats:
+            return None
+        self.inside, self.repeats, self.marked = None, False, False
+        attempt = self._partly() or self._only_folded()
+        return attempt and self._safe(attempt)
 
     def _safe(self, attempt: Attempt) -> Attempt | None:
         """None for one that would be refused, or would not give the text back: the index must know what is sent."""
@@ -213,35 +230,71 @@ class OutgoingText:
         return Layout(found.units, found.units, None, "", "", False)
 
     def _spans(self, layout: Layout) -> Attempt | None:
-        pieces: list[str] = []
-        done = 0
+        told = ComposedText(layout)
         labelled: set[Source] = set()
         before: Source | None = None
-        for match in self.known.matches(layout, self.fold.nearest):
+        for match, lines, view in self._matches(layout, lambda: told.done):
+            if match.first < told.done:
+                continue
+            before = None if self._repeats(told, match.first) else before
             left_out = layout.joint.join(layout.units[match.first : match.last])
             if len(left_out) < MIN_TEXT:
                 continue
             label = ""
             if self.known.slots[match.slot].source not in labelled:
-                match, label = self.known.findable(layout, match, self.fold.nearest)
-            marker = str(self._pointer(layout, match, label, before))
+                match, label = self.known.findable(lines, match, self.fold.nearest)
+            marker = str(self._pointer(layout, match, label, before, view))
             if not self._gains(left_out, marker):
-                self.marked = self.marked and bool(done)
+                self.marked = self.marked and bool(told.done)
                 continue
-            if match.first > done:
-                pieces.append(layout.joint.join(layout.units[done : match.first]))
-            pieces.append(marker)
+            told.leave_out(match.first, match.last, marker)
             before = self.known.slots[match.slot].source
             labelled.add(before)
-            done = match.last
-        if not done:
+        self._repeats(told, len(layout.units))
+        if not told.done:
             return None
-        if done < len(layout.units):
-            pieces.append(layout.joint.join(layout.units[done:]))
-        where = ", ".join(map(str, sorted(labelled)))
-        return Attempt("\n".join(pieces), "spans", f"stands in part in {where}", refers=True)
+        where = ", ".join([*map(str, sorted(labelled)), *["itself"] * self.repeats])
+        return Attempt(told.whole(), "spans", f"stands in part in {where}", refers=True)
 
-    def _pointer(self, layout: Layout, match: Match, label: str, before: Source | None) -> Marker:
+    def _matches(self, layout: Layout, done: Callable[[], int]) -> Iterator[tuple[Match, Layout, str]]:
+        """What stands elsewhere, left to right, with the lines that were compared, and how they are to be seen."""
+        nearest = self.fold.nearest
+        ways = {"": layout}
+        if self.settings.diffs and layout.numbers is None and not layout.comma and may_be_patch(self.text):
+            for view, sign in SIGNED.items():
+                ways[view] = replace(layout, bodies=signed_lines(layout.units, sign, NO_LINE))
+        found = [
+            zip(self.known.matches(lines, nearest, done), repeat(lines), repeat(view)) for view, lines in ways.items()
+        ]
+        for match, lines, view in merge(*found, key=lambda each: each[0].first):
+            # A view of a view has no name; and a line that is not compared may stand there by chance.
+            if view and (self.known.slots[match.slot].view or NO_LINE in lines.bodies[match.first : match.last]):
+                continue
+            yield match, lines, view
+
+    def _repeats(self, told: ComposedText, end: int) -> bool:
+        """Leave out what stands above in the text itself, up to a unit; whether something was left out."""
+        layout, least, done = told.layout, self.inside, told.done
+        if least is None or layout.comma:
+            return False
+        # Numbers that cannot be written anew; and the new side of a patch is worth more with all of its lines.
+        if layout is not self.layout or may_be_patch(self.text):
+            return False
+        for run in told.repeats(end):
+            left_out = layout.joint.join(layout.units[run.first : run.last])
+            if len(left_out) < MIN_TEXT or not self._has(left_out, least):
+                continue
+            unit, first, last = told.address(run)
+            own = layout.numbers[run.first] if layout.numbers else None
+            marker = str(self._marker(source=ABOVE, unit=unit, first=first, last=last, own=own))
+            if not self._gains(left_out, marker):
+                self.marked = self.marked and bool(told.done)
+                continue
+            told.leave_out(run.first, run.last, marker)
+            self.repeats = True
+        return told.done > done
+
+    def _pointer(self, layout: Layout, match: Match, label: str, before: Source | None, view: str) -> Marker:
         slot = self.known.slots[match.slot]
         unit, first, last = self.known.address(match)
         return self._marker(
@@ -252,7 +305,7 @@ class OutgoingText:
             own=layout.numbers[match.first] if layout.numbers else None,
             label=label,
             leans=slot.source == before,
-            view=slot.view,
+            view=view or slot.view,
         )
 
     def _but(self, layout: Layout) -> Attempt | None:
@@ -295,3 +348,7 @@ class OutgoingText:
             return True
         count = self.fold.count
         return count(before) - count(after) >= self.settings.min_gain
+
+    def _has(self, text: str, tokens: int) -> bool:
+        """Whether a text has so many tokens; counted only where its words do not tell."""
+        return len(text[: 24 * tokens].split()) >= tokens or self.fold.count(text) >= tokens

@@ -12,7 +12,7 @@ from ...markers.backref import Marker, Source
 from ...markers.layout import EVICTED_UNIT, MARKER_UNIT, Layout, Numbering, Shown, placed
 from ...markers.lines import Lines
 from ...markers.numbering import CallSummary
-from ...markers.patches import new_side
+from ...markers.patches import viewed
 
 
 class IndexedText(NamedTuple):
@@ -88,7 +88,7 @@ class IndexedShown(Shown):
         found = self.lines.between(first, last + 1)
         if not self.slot.whole and (MARKER_UNIT in found or EVICTED_UNIT in found):
             return None  # a line may look like that; `expand` would not know it from a gap
-        return new_side(found) if marker.view else found
+        return viewed(found, marker.view)
 
 
 class Bodies:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...billing.calibration import Weights
 from ...billing.thinking import thinking_tokens
 from ...calls import arguments
-from ...markers.backref import Source, opening
+from ...markers.backref import ABOVE, Source, opening
 from ...markers.layout import Shown, parsed
 from ...markers.numbering import Sources
 from ...markers.thinking import speaks
@@ -261,7 +261,7 @@ class Inventory:
             return
         pins = []
         for marker in parsed(entry.now.split("\n"), self._tag):
-            if marker is None or marker.source is None:
+            if marker is None or marker.source in (None, ABOVE):  # it goes with the text itself
                 continue
             target = shown.get(marker.source)
             first, last = 0, 0
