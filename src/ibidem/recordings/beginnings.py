@@ -77,8 +77,8 @@ class Beginnings:
 
 
 class _Keys:
-    """The same key for equal values. Objects and lists in them are looked at once: they are known by their identity
-    from then on, and kept, so that nothing else gets it."""
+    """Keys of entries: equal ones have one. An object is looked at once; from then on it is known by its identity, and
+    kept, so that no other gets that."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Json, Hashable]] = {}
