@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import NamedTuple
 
+from .beginnings import Beginnings
 from .chat import Chat, text_of
 from .recording import Cause, Json, RecordedRequest, RecordedSegment
 
@@ -18,32 +19,25 @@ CHAT_THOUGHTS = frozenset({"reasoning_content", "reasoning", "reasoning_text"})
 """Fields in which chat services tell thoughts, and want them back."""
 
 
-def shared(before: Sequence[Any], after: Sequence[Any]) -> int:
-    """How many entries two histories have in common from their beginning."""
-    for number, (one, other) in enumerate(zip(before, after, strict=False)):
-        if one is not other and one != other:
-            return number
-    return min(len(before), len(after))
-
-
 class Segments:
     """The segments of a session while it is read. A segment in which nothing was sent is replaced by the next."""
 
     def __init__(self) -> None:
         self.current = RecordedSegment()
         self._before: list[RecordedSegment] = []
+        self._beginnings = Beginnings()
 
     def begin(self, history: Sequence[Json], cause: Cause) -> RecordedSegment:
         """Go on with this history. What it has in common with an earlier segment is taken from there."""
         if self.current.requests:
+            self._beginnings.add(self.current.history)
             self._before.append(self.current)
         elif self.current.cause == "compaction" and cause == "micro-compaction":
             cause = "compaction"
         self.current = RecordedSegment(list(history))
         if self._before:
-            nearest = max(reversed(self._before), key=lambda segment: shared(segment.history, history))
-            common = shared(nearest.history, history)
-            self.current = RecordedSegment([*nearest.history[:common], *history[common:]], [], common, cause)
+            known = self._beginnings.longest(history)
+            self.current = RecordedSegment([*known, *history[len(known) :]], [], len(known), cause)
         return self.current
 
     def reopen(self) -> None:
@@ -57,6 +51,23 @@ class Segments:
 
     def done(self) -> list[RecordedSegment]:
         return [segment for segment in (*self._before, self.current) if segment.requests]
+
+
+class State(NamedTuple):
+    """How a history stood, that only grew since or had its last entry replaced."""
+
+    history: list[Json]
+    length: int
+    last: list[Json]
+    due: frozenset[str] = frozenset()
+    waiting: tuple[Json, ...] = ()
+
+    @classmethod
+    def of(cls, history: list[Json], due: frozenset[str] = frozenset(), waiting: tuple[Json, ...] = ()) -> State:
+        return cls(history, len(history), history[-1:], due, waiting)
+
+    def entries(self) -> list[Json]:
+        return [*self.history[: max(0, self.length - 1)], *self.last]
 
 
 class Turns:
@@ -106,6 +117,15 @@ class Turns:
 
     def done(self) -> list[Json]:
         return self.history
+
+    def whole(self) -> list[Json]:
+        return list(self.history)
+
+    def state(self) -> State:
+        return State.of(self.history)
+
+    def resume(self, state: State) -> None:
+        self.history[:] = state.entries()
 
 
 class ChatTurns:
@@ -161,6 +181,17 @@ class ChatTurns:
     def done(self) -> list[Json]:
         return self.chat.done().history
 
+    def whole(self) -> list[Json]:
+        """What `done` would give, with nothing handed over: results may still come."""
+        return [*self.history, *self.chat.waiting]
+
+    def state(self) -> State:
+        return State.of(self.history, frozenset(self.chat.due), tuple(self.chat.waiting))
+
+    def resume(self, state: State) -> None:
+        self.history[:] = state.entries()
+        self.chat.due, self.chat.waiting = set(state.due), list(state.waiting)
+
 
 class ResponsesTurns:
     """Turns of a conversation, as items of the Responses API."""
@@ -200,6 +231,15 @@ class ResponsesTurns:
 
     def done(self) -> list[Json]:
         return self.history
+
+    def whole(self) -> list[Json]:
+        return list(self.history)
+
+    def state(self) -> State:
+        return State.of(self.history)
+
+    def resume(self, state: State) -> None:
+        self.history[:] = state.entries()
 
 
 Builder = Turns | ChatTurns | ResponsesTurns

@@ -15,14 +15,14 @@ class Chat:
     def __init__(self) -> None:
         self.segment = RecordedSegment()
         self.due: set[str] = set()
-        self._waiting: list[Json] = []
+        self.waiting: list[Json] = []
 
     @property
     def history(self) -> list[Json]:
         return self.segment.history
 
     def say(self, role: str, content: Any) -> None:
-        (self._waiting if self.due else self.history).append({"role": role, "content": content})
+        (self.waiting if self.due else self.history).append({"role": role, "content": content})
 
     def answer(
         self,
@@ -58,8 +58,8 @@ class Chat:
         return self.segment
 
     def _release(self) -> None:
-        self.history.extend(self._waiting)
-        self._waiting, self.due = [], set()
+        self.history.extend(self.waiting)
+        self.waiting, self.due = [], set()
 
 
 def _wire(call: Json) -> Json:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..billing.usage import Usage
-from .builders import shared
+from .beginnings import shared
 from .claude_attachments import reminders
 from .claude_requests import SentRequests
 from .log import Log, seconds

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from itertools import islice
 
 from ..billing.usage import Usage
 from .log import Log, seconds
@@ -45,6 +46,7 @@ CONTEXT = (
     "<additional_context>",
 )
 """What a user message begins with that Codex wrote (openai/codex, core/src/contextual_user_message.rs)."""
+LONGEST = max(map(len, CONTEXT))
 
 
 def _knows(row: Json) -> bool:
@@ -63,6 +65,8 @@ class _Rollout:
         """Ids of calls that have a result anywhere in the log."""
         self._calls: set[str] = set()
         """Ids of calls in the history."""
+        self._unprompted = 0
+        """So many entries of the history have no prompt of the user among them."""
         self._copied = 0.0
         """Until when rows are those of another session."""
         self._total: Json = {}
@@ -130,6 +134,7 @@ class _Rollout:
         self.segments.append(RecordedSegment(list(kept), [], len(kept), cause))
         self._calls = {item.get("call_id") or "" for item in kept if item.get("type") in OUTPUTS}
         self._answering = False
+        self._unprompted = min(self._unprompted, len(kept)) if cause == "rewind" else 0
 
     def _count(self, info: Json) -> None:
         """A request of its own made the compaction's summary: the last answer has its usage already."""
@@ -145,10 +150,12 @@ class _Rollout:
         """The user took back their last turns: what was said since, and what Codex said right before, is no longer
         sent."""
         history = self.segments[-1].history
-        prompts = [place for place, item in enumerate(history) if _is_prompt(item)]
-        if turns and prompts:
-            cut = prompts[-min(turns, len(prompts))]
-            while cut > prompts[0] and history[cut - 1].get("role") in ("user", "developer"):
+        behind = range(self._unprompted, len(history))
+        first = self._unprompted = next((place for place in behind if _is_prompt(history[place])), len(history))
+        if turns and first < len(history):
+            prompts = (place for place in reversed(range(first, len(history))) if _is_prompt(history[place]))
+            cut = next(islice(prompts, turns - 1, None), first)
+            while cut > first and history[cut - 1].get("role") in ("user", "developer"):
                 cut -= 1
             self._begin(history[:cut], "rewind")
 
@@ -189,7 +196,7 @@ def _says(item: Json, instructions: str) -> bool:
 def _is_prompt(item: Json) -> bool:
     if item.get("role") != "user":
         return item.get("type") == "agent_message"
-    return not any(text.lstrip().lower().startswith(CONTEXT) for text in _texts(item))
+    return not any(text.lstrip()[:LONGEST].lower().startswith(CONTEXT) for text in _texts(item))
 
 
 def _usage(found: Json) -> Usage | None:

@@ -44,6 +44,8 @@ class _CopilotThread:
     def __init__(self, prompt: str | None) -> None:
         self.segments = Segments()
         self.prompt = prompt
+        self.prompts: dict[str, Json] = {}
+        """Every system prompt that was told, once."""
         self.at: float | None = None
         self.compacting: int | None = None
         """Entries that were there when a compaction began."""
@@ -58,7 +60,7 @@ class _CopilotThread:
         return [entry for entry in self.chat.history[:1] if entry["role"] == "system"]
 
     def instruct(self, content: str) -> None:
-        prompt = {"role": "system", "content": content}
+        prompt = self.prompts.setdefault(repr(content), {"role": "system", "content": content})
         if self.system != [prompt]:
             self._begin([prompt, *self.chat.history[len(self.system) :]], "rewind")
 

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ..billing.usage import Usage
-from .builders import Segments, shared
+from .beginnings import shared
+from .builders import Segments
 from .counts import count
 from .log import UNUSABLE, Log, seconds
 from .reader import Reader
@@ -113,15 +115,30 @@ class _Contents:
         self.add("user", due)
 
 
+class _Mark(NamedTuple):
+    """How contents stood behind a message. What was there before their last entry has not changed since."""
+
+    length: int
+    last: list[Json]
+    due: list[Json]
+    at: float | None
+    """When the last call before was made."""
+
+
 class _GeminiReading:
     def __init__(self, *, joined: bool) -> None:
         self.turns = _Contents(joined=joined)
         self.messages: list[Json] = []
         self.at: float | None = None
         self.folder = ""
+        self._again = _Contents(joined=joined)
+        """The messages told again, as far as a rewind needed it."""
+        self._marks = [_Mark(0, [], [], None)]
+        """How `_again` stood behind so many messages."""
 
     def take(self, row: Json) -> None:
         if (messages := _replaced(row)) is not None:
+            self._again, self._marks = _Contents(joined=self.turns.joined), self._marks[:1]
             self._replace([message for message in messages if isinstance(message, dict)])
         elif "$rewindTo" in row:
             names = [message.get("id") for message in self.messages]
@@ -132,18 +149,27 @@ class _GeminiReading:
             self.messages.append(row)
 
     def _replace(self, messages: list[Json]) -> None:
-        fresh = _Contents(joined=self.turns.joined)
-        for message in messages:
-            try:
-                self._say(fresh, message, told=False)
-            except UNUSABLE:
-                continue  # it was named when its line was read, or is not known at all
+        fresh = self._tell_again(messages)
         before = self.turns.segments.current
         if not before.requests or shared(before.history, fresh.history) < len(before.history):
             self.turns.segments.begin(fresh.history, _cause(before.history, fresh.history))
         else:
             before.history.extend(fresh.history[len(before.history) :])
+        fresh.history[:] = self.turns.history  # equal, and so the same objects from here on
         self.turns.due, self.messages = fresh.due, messages
+
+    def _tell_again(self, messages: list[Json]) -> _Contents:
+        """These messages alone, of which the first may have been told again before."""
+        del self._marks[len(messages) + 1 :]
+        again, mark, at = self._again, self._marks[-1], self.at
+        again.history[max(0, mark.length - 1) :] = mark.last
+        again.due, self.at = mark.due, mark.at
+        for message in messages[len(self._marks) - 1 :]:
+            with suppress(*UNUSABLE):  # it was named when its line was read, or is not known at all
+                self._say(again, message, told=False)
+            self._marks.append(_Mark(len(again.history), again.history[-1:], again.due, self.at))
+        self.at = at if self.at is None else self.at
+        return again
 
     def _say(self, turns: _Contents, message: Json, *, told: bool) -> None:
         parts = _parts(message.get("content"))

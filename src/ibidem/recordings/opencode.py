@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..billing.usage import Usage
-from .builders import ANTHROPIC, BUILDERS, CHAT, RESPONSES, image, text
+from .builders import ANTHROPIC, BUILDERS, CHAT, RESPONSES, Builder, image, text
 from .log import UNUSABLE, Log, seconds
 from .reader import Reader
 from .recording import Json, RecordedRequest, Recording
@@ -68,6 +68,8 @@ class _OpenCodeReading:
         self.earlier: list[Json] = []
         self.context: list[Json] = []
         """What is sent, in its order."""
+        self._again: dict[str, tuple[Builder, int]] = {}
+        """How much of the context was told again to a model."""
         self.model: tuple[Any, Any] = ("", "")
         self.pruned: dict[str, float] = {}
         """When the results of calls were cleared, as far as they still are to be."""
@@ -87,15 +89,18 @@ class _OpenCodeReading:
             self._keep_tail(info["parentID"])
 
     def _tell_again(self) -> None:
-        """To another model, which gets thoughts as text."""
+        """To another model, which gets thoughts as text. What it was told before is not told once more."""
         turns, context, at = self.turns, self.context, self.at
-        self.turns, self.context = BUILDERS[self.format](), []
-        for message in context:
+        again, number = self._again.get(str(self.model)) or (BUILDERS[self.format](), 0)
+        self.turns, self.context = again, []
+        for message in context[number:]:
             try:
                 self._say(message, told=False)
             except UNUSABLE:
                 continue  # it was named when it was read
-        turns.restart(self.turns.done(), "rewind")
+        self._again[str(self.model)] = again, len(context)
+        turns.restart(again.done(), "rewind")
+        again.history[:] = turns.history  # equal, and so the same objects from here on
         self.turns, self.context, self.at = turns, context, at
 
     def _say(self, message: Json, *, told: bool) -> None:
@@ -110,7 +115,7 @@ class _OpenCodeReading:
         question = any(part["type"] == "compaction" for part in parts)
         if told and question and info["id"] in self.summarised:
             self.turns.restart([], "compaction")
-            self.context = []
+            self.context, self._again = [], {}
         if blocks := [block for part in parts for block in _said(part)]:
             self.turns.say(blocks)
         self.at = seconds(info["time"]["created"])
@@ -170,8 +175,11 @@ class _OpenCodeReading:
         due = [call for call, when in self.pruned.items() if self.now is not None and when <= self.now]
         for call in due:
             del self.pruned[call]
+        before = self.turns.segments.current
         if due:
             self.turns.clear(due, CLEARED_RESULT)
+        if self.turns.segments.current is not before:
+            self._again = {}
 
     def _keep_tail(self, question: str) -> None:
         names = [message["info"]["id"] for message in self.earlier]

@@ -18,10 +18,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from ..billing.usage import Usage
-from .builders import ANTHROPIC, BUILDERS, CHAT, CHAT_THOUGHTS, RESPONSES, image, text
+from .builders import ANTHROPIC, BUILDERS, CHAT, CHAT_THOUGHTS, RESPONSES, State, image, text
 from .counts import count
 from .log import UNUSABLE, Log, seconds
 from .reader import Reader
@@ -88,6 +89,12 @@ class _Sent:
         self.turns = BUILDERS[format_]()
         self.due: list[str] = []
         """Calls that have no result yet."""
+        self.marked: _Mark | None = None
+        """How it stands, unless something was added."""
+
+    def mark(self) -> _Mark:
+        self.marked = _Mark(self, self.turns.state(), list(self.due))
+        return self.marked
 
     def settle(self, calls: list[str]) -> None:
         self.due = [call for call in self.due if call not in calls]
@@ -139,6 +146,22 @@ class _Sent:
         return [item] if item.get("type") == "reasoning" else []
 
 
+class _Mark(NamedTuple):
+    """How a context stood. It is gone on with where nothing was added since, and else with a copy."""
+
+    sent: _Sent
+    state: State
+    due: list[str]
+
+    def resumed(self) -> _Sent:
+        if self.sent.marked is self:
+            return self.sent
+        copy = _Sent(self.sent.format, self.sent.model, self.sent.answered)
+        copy.turns.resume(self.state)
+        copy.due = list(self.due)
+        return copy
+
+
 class _Tree:
     def __init__(self, sent: _Sent, header: Json) -> None:
         self.sent = sent
@@ -147,6 +170,10 @@ class _Tree:
         self.order: list[str] = []
         self.leaf: str | None = None
         self.at: float | None = None
+        self._marks: dict[tuple[str, Model], _Mark] = {}
+        """What models were sent at entries."""
+        self._edits: set[str] = set()
+        """Entries that have another content somewhere."""
         forked = header.get("parentSession") or header.get("branchedFrom")
         self.born = seconds(header.get("timestamp")) if forked else None
 
@@ -162,6 +189,8 @@ class _Tree:
             parent = self.leaf  # its line is lost: the order of the file holds
         self.entries[name], self.parents[name] = row, parent
         before, self.leaf = self.leaf, name
+        if row["type"] == "context_edit":
+            self._edits.add(str(row.get("targetId")))
         if row["type"] in ("compaction", "context_edit"):
             self._go_to(name, "compaction" if row["type"] == "compaction" else "micro-compaction")
             self.at = seconds(row["timestamp"])
@@ -174,14 +203,37 @@ class _Tree:
         self._add(self.sent, row, told=True)
 
     def _go_to(self, name: str | None, cause: Cause) -> None:
-        fresh = _Sent(self.sent.format, self.sent.model, self.sent.answered)
-        for row in self._context(name):
-            try:
-                self._add(fresh, row, told=False)
-            except UNUSABLE:
-                continue  # it was named when its line was read
-        self.sent.turns.restart(fresh.turns.done(), cause)
-        self.sent.due = fresh.due
+        fresh = self._sent_at(name)
+        self.sent.turns.restart(fresh.turns.whole(), cause)
+        own = fresh.turns.history
+        own[:] = self.sent.turns.history[: len(own)]  # equal, and so the same objects from here on
+        self.sent.due = list(fresh.due)
+
+    def _sent_at(self, name: str | None) -> _Sent:
+        """What the model was sent at an entry. No entry is told twice to one model: it goes on from what is known."""
+        model, way = self.sent.model, list[str]()
+        while name is not None and (name, model) not in self._marks and not self._rewrites(name):
+            way.append(name)
+            name = self.parents[name]
+        fresh = _Sent(self.sent.format, model, self.sent.answered)
+        if name is not None and (name, model) in self._marks:
+            fresh = self._marks[name, model].resumed()
+        elif name is not None:
+            self._tell_again(fresh, self._context(name))
+            self._marks[name, model] = fresh.mark()
+        for each in reversed(way):
+            self._tell_again(fresh, [self.entries[each]])
+            self._marks[each, model] = fresh.mark()
+        return fresh
+
+    def _rewrites(self, name: str) -> bool:
+        """Whether the context at an entry is another than that before it and the entry."""
+        return self.entries[name]["type"] in ("compaction", "context_edit") or name in self._edits
+
+    def _tell_again(self, sent: _Sent, rows: list[Json]) -> None:
+        for row in rows:
+            with suppress(*UNUSABLE):  # it was named when its line was read
+                self._add(sent, row, told=False)
 
     def _context(self, name: str | None) -> list[Json]:
         way: list[str] = []

@@ -17,7 +17,7 @@ import msgspec
 
 from .. import formats
 from ..billing.usage import Usage
-from .builders import shared
+from .beginnings import shared
 from .counts import count, within
 from .log import Log, seconds
 from .reader import Reader
