@@ -17,6 +17,8 @@ from .recording import Json
 
 RECENT = 4
 """Ways that are remembered: a session that goes back and forth does so between few of them."""
+DEEPEST = 50
+"""Levels of an entry that are looked at: what is below is equal to itself alone."""
 
 
 def shared(before: Sequence[Any], after: Sequence[Any]) -> int:
@@ -81,24 +83,20 @@ class _Keys:
     kept, so that no other gets that."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Json, Hashable]] = {}
+        self._known: dict[int, tuple[Any, Hashable]] = {}
         self._equal: dict[Hashable, object] = {}
 
-    def of(self, entry: Json) -> Hashable:
-        try:
-            return self._of(entry)
-        except RecursionError:  # too deep to look into: it is equal to itself alone
-            return self._known.setdefault(id(entry), (entry, object()))[1]
-
-    def _of(self, value: Any) -> Hashable:
+    def of(self, value: Any, depth: int = 0) -> Hashable:
         match value:
+            case dict() | list() if depth > DEEPEST:
+                return self._known.setdefault(id(value), (value, object()))[1]
             case dict():
                 if id(value) not in self._known:
-                    fields = frozenset((name, self._of(each)) for name, each in value.items())
+                    fields = frozenset((name, self.of(each, depth + 1)) for name, each in value.items())
                     self._known[id(value)] = value, self._equal.setdefault(fields, object())
                 return self._known[id(value)][1]
             case list():
-                return ("list", *map(self._of, value))
+                return ("list", *(self.of(each, depth + 1) for each in value))
             case str():
                 return value
         return ("other", repr(value))  # numbers as they are written: equal hashes of numbers are easy to find

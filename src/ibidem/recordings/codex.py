@@ -154,7 +154,7 @@ class _Rollout:
         first = self._unprompted = next((place for place in behind if _is_prompt(history[place])), len(history))
         if turns and first < len(history):
             prompts = (place for place in reversed(range(first, len(history))) if _is_prompt(history[place]))
-            cut = next(islice(prompts, turns - 1, None), first)
+            cut = next(islice(prompts, min(turns, len(history)) - 1, None), first)
             while cut > first and history[cut - 1].get("role") in ("user", "developer"):
                 cut -= 1
             self._begin(history[:cut], "rewind")
