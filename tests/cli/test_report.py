@@ -449,7 +449,7 @@ def test_a_full_disk_is_an_error_like_any_other(args: list[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="pipes of another kind")
 def test_a_reader_that_goes_ends_it_quietly(tmp_path: Path) -> None:
-    for n in range(40):
+    for n in range(100):  # more than a pipe takes in before somebody reads
         put(tmp_path / "logs" / f"{n}.jsonl", log("a.py", id=f"x{n}"))
     command = [sys.executable, "-m", "ibidem.cli", "report", str(tmp_path / "logs"), "--json", "--jobs", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
