@@ -61,7 +61,7 @@ BOMB = """
 import resource, sys, gzip
 import zstandard
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-from ibidem import sessions
+from ibidem import recordings
 name, size = sys.argv[1], 3 << 30
 if name.endswith("zst"):
     packer = zstandard.ZstdCompressor(level=19).compressobj()
@@ -72,8 +72,8 @@ else:
     pieces = [packer.compress(b" " * (1 << 20)) for _ in range(size >> 20)] + [packer.flush()]
 data = b"".join(pieces)
 try:
-    sessions.read(name, data)
-except sessions.LogError as error:
+    recordings.read(name, data)
+except recordings.LogError as error:
     print(len(data), error)
 """
 
