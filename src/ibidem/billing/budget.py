@@ -11,8 +11,8 @@ all of them, for a moment when that is free (the cache is cold anyway) or paid f
     change when cold; or when rent >= price and spent + price <= phi (saved + R (removed + freed)) + credit bill,
     and then spent += price
 
-Rent makes changes few and large: whoever pays once the rent has reached the price pays at most twice what one who knows
-the future would. The second condition is the promise. R (removed + freed) is what the very request with the change does
+Rent makes changes few and large: a small one waits until it has cost about as much as the change does, and by then more
+waits with it. The second condition is the promise. R (removed + freed) is what the very request with the change does
 without, so after every request spent <= phi saved + credit bill: if `saved` is not overstated by more than 1 / phi and
 prices are not understated, the bill is above that of doing nothing by at most the share `credit` of that, at the end
 and at any moment before. With no credit it is never above.
@@ -22,11 +22,12 @@ request with a change sets `spent` right, and if it had found what stands before
 A provider that tells nothing is taken for one that misses, and gives no credit.
 
 Prices are multiples of fresh input: R for a token read from the cache, W for one written. Sizes are in provider tokens,
-fitted to what it reported of earlier requests: `scale` is how much they grew for each token that we counted, for what
-goes; `kappa` is how large they are for each token of the conversation, for what stays, and never less: it also has to
-stand for what we cannot see, such as sealed reasoning. What stands before the conversation is not written again;
-as much of a report is taken for it as cannot be conversation, at `MAX_TOKENS_PER_TOKEN` tokens for one of ours. Without
-reports, all is counted as we count.
+fitted to what it reported of earlier requests: `scale` is how much those grew for each token that we counted that grew
+least for it, for what goes (`calibration.TextScale`); `kappa` is how large they are for each token of the conversation,
+for what stays, and never less: it also has to stand for what we cannot see, such as sealed reasoning. What stands
+before the conversation is not written again; as much of a report is taken for it as cannot be conversation, at
+`MAX_TOKENS_PER_TOKEN` tokens for one of ours, and no more than the first report leaves. Without reports, all is counted
+as we count.
 """
 
 from __future__ import annotations

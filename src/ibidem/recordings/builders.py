@@ -70,9 +70,8 @@ class State(NamedTuple):
         return [*self.history[: max(0, self.length - 1)], *self.last]
 
 
-class Turns:
-    """Anthropic messages. Lines of one side that follow each other are one message, results first; messages are
-    replaced, never changed, because segments share them."""
+class _Told:
+    """A history that grows as it is told, with nothing held back."""
 
     def __init__(self) -> None:
         self.segments = Segments()
@@ -80,6 +79,27 @@ class Turns:
     @property
     def history(self) -> list[Json]:
         return self.segments.current.history
+
+    def restart(self, history: list[Json], cause: Cause) -> None:
+        if cause != "rewind" or history != self.history:
+            self.segments.begin(history, cause)
+
+    def done(self) -> list[Json]:
+        return self.history
+
+    def whole(self) -> list[Json]:
+        return list(self.history)
+
+    def state(self) -> State:
+        return State.of(self.history)
+
+    def resume(self, state: State) -> None:
+        self.history[:] = state.entries()
+
+
+class Turns(_Told):
+    """Anthropic messages. Lines of one side that follow each other are one message, results first; messages are
+    replaced, never changed, because segments share them."""
 
     def say(self, blocks: list[Json]) -> None:
         if self.history and self.history[-1]["role"] == "user":
@@ -110,22 +130,6 @@ class Turns:
         cleared = [_cleared(message, wanted, note) for message in self.history]
         if cleared != self.history:
             self.segments.begin(cleared, "micro-compaction")
-
-    def restart(self, history: list[Json], cause: Cause) -> None:
-        if cause != "rewind" or history != self.history:
-            self.segments.begin(history, cause)
-
-    def done(self) -> list[Json]:
-        return self.history
-
-    def whole(self) -> list[Json]:
-        return list(self.history)
-
-    def state(self) -> State:
-        return State.of(self.history)
-
-    def resume(self, state: State) -> None:
-        self.history[:] = state.entries()
 
 
 class ChatTurns:
@@ -193,15 +197,8 @@ class ChatTurns:
         self.chat.due, self.chat.waiting = set(state.due), list(state.waiting)
 
 
-class ResponsesTurns:
+class ResponsesTurns(_Told):
     """Turns of a conversation, as items of the Responses API."""
-
-    def __init__(self) -> None:
-        self.segments = Segments()
-
-    @property
-    def history(self) -> list[Json]:
-        return self.segments.current.history
 
     def say(self, blocks: list[Json]) -> None:
         self.history.append({"role": "user", "content": [_input(block) for block in blocks]})
@@ -224,22 +221,6 @@ class ResponsesTurns:
         ]
         if cleared != self.history:
             self.segments.begin(cleared, "micro-compaction")
-
-    def restart(self, history: list[Json], cause: Cause) -> None:
-        if cause != "rewind" or history != self.history:
-            self.segments.begin(history, cause)
-
-    def done(self) -> list[Json]:
-        return self.history
-
-    def whole(self) -> list[Json]:
-        return list(self.history)
-
-    def state(self) -> State:
-        return State.of(self.history)
-
-    def resume(self, state: State) -> None:
-        self.history[:] = state.entries()
 
 
 Builder = Turns | ChatTurns | ResponsesTurns
