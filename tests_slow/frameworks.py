@@ -69,7 +69,13 @@ def findings(framework: Framework, interpreter: Path, log: Path) -> dict[str, An
     ]
     with log.open("w") as told:
         ran = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=told, text=True, timeout=60 * MINUTES, env=variables, cwd=ROOT
+            [*command, framework.module, "--json", "--speed"],
+            stdout=subprocess.PIPE,
+            stderr=told,
+            text=True,
+            timeout=60 * MINUTES,
+            env=variables,
+            cwd=ROOT,
         )
     lines = ran.stdout.strip().splitlines()
     found: dict[str, Any] = json.loads(lines[-1])
