@@ -88,9 +88,7 @@ def _run(task: Task, model: Any, folder: str) -> Ran:
     if task.adapter is not None:
         agent.add_middleware(InvokeModelStage, task.adapter)
     asked = [_said(task, prompt, first=number == 0) for number, prompt in enumerate(task.prompts)]
-    texts = (
-        [str(agent(said)).strip() for said in asked] if task.mode == "sync" else asyncio.run(_ask(agent, task, asked))
-    )
+    answers = [agent(said) for said in asked] if task.mode == "sync" else asyncio.run(_ask(agent, task, asked))
     stored = [message.to_message() for message in sessions.list_messages(task.conversation, "agent")]
     return Ran([str(answer).strip() for answer in answers], _plain([agent.messages, stored]))
 
