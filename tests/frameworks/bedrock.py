@@ -39,7 +39,7 @@ ERRORS = {
     500: "InternalServerException",
     503: "ServiceUnavailableException",
 }
-STREAM = "application/vnd.amazon.eventstream"
+JSON, STREAM = "application/json", "application/vnd.amazon.eventstream"
 
 
 class Cloud:
@@ -87,28 +87,27 @@ class _Handler(BaseHTTPRequestHandler):
             self.cloud.refused += 1
             return self._answer(403, _error("The request signature we calculated does not match"))
         try:
-            status, answer = self._ask(body)
+            status, kind, answer = self._ask(body)
         except (OSError, http.client.HTTPException):
             self.close_connection = True
             return None
-        if status < 400:
-            kind, spoken = _SPOKEN[asked](json.loads(answer))
-            return self._answer(200, spoken, kind)
+        if status < 400 and kind == JSON:
+            return self._answer(status, *_SPOKEN[asked](json.loads(answer)))
         if amazon:  # which has no 529
             return self._answer(min(status, 503), _error(json.loads(answer)["error"]["message"]))
-        return self._answer(status, answer)
+        return self._answer(status, answer, kind)
 
-    def _ask(self, body: bytes) -> tuple[int, bytes]:
+    def _ask(self, body: bytes) -> tuple[int, str, bytes]:
         connection = http.client.HTTPConnection(self.upstream, timeout=60)
         try:
             headers = {"content-type": "application/json", "x-api-key": ACCESS_KEY}
             connection.request("POST", f"{self.path}/messages", body, headers)
             response = connection.getresponse()
-            return response.status, response.read()
+            return response.status, response.headers["content-type"], response.read()
         finally:
             connection.close()
 
-    def _answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
+    def _answer(self, status: int, body: bytes, kind: str = JSON) -> None:
         self.send_response(status)
         if status >= 400:
             self.send_header("x-amzn-errortype", ERRORS.get(status, ERRORS[500]))
@@ -149,37 +148,32 @@ def signature_fits(method: str, target: str, headers: Iterable[tuple[str, str]],
 # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _converse(message: dict[str, Any]) -> tuple[str, bytes]:
+def _converse(message: dict[str, Any]) -> tuple[bytes, str]:
     said = {"role": "assistant", "content": [_block(block) for block in message["content"]]}
     answer = {"output": {"message": said}, "stopReason": message["stop_reason"], **_metadata(message)}
-    return "application/json", json.dumps(answer).encode()
+    return json.dumps(answer).encode(), JSON
 
 
-def _converse_stream(message: dict[str, Any]) -> tuple[str, bytes]:
-    return STREAM, b"".join(frame(kind, value) for kind, value in _converse_events(message))
+def _converse_stream(message: dict[str, Any]) -> tuple[bytes, str]:
+    return b"".join(frame(kind, value) for kind, value in _converse_events(message)), STREAM
 
 
-def _invoke(message: dict[str, Any]) -> tuple[str, bytes]:
-    return "application/json", json.dumps(message).encode()
+def _invoke(message: dict[str, Any]) -> tuple[bytes, str]:
+    return json.dumps(message).encode(), JSON
 
 
-def _invoke_stream(message: dict[str, Any]) -> tuple[str, bytes]:
+def _invoke_stream(message: dict[str, Any]) -> tuple[bytes, str]:
     events = (base64.b64encode(json.dumps(event).encode()).decode() for event in _events(message))
-    return STREAM, b"".join(frame("chunk", {"bytes": event}) for event in events)
+    return b"".join(frame("chunk", {"bytes": event}) for event in events), STREAM
 
 
-def _predict_stream(message: dict[str, Any]) -> tuple[str, bytes]:
-    text = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in _events(message))
-    return "text/event-stream; charset=utf-8", text.encode()
-
-
-_SPOKEN: dict[str, Callable[[dict[str, Any]], tuple[str, bytes]]] = {
+_SPOKEN: dict[str, Callable[[dict[str, Any]], tuple[bytes, str]]] = {
     "converse": _converse,
     "converse-stream": _converse_stream,
     "invoke": _invoke,
     "invoke-with-response-stream": _invoke_stream,
     "rawPredict": _invoke,
-    "streamRawPredict": _predict_stream,
+    "streamRawPredict": _invoke,  # whose body asks for a stream, so that the upstream's own is passed on
 }
 """By the last word of a path."""
 
