@@ -29,7 +29,7 @@ class Anthropic(Framework):
     def adapter(self, format: str, profile: str = "lossless") -> Any:
         from ibidem.adapters.anthropic import middleware
 
-        return middleware if profile == "lossless" else middleware(profile=profile)
+        return middleware(profile=profile)
 
     def run(self, task: Task) -> Ran:
         chat = Chat(task)

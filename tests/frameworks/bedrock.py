@@ -100,8 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _ask(self, body: bytes) -> tuple[int, str, bytes]:
         connection = http.client.HTTPConnection(self.upstream, timeout=60)
         try:
-            headers = {"content-type": "application/json", "x-api-key": ACCESS_KEY}
-            connection.request("POST", f"{self.path}/messages", body, headers)
+            headers = {"content-type": JSON, "x-api-key": ACCESS_KEY, "x-asked-at": self.path}
+            connection.request("POST", "/v1/messages", body, headers)
             response = connection.getresponse()
             return response.status, response.headers["content-type"], response.read()
         finally:
