@@ -24,6 +24,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from ibidem.testing import Says, Upstream
+
 REGION = "us-east-1"
 ACCESS_KEY = "AKIDOPENSNOTHING"
 SECRET_KEY = "a-secret-that-opens-nothing"
@@ -143,6 +145,34 @@ def signature_fits(method: str, target: str, headers: Iterable[tuple[str, str]],
     signer = SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), service, region)
     expected = signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request)
     return (key, region, service) == (ACCESS_KEY, REGION, "bedrock") and signature == expected
+
+
+def checks_signatures() -> None:
+    """One byte that is changed after a request was signed, and it is refused; without that, it is answered."""
+    with Upstream([Says("hello")]) as upstream, Cloud(upstream.url) as cloud:
+        for body, expected in ((b'{"messages": []}', 200), (b'{"messages":[ ]}', 403)):
+            address = urlsplit(cloud.url).netloc
+            connection = http.client.HTTPConnection(address, timeout=60)
+            connection.request("POST", PATH, body, signed(address, b'{"messages": []}'))
+            response = connection.getresponse()
+            response.read()
+            connection.close()
+            assert response.status == expected, response.status
+        assert (len(upstream.seen), cloud.refused) == (1, 1)
+
+
+PATH = "/model/some-model/invoke"
+
+
+def signed(address: str, body: bytes) -> dict[str, str]:
+    """Headers for a body that is sent to `PATH`."""
+    from botocore.auth import SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
+    request = AWSRequest("POST", f"http://{address}{PATH}", data=body)
+    SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), "bedrock", REGION).add_auth(request)
+    return dict(request.headers.items())
 
 
 # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────────

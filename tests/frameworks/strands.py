@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import itertools
+import json
 import tempfile
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
+
+import ibidem
+from ibidem.testing import by_turn
 
 from . import bedrock
 from .framework import DESCRIPTION, KEY, Framework, Ran, Task
+from .scenario import PICTURE, SCRIPT, Files
 
 
 class Strands(Framework):
@@ -33,6 +40,69 @@ class Strands(Framework):
 
     def read_wire(self, body: Any, format: str) -> tuple[Any, str]:
         return (bedrock.as_anthropic(body), "anthropic") if format == "bedrock" else (body, format)
+
+    def own(self) -> dict[str, Callable[[], None]]:
+        return {
+            "results of several texts": self._parts,
+            "at the input, as it is": self._at_input,
+            "Converse: nothing is left to do": self._converse,
+            "Bedrock checks signatures": bedrock.checks_signatures,
+        }
+
+    def _parts(self) -> None:
+        for format in self.formats:
+            after, before = self._alike(format, self.adapter(format), Parts)
+            assert format == "openai-chat" or len(after[-1]) < 0.9 * len(before[-1]), "next to nothing was saved"
+
+    def _at_input(self) -> None:
+        from ibidem.adapters.strands import middleware
+
+        after, before = self._alike("bedrock", AtInput(middleware), Files)
+        assert len(after[-1]) < 0.7 * len(before[-1])
+
+    def _converse(self) -> None:
+        """A proxy does not know Converse; what it would do with the same in a format that it knows."""
+        after, _ = self._alike("bedrock", self.adapter("bedrock"), Files)
+        for body in map(bedrock.as_anthropic, map(json.loads, after)):
+            assert ibidem.compact(body, format="anthropic").request is body
+
+    def _alike(self, format: str, adapter: Any, files: Callable[[], Any]) -> tuple[list[str], list[str]]:
+        """What came with an adapter, which expands to what came without it."""
+        from .contract import Contract
+
+        contract, found = Contract(self), []
+        for given in (adapter, None):
+            task = replace(contract.task(format, adapter=given), read=files())
+            seen, (ran,) = contract.sent(format, by_turn(SCRIPT), [task])
+            found.append((contract.bodies(seen), ran.history))
+        (after, kept), (before, expected) = found
+        contract.alike(before, after, format)
+        assert kept == expected
+        return after, before
+
+
+class AtInput(NamedTuple):
+    """An adapter that is to stand before the call, not around it."""
+
+    middleware: Any
+
+
+class Parts:
+    """A tool whose results have several texts, and other things among them."""
+
+    def __init__(self) -> None:
+        self._files = Files()
+        self._shapes = itertools.cycle(([0, 1], [0, PICTURE, 1], [0, {"a": 1}, 1]))
+
+    def __call__(self, path: str) -> Any:
+        text = self._files(path)
+        parts = [text[: len(text) // 2], text[len(text) // 2 :]]
+        return {"status": "success", "content": [self._part(each, parts) for each in next(self._shapes)]}
+
+    def _part(self, each: Any, parts: list[str]) -> dict[str, Any]:
+        if isinstance(each, int):
+            return {"text": parts[each]}
+        return {"json": each} if isinstance(each, dict) else {"image": {"format": "png", "source": {"bytes": each}}}
 
 
 @contextlib.contextmanager
@@ -85,7 +155,9 @@ def _run(task: Task, model: Any, folder: str) -> Ran:
         session_manager=sessions,
         agent_id="agent",
     )
-    if task.adapter is not None:
+    if isinstance(task.adapter, AtInput):
+        agent.add_middleware(InvokeModelStage.Input, task.adapter.middleware)
+    elif task.adapter is not None:
         agent.add_middleware(InvokeModelStage, task.adapter)
     asked = [_said(task, prompt, first=number == 0) for number, prompt in enumerate(task.prompts)]
     answers = [agent(said) for said in asked] if task.mode == "sync" else asyncio.run(_ask(agent, task, asked))

@@ -29,6 +29,7 @@ __all__ = ["Middleware", "middleware"]
 
 PARTED = ("AnthropicModel", "BedrockModel")
 """Models that send each text of a result as a text of its own. Others join them, or add some."""
+NOT_SAID = {"toolResult", "toolUse", "cachePoint"}
 
 Place = tuple[int, int]
 """Of a result: message, and block in it."""
@@ -80,13 +81,13 @@ def _shadow(context: Any) -> Shadow:
         for place, block in enumerate(blocks):
             if (result := block.get("toolResult")) is not None:
                 shadow.result(result["toolUseId"], _texts(result["content"], parted), (index, place))
-        if said := [block.get("text") for block in blocks if not block.keys() & {"toolResult", "toolUse", "cachePoint"}]:
-            if message["role"] == "user":
-                shadow.user(said)
+        said = [block.get("text") for block in blocks if not block.keys() & NOT_SAID]
+        calls = [block["toolUse"] for block in blocks if "toolUse" in block]
         if message["role"] == "assistant":
-            calls = [block["toolUse"] for block in blocks if "toolUse" in block]
-            text = "".join(block.get("text", "") for block in blocks)
+            text = "".join(filter(None, said))
             shadow.assistant(text or None, [(call["toolUseId"], call["name"], call["input"]) for call in calls])
+        elif said:
+            shadow.user(said)
     return shadow
 
 
