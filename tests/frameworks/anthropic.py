@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
+
+import ibidem
+from ibidem.testing import Answer, Fails, Says, Seen, Upstream, by_turn, conv
 
 from . import bedrock
 from .framework import DESCRIPTION, KEY, Framework, Ran, Task
+from .scenario import SCRIPT, Files
 
 TOOL = {
     "name": "read",
@@ -33,14 +38,30 @@ class Anthropic(Framework):
 
     def run(self, task: Task) -> Ran:
         chat = Chat(task)
-        with contextlib.ExitStack() as stack:
-            url = task.url if task.format == "anthropic" else stack.enter_context(bedrock.Cloud(task.url)).url
-            if task.mode == "async":
-                return asyncio.run(chat.arun(url))
-            return chat.run(url)
+        with _place(task.format, task.url) as url:
+            return asyncio.run(chat.arun(url)) if task.mode == "async" else chat.run(url)
 
     def read_wire(self, body: Any, format: str) -> tuple[Any, str]:
         return body, "anthropic"
+
+    def own(self) -> dict[str, Callable[[], None]]:
+        return {
+            "every way to ask": ways,
+            "what was counted is heard of streams": counted,
+            "what is refused is sent as it was": refused,
+            "other requests pass": others,
+            "Bedrock checks signatures": bedrock.checks_signatures,
+        }
+
+
+@contextlib.contextmanager
+def _place(format: str, url: str) -> Iterator[str]:
+    """Where a provider is asked in this format."""
+    if format == "anthropic":
+        yield url
+    else:
+        with bedrock.Cloud(url) as cloud:
+            yield cloud.url
 
 
 def _client(task: Task, url: str, asynchronous: bool) -> Any:
@@ -94,7 +115,7 @@ class Chat:
             return stream.get_final_message()
 
     def _body(self) -> dict[str, Any]:
-        model = bedrock.MODEL if self.task.format == "bedrock" else "claude-sonnet-4-5"
+        model = bedrock.MODEL if self.task.format == "bedrock" else "claude-sonnet-4-6"
         return {"model": model, "max_tokens": 1000, "system": "Be careful.", "tools": [TOOL], "messages": self.messages}
 
     def _ask(self, prompt: str) -> None:
@@ -125,6 +146,107 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(inside) for key, inside in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+# ── beside the contract ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def conversation(format: str = "anthropic") -> dict[str, Any]:
+    """A request in which a result stands twice."""
+    text = Files()("a.py")
+    calls = {number: ("read", {"path": "a.py"}) for number in "12"}
+    body = conv("u:Look", "a>1", f"r1:{text}", "a>2", f"r2:{text}", calls=calls)
+    return {**body, "model": bedrock.MODEL if format == "bedrock" else "claude-sonnet-4-6", "max_tokens": 1000}
+
+
+def ways() -> None:
+    """Raw answers, answers that the caller reads, streams of all kinds: each gives what was said."""
+    for format in FRAMEWORK.formats:
+        with Upstream(lambda _: Says("said")) as upstream, _place(format, upstream.url) as url:
+            adapter = FRAMEWORK.adapter(format)
+            task = Task(url, format, "", (), str, adapter)
+            with _client(task, url, asynchronous=False) as client:
+                said = list(_asked(client, conversation(format)))
+            said += asyncio.run(_asked_async(task, url))
+            assert said == ["said"] * 8, said
+            assert all(ibidem.expand(each.json, format="anthropic") != each.json for each in upstream.seen)
+
+
+def _asked(client: Any, body: dict[str, Any]) -> Iterator[str]:
+    yield client.messages.with_raw_response.create(**body).parse().content[0].text
+    with client.messages.with_streaming_response.create(**body) as response:
+        yield response.parse().content[0].text
+    yield "".join(_deltas(client.messages.create(**body, stream=True)))
+    yield "".join(_deltas(client.messages.with_raw_response.create(**body, stream=True).parse()))
+    with client.messages.stream(**body) as stream:
+        yield "".join(stream.text_stream)
+    with client.messages.stream(**body) as stream:
+        next(iter(stream))  # and nobody listens any more
+    yield client.beta.messages.create(**body).content[0].text
+
+
+def _deltas(events: Any) -> Iterator[str]:
+    return (getattr(event.delta, "text", "") for event in events if event.type == "content_block_delta")
+
+
+async def _asked_async(task: Task, url: str) -> list[str]:
+    body = conversation(task.format)
+    async with _client(task, url, asynchronous=True) as client:
+        async with client.messages.stream(**body) as stream:
+            text = "".join([text async for text in stream.text_stream])
+        events = [event async for event in await client.messages.create(**body, stream=True)]
+        return [text, "".join(_deltas(events))]
+
+
+def counted() -> None:
+    for format in FRAMEWORK.formats:
+        told: list[int] = []
+        with Upstream(by_turn(SCRIPT)) as upstream, _place(format, upstream.url) as url:
+            adapter = FRAMEWORK.adapter(format)
+            adapter._seat.answered = lambda _, context, cached, told=told: told.append(context)
+            Chat(Task(url, format, "stream", ("look",), Files(), adapter)).run(url)
+            asyncio.run(_asked_async(Task(url, format, "", (), str, adapter), url))
+        assert len(told) == len(upstream.seen), (format, told)
+        assert all(told)
+
+
+def refused() -> None:
+    """Whatever a provider has against markers, it gets the conversation without them."""
+
+    def picky(seen: Seen) -> Answer:
+        return Fails(400, message="no markers, please") if b"[ibidem " in seen.body else Says("taken")
+
+    for mode in ("sync", "async"):
+        with Upstream(picky) as upstream:
+            task = Task(upstream.url, "anthropic", mode, (), str, FRAMEWORK.adapter("anthropic"))
+            answer = asyncio.run(_acreate(task)) if mode == "async" else _create(task)
+            assert answer.content[0].text == "taken"
+            assert [each.json["messages"] == conversation()["messages"] for each in upstream.seen] == [False, True]
+
+
+def _create(task: Task) -> Any:
+    with _client(task, task.url, asynchronous=False) as client:
+        return client.messages.create(**conversation())
+
+
+async def _acreate(task: Task) -> Any:
+    async with _client(task, task.url, asynchronous=True) as client:
+        return await client.messages.create(**conversation())
+
+
+def others() -> None:
+    """Sizes, batches, files: as they are."""
+    with Upstream() as upstream:
+        task = Task(upstream.url, "anthropic", "sync", (), str, FRAMEWORK.adapter("anthropic"))
+        with _client(task, task.url, asynchronous=False) as client:
+            asked = {key: value for key, value in conversation().items() if key != "max_tokens"}
+            client.messages.count_tokens(**asked)
+            with contextlib.suppress(Exception):  # it is no provider of batches
+                client.messages.batches.create(requests=[{"custom_id": "one", "params": conversation()}])
+            client.get("/v1/models", cast_to=object)
+        counted, batch, _ = upstream.seen
+        assert counted.json == asked
+        assert batch.json["requests"][0]["params"] == conversation()
 
 
 FRAMEWORK = Anthropic()

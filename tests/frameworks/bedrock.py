@@ -29,7 +29,7 @@ from ibidem.testing import Says, Upstream
 REGION = "us-east-1"
 ACCESS_KEY = "AKIDOPENSNOTHING"
 SECRET_KEY = "a-secret-that-opens-nothing"
-MODEL = "anthropic.claude-sonnet-4-5-20250929-v1:0"
+MODEL = "us.anthropic.claude-sonnet-4-6-v1:0"
 PROJECT = "a-project"
 
 AUTHORIZATION = re.compile(r"AWS4-HMAC-SHA256 Credential=(\S+?), SignedHeaders=(\S+?), Signature=(\w+)")
@@ -320,8 +320,8 @@ def _read_block(block: dict[str, Any]) -> dict[str, Any]:
         case {"toolResult": {"toolUseId": ident, "content": content, **others}}:
             failed = {"is_error": others["status"] == "error"} if "status" in others else {}
             return {"type": "tool_result", "tool_use_id": ident, "content": [*map(_read_block, content)], **failed}
-        case {"reasoningContent": {"reasoningText": {"text": text, **others}}}:
-            return {"type": "thinking", "thinking": text, **others}
+        case {"reasoningContent": {"reasoningText": {"text": text, **signed}}}:
+            return {"type": "thinking", "thinking": text, "signature": signed.get("signature")}
         case _:
             return _other(block)
 

@@ -92,7 +92,7 @@ class Parts:
 
     def __init__(self) -> None:
         self._files = Files()
-        self._shapes = itertools.cycle(([0, 1], [0, PICTURE, 1], [0, {"a": 1}, 1]))
+        self._shapes: Iterator[list[Any]] = itertools.cycle(([0, 1], [0, PICTURE, 1], [0, {"a": 1}, 1]))
 
     def __call__(self, path: str) -> Any:
         text = self._files(path)
@@ -121,7 +121,7 @@ def _model(task: Task) -> Iterator[Any]:
             # Strands makes a loop for each sync call; a connection that is kept would belong to one that is closed.
             limits = httpx.Limits(max_keepalive_connections=0)
             client = {"base_url": task.url, "api_key": KEY, "http_client": httpx.AsyncClient(limits=limits)}
-            yield AnthropicModel(client_args=client, model_id="claude-sonnet-4-5", max_tokens=1000)
+            yield AnthropicModel(client_args=client, model_id="claude-sonnet-4-6", max_tokens=1000)
         case _:
             with bedrock.Cloud(task.url) as cloud:
                 yield _bedrock(cloud.url, streams)

@@ -10,7 +10,6 @@ as well, where what a provider counted does not come by, so that only profiles t
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from ._seat import Seat, ShadowTurn, failing_open, missing, safely
@@ -54,12 +53,11 @@ class Middleware:
 
     async def _around(self, context: Any, next_fn: Callable[[Any], Any]) -> AsyncIterator[Any]:
         context, turn = await self._rewritten(context)
-        async with aclosing(next_fn(context)) as events:
-            async for event in events:
-                if turn is not None and isinstance(event, ModelStopReason):
-                    with failing_open():
-                        _tell(turn, event.usage)
-                yield event
+        async for event in next_fn(context):
+            if turn is not None and isinstance(event, ModelStopReason):
+                with failing_open():
+                    _tell(turn, event.usage)
+            yield event
 
     async def _rewritten(self, context: Any) -> tuple[Any, ShadowTurn | None]:
         shadow = safely(_shadow, context, otherwise=None)
