@@ -216,7 +216,7 @@ def refused() -> None:
     def picky(seen: Seen) -> Answer:
         return Fails(400, message="no markers, please") if b"[ibidem " in seen.body else Says("taken")
 
-    for mode in ("sync", "async"):
+    for mode in ("sync", "async", "stream"):
         with Upstream(picky) as upstream:
             task = Task(upstream.url, "anthropic", mode, (), str, FRAMEWORK.adapter("anthropic"))
             answer = asyncio.run(_acreate(task)) if mode == "async" else _create(task)
@@ -226,7 +226,10 @@ def refused() -> None:
 
 def _create(task: Task) -> Any:
     with _client(task, task.url, asynchronous=False) as client:
-        return client.messages.create(**conversation())
+        if task.mode == "sync":
+            return client.messages.create(**conversation())
+        with client.messages.stream(**conversation()) as stream:
+            return stream.get_final_message()
 
 
 async def _acreate(task: Task) -> Any:

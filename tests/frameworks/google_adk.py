@@ -47,6 +47,7 @@ class GoogleADK(Framework):
             "results of several texts": lambda: self._alike(self.adapter("gemini"), Parts(), SCRIPT),
             "as a callback of the agent": lambda: self._alike(OfAgent(self.adapter("gemini")), Files(), SCRIPT),
             "other models are left alone": others,
+            "arguments and texts are changed in copies": copies,
         }
 
     def _alike(self, adapter: Any, read: Any, script: Sequence[Answer]) -> None:
@@ -99,6 +100,26 @@ def others() -> None:
         assert request.contents is contents
 
 
+def copies() -> None:
+    """What profiles that look back change beside results: written back, and what was given stays."""
+    from google.genai import types
+
+    from ibidem.adapters.google_adk import _changed, _part
+
+    call = types.Part(function_call=types.FunctionCall(name="read", args={"path": "a.py"}), thought_signature=b"kept")
+    content = types.Content(role="model", parts=[types.Part(text="long"), call, types.Part(text="hm", thought=True)])
+    given = content.model_copy(deep=True)
+    before = [{"role": "model", "parts": [_part(part) for part in content.parts or ()]}]
+    new = {"functionCall": {"name": "read", "args": {"path": "…"}}, "thoughtSignature": "signed"}
+    after = [{"role": "model", "parts": [{"text": "short"}, new, before[0]["parts"][2]]}]
+    (changed,) = _changed([content], before, after)
+    text, made, thought = changed.parts
+    assert (text.text, made.function_call.args, made.thought_signature) == ("short", {"path": "…"}, b"kept")
+    assert content.parts is not None
+    assert thought is content.parts[2]
+    assert content == given
+
+
 def _runner(task: Task) -> Any:
     from google.adk.agents import LlmAgent
     from google.adk.apps import App
@@ -123,7 +144,8 @@ def _runner(task: Task) -> Any:
         instruction="You are careful.",
         tools=[read],
         on_tool_error_callback=lambda tool, args, tool_context, error: {"error": str(error)},
-        before_model_callback=task.adapter.plugin.before_model_callback if by_agent else None,
+        before_model_callback=[task.adapter.plugin.before_model_callback] if by_agent else None,
+        after_model_callback=[task.adapter.plugin.after_model_callback] if by_agent else None,
     )
     app = App(name=APP, root_agent=agent, plugins=[] if task.adapter is None or by_agent else [task.adapter])
     return Runner(app=app, session_service=InMemorySessionService())
