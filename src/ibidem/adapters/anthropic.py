@@ -50,7 +50,8 @@ class Middleware(anthropic.Middleware):
         response = call_next(safely(_with, request, turn, otherwise=request))
         if turn.edits and response.status_code in REFUSAL_STATUSES:
             response.close()
-            return call_next(request)
+            response = call_next(request)
+            _settle(turn, response)
         with failing_open():
             if _is_read(request, response):
                 _watch(turn, response.parse())
@@ -64,7 +65,8 @@ class Middleware(anthropic.Middleware):
         response = await call_next(safely(_with, request, turn, otherwise=request))
         if turn.edits and response.status_code in REFUSAL_STATUSES:
             await response.close()
-            return await call_next(request)
+            response = await call_next(request)
+            _settle(turn, response)
         with failing_open():
             if _is_read(request, response):
                 _watch(turn, await response.parse())
@@ -95,6 +97,12 @@ def _with(request: Any, turn: Turn) -> Any:
     changed = copy.copy(request)
     changed.options = request.options.model_copy(update={"json_data": {**request.json, "messages": turn.history}})
     return changed
+
+
+def _settle(turn: Turn, response: Any) -> None:
+    """What is taken as it came was refused for what we made of it; what is refused again, for what it says."""
+    if response.http_response.is_success:
+        turn.refused()
 
 
 # ── what was counted ────────────────────────────────────────────────────────────────────────────────────────────────
