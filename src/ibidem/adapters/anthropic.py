@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Middleware", "middleware"]
 
+FORMAT = "anthropic"
+
 
 class Middleware(anthropic.Middleware):
     """One serves any number of clients. Conversations are recognised, or named by a header such as `x-session-id`."""
@@ -46,7 +48,7 @@ class Middleware(anthropic.Middleware):
         given = safely(_given, request, otherwise=None)
         if given is None:
             return call_next(request)
-        turn = self._seat.rewrite("anthropic", given.pop("messages"), **given)
+        turn = self._seat.rewrite(FORMAT, given.pop("messages"), **given)
         response = call_next(safely(_with, request, turn, otherwise=request))
         if turn.edits and response.status_code in REFUSAL_STATUSES:
             response.close()
@@ -61,7 +63,7 @@ class Middleware(anthropic.Middleware):
         given = safely(_given, request, otherwise=None)
         if given is None:
             return await call_next(request)
-        turn = await self._seat.arewrite("anthropic", given.pop("messages"), **given)
+        turn = await self._seat.arewrite(FORMAT, given.pop("messages"), **given)
         response = await call_next(safely(_with, request, turn, otherwise=request))
         if turn.edits and response.status_code in REFUSAL_STATUSES:
             await response.close()

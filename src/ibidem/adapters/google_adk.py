@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["IbidemPlugin"]
 
+FORMAT = "gemini"
+
 MAX_UNDER_WAY = 1000
 """Requests whose answers are waited for. One that is given up is never answered."""
 
@@ -52,7 +54,7 @@ class IbidemPlugin(BasePlugin):
         if wire is None:
             return
         conversation = safely(lambda: str(callback_context.session.id), otherwise="")
-        turn = await self._seat.arewrite("gemini", wire, model=llm_request.model, conversation=conversation)
+        turn = await self._seat.arewrite(FORMAT, wire, model=llm_request.model, conversation=conversation)
         with failing_open():
             if turn.history is not wire:
                 llm_request.contents = _changed(llm_request.contents, wire, turn.history)
