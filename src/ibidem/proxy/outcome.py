@@ -69,6 +69,8 @@ class Job:
     """Nothing is answered: it only asks for a size."""
     most: int = 100 * 2**20
     """Bytes that it may unpack to."""
+    model: str = ""
+    """Who is asked, where the body does not say."""
     patience: float = 60.0
     """Seconds that it may wait for others of its conversation."""
     decoded: bytes | None = None
