@@ -70,7 +70,7 @@ TELLING_HEADERS = (
 )
 """Headers that only one provider's clients send, the surest first."""
 
-SIGNATURES = ("x-amz-content-sha256", "content-md5", "digest", "content-digest", "signature")
+SIGNATURES = ("x-amz-date", "x-amz-content-sha256", "content-md5", "digest", "content-digest", "signature")
 """Headers that hold for one body only."""
 
 CLOUD_PROVIDERS = (
@@ -138,6 +138,17 @@ def _is_signed(headers: Headers, query: str) -> bool:
         name.lower() in SIGNATURES or (name.lower() == "authorization" and value.startswith("AWS4-"))
         for name, value in headers
     )
+
+
+def at_end(path: str) -> tuple[str, bool] | None:
+    """The wire format of what is posted there, and whether it only asks for a size. None for what passes untouched.
+
+    For clients whose base URL may have any path: only the end of it counts.
+    """
+    for rule in ROUTES:
+        if re.fullmatch(f".*(?:{rule.path.pattern})", f"/v1{path}") and "/threads/" not in path:
+            return rule.format, rule.counts
+    return None
 
 
 def carries_conversations(target: str) -> bool:
