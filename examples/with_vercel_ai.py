@@ -1,4 +1,4 @@
-"""An agent of Vercel's AI SDK, whose requests `ibidem proxy` rewrites. It needs: npm install ai @ai-sdk/anthropic zod"""
+"""An agent of Vercel's AI SDK; `ibidem proxy` rewrites its requests. It needs: npm install ai @ai-sdk/anthropic zod"""
 
 import os
 import subprocess

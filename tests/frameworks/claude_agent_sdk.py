@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import base64
 import json
 import re
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
@@ -23,10 +25,12 @@ from .scenario import ANSWERS, PROMPTS, SCRIPT, Files
 TOOL = "mcp__files__read"
 """As Claude Code calls the tool of an MCP server."""
 FOLDER = Path(tempfile.mkdtemp(prefix="ibidem-agent-"))
-TOKENS_LEFT = re.compile(r"\d+ tokens left")
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+DIFFERS = re.compile(r"\d+ tokens left|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 QUIET = {
     "ANTHROPIC_API_KEY": KEY,
     "HOME": str(FOLDER),
+    "TMPDIR": str(FOLDER),
     "CLAUDE_CONFIG_DIR": str(FOLDER / ".claude"),
     "DISABLE_TELEMETRY": "1",
     "DISABLE_AUTOUPDATER": "1",
@@ -130,16 +134,17 @@ def history(ident: str) -> list[Any]:
     (log,) = FOLDER.glob(f".claude/projects/*/{ident}.jsonl")
     lines = map(json.loads, log.read_text().splitlines())
     said = [line["message"] for line in lines if line.get("type") in ("user", "assistant")]
-    return [{"role": each["role"], "content": uncounted(each["content"])} for each in said]
+    return [{"role": each["role"], "content": settled(each["content"])} for each in said]
 
 
-def uncounted(value: Any) -> Any:
-    return json.loads(TOKENS_LEFT.sub("some tokens left", json.dumps(value)))
+def settled(value: Any) -> Any:
+    """Without ids of sessions, and without how many tokens are left to the model: with us those are more."""
+    return json.loads(DIFFERS.sub("…", json.dumps(value)))
 
 
 def cleaned(body: Any) -> Any:
-    """Without the ids of a session, and without what is left of the model's tokens: that is more with us."""
-    found = uncounted(body)
+    """Without what counts a client's use."""
+    found = settled(body)
     found.pop("metadata", None)
     if isinstance(found.get("system"), list):
         found["system"] = [each for each in found["system"] if "billing-header" not in each.get("text", "")]

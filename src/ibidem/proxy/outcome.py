@@ -69,14 +69,14 @@ class Job:
     """Nothing is answered: it only asks for a size."""
     most: int = 100 * 2**20
     """Bytes that it may unpack to."""
-    model: str = ""
-    """Who is asked, where the body does not say."""
     patience: float = 60.0
     """Seconds that it may wait for others of its conversation."""
     decoded: bytes | None = None
     """Its body, once it is unpacked."""
     conversation: LiveConversation | None = None
     """Whose it is, once that is known."""
+    model: str = ""
+    """Who is asked, where the body does not say."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: bool = False
 

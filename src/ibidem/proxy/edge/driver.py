@@ -179,7 +179,7 @@ class Driver:
             self.proxy.clock.time(),
             route.counts,
             most,
-            route.model,
+            model=route.model,
         )
         self.outcome = await self.proxy.rewrite(job)
         if self.outcome.body is not None and self.proxy.settings.resend:
