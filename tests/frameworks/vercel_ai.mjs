@@ -38,7 +38,7 @@ const settings = {
   tools: { read },
   stopWhen: stepCountIs(task.turns),
   maxOutputTokens: 999,
-  providerOptions: { openai: { store: false } },
+  providerOptions: { openai: { store: false } }, // else answers are sent as references, and the script counts answers
 };
 const messages = [];
 const texts = [];
