@@ -1,5 +1,5 @@
-// An agent with one tool. Its task is the first line of standard input; the tool asks on standard output, and is answered
-// by a line there; the last line it writes is what came of the task.
+// An agent with one tool. Its task is the first line of standard input; the tool asks on standard output and is answered
+// on standard input; the last line of the output is what came of the task.
 import { createInterface } from "node:readline";
 import { generateText, stepCountIs, streamText, tool } from "ai";
 import { createAnthropic } from "@ai-sdk/anthropic";

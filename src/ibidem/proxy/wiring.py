@@ -76,13 +76,13 @@ CLIENTS = (
     Client("Claude Code", "ANTHROPIC_BASE_URL={url} claude", "ANTHROPIC_BASE_URL"),
     Client(
         "Claude Code on Vertex",
-        "ANTHROPIC_VERTEX_BASE_URL={url}/v1 claude",
+        "CLAUDE_CODE_USE_VERTEX=1 ANTHROPIC_VERTEX_BASE_URL={url}/v1 claude",
         "ANTHROPIC_VERTEX_BASE_URL",
         "Google's host is that of the region in the request",
     ),
     Client(
         "Claude Code on Bedrock",
-        "ANTHROPIC_BEDROCK_BASE_URL={url} claude",
+        "AWS_BEARER_TOKEN_BEDROCK=… ANTHROPIC_BEDROCK_BASE_URL={url} claude",
         "ANTHROPIC_BEDROCK_BASE_URL",
         "where that is set, with a bearer token; never with AWS credentials, which sign host and body",
     ),
