@@ -9,7 +9,7 @@ import { z } from "zod";
 
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const next = async () => JSON.parse((await lines.next()).value);
-const say = (value) => process.stdout.write(JSON.stringify(value) + "\n");
+const say = (value, then) => process.stdout.write(JSON.stringify(value) + "\n", then);
 
 globalThis.AI_SDK_LOG_WARNINGS = false; // they would stand between these lines
 const task = await next();
@@ -50,5 +50,4 @@ for (const [number, text] of task.prompts.entries()) {
   texts.push(await answer.text);
   messages.push(...(await answer.response).messages);
 }
-say({ texts, history: messages });
-process.exit(0);
+say({ texts, history: messages }, () => process.exit(0));
