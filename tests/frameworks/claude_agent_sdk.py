@@ -50,6 +50,7 @@ class ClaudeAgentSDK(Framework):
     example = "with_claude_agent_sdk.py"
     left_out: ClassVar[dict[str, str]] = {
         "fault of ours": "the proxy is a process of its own; tests/proxy/test_faults.py breaks it",
+        "speed": "agent and proxy are processes of their own; benchmarks/proxy.py has what the proxy takes",
     }
 
     def adapter(self, format: str, profile: str = "lossless") -> Proxies:
