@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,7 +71,7 @@ def run(upstream: Upstream, tmp_path: Path, programs: Path, *command: str, **var
         folder.mkdir(exist_ok=True)
     (project / "a.py").write_text(FILE)
     wrap = [sys.executable, "-m", "ibidem.cli", "wrap", "--json-log", str(log), "--store", "memory:"]
-    for provider in ("anthropic", "openai"):
+    for provider in ("anthropic", "openai", "vertex", "bedrock"):
         wrap += ["--upstream", f"{provider}={upstream.url}"]
     paths = os.pathsep.join([str(programs), os.environ.get("PATH", "")])
     own = {"PATH": paths, "HOME": str(home), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
@@ -103,7 +103,7 @@ def rewritten(seen: list[Seen], format: str) -> None:
         assert len(after.json[key]) > len(before.json[key])
 
 
-def test_claude_code(tmp_path: Path, programs: Path) -> None:
+def look(tmp_path: Path) -> Callable[[Seen], Answer]:
     read = Calls(("Read", {"file_path": str(tmp_path / "project" / "a.py")}), says="Let me look.")
     more = [Calls(("Bash", {"command": command, "description": "Show the file"})) for command in SHOWN[1:]]
     talk = by_turn([Thinks("First the file.", then=read), *more, Says(END)])
@@ -112,18 +112,71 @@ def test_claude_code(tmp_path: Path, programs: Path) -> None:
         """Requests on the side, for a title or the like, come without tools."""
         return talk(seen) if seen.json.get("tools") else Says("ok")
 
-    with Upstream(script) as upstream:
-        asked = ["-p", "Look at a.py, three times.", "--output-format", "json", "--allowedTools", "Read,Bash"]
-        ended = run(upstream, tmp_path, programs, "claude", *asked, ANTHROPIC_API_KEY="sk-ant-opens-nothing")
+    return script
+
+
+ASKED = ("-p", "Look at a.py, three times.", "--output-format", "json", "--allowedTools", "Read,Bash")
+
+
+def looked(tmp_path: Path, programs: Path, **variables: str) -> tuple[Ended, list[Seen]]:
+    """Claude Code came to its end; and the turns of its conversation."""
+    with Upstream(look(tmp_path)) as upstream:
+        named = {name: text.replace("{url}", upstream.url) for name, text in variables.items()}
+        ended = run(upstream, tmp_path, programs, "claude", *ASKED, **named)
     assert ended.code == 0, ended
     told = json.loads(ended.out)
     assert (told["result"], told["is_error"], told["num_turns"]) == (END, False, 4)
-    turns = [each for each in ended.seen if each.json.get("tools") and each.path == "/v1/messages"]
+    return ended, [each for each in ended.seen if each.json.get("tools") and "count" not in each.path]
+
+
+def test_claude_code(tmp_path: Path, programs: Path) -> None:
+    ended, turns = looked(tmp_path, programs, ANTHROPIC_API_KEY="sk-ant-opens-nothing")
+    assert {each.path for each in turns} == {"/v1/messages"}
     assert len(turns) == 4
     rewritten(turns, "anthropic")
     assert all(each.header("x-api-key") == "sk-ant-opens-nothing" for each in turns)
     assert {each["outcome"] for each in ended.log if each["edits"]} == {"rewritten"}
     assert "ibidem" in ended.err.splitlines()[-1]
+
+
+def test_claude_code_on_vertex(tmp_path: Path, programs: Path) -> None:
+    """A region may be set for one model: the path says which it is."""
+    ended, turns = looked(
+        tmp_path,
+        programs,
+        CLAUDE_CODE_USE_VERTEX="1",
+        CLAUDE_CODE_SKIP_VERTEX_AUTH="1",
+        ANTHROPIC_VERTEX_PROJECT_ID="project",
+        CLOUD_ML_REGION="global",
+        ANTHROPIC_MODEL="claude-sonnet-4-5@20250929",
+        VERTEX_REGION_CLAUDE_4_5_SONNET="europe-west1",
+    )
+    models = "/v1/projects/project/locations/europe-west1/publishers/anthropic/models"
+    assert {each.path for each in turns} == {f"{models}/claude-sonnet-4-5@20250929:streamRawPredict"}
+    assert all("model" not in each.json for each in turns)
+    rewritten(turns, "anthropic")
+    told = [each for each in ended.log if each["edits"]]
+    assert {each["outcome"] for each in told} == {"rewritten"}
+    assert all(each["paid"] for each in told)
+
+
+@pytest.mark.parametrize("signs", ["a token", "nothing"])
+def test_claude_code_on_bedrock_without_a_signature(tmp_path: Path, programs: Path, signs: str) -> None:
+    own = {"AWS_BEARER_TOKEN_BEDROCK": "x"} if signs == "a token" else {"CLAUDE_CODE_SKIP_BEDROCK_AUTH": "1"}
+    ended, turns = looked(tmp_path, programs, CLAUDE_CODE_USE_BEDROCK="1", AWS_REGION="us-east-1", **own)
+    assert all(each.path.endswith("/invoke-with-response-stream") for each in turns)
+    rewritten(turns, "anthropic")
+    told = [each for each in ended.log if each["edits"]]
+    assert {each["outcome"] for each in told} == {"rewritten"}
+    assert all(each["paid"] for each in told)
+
+
+def test_claude_code_on_bedrock_with_credentials_goes_where_it_went(tmp_path: Path, programs: Path) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "AKIAX", "AWS_SECRET_ACCESS_KEY": "x", "ANTHROPIC_BEDROCK_BASE_URL": "{url}"}
+    ended, turns = looked(tmp_path, programs, CLAUDE_CODE_USE_BEDROCK="1", AWS_REGION="us-east-1", **keys)
+    assert all((each.header("authorization") or "").startswith("AWS4-HMAC-SHA256 ") for each in turns)
+    assert not any(b"[ibidem " in each.body for each in turns)
+    assert ended.log == []
 
 
 def test_codex(tmp_path: Path, programs: Path) -> None:

@@ -97,7 +97,7 @@ def test_it_says_where_it_listens_and_runs_until_it_is_stopped(start: Any, numbe
     assert lines[0] == f"Rewriting with profile lossless, on {url}"
     assert lines[1] == f"What happens is shown on {url}/ibidem"
     for client in CLIENTS:
-        (line,) = (line for line in lines if line.strip().startswith(client.name))
+        (line,) = (line for line in lines if line.strip().startswith(f"{client.name}  "))
         assert url in line
     assert health(url)["status"] == "ok"
     code, out, err = proxy.end(number)

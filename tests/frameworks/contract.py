@@ -20,7 +20,6 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -67,7 +66,7 @@ class Contract:
     def __init__(self, framework: Framework, chosen: Sequence[str] = ()) -> None:
         self.framework = framework
         self.formats = [each for each in framework.formats if not chosen or each in chosen]
-        self.findings = Findings(framework.name, version(framework.package), framework.seam)
+        self.findings = Findings(framework.name, framework.version(), framework.seam)
         self._bare: dict[tuple[str, str, bool], tuple[list[str], Ran]] = {}
 
     def checks(self) -> Iterator[tuple[str, Callable[[], None]]]:

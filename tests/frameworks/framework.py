@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, ClassVar, NamedTuple
 
 from ibidem.testing import Answer, Seen, Upstream
@@ -101,6 +102,10 @@ class Framework(ABC):
     def read_wire(self, body: Any, format: str) -> tuple[Any, str]:
         """A request in a format that `ibidem.expand` knows, and that format."""
         return body, format
+
+    def version(self) -> str:
+        """Of the package that matters."""
+        return version(self.package)
 
     def own(self) -> dict[str, Callable[[], None]]:
         """Checks beside the contract, by a sentence that says what is true; AssertionError where it is not."""

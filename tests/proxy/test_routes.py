@@ -9,6 +9,10 @@ from ibidem.proxy.routes import Route, carries_conversations, client_session, ro
 A, OAI, G = "anthropic", "openai", "gemini"
 CHAT, RESPONSES = "openai-chat", "openai-responses"
 MODEL = "/v1beta/models/gemini-3-pro"
+V, B = "vertex", "bedrock"
+CLAUDE = "/v1/projects/p/locations/us-east5/publishers/anthropic/models/claude-x@1"
+GOOGLES = "/v1/projects/p/locations/eu/publishers/google/models/gemini-3-pro:generateContent"
+SONNET = "claude-sonnet-4-5-20250929"
 
 CONVERSATIONS = [
     ("/v1/messages", A, A),
@@ -28,10 +32,14 @@ CONVERSATIONS = [
 ]
 
 
+def named(target: str) -> str:
+    return "gemini-3-pro" if "/models/" in target else ""
+
+
 @pytest.mark.parametrize(("target", "provider", "format"), CONVERSATIONS)
 def test_a_conversation_is_known_by_its_path(target: str, provider: str, format: str) -> None:
     sent = target.removeprefix("/openai") if target.startswith("/openai/") else target
-    assert route("POST", target, ()) == Route(provider, sent, format)
+    assert route("POST", target, ()) == Route(provider, sent, format, model=named(target))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +52,7 @@ def test_a_conversation_is_known_by_its_path(target: str, provider: str, format:
     ],
 )
 def test_who_only_asks_for_a_size_is_known(target: str, provider: str, format: str) -> None:
-    assert route("POST", target, ()) == Route(provider, target, format, counts=True)
+    assert route("POST", target, ()) == Route(provider, target, format, counts=True, model=named(target))
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "post"])
@@ -93,7 +101,11 @@ def test_everything_else_passes(method: str, target: str, headers: tuple[tuple[s
         ("/anthropic/v1/chat/completions", Route(A, "/v1/chat/completions", CHAT)),
         ("/openai/v1/responses?x=1", Route(OAI, "/v1/responses?x=1", RESPONSES)),
         ("/openai/v1/messages", Route(OAI, "/v1/messages", A)),
-        (f"/gemini{MODEL}:generateContent", Route(G, f"{MODEL}:generateContent", G)),
+        (f"/gemini{MODEL}:generateContent", Route(G, f"{MODEL}:generateContent", G, model="gemini-3-pro")),
+        (f"/vertex{CLAUDE}:rawPredict", Route(V, f"{CLAUDE}:rawPredict", A, model="claude-x@1", region="us-east5")),
+        (f"/vertex{GOOGLES}", Route(V, GOOGLES, G, model="gemini-3-pro", region="eu")),
+        ("/vertex/v1/projects", Route(V, "/v1/projects")),
+        ("/bedrock/guardrails", Route(B, "/guardrails")),
         ("/gemini/", Route(G, "/")),
         ("/anthropic/x/../y?z=%20", Route(A, "/x/../y?z=%20")),
         ("/anthropics/v1/files", Route(OAI, "/anthropics/v1/files")),
@@ -131,3 +143,45 @@ def test_who_logged_in_with_chatgpt_has_an_upstream_of_their_own(target: str) ->
 @pytest.mark.parametrize(("target", "carries"), [("/v1/responses?x=1", True), ("/v1/realtime", False)])
 def test_what_carries_conversations_is_known_by_its_path(target: str, carries: bool) -> None:
     assert carries_conversations(target) is carries
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (f"{CLAUDE}:rawPredict", Route(V, f"{CLAUDE}:rawPredict", A, False, "claude-x@1", "us-east5")),
+        (f"{CLAUDE}:streamRawPredict", Route(V, f"{CLAUDE}:streamRawPredict", A, False, "claude-x@1", "us-east5")),
+        (
+            "/gw" + CLAUDE[3:] + ":rawPredict",
+            Route(V, f"/gw{CLAUDE[3:]}:rawPredict", A, False, "claude-x@1", "us-east5"),
+        ),
+        (
+            CLAUDE.replace("claude-x@1", "count-tokens:rawPredict"),
+            Route(V, CLAUDE.replace("claude-x@1", "count-tokens:rawPredict"), A, True, "", "us-east5"),
+        ),
+        (f"{CLAUDE}:predict", Route(V, f"{CLAUDE}:predict", region="us-east5")),
+        (CLAUDE.replace("us-east5", "x.y") + ":predict", Route(V, CLAUDE.replace("us-east5", "x.y") + ":predict")),
+        (f"/model/anthropic.{SONNET}-v1:0/invoke", Route(B, f"/model/anthropic.{SONNET}-v1:0/invoke", A, model=SONNET)),
+        (
+            f"/model/eu.anthropic.{SONNET}-v1%3A0/invoke-with-response-stream",
+            Route(B, f"/model/eu.anthropic.{SONNET}-v1%3A0/invoke-with-response-stream", A, model=SONNET),
+        ),
+        ("/model/us.anthropic.claude-x/invoke", Route(B, "/model/us.anthropic.claude-x/invoke", A, model="claude-x")),
+        ("/model/amazon.nova-pro-v1:0/invoke", Route(B, "/model/amazon.nova-pro-v1:0/invoke")),
+        ("/model/us.anthropic.claude-x/converse", Route(B, "/model/us.anthropic.claude-x/converse")),
+        ("/model/us.anthropic.claude-x/count-tokens", Route(B, "/model/us.anthropic.claude-x/count-tokens")),
+        ("/inference-profiles?type=x", Route(B, "/inference-profiles?type=x")),
+    ],
+)
+def test_anthropics_models_on_other_clouds_are_known_by_path_whatever_headers_say(target: str, expected: Route) -> None:
+    headers = (("anthropic-version", "2023-06-01"), ("Authorization", "Bearer x"))
+    assert route("POST", target, headers) == expected
+
+
+@pytest.mark.parametrize("target", [*(target for target, _, _ in CONVERSATIONS), f"{CLAUDE}:rawPredict"])
+@pytest.mark.parametrize(
+    "header",
+    [("authorization", "AWS4-HMAC-SHA256 Credential=x"), ("X-Amz-Content-SHA256", "x"), ("Content-Digest", "x")],
+)
+def test_what_is_signed_passes_to_the_same_place(target: str, header: tuple[str, str]) -> None:
+    open_, signed = route("POST", target, ()), route("POST", target, (header,))
+    assert signed == open_._replace(format=None, counts=False)

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from ibidem.billing.usage import Usage
 from ibidem.proxy import encodings, usage
 from ibidem.proxy.usage import UsageReader, decoder
+from ibidem.testing.dialects.bedrock import frame
 
 EVENTS = "text/event-stream; charset=utf-8"
 JSON = "application/json"
+FRAMES = "application/vnd.amazon.eventstream"
 
 
 def sse(*events: Any, named: bool = True, end: str = "\n") -> bytes:
@@ -30,6 +32,11 @@ def sse(*events: Any, named: bool = True, end: str = "\n") -> bytes:
         lines += [f"data: {event if isinstance(event, str) else json.dumps(event)}", ""]
         lines += ["event: ping", 'data: {"type": "ping"}', ""]
     return "".join(line + end for line in lines).encode()
+
+
+def frames(*events: Any) -> bytes:
+    """As Amazon sends them."""
+    return b"".join(frame(f"data: {json.dumps(event)}".encode()) for event in events)
 
 
 def read(format: str, kind: str, *pieces: bytes, encoding: str = "") -> Usage | None:
@@ -96,6 +103,7 @@ ANSWERS: dict[str, tuple[str, str, bytes, Usage]] = {
     "anthropic, whole": ("anthropic", JSON, json.dumps({"id": "m", "usage": ANTHROPIC}).encode(), CLAUDES),
     "anthropic, stream": ("anthropic", EVENTS, sse(*ANTHROPIC_STREAM), CLAUDES),
     "anthropic, stream with CRLF": ("anthropic", EVENTS, sse(*ANTHROPIC_STREAM, end="\r\n"), CLAUDES),
+    "anthropic, Amazon's stream": ("anthropic", FRAMES, frames(*ANTHROPIC_STREAM), CLAUDES),
     "chat, whole": ("openai-chat", JSON, json.dumps({"usage": CHAT}, indent=2).encode(), OPENAIS),
     "chat, stream": ("openai-chat", EVENTS, sse(*CHAT_STREAM, named=False), OPENAIS),
     "chat, stream with CRLF": ("openai-chat", EVENTS, sse(*CHAT_STREAM, named=False, end="\r\n"), OPENAIS),
@@ -145,7 +153,9 @@ def test_byte_by_byte(format: str, kind: str, body: bytes, expected: Usage) -> N
     assert read(format, kind, *(body[place : place + 1] for place in range(len(body)))) == expected
 
 
-@given(st.sampled_from(sorted(usage.USAGES)), st.sampled_from([EVENTS, JSON, ""]), st.lists(st.binary()), st.data())
+@given(
+    st.sampled_from(sorted(usage.USAGES)), st.sampled_from([EVENTS, JSON, FRAMES, ""]), st.lists(st.binary()), st.data()
+)
 def test_garbage_gives_nothing_and_never_raises(
     format: str, kind: str, pieces: list[bytes], data: st.DataObject
 ) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from ibidem import IbidemError
 from ibidem.proxy.settings import PROVIDERS
-from ibidem.proxy.wiring import FIRST_PARTY, OPENCODE, VARIABLES, Wiring, inherit, leads_to, prepared
+from ibidem.proxy.wiring import BEDROCK, FIRST_PARTY, OPENCODE, VARIABLES, Wiring, inherit, leads_to, prepared
 
 URL = "http://127.0.0.1:4711"
+VERTEX = "ANTHROPIC_VERTEX_BASE_URL"
 
 
 def wired(command: str, environment: dict[str, str], folder: Path, said: tuple[str, ...] = ()) -> Wiring:
@@ -37,6 +38,7 @@ def test_every_variable_leads_to_its_provider_and_the_version_stands_where_clien
         "GOOGLE_GEMINI_BASE_URL": f"{URL}/gemini",
         "GEMINI_API_BASE": f"{URL}/gemini/v1beta",
         "GOOGLE_HOST": f"{URL}/gemini",
+        "ANTHROPIC_VERTEX_BASE_URL": f"{URL}/vertex/v1",
         FIRST_PARTY: "1",
     }
 
@@ -105,6 +107,55 @@ def test_claude_code_is_told_that_the_address_is_anthropics_only_where_it_is(tmp
     assert led("claude", {}, tmp_path)[FIRST_PARTY] == "1"
     assert FIRST_PARTY not in led("claude", {"ANTHROPIC_BASE_URL": "https://gw"}, tmp_path)
     assert FIRST_PARTY not in led("claude", {FIRST_PARTY: "0"}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("before", "upstream", "address"),
+    [
+        ({}, None, "/vertex/v1"),
+        (
+            {VERTEX: "https://europe-west1-aiplatform.googleapis.com/v1"},
+            "https://europe-west1-aiplatform.googleapis.com",
+            "/vertex/v1",
+        ),
+        ({VERTEX: "https://gw/vertex_ai/v1/"}, "https://gw/vertex_ai", "/vertex/v1"),
+        ({VERTEX: "https://gw/vertex"}, "https://gw/vertex", "/vertex"),
+    ],
+)
+def test_on_vertex_what_was_set_becomes_the_upstream(
+    tmp_path: Path, before: dict[str, str], upstream: str | None, address: str
+) -> None:
+    before = {"CLAUDE_CODE_USE_VERTEX": "1", "CLOUD_ML_REGION": "us-east5", **before}
+    assert wired("claude", before, tmp_path).upstreams.get("vertex") == upstream
+    assert led("claude", before, tmp_path)[VERTEX] == URL + address
+
+
+TOKEN, SKIP = {"AWS_BEARER_TOKEN_BEDROCK": "x"}, {"CLAUDE_CODE_SKIP_BEDROCK_AUTH": "1"}
+SET = {BEDROCK: "https://bedrock-runtime.eu-west-1.amazonaws.com"}
+
+
+@pytest.mark.parametrize(
+    ("before", "said", "leads"),
+    [
+        ({**TOKEN, **SET}, False, True),
+        ({**SKIP, **SET}, False, True),
+        ({**TOKEN, "AWS_ACCESS_KEY_ID": "x", **SET}, False, True),
+        (TOKEN, True, True),
+        (TOKEN, False, False),
+        (SET, False, False),
+        (SET, True, False),
+        ({"CLAUDE_CODE_SKIP_BEDROCK_AUTH": "0", **SET}, False, False),
+        ({}, True, False),
+    ],
+)
+def test_on_bedrock_only_who_signs_nothing_is_led_and_only_where_the_place_is_known(
+    tmp_path: Path, before: dict[str, str], said: bool, leads: bool
+) -> None:
+    told = ("bedrock",) if said else ()
+    found = led("claude", {"CLAUDE_CODE_USE_BEDROCK": "1", "AWS_REGION": "x", **before}, tmp_path, told)
+    assert found.get(BEDROCK) == (f"{URL}/bedrock" if leads else None)
+    if leads and not said:
+        assert wired("claude", before, tmp_path).upstreams["bedrock"] == SET[BEDROCK]
 
 
 @pytest.mark.parametrize(

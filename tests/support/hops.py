@@ -68,8 +68,8 @@ def http_proxy(upstream: Server, known: str | None = None) -> Script:
     return script
 
 
-def socks_proxy(upstream: Server, known: str | None = None) -> Script:
-    """SOCKS 5. Returns the name and port that it was asked for, or why not."""
+def socks_proxy(upstream: Server, known: str | None = None, host: str = NAME) -> Script:
+    """SOCKS 5, for one host. Returns the name and port that it was asked for, or why not."""
 
     def script(peer: Peer) -> str:
         version, count = peer.exactly(2)
@@ -91,7 +91,7 @@ def socks_proxy(upstream: Server, known: str | None = None) -> Script:
         assert kind == 3, "the proxy is given a name to look up"
         name = peer.exactly(peer.exactly(1)[0]).decode()
         port = int.from_bytes(peer.exactly(2), "big")
-        if name != NAME:
+        if name != host:
             peer.send(b"\x05\x04\x00\x01" + bytes(6))
             return "no such name"
         peer.send(b"\x05\x00\x00\x01" + bytes(6))

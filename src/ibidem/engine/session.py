@@ -57,7 +57,8 @@ class Session:
         pipeline.checked(format, model, store)
         self._grows = grows(self._strategies)
         self._format = format
-        self._model = model
+        self.model = model
+        """Who is asked, where requests do not say. It may change from one to the next."""
         self._store = store
         self._lock = threading.Lock()
         self._seen: Growing | None = None
@@ -186,17 +187,17 @@ class Session:
 
     def _afresh(self, request: Any) -> Compacted:
         return pipeline.compact(
-            request, strategies=self._strategies, format=self._format, model=self._model, store=self._store
+            request, strategies=self._strategies, format=self._format, model=self.model, store=self._store
         )
 
     def _grow(self, scanned: Scanned, moment: Moment, at: float | None, went: SentOtherwise | None = None) -> Compacted:
         try:
-            dialect = formats.named(self._format) if self._format else formats.detect(scanned.sketch, self._model)
+            dialect = formats.named(self._format) if self._format else formats.detect(scanned.sketch, self.model)
         except formats.Ambiguous:
             return self._afresh(scanned.given)
         if scanned.key and scanned.key != dialect.history_key:
             return self._afresh(scanned.given)
-        model = self._model or (found if isinstance(found := scanned.head.get("model"), str) else None)
+        model = self.model or (found if isinstance(found := scanned.head.get("model"), str) else None)
         start = self._start(Conversation((), dialect, scanned.head), model)
         seen = self._seen
         if seen is not None and not (seen.goes_on(start) and seen.shared(scanned) == len(seen)):

@@ -16,6 +16,7 @@ class Connect:
     target: str
     headers: HeaderList
     chunked: bool = False
+    region: str = ""
 
 
 @dataclass(frozen=True, slots=True)

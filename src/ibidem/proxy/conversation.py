@@ -92,6 +92,11 @@ class LiveConversation:
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a request of it is worked on."""
 
+    def ask(self, model: str) -> None:
+        """Who is asked from here on, if something else than the requests says so."""
+        if model:
+            self.session.model = self.model = model
+
     def rewrite(self, scanned: Scanned, at: float) -> Compacted:
         self.turns += 1
         try:

@@ -200,15 +200,15 @@ class Conversations:
         with self._lock:
             return index.newest(name)
 
-    def _session(self, format: str, state: bytes | None) -> Session:
-        session = Session(strategies=self._strategies, format=format, store=self._originals)
+    def _session(self, format: str, state: bytes | None, model: str = "") -> Session:
+        session = Session(strategies=self._strategies, format=format, model=model or None, store=self._originals)
         _learn(session, state)
         return session
 
-    def preview(self, format: str, found: Found | None, body: bytes, at: float) -> Compacted:
+    def preview(self, format: str, found: Found | None, body: bytes, at: float, model: str = "") -> Compacted:
         """What would be sent, without a trace."""
         state = found.conversation.session.state() if found else None
-        return self._session(format, state).compact(body, at=at)
+        return self._session(format, state, model).compact(body, at=at)
 
     def rewrite(self, found: Found, at: float) -> Compacted:
         """The request as it is to be sent. Under the conversation's lock."""
@@ -234,7 +234,8 @@ class Conversations:
 
     def replay(self, conversation: LiveConversation, body: bytes, since: int) -> SentPrefix | None:
         """How a request is sent with its messages from `since` on as they came. Without a trace, a lock or a store."""
-        session = Session(strategies=self._strategies, format=conversation.key[0], store=_NothingKept())
+        model, store = conversation.session.model, _NothingKept()
+        session = Session(strategies=self._strategies, format=conversation.key[0], model=model, store=store)
         _learn(session, conversation.saved)
         session.sent_otherwise(body, since)
         return session.sent_prefix

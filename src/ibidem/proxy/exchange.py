@@ -142,7 +142,8 @@ class Exchange:
         assert self.request is not None
         assert self.route is not None
         headers, chunked = for_upstream(self.request.headers, length, self.upgrades)
-        return commands.Connect(self.route.provider, self.request.method, self.route.target, headers, chunked)
+        way = self.route
+        return commands.Connect(way.provider, self.request.method, way.target, headers, chunked, way.region)
 
     # ── the answer ──────────────────────────────────────────────────────────────────────────────────────────────────
 

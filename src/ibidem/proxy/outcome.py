@@ -75,6 +75,8 @@ class Job:
     """Its body, once it is unpacked."""
     conversation: LiveConversation | None = None
     """Whose it is, once that is known."""
+    model: str = ""
+    """Who is asked, where the body does not say."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: bool = False
 

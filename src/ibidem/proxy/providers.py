@@ -16,9 +16,18 @@ PROVIDERS: Mapping[str, str] = MappingProxyType(
         "openai": "https://api.openai.com",
         "gemini": "https://generativelanguage.googleapis.com",
         "chatgpt": "https://chatgpt.com/backend-api/codex",  # Codex, for those who log in with ChatGPT
+        "vertex": "https://REGION-aiplatform.googleapis.com",  # Claude on Google's cloud
+        "bedrock": "https://bedrock-runtime.us-east-1.amazonaws.com",  # Claude on Amazon's
     }
 )
-"""Who answers, by the name that upstreams are set by."""
+"""Who answers, by the name that upstreams are set by. For `REGION` stands the region that a request names."""
+
+_WITHOUT_REGION = {
+    "global": "https://aiplatform.googleapis.com",
+    "us": "https://aiplatform.us.rep.googleapis.com",
+    "eu": "https://aiplatform.eu.rep.googleapis.com",
+}
+"""Where those are that are no single region."""
 
 ALIASES = {"openai-chat": "openai", "openai-responses": "openai"}
 """Wire formats that share an upstream."""
@@ -30,6 +39,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def in_region(base: str, region: str) -> str:
+    """An upstream for requests that name a region, or none. One that was set to a place of its own is there for all."""
+    if base != PROVIDERS["vertex"]:
+        return base
+    return _WITHOUT_REGION.get(region or "global") or base.replace("REGION", region)
 
 
 def base_url(text: str) -> str:

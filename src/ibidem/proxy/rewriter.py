@@ -94,6 +94,7 @@ class Rewriter:
             with _held(found.conversation.lock, job.patience) as held:
                 if job.ended or not held:
                     break
+                found.conversation.ask(job.model)
                 self.conversations.settle(found.conversation)
                 current = self.conversations.current(found, body)
                 if current is not None:
@@ -160,7 +161,7 @@ class Rewriter:
         if found is not None and found.conversation.deviation is not None:
             with found.conversation.lock:
                 self.conversations.settle(found.conversation)
-        compacted = self.conversations.preview(job.format, found, body, job.at)
+        compacted = self.conversations.preview(job.format, found, body, job.at, job.model)
         _refuse(compacted)
         new = None if self._observe or not compacted.plan else encoded(compacted.request, job.encoding)
         job.end()

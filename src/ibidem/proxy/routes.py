@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
+from urllib.parse import unquote
 
 Headers = Iterable[tuple[str, str]]
 
@@ -18,6 +19,10 @@ class Route(NamedTuple):
     """The wire format of its body; None for what passes untouched."""
     counts: bool = False
     """It only asks how many tokens there are: nothing is answered, and nothing is billed."""
+    model: str = ""
+    """Who is asked, where the path says so."""
+    region: str = ""
+    """Likewise, where that is."""
 
 
 class _Rule(NamedTuple):
@@ -29,6 +34,13 @@ class _Rule(NamedTuple):
     """What its path begins with, though some SDKs leave it out."""
 
 
+MAX_MODEL_LENGTH = 200
+"""Characters of a name in a path."""
+
+_VERTEX = r"(?:/.*)?/projects/[^/]+/locations/[^/]+/publishers/anthropic/models"
+_BEDROCK = r"(?:/.*)?/model/(?:[a-z-]+\.)?anthropic\.(?P<model>[^/]+?)(?:-v\d+(?:(?::|%3A)\d+)?)?"
+_REGION = re.compile(r"/locations/(?P<region>[a-z]+(?:-[a-z]+\d{1,2})?)/")
+
 ROUTES = (
     _Rule(re.compile(r"(?:/v1)?/messages"), "anthropic", "anthropic", version="/v1"),
     _Rule(re.compile(r"(?:/v1)?/messages/count_tokens"), "anthropic", "anthropic", True, version="/v1"),
@@ -36,12 +48,15 @@ ROUTES = (
     _Rule(re.compile(r"(?:/.*)?/chat/completions"), "openai", "openai-chat"),
     _Rule(re.compile(r"(?:/.*)?/responses"), "openai", "openai-responses"),
     _Rule(re.compile(r"(?:/.*)?/responses/input_tokens"), "openai", "openai-responses", True),
-    _Rule(re.compile(r"/.*/models/[^/]+:(?:generateContent|streamGenerateContent)"), "gemini", "gemini"),
-    _Rule(re.compile(r"/.*/models/[^/]+:countTokens"), "gemini", "gemini", True),
+    _Rule(re.compile(r"/.*/models/(?P<model>[^/]+):(?:generateContent|streamGenerateContent)"), "gemini", "gemini"),
+    _Rule(re.compile(r"/.*/models/(?P<model>[^/]+):countTokens"), "gemini", "gemini", True),
+    _Rule(re.compile(rf"{_VERTEX}/count-tokens:rawPredict"), "vertex", "anthropic", True),
+    _Rule(re.compile(rf"{_VERTEX}/(?P<model>[^/:]+):(?:rawPredict|streamRawPredict)"), "vertex", "anthropic"),
+    _Rule(re.compile(rf"{_BEDROCK}/(?:invoke|invoke-with-response-stream)"), "bedrock", "anthropic"),
 )
 """Requests that carry a conversation, the first that fits. They are all sent by POST."""
 
-PREFIXES = {"/anthropic/": "anthropic", "/openai/": "openai", "/gemini/": "gemini"}
+PREFIXES = {f"/{name}/": name for name in ("anthropic", "openai", "gemini", "vertex", "bedrock")}
 """A client whose paths would not tell may put its provider's name before them."""
 
 TELLING_HEADERS = (
@@ -54,6 +69,15 @@ TELLING_HEADERS = (
     ("x-api-key", "anthropic"),
 )
 """Headers that only one provider's clients send, the surest first."""
+
+SIGNATURES = ("x-amz-date", "x-amz-content-sha256", "content-md5", "digest", "content-digest", "signature")
+"""Headers that hold for one body only."""
+
+CLOUD_PROVIDERS = (
+    (re.compile(r".*/publishers/anthropic/"), "vertex"),
+    (re.compile(r"/model/[^/]+/|/inference-profiles\b"), "bedrock"),
+)
+"""Targets that say more than a header: who serves Anthropic's models sees Anthropic's headers."""
 
 TARGET_PROVIDERS = (
     (re.compile(r"/v1beta/|/v1alpha/|/(?:upload|download)/v1beta/|/v1/projects/"), "gemini"),
@@ -87,6 +111,10 @@ def route(method: str, target: str, headers: Headers) -> Route:
     found = _conversation(path, mark + query, PREFIXES.get(named)) if method == "POST" else None
     if found is None:
         found = Route(PREFIXES.get(named) or _provider(path + mark + query, headers), path + mark + query)
+    elif _is_signed(headers, query):
+        found = found._replace(format=None, counts=False)
+    if found.provider == "vertex" and (place := _REGION.search(path)):
+        found = found._replace(region=place["region"])
     account = ACCOUNTS.get(found.provider)
     if account is not None and any(name.lower() == account.header for name, _ in headers):
         return found._replace(provider=account.provider, target=found.target.removeprefix(account.without))
@@ -95,18 +123,29 @@ def route(method: str, target: str, headers: Headers) -> Route:
 
 def _conversation(path: str, query: str, named: str | None) -> Route | None:
     for rule in ROUTES:
-        if rule.path.fullmatch(path):
+        if match := rule.path.fullmatch(path):
             versioned = path if path.startswith(rule.version) else rule.version + path
-            return Route(named or rule.provider, versioned + query, rule.format, rule.counts)
+            model = unquote(match.groupdict().get("model") or "")[:MAX_MODEL_LENGTH]
+            return Route(named or rule.provider, versioned + query, rule.format, rule.counts, model)
     return None
+
+
+def _is_signed(headers: Headers, query: str) -> bool:
+    """Whether it is void once a byte of it is changed, as what Amazon's credentials were used for."""
+    if "X-Amz-Signature=" in query:
+        return True
+    return any(
+        name.lower() in SIGNATURES or (name.lower() == "authorization" and value.startswith("AWS4-"))
+        for name, value in headers
+    )
 
 
 def at_end(path: str) -> tuple[str, bool] | None:
     """The wire format of what is posted there, and whether it only asks for a size. None for what passes untouched.
 
-    For clients whose base URL may have any path: only the end of it counts.
+    For clients whose base URL may have any path: only the end of it counts. Amazon's own clients sign what they send.
     """
-    for rule in ROUTES:
+    for rule in (each for each in ROUTES if each.provider != "bedrock"):
         if re.fullmatch(f".*(?:{rule.path.pattern})", f"/v1{path}") and "/threads/" not in path:
             return rule.format, rule.counts
     return None
@@ -118,6 +157,9 @@ def carries_conversations(target: str) -> bool:
 
 
 def _provider(target: str, headers: Headers) -> str:
+    for start, provider in CLOUD_PROVIDERS:
+        if start.match(target):
+            return provider
     present = {name.lower() for name, _ in headers}
     for sign, provider in TELLING_HEADERS:
         if sign in present:

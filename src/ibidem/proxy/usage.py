@@ -1,13 +1,15 @@
 """Reads what a provider charged for out of an answer that passes by, without touching it.
 
-Answers come in pieces that end anywhere, as a stream of events or as one JSON document, and may be compressed. A
-`UsageReader` is fed the pieces; splitting them elsewhere gives the same counts. What it cannot read it does not report,
-and nothing that it is fed makes it raise.
+Answers come in pieces that end anywhere, as a stream of events (of text, or Amazon's) or as one JSON document, and may
+be compressed. A `UsageReader` is fed the pieces; splitting them elsewhere gives the same counts. What it cannot read it
+does not report, and nothing that it is fed makes it raise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import struct
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -20,6 +22,9 @@ __all__ = ["UsageReader", "decoder"]
 MAX_HELD_BYTES = 8 * 2**20
 """Bytes of a document, or of one event of a stream, that are held to be read. Longer ones go unread."""
 
+FRAME_BYTES = 16
+"""Bytes of a frame of Amazon's without headers and content."""
+
 
 class UsageReader:
     """Of one answer."""
@@ -29,6 +34,7 @@ class UsageReader:
         self._decoder: Decoder | None = decoder(content_encoding)
         self._plain = content_encoding.strip().lower() in ("", "identity")
         self._stream = "event-stream" in content_type.lower()
+        self._framed = "amazon.eventstream" in content_type.lower()
         self._held: list[bytes] = []
         """Of a document all, of a stream the line that has not ended."""
         self._event: list[bytes] = []
@@ -51,6 +57,9 @@ class UsageReader:
             if self._stream:
                 self._line(b"".join(self._held))
                 self._line(b"")
+            elif self._framed:
+                for event in _framed_events(b"".join(self._held)):
+                    self._merge(event)
             elif self._held:
                 self._merge(b"".join(self._held))
             return self._usage(self._found) if self._found else None
@@ -105,6 +114,24 @@ class UsageReader:
     def _give_up(self) -> None:
         self._decoder = None
         self._held, self._event, self._found = [], [], {}
+
+
+class _Chunk(msgspec.Struct):
+    bytes: str = ""
+
+
+def _framed_events(data: bytes) -> Iterator[bytes]:
+    """Of Amazon's binary stream: frames of two lengths, a checksum, headers, a JSON value with the event in Base64, and
+    a checksum."""
+    at = 0
+    while at + FRAME_BYTES <= len(data):
+        size, headers = struct.unpack_from(">II", data, at)
+        if size < FRAME_BYTES + headers:
+            return
+        event = b64decode(msgspec.json.decode(data[at + 12 + headers : at + size - 4] or b"{}", type=_Chunk).bytes)
+        if b"usage" in event:
+            yield event
+        at += size
 
 
 class _Place(msgspec.Struct):

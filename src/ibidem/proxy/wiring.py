@@ -45,6 +45,8 @@ VARIABLES = (
     Variable("GOOGLE_GEMINI_BASE_URL", "gemini"),
     Variable("GEMINI_API_BASE", "gemini", "/v1beta"),
     Variable("GOOGLE_HOST", "gemini"),
+    Variable("ANTHROPIC_VERTEX_BASE_URL", "vertex", "/v1"),
+    Variable("ANTHROPIC_BEDROCK_BASE_URL", "bedrock"),
 )
 
 _PROVIDER = {each.name: each.provider for each in VARIABLES}
@@ -58,6 +60,7 @@ FIRST_PARTY_FLAGS = {"ANTHROPIC_BASE_URL": FIRST_PARTY}
 """By variable: what else is set where it leads to the provider's own address."""
 
 OPENCODE = "OPENCODE_CONFIG_CONTENT"
+BEDROCK = "ANTHROPIC_BEDROCK_BASE_URL"
 
 
 class Client(NamedTuple):
@@ -70,7 +73,19 @@ class Client(NamedTuple):
 
 
 CLIENTS = (
-    Client("Claude Code", "ANTHROPIC_BASE_URL={url} claude", "ANTHROPIC_BASE_URL", "not with Bedrock or Vertex"),
+    Client("Claude Code", "ANTHROPIC_BASE_URL={url} claude", "ANTHROPIC_BASE_URL"),
+    Client(
+        "Claude Code on Vertex",
+        "CLAUDE_CODE_USE_VERTEX=1 ANTHROPIC_VERTEX_BASE_URL={url}/v1 claude",
+        "ANTHROPIC_VERTEX_BASE_URL",
+        "Google's host is that of the region in the request",
+    ),
+    Client(
+        "Claude Code on Bedrock",
+        "AWS_BEARER_TOKEN_BEDROCK=… ANTHROPIC_BEDROCK_BASE_URL={url} claude",
+        "ANTHROPIC_BEDROCK_BASE_URL",
+        "where that is set, with a bearer token; never with AWS credentials, which sign host and body",
+    ),
     Client(
         "Codex",
         """codex -c 'openai_base_url="{url}/v1"'""",
@@ -128,6 +143,8 @@ def inherit(command: Sequence[str], environment: Mapping[str, str], folder: Path
         {provider: upstream for provider, (upstream, _) in zip(providers, found, strict=True) if upstream},
         {name: path for _, paths in found for name, path in paths.items()},
     )
+    if not _takes_bedrock(environment, "bedrock" in said):
+        wiring = replace(wiring, paths={name: path for name, path in wiring.paths.items() if name != BEDROCK})
     if by_setting is not None:
         return by_setting(wiring, environment, provider in said)
     files = _OWN_SETTINGS.get(program)
@@ -176,6 +193,14 @@ def _from_variables(provider: str, environment: Mapping[str, str], said: bool) -
     if path == first.path:  # where the version is missing, the other names cannot be derived
         paths |= {each.name: each.path for each in variables if each.name not in had}
     return upstream, paths
+
+
+def _takes_bedrock(environment: Mapping[str, str], said: bool) -> bool:
+    """Credentials of Amazon's sign the host and the body: what is signed for this machine is refused there. A token
+    signs nothing. The region of a request is known only where an address is set."""
+    skips = environment.get("CLAUDE_CODE_SKIP_BEDROCK_AUTH", "").lower() in ("1", "true", "yes", "on")
+    unsigned = skips or bool(environment.get("AWS_BEARER_TOKEN_BEDROCK"))
+    return unsigned and (said or bool(environment.get(BEDROCK)))
 
 
 def _parted(text: str, path: str) -> tuple[str, str] | None:

@@ -208,7 +208,8 @@ class Upstream:
         if not streams:
             return answer, [_json(dialect.whole(reply))], JSON
         ping = dialect.ping if sse else b"\n"
-        return answer, list(_with_pings(dialect.events(reply), ping, answer.pings)), EVENTS if sse else JSON_ARRAY
+        kind = dialect.stream_type if sse else JSON_ARRAY
+        return answer, list(_with_pings(dialect.events(reply), ping, answer.pings)), kind
 
     def _failure(self, dialect: UpstreamDialect, answer: Answer) -> tuple[Answer, list[bytes], str]:
         return answer, [_json(dialect.error(answer.status, answer.message))], JSON
@@ -255,7 +256,7 @@ class Upstream:
         await pipe.write(data)
 
 
-JSON, JSON_ARRAY, EVENTS = "application/json", "application/json; charset=UTF-8", "text/event-stream; charset=utf-8"
+JSON, JSON_ARRAY = "application/json", "application/json; charset=UTF-8"
 
 
 def _in_turn(answers: Iterable[Answer]) -> Callable[[Seen], Answer]:

@@ -35,7 +35,7 @@ _OPTIONS: dict[str, Decorator] = {
         "--upstream",
         metavar="FORMAT=URL",
         multiple=True,
-        help="Where requests in FORMAT go (anthropic, openai, gemini); may be given several times.",
+        help="Where requests in FORMAT go (anthropic, openai, gemini, vertex, bedrock); may be given several times.",
     ),
     "store": click.option(
         "--store",

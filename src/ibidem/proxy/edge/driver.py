@@ -172,7 +172,14 @@ class Driver:
         encoding = first(self.headers, "content-encoding").strip().lower()
         most = self.proxy.settings.max_body
         job = Job(
-            route.format, client_session(self.headers), encoding, body, self.proxy.clock.time(), route.counts, most
+            route.format,
+            client_session(self.headers),
+            encoding,
+            body,
+            self.proxy.clock.time(),
+            route.counts,
+            most,
+            model=route.model,
         )
         self.outcome = await self.proxy.rewrite(job)
         if self.outcome.body is not None and self.proxy.settings.resend:
@@ -201,7 +208,7 @@ class Driver:
         if self.record is None:
             self._begin()
         try:
-            self._link = await self.proxy.upstreams.connect(command.provider)
+            self._link = await self.proxy.upstreams.connect(command.provider, command.region)
         except Broken as error:
             await self._broke(error)
             return
@@ -263,7 +270,8 @@ class Driver:
     async def _broke(self, error: BaseException) -> None:
         route = self.exchange.route
         assert route is not None
-        await self._do(events.UpstreamFailed(f"{self.proxy.upstreams.host(route.provider)}: {_why(error)}"))
+        host = self.proxy.upstreams.host(route.provider, route.region)
+        await self._do(events.UpstreamFailed(f"{host}: {_why(error)}"))
 
     def _let_go(self) -> None:
         if self._passing is not None and self._passing is not asyncio.current_task():

@@ -13,9 +13,9 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -27,10 +27,13 @@ from ... import environment
 from ...model import IbidemError
 from ..egress import Hop, certificate_sources, hop
 from ..headers import HeaderList
+from ..providers import in_region
 from .connections import Connector, UpstreamProtocol, context
 
 CONNECT_SECONDS = 60.0
 """Seconds to reach an upstream."""
+MAX_PLACES = 200
+"""Addresses that are remembered: one for each region, and there are some fifty."""
 CHUNK_BYTES = 2**18
 """Bytes of an answer that are taken in before they are passed on."""
 MAX_HEADER_BYTES = 2**20
@@ -66,6 +69,8 @@ class Egress:
     """By provider: the proxy on the way."""
     context: ssl.SSLContext | None
     """None: nobody on the way speaks TLS."""
+    way: Callable[[str], Hop | None]
+    """The proxy on the way to any other address."""
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -76,42 +81,68 @@ class Egress:
 def egress_of(bases: Mapping[str, str]) -> Egress:
     """As the environment says. Raises IbidemError where that cannot be followed."""
     variables = environment.variables()
-    hops = {provider: hop(base, variables, environment.system_proxies) for provider, base in bases.items()}
+    way = lru_cache(MAX_PLACES)(lambda base: hop(base, variables, environment.system_proxies))
+    hops = {provider: way(base) for provider, base in bases.items()}
     socks = next((each for each in hops.values() if each is not None and each.socks), None)
     if socks is not None and find_spec("python_socks") is None:
         raise IbidemError(f"{socks.variable}: a SOCKS proxy needs: pip install 'ibidem-llm[socks]'")
     safe = any(urlsplit(base).scheme == "https" for base in bases.values())
     safe = safe or any(each is not None and each.scheme == "https" for each in hops.values())
-    return Egress(hops, context(certificate_sources(variables)) if safe else None)
+    return Egress(hops, context(certificate_sources(variables)) if safe else None, way)
+
+
+class _Place(NamedTuple):
+    """An address that requests are sent to."""
+
+    base: URL
+    asked: aiohttp.ClientRequest
 
 
 class Upstreams:
     """By provider. To be made where a loop is running."""
 
     def __init__(self, bases: Mapping[str, str], egress: Egress) -> None:
-        self._bases = {provider: URL(base, encoded=True) for provider, base in bases.items()}
-        named = {provider: each for provider, each in egress.hops.items() if each is not None}
-        socks = {_place(self._bases[provider]): each for provider, each in named.items() if each.socks}
-        self._connector = Connector(socks, limit=0, ttl_dns_cache=300, ssl=egress.context or True)
-        self._asked = {provider: _request(base, named.get(provider)) for provider, base in self._bases.items()}
+        self._bases = bases
+        self._egress = egress
+        self._socks: dict[tuple[str, int], Hop] = {}
+        self._connector = Connector(self._socks, limit=0, ttl_dns_cache=300, ssl=egress.context or True)
+        self._places: dict[str, _Place] = {}
+        """By address."""
+        for provider in bases:
+            self._place(provider)
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
         self._distrusted: set[str] = set()
         """Who gave an answer that nobody had asked for: there a connection is used once."""
 
-    def host(self, provider: str) -> str:
-        return self._bases[provider].host or ""
+    def host(self, provider: str, region: str = "") -> str:
+        return self._place(provider, region).base.host or ""
 
-    async def connect(self, provider: str) -> Link:
-        asked = self._asked[provider]
-        fresh = provider in self._distrusted
-        link = Link(await self._taken(asked, fresh), asked, self._bases[provider], partial(self._taken, asked, True))
-        link.protocol.warn = partial(self._distrust, provider)
+    async def connect(self, provider: str, region: str = "") -> Link:
+        base, asked = self._place(provider, region)
+        origin = str(base.origin())
+        taken = await self._taken(asked, origin in self._distrusted)
+        link = Link(taken, asked, base, partial(self._taken, asked, True))
+        link.protocol.warn = partial(self._distrust, origin)
         return link
 
-    def _distrust(self, provider: str) -> None:
-        if provider not in self._distrusted:
-            self._distrusted.add(provider)
-            log.warning("%s gives answers that nobody asked for: a connection is used once there", self.host(provider))
+    def _place(self, provider: str, region: str = "") -> _Place:
+        """Where a request of this provider goes."""
+        address = in_region(self._bases[provider], region)
+        found = self._places.get(address)
+        if found is None:
+            base, hop = URL(address, encoded=True), self._egress.way(address)
+            if hop is not None and hop.socks:
+                self._socks[base.raw_host or "", base.port or 0] = hop
+            found = _Place(base, _request(base, hop))
+            if len(self._places) < MAX_PLACES:
+                self._places[address] = found
+        return found
+
+    def _distrust(self, origin: str) -> None:
+        if origin not in self._distrusted:
+            self._distrusted.add(origin)
+            host = urlsplit(origin).hostname
+            log.warning("%s gives answers that nobody asked for: a connection is used once there", host)
 
     async def _taken(self, asked: aiohttp.ClientRequest, fresh: bool = False) -> Connection:
         """One on which nothing was heard that nobody asked for; with `fresh`, one that was not used yet."""
@@ -129,10 +160,6 @@ class Upstreams:
 
     async def close(self) -> None:
         await self._connector.close()
-
-
-def _place(base: URL) -> tuple[str, int]:
-    return base.raw_host or "", base.port or 0
 
 
 def _request(base: URL, hop: Hop | None) -> aiohttp.ClientRequest:

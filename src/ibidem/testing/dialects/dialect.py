@@ -49,6 +49,7 @@ class UpstreamDialect:
     """What is said when only the size was asked for."""
     headers: Callable[[int], tuple[Header, ...]]
     """That this provider sends with each answer, by its number."""
+    stream_type: str = "text/event-stream; charset=utf-8"
 
 
 def pieces(text: str, size: int = PIECE_CHARACTERS) -> Iterator[str]:
