@@ -58,16 +58,7 @@ def environment(framework: Framework, folder: Path, python: str) -> Path:
 def findings(framework: Framework, interpreter: Path, log: Path) -> dict[str, Any]:
     """What the contract found out, in a process of its own."""
     variables = {**os.environ, **framework.variables, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
-    command = [
-        str(interpreter),
-        "-W",
-        "ignore",
-        "-m",
-        "tests.frameworks.contract",
-        framework.module,
-        "--json",
-        "--speed",
-    ]
+    command = [str(interpreter), "-W", "ignore", "-m", "tests.frameworks.contract"]
     with log.open("w") as told:
         ran = subprocess.run(
             [*command, framework.module, "--json", "--speed"],

@@ -47,6 +47,7 @@ class ClaudeAgentSDK(Framework):
     seam = 'ClaudeAgentOptions(env={"ANTHROPIC_BASE_URL": …})'
     formats = ("anthropic",)
     modes = ("async", "stream")
+    usage = True
     example = "with_claude_agent_sdk.py"
     left_out: ClassVar[dict[str, str]] = {
         "fault of ours": "the proxy is a process of its own; tests/proxy/test_faults.py breaks it",

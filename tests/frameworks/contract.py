@@ -257,7 +257,8 @@ class Contract:
         for body in self.bodies(seen):
             value, wire = self.framework.read_wire(json.loads(body), format)
             assert not ibidem.validate(value, format=wire)
-        self.findings.usage = self.findings.usage or len([each for each in told if each]) >= len(SCRIPT) - 1
+        heard = len([each for each in told if each]) >= len(SCRIPT) - 1
+        self.findings.usage = self.findings.usage or self.framework.usage or heard
 
     def example(self) -> None:
         path = ROOT / "examples" / self.framework.example

@@ -65,6 +65,8 @@ class Framework(ABC):
     """Whether a user's message can have a picture."""
     retries: ClassVar[bool] = True
     """Whether an overloaded provider is asked again, by the framework or by the SDK below it."""
+    usage: ClassVar[bool] = False
+    """Whether a check of its own shows that what the provider counted is heard: by a proxy, in another process."""
     python: ClassVar[tuple[int, int]] = (3, 11)
     """The first that it runs on."""
     example: ClassVar[str] = ""

@@ -37,6 +37,7 @@ class VercelAI(Framework):
     seam = "baseURL"
     formats = ("anthropic", "openai-chat", "openai-responses", "gemini")
     modes = ("async", "stream")
+    usage = True
     example = "with_vercel_ai.py"
     left_out: ClassVar[dict[str, str]] = {
         "fault of ours": "the proxy is a process of its own; tests/proxy/test_faults.py breaks it",

@@ -175,8 +175,17 @@ class Seat:
 
     # ── bytes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def job(self, format: str, body: bytes, conversation: str = "", encoding: str = "", counts: bool = False) -> Job:
-        return Job(format, conversation, encoding, body, self.now(), counts, MAX_BODY, PATIENCE_SECONDS)
+    def job(
+        self,
+        format: str,
+        body: bytes,
+        conversation: str = "",
+        encoding: str = "",
+        counts: bool = False,
+        model: str = "",
+    ) -> Job:
+        """`model` is for bodies that do not name it."""
+        return Job(format, conversation, encoding, body, self.now(), counts, MAX_BODY, PATIENCE_SECONDS, model=model)
 
     def outcome(self, job: Job, model: str = "") -> Outcome:
         """What is sent for a request: `Outcome.body`, or the request as it came where that is None."""

@@ -21,7 +21,7 @@ from ..engine.session import Session
 from ..model import UsageError
 from ..proxy.outcome import Job, Outcome
 from ..proxy.refusals import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
-from ..proxy.routes import at_end, client_session
+from ..proxy.routes import Route, at_end, client_session
 from ..proxy.usage import UsageReader
 from ._pools import Pool, Pools, family_of, watched
 from ._seat import Seat, aside, failing_open, safely
@@ -36,7 +36,7 @@ C = TypeVar("C")
 
 SIGNS = ("x-amz-date", "x-amz-content-sha256", "signature", "content-digest", "digest", "content-md5")
 """Headers of requests that are signed, or whose body has a checksum: another body would not fit."""
-NO_ROUTE = "", False
+NO_ROUTE = Route("", "")
 FAMILIES = ("httpx", "httpx2")
 
 
@@ -203,9 +203,11 @@ class Transport:
     def begin(self, request: Any, content: bytes) -> Exchange:
         """What is made of a request that `carries` one, with this content; for those who send it themselves."""
         headers = request.headers
-        format, counts = at_end(request.url.path) or NO_ROUTE
+        route = at_end(request.url.path) or NO_ROUTE
         encoding = headers.get("content-encoding", "").strip().lower()
-        job = self.seat.job(format, content, client_session(headers.items()), encoding, counts)
+        job = self.seat.job(
+            route.format or "", content, client_session(headers.items()), encoding, route.counts, route.model
+        )
         return Exchange(self, request, job, self.seat.outcome(job))
 
     def _pool(self, request: Any, asynchronous: bool) -> Pool:

@@ -125,8 +125,7 @@ def _conversation(path: str, query: str, named: str | None) -> Route | None:
     for rule in ROUTES:
         if match := rule.path.fullmatch(path):
             versioned = path if path.startswith(rule.version) else rule.version + path
-            model = unquote(match.groupdict().get("model") or "")[:MAX_MODEL_LENGTH]
-            return Route(named or rule.provider, versioned + query, rule.format, rule.counts, model)
+            return Route(named or rule.provider, versioned + query, rule.format, rule.counts, _model(match))
     return None
 
 
@@ -140,15 +139,20 @@ def _is_signed(headers: Headers, query: str) -> bool:
     )
 
 
-def at_end(path: str) -> tuple[str, bool] | None:
-    """The wire format of what is posted there, and whether it only asks for a size. None for what passes untouched.
+def at_end(path: str) -> Route | None:
+    """Of what is posted there, where only the end of a path counts, whatever base URL stands before it.
 
-    For clients whose base URL may have any path: only the end of it counts. Amazon's own clients sign what they send.
+    None for what passes untouched. Amazon's own clients sign what they send.
     """
     for rule in (each for each in ROUTES if each.provider != "bedrock"):
-        if re.fullmatch(f".*(?:{rule.path.pattern})", f"/v1{path}") and "/threads/" not in path:
-            return rule.format, rule.counts
+        match = re.fullmatch(f".*(?:{rule.path.pattern})", f"/v1{path}")
+        if match is not None and "/threads/" not in path:
+            return Route(rule.provider, path, rule.format, rule.counts, _model(match))
     return None
+
+
+def _model(match: re.Match[str]) -> str:
+    return unquote(match.groupdict().get("model") or "")[:MAX_MODEL_LENGTH]
 
 
 def carries_conversations(target: str) -> bool:
