@@ -1,0 +1,90 @@
+"""Microsoft Agent Framework: an agent with a session, over the Chat Completions client and the Responses client."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, ClassVar
+
+from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
+
+RANDOM_ID = re.compile("^af-call-[0-9a-f]{32}$")
+
+
+class AgentFramework(Framework):
+    name: ClassVar[str] = "agent_framework"
+    package: ClassVar[str] = "agent-framework-core"
+    requires: ClassVar[tuple[str, ...]] = ("agent-framework-core", "agent-framework-openai")
+    seam: ClassVar[str] = "ChatMiddleware.process"
+    formats: ClassVar[tuple[str, ...]] = ("openai-chat", "openai-responses")
+    modes: ClassVar[tuple[str, ...]] = ("async", "stream")
+    example: ClassVar[str] = "with_agent_framework.py"
+    variables: ClassVar[dict[str, str]] = {"AGENT_FRAMEWORK_USER_AGENT_DISABLED": "true", "ENABLE_INSTRUMENTATION": "false"}
+
+    def adapter(self, format: str, profile: str = "lossless") -> Any:
+        from ibidem.adapters.agent_framework import IbidemChatMiddleware
+
+        return IbidemChatMiddleware(profile)
+
+    def run(self, task: Task) -> Ran:
+        return asyncio.run(_run(task))
+
+
+async def _run(task: Task) -> Ran:
+    from agent_framework import Agent, Content, FunctionTool, Message
+    from openai import AsyncOpenAI
+
+    async with AsyncOpenAI(base_url=f"{task.url}/v1", api_key=KEY) as sdk:
+        tool = FunctionTool(name="read", description=DESCRIPTION, func=_read(task))
+        agent = Agent(
+            _client(task.format, sdk),
+            "You are careful.",
+            id="agent",
+            tools=[tool],
+            default_options={"store": False},  # else the provider keeps the history, and a request has new items only
+            middleware=[task.adapter] if task.adapter else None,
+        )
+        session = agent.create_session(session_id=task.conversation)
+        texts = []
+        for number, prompt in enumerate(task.prompts):
+            said: list[Any] = [prompt]
+            if task.image and not number:
+                said.append(Content.from_data(task.image, "image/png"))
+            asked = Message("user", said)
+            if task.mode == "stream":
+                stream = agent.run(asked, session=session, stream=True)
+                async for _ in stream:
+                    pass
+                answer = await stream.get_final_response()
+            else:
+                answer = await agent.run(asked, session=session)
+            texts.append(answer.messages[-1].text)
+        return Ran(texts, _without_random_ids(session.to_dict()))
+
+
+def _without_random_ids(value: Any) -> Any:
+    """The framework gives each call an id of its own, which never leaves the process."""
+    if isinstance(value, dict):
+        return {
+            key: RANDOM_ID.sub("id", each) if isinstance(each, str) else _without_random_ids(each)
+            for key, each in value.items()
+        }
+    return [_without_random_ids(each) for each in value] if isinstance(value, list) else value
+
+
+def _client(format: str, sdk: Any) -> Any:
+    from agent_framework.openai import OpenAIChatClient, OpenAIChatCompletionClient
+
+    kind = OpenAIChatClient if format == "openai-responses" else OpenAIChatCompletionClient
+    limits = {"max_iterations": MAX_TURNS, "max_consecutive_errors_per_request": MAX_TURNS}
+    return kind("gpt-5", async_client=sdk, function_invocation_configuration=limits)
+
+
+def _read(task: Task) -> Any:
+    def read(path: str) -> str:
+        return task.read(path)
+
+    return read
+
+
+FRAMEWORK = AgentFramework()
