@@ -1,0 +1,89 @@
+"""LlamaIndex: a function agent with a context and a memory, over its Chat Completions and Responses models."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import Any, ClassVar
+
+from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
+
+WINDOW = 100_000_000
+"""Tokens that the memory may have: it drops old messages above, and a long run is to be seen whole."""
+
+
+class LlamaIndex(Framework):
+    name: ClassVar[str] = "llama_index"
+    package: ClassVar[str] = "llama-index-core"
+    requires: ClassVar[tuple[str, ...]] = ("llama-index-core", "llama-index-llms-openai")
+    seam: ClassVar[str] = "FunctionAgent subclass (private methods)"
+    formats: ClassVar[tuple[str, ...]] = ("openai-chat", "openai-responses")
+    modes: ClassVar[tuple[str, ...]] = ("async", "stream")
+    example: ClassVar[str] = "with_llama_index.py"
+    variables: ClassVar[dict[str, str]] = {"PYTHONWARNINGS": "ignore"}  # a context says that it leaves out the memory
+
+    def adapter(self, format: str, profile: str = "lossless") -> Any:
+        from ibidem.adapters.llama_index import IbidemAgent
+
+        return lambda **agent: IbidemAgent(profile=profile, **agent)
+
+    def run(self, task: Task) -> Ran:
+        return asyncio.run(_run(task))
+
+
+async def _run(task: Task) -> Ran:
+    import httpx
+
+    async with httpx.AsyncClient() as client:
+        return await _converse(task, _model(task, client))
+
+
+async def _converse(task: Task, model: Any) -> Ran:
+    from llama_index.core.agent.workflow import FunctionAgent
+    from llama_index.core.memory import ChatMemoryBuffer
+    from llama_index.core.tools import FunctionTool
+    from llama_index.core.workflow import Context
+
+    async def read(path: str) -> str:
+        return task.read(path)
+
+    agent = (task.adapter or FunctionAgent)(
+        name="agent",
+        system_prompt="You are careful.",
+        tools=[FunctionTool.from_defaults(async_fn=read, name="read", description=DESCRIPTION)],
+        llm=model,
+        streaming=task.mode == "stream",
+    )
+    context, memory = Context(agent), ChatMemoryBuffer(token_limit=WINDOW)
+    texts = []
+    for number, prompt in enumerate(task.prompts):
+        said = _message(prompt, None if number else task.image)
+        handler = agent.run(user_msg=said, ctx=context, memory=memory, max_iterations=MAX_TURNS)
+        async for _ in handler.stream_events():
+            pass
+        texts.append((await handler).response.content)
+    return Ran(texts, {"memory": _plain(memory.get_all()), "context": context.to_dict()["state"]})
+
+
+def _model(task: Task, client: Any) -> Any:
+    from llama_index.llms.openai import OpenAI, OpenAIResponses
+
+    kind = OpenAIResponses if task.format == "openai-responses" else OpenAI
+    return kind(model="gpt-4.1", api_base=f"{task.url}/v1", api_key=KEY, async_http_client=client)
+
+
+def _message(prompt: str, image: bytes | None) -> Any:
+    from llama_index.core.llms import ChatMessage, ImageBlock, TextBlock
+
+    blocks: list[Any] = [TextBlock(text=prompt)]
+    if image:
+        blocks.append(ImageBlock(image=base64.b64encode(image), image_mimetype="image/png"))
+    return ChatMessage(role="user", blocks=blocks)
+
+
+def _plain(messages: list[Any]) -> Any:
+    return json.loads(json.dumps([message.model_dump(mode="json") for message in messages], default=str))
+
+
+FRAMEWORK = LlamaIndex()
