@@ -21,7 +21,6 @@ class LlamaIndex(Framework):
     formats: ClassVar[tuple[str, ...]] = ("openai-chat", "openai-responses")
     modes: ClassVar[tuple[str, ...]] = ("async", "stream")
     example: ClassVar[str] = "with_llama_index.py"
-    variables: ClassVar[dict[str, str]] = {"PYTHONWARNINGS": "ignore"}  # a context says that it leaves out the memory
 
     def adapter(self, format: str, profile: str = "lossless") -> Any:
         from ibidem.adapters.llama_index import IbidemAgent
