@@ -114,7 +114,7 @@ def _gemini(task: Task) -> Any:
         base_url=task.url,
         client_args=through,
         async_client_args=through,
-        retry_options=HttpRetryOptions(attempts=3, initial_delay=0.01, http_status_codes=[429, 529]),
+        retry_options=HttpRetryOptions(attempts=3, initial_delay=0.01, http_status_codes=[429, 503, 529]),
     )
     return Gemini("gemini-3-pro", client=genai.Client(api_key=KEY, http_options=options))
 
@@ -122,7 +122,9 @@ def _gemini(task: Task) -> Any:
 def _images(task: Task, number: int) -> Any:
     from agno.media import Image
 
-    return [Image(content=task.image, mime_type="image/png", format="png")] if task.image and not number else None
+    if not task.image or number:
+        return None
+    return [Image(id="picture", content=task.image, mime_type="image/png", format="png")]
 
 
 def _last(output: Any) -> str:
