@@ -19,7 +19,10 @@ class AgentFramework(Framework):
     formats: ClassVar[tuple[str, ...]] = ("openai-chat", "openai-responses")
     modes: ClassVar[tuple[str, ...]] = ("async", "stream")
     example: ClassVar[str] = "with_agent_framework.py"
-    variables: ClassVar[dict[str, str]] = {"AGENT_FRAMEWORK_USER_AGENT_DISABLED": "true", "ENABLE_INSTRUMENTATION": "false"}
+    variables: ClassVar[dict[str, str]] = {
+        "AGENT_FRAMEWORK_USER_AGENT_DISABLED": "true",
+        "ENABLE_INSTRUMENTATION": "false",
+    }
 
     def adapter(self, format: str, profile: str = "lossless") -> Any:
         from ibidem.adapters.agent_framework import IbidemChatMiddleware
@@ -28,6 +31,16 @@ class AgentFramework(Framework):
 
     def run(self, task: Task) -> Ran:
         return asyncio.run(_run(task))
+
+    def same(self, body: Any) -> Any:
+        """Without the agent's name and the ids of calls, which change between two prompts, with us or without."""
+        key = "messages" if "messages" in body else "input"
+        return {**body, key: [_nameless(each) for each in body[key]]}
+
+
+def _nameless(item: Any) -> Any:
+    left_out = "name" if item.get("role") == "assistant" else "id" if item.get("type") == "function_call" else ""
+    return {key: value for key, value in item.items() if key != left_out}
 
 
 async def _run(task: Task) -> Ran:
