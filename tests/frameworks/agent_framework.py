@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+import ibidem
+from ibidem.testing import Upstream
+
 from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
+from .scenario import PICTURE, PROMPTS, SCRIPT, Files
 
 RANDOM_ID = re.compile("^af-call-[0-9a-f]{32}$")
 
@@ -30,12 +35,56 @@ class AgentFramework(Framework):
         return IbidemChatMiddleware(profile)
 
     def run(self, task: Task) -> Ran:
-        return asyncio.run(_run(task))
+        # A provider that stores keeps the history itself, and a request has new items only.
+        return asyncio.run(_run(task, {}, {"store": False}))
 
     def same(self, body: Any) -> Any:
         """Without the agent's name and the ids of calls, which change between two prompts, with us or without."""
         key = "messages" if "messages" in body else "input"
         return {**body, key: [_nameless(each) for each in body[key]]}
+
+    def own(self) -> dict[str, Callable[[], None]]:
+        return {
+            "a client that compacts is left alone": self._compacts,
+            "a history that the provider keeps is left alone": self._stored,
+            "results of several parts expand": self._parts,
+        }
+
+    def _compacts(self) -> None:
+        from agent_framework import SlidingWindowStrategy
+
+        for format in self.formats:
+            sent = self._sent(format, Files, agent={"compaction_strategy": SlidingWindowStrategy(keep_last_groups=3)})
+            assert sent[0] == sent[1]
+
+    def _stored(self) -> None:
+        sent = self._sent("openai-responses", Files, options={})
+        assert sent[0] == sent[1]
+        assert "previous_response_id" in sent[0][1], sent[0][1].keys()
+
+    def _parts(self) -> None:
+        from agent_framework import Content
+
+        text = Files()("b.py")
+        shown = Content.from_data(PICTURE, "image/png")
+        for parts in ([text, shown, text[:3000]], [text, "", text]):
+            told = [Content.from_text(each) if isinstance(each, str) else each for each in parts]
+            for format in self.formats:
+                bare, ours = self._sent(format, lambda told=told: lambda path: told)  # type: ignore[misc]
+                assert len(str(ours[-1])) < 0.7 * len(str(bare[-1]))
+                assert [ibidem.expand(each, format=format) for each in ours] == bare
+
+    def _sent(
+        self, format: str, files: Callable[[], Any], agent: Any = None, options: Any = None
+    ) -> tuple[list[Any], list[Any]]:
+        """What came to the provider, without us and with us."""
+        found = []
+        for adapter in (None, self.adapter(format)):
+            with Upstream(SCRIPT) as upstream:
+                task = Task(upstream.url, format, "async", PROMPTS, files(), adapter)
+                asyncio.run(_run(task, agent or {}, {"store": False} if options is None else options))
+                found.append([seen.json for seen in upstream.seen])
+        return found[0], found[1]
 
 
 def _nameless(item: Any) -> Any:
@@ -43,7 +92,7 @@ def _nameless(item: Any) -> Any:
     return {key: value for key, value in item.items() if key != left_out}
 
 
-async def _run(task: Task) -> Ran:
+async def _run(task: Task, more: Any, options: Any) -> Ran:
     from agent_framework import Agent, Content, FunctionTool, Message
     from openai import AsyncOpenAI
 
@@ -54,7 +103,8 @@ async def _run(task: Task) -> Ran:
             "You are careful.",
             id="agent",
             tools=[tool],
-            default_options={"store": False},  # else the provider keeps the history, and a request has new items only
+            default_options=options,
+            **more,
             middleware=[task.adapter] if task.adapter else None,
         )
         session = agent.create_session(session_id=task.conversation)
@@ -94,7 +144,7 @@ def _client(format: str, sdk: Any) -> Any:
 
 
 def _read(task: Task) -> Any:
-    def read(path: str) -> str:
+    def read(path: str) -> Any:
         return task.read(path)
 
     return read

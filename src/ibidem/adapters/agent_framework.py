@@ -42,7 +42,7 @@ KNOWN = frozenset(
 """Contents of which it is known what becomes of them on the wire; the others are of tools that the provider runs."""
 
 
-class IbidemChatMiddleware(ChatMiddleware):  # type: ignore[misc]
+class IbidemChatMiddleware(ChatMiddleware):
     """`session` is for one conversation by hand; `store` keeps what a profile lets go. One object serves any number of
     agents."""
 
