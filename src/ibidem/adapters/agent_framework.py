@@ -50,6 +50,7 @@ class IbidemChatMiddleware(ChatMiddleware):
         self, profile: str = "lossless", *, session: Session | None = None, store: Store | None = None
     ) -> None:
         self._seat = Seat(profile, session=session, store=store)
+        self._warned = False
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
         turn = None
@@ -61,7 +62,7 @@ class IbidemChatMiddleware(ChatMiddleware):
 
     async def _rewrite(self, context: ChatContext) -> ShadowTurn | None:
         options = context.options or {}
-        if any(options.get(key) for key in KEPT) or _compacts(context):
+        if any(options.get(key) for key in KEPT) or self._compacts(context):
             return None
         parts = getattr(context.client, "SUPPORTS_RICH_FUNCTION_OUTPUT", False)
         shadow = _shadow(context.messages, parts)
@@ -76,21 +77,21 @@ class IbidemChatMiddleware(ChatMiddleware):
             context.stream_result_hooks.append(lambda response: _tell(turn, response))
         return turn
 
-
-def _compacts(context: ChatContext) -> bool:
-    """Whether the client drops messages, or counts and notes their tokens, after us."""
-    for name in ("compaction_strategy", "tokenizer"):
-        if context.kwargs.get(name) is not None or getattr(context.client, name, None) is not None:
-            log.warning("request sent as it came: the client has a %s, which comes after all middleware", name)
-            return True
-    return False
+    def _compacts(self, context: ChatContext) -> bool:
+        """Whether the client drops messages, or counts and notes their tokens, after us."""
+        names = ("compaction_strategy", "tokenizer")
+        found = any((context.kwargs.get(name) or getattr(context.client, name, None)) is not None for name in names)
+        if found and not self._warned:
+            self._warned = True
+            log.warning("requests of a client that compacts are sent as they come: it does so after all middleware")
+        return found
 
 
 def _shadow(messages: list[Message], parts: bool) -> Shadow | None:
     """None if it is not known how the messages will look on the wire."""
     shadow = Shadow()
     for index, message in enumerate(messages):
-        if not all(each.type in KNOWN and "shell" not in str(each.additional_properties) for each in message.contents):
+        if not all(map(_known, message.contents)):
             return None
         texts = [each.text if each.type == "text" else None for each in message.contents if each.type in _SAID]
         calls = [each for each in message.contents if each.type == "function_call"]
@@ -103,6 +104,12 @@ def _shadow(messages: list[Message], parts: bool) -> Shadow | None:
             if content.type == "function_result":
                 shadow.result(content.call_id, _texts(content, parts), (index, place))
     return shadow
+
+
+def _known(content: Content) -> bool:
+    more = content.additional_properties
+    shell = any("shell" in key for key in (*more, *more.get("openai", ())))  # calls of OpenAI's own shell tools
+    return content.type in KNOWN and not getattr(content, "hosted", False) and not shell
 
 
 _SAID = ("text", "data", "uri", "hosted_file")
