@@ -1,0 +1,160 @@
+"""Microsoft Agent Framework: a chat middleware that rewrites what is sent to the model, and nothing that is kept.
+
+>>> agent = Agent(client, "You are careful.", tools=[read], middleware=[IbidemChatMiddleware()])
+
+Put it last: what a later middleware changes, it does not see. A session names the conversation; without one it is known
+by its first words. Where the client compacts histories itself (`compaction_strategy`, `tokenizer`), which it does after
+all middleware, requests go as they come: a message that is referred to might be dropped. So do those whose history the
+provider keeps, and those with tools that the provider runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from ._seat import Seat, ShadowTurn, failing_open, missing
+from ._shadow import Shadow
+
+try:
+    from agent_framework import ChatContext, ChatMiddleware, Content, Message
+except ModuleNotFoundError as error:
+    raise missing(error, "agent_framework", "agent-framework-core agent-framework-openai") from error
+
+if TYPE_CHECKING:
+    from ..engine.session import Session
+    from ..store import Store
+
+__all__ = ["IbidemChatMiddleware"]
+
+log = logging.getLogger("ibidem")
+
+KEPT = ("conversation_id", "previous_response_id", "conversation")
+"""Options of requests that go on from what the provider keeps."""
+KNOWN = frozenset(
+    (
+        *("text", "text_reasoning", "data", "uri", "hosted_file", "usage", "error"),
+        *("function_call", "function_result", "function_approval_request", "function_approval_response"),
+    )
+)
+"""Contents of which it is known what becomes of them on the wire; the others are of tools that the provider runs."""
+
+
+class IbidemChatMiddleware(ChatMiddleware):
+    """`session` is for one conversation by hand; `store` keeps what a profile lets go. One object serves any number of
+    agents."""
+
+    def __init__(
+        self, profile: str = "lossless", *, session: Session | None = None, store: Store | None = None
+    ) -> None:
+        self._seat = Seat(profile, session=session, store=store)
+        self._warned = False
+
+    async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        turn = None
+        with failing_open():
+            turn = await self._rewrite(context)
+        await call_next()
+        if turn is not None and not context.stream:
+            _tell(turn, context.result)
+
+    async def _rewrite(self, context: ChatContext) -> ShadowTurn | None:
+        options = context.options or {}
+        if any(options.get(key) for key in KEPT) or self._compacts(context):
+            return None
+        parts = getattr(context.client, "SUPPORTS_RICH_FUNCTION_OUTPUT", False)
+        shadow = _shadow(context.messages, parts)
+        if shadow is None:
+            return None
+        model = options.get("model") or getattr(context.client, "model", None) or ""
+        name = context.session.session_id if context.session else ""
+        turn = await self._seat.arewrite_shadow(shadow, model=model, conversation=name)
+        if turn.results:
+            context.messages = [_copied(*each, turn.results) for each in enumerate(context.messages)]
+        if context.stream:
+            context.stream_result_hooks.append(lambda response: _tell(turn, response))
+        return turn
+
+    def _compacts(self, context: ChatContext) -> bool:
+        """Whether the client drops messages, or counts and notes their tokens, after us."""
+        names = ("compaction_strategy", "tokenizer")
+        found = any((context.kwargs.get(name) or getattr(context.client, name, None)) is not None for name in names)
+        if found and not self._warned:
+            self._warned = True
+            log.warning("requests of a client that compacts are sent as they come: it does so after all middleware")
+        return found
+
+
+def _shadow(messages: list[Message], parts: bool) -> Shadow | None:
+    """None if it is not known how the messages will look on the wire."""
+    shadow = Shadow()
+    for index, message in enumerate(messages):
+        if not all(map(_known, message.contents)):
+            return None
+        texts = [each.text if each.type == "text" else None for each in message.contents if each.type in _SAID]
+        calls = [each for each in message.contents if each.type == "function_call"]
+        if message.role == "assistant":
+            said = "".join(text or "" for text in texts)
+            shadow.assistant(said, [(each.call_id, each.name, each.arguments or "") for each in calls])
+        elif message.role == "user":
+            shadow.user(texts)
+        for place, content in enumerate(message.contents):
+            if content.type == "function_result":
+                shadow.result(content.call_id, _texts(content, parts), (index, place))
+    return shadow
+
+
+def _known(content: Content) -> bool:
+    more = content.additional_properties
+    shell = any("shell" in key for key in (*more, *more.get("openai", ())))  # calls of OpenAI's own shell tools
+    return content.type in KNOWN and not getattr(content, "hosted", False) and not shell
+
+
+_SAID = ("text", "data", "uri", "hosted_file")
+
+
+def _texts(content: Content, parts: bool) -> list[str | None] | str:
+    """Of a result, as the wire has them: one, unless the format has parts and there is more than text."""
+    items = content.items or []
+    if parts and any(each.type != "text" for each in items):
+        return [each.text or "" if each.type == "text" else None for each in items]
+    if items and not parts:
+        return "\n".join(each.text or "" for each in items if each.type == "text")
+    if not isinstance(content.result, str | None):
+        raise TypeError("a result is no text")
+    return content.result or ""
+
+
+def _copied(index: int, message: Message, results: dict[Any, list[str]]) -> Message:
+    """A message with the new texts of its results; the very same if it has none."""
+    changed = {place: results[index, place] for place in range(len(message.contents)) if (index, place) in results}
+    if not changed:
+        return message
+    contents = [_with(each, changed[at]) if at in changed else each for at, each in enumerate(message.contents)]
+    return _copy(message, contents=contents)
+
+
+def _with(content: Content, texts: list[str]) -> Content:
+    """A result has its text twice: clients send the one or the other. Where several went as one, the first has all."""
+    left = iter(texts)
+    items = [(each, next(left, None) if each.type == "text" else None) for each in content.items or []]
+    new = [
+        each if text is None else _copy(each, text=text)
+        for each, text in items
+        if text is not None or each.type != "text"
+    ]
+    return _copy(content, result="\n".join(texts), items=new)
+
+
+def _copy(value: Any, **changes: Any) -> Any:
+    """As `copy` does for these classes, without going through field after field: a long history has hundreds."""
+    new = object.__new__(type(value))
+    new.__dict__.update(value.__dict__, **changes)
+    return new
+
+
+def _tell(turn: ShadowTurn, response: Any) -> None:
+    with failing_open():
+        usage = response.usage_details or {}
+        turn.answered(context=usage.get("input_token_count"), cached=usage.get("cache_read_input_token_count"))

@@ -1,0 +1,142 @@
+"""LlamaIndex: a function agent that sends its model a rewritten history, and keeps its own.
+
+>>> agent = IbidemAgent(tools=[read], llm=OpenAI("gpt-5"), system_prompt="You are careful.")
+
+In every other way it is a `FunctionAgent`, alone or in an `AgentWorkflow`; memory, context and events have what they
+have without us. It overrides methods that LlamaIndex does not promise to keep, so versions are bounded. A conversation
+is known by its first words: that seam has no id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ._seat import Seat, ShadowTurn, bounded, failing_open, missing
+from ._shadow import Shadow, ShadowCall
+
+try:
+    from llama_index.core.agent.workflow import FunctionAgent
+    from llama_index.core.base.llms.types import ChatMessage, ChatResponse, TextBlock, ToolCallBlock
+    from llama_index.core.bridge.pydantic import PrivateAttr
+except ModuleNotFoundError as error:
+    raise missing(error, "llama_index", "'llama-index-core<0.15' llama-index-llms-openai") from error
+
+if TYPE_CHECKING:
+    from ..engine.session import Session
+    from ..store import Store
+
+__all__ = ["IbidemAgent"]
+
+bounded("llama_index", "llama-index-core", "0.15")
+
+
+class IbidemAgent(FunctionAgent):
+    """`session` is for one conversation by hand; `store` keeps what a profile lets go. All else is as with
+    `FunctionAgent`; one agent may be run in any number of contexts at once."""
+
+    _seat: Seat = PrivateAttr()
+
+    def __init__(
+        self,
+        *args: Any,
+        profile: str = "lossless",
+        session: Session | None = None,
+        store: Store | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self._seat = Seat(profile, session=session, store=store)
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> IbidemAgent:
+        """A copy goes on with the conversations of this one."""
+        copied: IbidemAgent = super().__deepcopy__({**(memo or {}), id(self._seat): self._seat})
+        return copied
+
+    async def _get_response(self, current_llm_input: list[ChatMessage], tools: Sequence[Any]) -> ChatResponse:
+        messages, turn = await self._rewritten(current_llm_input)
+        return _heard(turn, await super()._get_response(messages, tools))
+
+    async def _get_streaming_response(
+        self, ctx: Any, current_llm_input: list[ChatMessage], tools: Sequence[Any]
+    ) -> ChatResponse:
+        messages, turn = await self._rewritten(current_llm_input)
+        return _heard(turn, await super()._get_streaming_response(ctx, messages, tools))
+
+    async def _rewritten(self, messages: list[ChatMessage]) -> tuple[list[ChatMessage], ShadowTurn | None]:
+        with failing_open():
+            parts = any(each.__name__ == "OpenAIResponses" for each in type(self.llm).__mro__)
+            shadow = _shadow(messages, parts)
+            turn = await self._seat.arewrite_shadow(shadow, model=self.llm.metadata.model_name)
+            new = [
+                _with(message, turn.results[index]) if index in turn.results else message
+                for index, message in enumerate(messages)
+            ]
+            return new if turn.results else messages, turn
+        return messages, None
+
+
+def _shadow(messages: list[ChatMessage], parts: bool) -> Shadow:
+    shadow = Shadow()
+    for index, message in enumerate(messages):
+        texts = [each.text if isinstance(each, TextBlock) else None for each in message.blocks]
+        said = "".join(text or "" for text in texts)
+        match message.role.value:
+            case "system" | "developer":
+                shadow.system(said)
+            case "user":
+                shadow.user(texts)
+            case "assistant":
+                shadow.assistant(said, _calls(message))
+            case "tool":
+                # Responses have the parts of a result where it is more than text; else there is one text.
+                shadow.result(_answered(message), texts if parts and None in texts else said, index)
+            case role:
+                raise ValueError(f"unknown role: {role}")
+    return shadow
+
+
+def _answered(message: ChatMessage) -> str:
+    more = message.additional_kwargs
+    return str(more.get("tool_call_id") or more.get("call_id") or "")
+
+
+def _calls(message: ChatMessage) -> list[ShadowCall]:
+    blocks = [each for each in message.blocks if isinstance(each, ToolCallBlock)]
+    if blocks:
+        return [(each.tool_call_id or "", each.tool_name, each.tool_kwargs) for each in blocks]
+    return [_call(each) for each in message.additional_kwargs.get("tool_calls", ())]
+
+
+def _call(call: Any) -> ShadowCall:
+    """As an older memory has it: an object of the SDK's, or a dictionary, of either API."""
+    made = _field(call, "function") or call
+    ident = _field(call, "call_id") or _field(call, "id") or ""
+    return ident, _field(made, "name") or "", _field(made, "arguments") or ""
+
+
+def _with(message: ChatMessage, texts: list[str]) -> ChatMessage:
+    """A copy. Where several texts went as one, the first has all of it."""
+    left = iter(texts)
+    blocks = [(each, next(left, None) if isinstance(each, TextBlock) else None) for each in message.blocks]
+    new = [
+        each if text is None else each.model_copy(update={"text": text})
+        for each, text in blocks
+        if text is not None or not isinstance(each, TextBlock)
+    ]
+    return message.model_copy(update={"blocks": new})
+
+
+def _heard(turn: ShadowTurn | None, response: ChatResponse) -> ChatResponse:
+    """Tells what the provider counted, where the model class says so."""
+    with failing_open():
+        usage = _field(response.raw, "usage") or response.additional_kwargs.get("usage")
+        if turn is not None and usage:
+            read = _field(usage, "prompt_tokens_details") or _field(usage, "input_tokens_details")
+            count = _field(usage, "prompt_tokens") or _field(usage, "input_tokens")
+            turn.answered(context=count, cached=_field(read, "cached_tokens"))
+    return response
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
