@@ -17,6 +17,7 @@ import ibidem
 from ibidem.adapters import _seat
 from ibidem.adapters._seat import LONG_BYTES, Seat, bounded, missing
 from ibidem.adapters._shadow import Shadow
+from ibidem.adapters.httpx import Transport
 from ibidem.store import MemoryStore, StoreError
 from ibidem.testing import conv
 
@@ -116,6 +117,12 @@ def test_what_was_refused_stays_as_it_came() -> None:
     later = seat.rewrite("anthropic", history).history
     assert later[:5] == history[:5]
     assert ibidem.expand({"messages": later}, format="anthropic")["messages"] == history != later
+
+
+def test_copies_of_what_holds_it_share_its_conversations() -> None:
+    seat, transport = Seat(), Transport()
+    assert copy.deepcopy({"seat": [seat]}) == {"seat": [seat]}
+    assert copy.deepcopy({"transport": transport})["transport"] is transport
 
 
 def test_conversations_of_one_seat_do_not_mix() -> None:

@@ -124,6 +124,10 @@ class Seat:
         self._rewriters: dict[str, Rewriter] = {}
         self.now = SYSTEM_CLOCK.time
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Seat:
+        """Copies of what holds it go on with the same conversations."""
+        return self
+
     # ── histories ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def rewrite(

@@ -223,6 +223,10 @@ class Transport:
         found._given = inner
         return found
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Frameworks copy what holds a client; connections and conversations stay the same."""
+        return self
+
     def close(self) -> None:
         if self._given is not None:
             self._given.close()

@@ -48,11 +48,6 @@ class IbidemAgent(FunctionAgent):
         super().__init__(*args, **options)
         self._seat = Seat(profile, session=session, store=store)
 
-    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> IbidemAgent:
-        """A copy goes on with the conversations of this one."""
-        copied: IbidemAgent = super().__deepcopy__({**(memo or {}), id(self._seat): self._seat})
-        return copied
-
     async def _get_response(self, current_llm_input: list[ChatMessage], tools: Sequence[Any]) -> ChatResponse:
         messages, turn = await self._rewritten(current_llm_input)
         return _heard(turn, await super()._get_response(messages, tools))
