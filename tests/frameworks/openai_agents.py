@@ -55,7 +55,7 @@ class _Run:
             model=model(MODEL, openai_client=self.client),
             tools=[function_tool(read, description_override=DESCRIPTION)],
         )
-        self.hooks = getattr(task.adapter, "hooks", None)
+        self.hooks = _hooks() if task.adapter is not None else None
         self.config = RunConfig(call_model_input_filter=task.adapter, tracing_disabled=True)
 
     def all(self, loop: asyncio.Runner) -> Ran:
@@ -87,6 +87,12 @@ class _Run:
         async for _ in result.stream_events():
             pass
         return result
+
+
+def _hooks() -> Any:
+    from ibidem.adapters.openai_agents import UsageHooks
+
+    return UsageHooks()
 
 
 def _with_image(prompt: str, image: bytes) -> list[dict[str, Any]]:
