@@ -31,9 +31,8 @@ class Inspect(Framework):
 
     def adapter(self, format: str, profile: str = "lossless") -> Any:
         """The name of the tasks that are rewritten: hooks hear of every task of the process."""
-        from inspect_ai.hooks import hooks
-
         from ibidem.adapters.inspect_ai import IbidemHooks
+        from inspect_ai.hooks import hooks
 
         name = f"rewritten{next(_numbers)}"
 

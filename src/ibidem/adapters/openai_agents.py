@@ -55,11 +55,11 @@ class InputFilter:
         if self._after is not None:
             filtered = self._after(data)
             given = await filtered if inspect.isawaitable(filtered) else filtered
-        name = self._conversation if isinstance(self._conversation, str) else ""
-        if callable(self._conversation):
-            name = safely(self._conversation, data, otherwise="")
-        head = safely(_head, given.input, otherwise=None)
-        turn = await self._seat.arewrite(FORMAT, given.input, model=_model(data), conversation=name, head=head)
+        if not safely(_whole, given.input, otherwise=False):
+            return given
+        named = self._conversation
+        name = named if isinstance(named, str) else safely(named, data, otherwise="")
+        turn = await self._seat.arewrite(FORMAT, given.input, model=_model(data), conversation=name)
         _last.set(turn)
         return given if turn.history is given.input else replace(given, input=turn.history)
 
@@ -93,8 +93,10 @@ def _model(data: CallModelData[Any]) -> str:
     return named if isinstance(named, str) else ""
 
 
-def _head(items: list[Any]) -> dict[str, Any]:
-    """Where a result's call is not among the items, the provider keeps the history, and numbers would mislead."""
-    calls = {item.get("call_id") for item in items if "call_id" in item and "output" not in item}
-    results = {item.get("call_id") for item in items if "call_id" in item and "output" in item}
-    return {} if results <= calls else {"previous_response_id": "kept by the provider"}
+def _whole(items: list[Any]) -> bool:
+    """Whether each result stands with its call, and once: else the provider keeps what came before, or the SDK will
+    take out what is there twice, and results are counted otherwise than here."""
+    named = [item for item in items if isinstance(item, dict) and "call_id" in item]
+    calls = {item["call_id"] for item in named if "output" not in item}
+    answered = [item["call_id"] for item in named if "output" in item]
+    return len(set(answered)) == len(answered) and calls.issuperset(answered)
