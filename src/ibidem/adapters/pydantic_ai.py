@@ -8,7 +8,7 @@ out. The run's history stays as it is. What the provider counts is in the answer
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -25,18 +25,18 @@ try:
 except ModuleNotFoundError as error:
     raise missing(error, "pydantic_ai", "pydantic-ai-slim") from error
 if not hasattr(AbstractCapability, "get_wrapper_model"):
-    raise ImportError("ibidem.adapters.pydantic_ai needs a later release: pip install -U 'pydantic-ai-slim>=2.66'")
+    raise ImportError("ibidem.adapters.pydantic_ai needs a later release: pip install -U 'pydantic-ai-slim>=2.62'")
 
 if TYPE_CHECKING:
     from ..engine.session import Session
     from ..store import Store
 
-KEPT_BY_PROVIDER = ("openai_previous_response_id", "openai_conversation_id", "openai_responses_websocket")
-"""Settings with which only what is new is sent: the model counts other results than we see."""
+KEPT_BY_PROVIDER = ("openai_previous_response_id", "openai_conversation_id")
+"""Settings with which only what is new is sent, as through a WebSocket: the model counts other results than we see."""
 WIRES = {"OpenAIChatModel": "openai", "OpenAIResponsesModel": "openai", "AnthropicModel": "anthropic"}
 """Classes of models whose way to write an object as text is known."""
 NO_TEXT = ("image/", "audio/", "video/", "application/pdf")
-"""Attachments that are no text on any wire."""
+"""Attachments that are text on no wire."""
 
 
 @dataclass
@@ -101,33 +101,45 @@ class _Rewriting(WrapperModel):
         return safely(_changed, messages, turn.results, otherwise=messages), turn
 
     def _shadow(self, messages: list[Any], settings: Any) -> Shadow | None:
-        """None where the wire will have other messages than these."""
+        """None where the wire will have other messages than these, or other words of the user."""
         merged = {**(self.settings or {}), **(settings or {})}
-        if any(merged.get(name) for name in KEPT_BY_PROVIDER):
+        if any(merged.get(name) for name in KEPT_BY_PROVIDER) or merged.get("openai_transport") == "websocket":
             return None
-        model = self.wrapped
-        while isinstance(model, WrapperModel):
-            model = model.wrapped
-        wire = next((WIRES[each.__name__] for each in type(model).__mro__ if each.__name__ in WIRES), "")
-        shadow = Shadow()
-        read = all([_read(shadow, number, message, wire) for number, message in enumerate(messages)])
-        return shadow if read else None
+        wire, shadow = _wire(self.wrapped), Shadow()
+        for number, message in enumerate(messages):
+            answers = isinstance(message, parts.ModelResponse)
+            if not (_heard(shadow, message, wire) if answers else _asked(shadow, number, message, wire)):
+                return None
+        return shadow
 
 
-def _read(shadow: Shadow, number: int, message: Any, wire: str) -> bool:
-    """Adds one message to a shadow; False if that cannot say how it will be on the wire."""
-    if isinstance(message, parts.ModelResponse):
-        texts = [part.content for part in message.parts if isinstance(part, parts.TextPart)]
-        made = [part for part in message.parts if isinstance(part, parts.ToolCallPart)]
-        calls = [(part.tool_call_id, part.tool_name, part.args if wire == "openai" and part.args else part.args_as_dict()) for part in made]
-        if texts or calls:
-            shadow.assistant("\n\n".join(texts), calls)
-        return not any(isinstance(part, parts.CompactionPart) for part in message.parts)
+def _wire(model: Any) -> str:
+    while isinstance(model, WrapperModel):
+        model = model.wrapped
+    return next((WIRES[each.__name__] for each in type(model).__mro__ if each.__name__ in WIRES), "")
+
+
+def _heard(shadow: Shadow, message: Any, wire: str) -> bool:
+    texts = [part.content for part in message.parts if isinstance(part, parts.TextPart)]
+    calls = [
+        (part.tool_call_id, part.tool_name, part.args if wire == "openai" and part.args else part.args_as_dict())
+        for part in message.parts
+        if isinstance(part, parts.ToolCallPart)
+    ]
+    if texts or calls:
+        shadow.assistant("\n\n".join(texts), calls)
+    return not any(isinstance(part, parts.CompactionPart) for part in message.parts)
+
+
+def _asked(shadow: Shadow, number: int, message: Any, wire: str) -> bool:
     for place, part in enumerate(message.parts):
         if isinstance(part, parts.SystemPromptPart):
             shadow.system(part.content)
         elif isinstance(part, parts.UserPromptPart):
-            shadow.user(list(_said(part.content)))
+            said = [part.content] if isinstance(part.content, str) else part.content
+            if number == 0 and not all(map(_plain, said)):
+                return False
+            shadow.user([item if isinstance(item, str) else getattr(item, "content", None) for item in said])
         elif isinstance(part, parts.ToolReturnPart) and part.tool_kind != "tool-search":
             shadow.result(part.tool_call_id, _texts(part, wire) or [None], (number, place))
         else:
@@ -135,12 +147,11 @@ def _read(shadow: Shadow, number: int, message: Any, wire: str) -> bool:
     return True
 
 
-def _said(content: str | Sequence[Any]) -> Iterator[str | None]:
-    for item in [content] if isinstance(content, str) else content:
-        text = item if isinstance(item, str) else getattr(item, "content", None)
-        if text is None and not isinstance(item, parts.CachePoint) and not item.media_type.startswith(NO_TEXT):
-            raise ValueError("an attached text may be sent among the words of the user")
-        yield text
+def _plain(item: Any) -> bool:
+    """What a file says may be written out among the words of the user, by which a conversation is known."""
+    if isinstance(item, parts.BinaryContent):
+        return item.media_type.startswith(NO_TEXT)
+    return not isinstance(item, parts.DocumentUrl)
 
 
 def _texts(part: Any, wire: str) -> list[str] | None:
@@ -150,7 +161,7 @@ def _texts(part: Any, wire: str) -> list[str] | None:
     if isinstance(part.content, str):
         return [part.content]
     if wire == "anthropic" and isinstance(part.content, list):
-        return part.content_items(mode="str")  # type: ignore[no-any-return]
+        return part.content_items(mode="str")
     return [part.model_response_str()] if wire else None
 
 
