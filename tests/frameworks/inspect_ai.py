@@ -34,14 +34,15 @@ class Inspect(Framework):
         from ibidem.adapters.inspect_ai import IbidemHooks
         from inspect_ai.hooks import hooks
 
-        name = f"rewritten{next(_numbers)}"
+        name, chosen = f"rewritten{next(_numbers)}", profile
 
-        @hooks(name=name, description="Says nothing twice.")
+        @hooks(name=name, description="Nothing is said twice.")
         class Rewriting(IbidemHooks):
-            def rewrites(self, data: Any) -> bool:
+            profile = chosen
+
+            def rewrites(self, data: Any, sample: Any) -> bool:
                 return bool(data.task_name == name)
 
-        Rewriting.profile = profile
         return name
 
     def run(self, task: Task) -> Ran:
