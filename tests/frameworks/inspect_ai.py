@@ -6,10 +6,14 @@ import asyncio
 import base64
 import tempfile
 import threading
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, ClassVar
 
+from ibidem.testing import Upstream, by_turn
+
 from .framework import DESCRIPTION, KEY, Framework, Ran, Task
+from .scenario import PROMPTS, SCRIPT, Files
 
 RANDOM = frozenset({"id", "model", "timestamp"})
 """Of a message: names that are made up for it, and the port of a test."""
@@ -31,8 +35,9 @@ class Inspect(Framework):
 
     def adapter(self, format: str, profile: str = "lossless") -> Any:
         """The name of the tasks that are rewritten: hooks hear of every task of the process."""
-        from ibidem.adapters.inspect_ai import IbidemHooks
         from inspect_ai.hooks import hooks
+
+        from ibidem.adapters.inspect_ai import IbidemHooks
 
         name, chosen = f"rewritten{next(_numbers)}", profile
 
@@ -45,19 +50,46 @@ class Inspect(Framework):
 
         return name
 
+    def own(self) -> dict[str, Callable[[], None]]:
+        return {"two arms in one evaluation": self.two_arms}
+
+    def two_arms(self) -> None:
+        """One epoch as it is, the other rewritten, of two samples at once: samples stay, model events say what went."""
+        from inspect_ai.hooks import hooks
+
+        from ibidem.adapters.inspect_ai import IbidemHooks
+
+        @hooks(name="second_epoch", description="Nothing is said twice.")
+        class SecondEpoch(IbidemHooks):
+            def rewrites(self, data: Any, sample: Any) -> bool:
+                return data.task_name == "two arms" and sample.epoch == 2
+
+        with Upstream(by_turn(SCRIPT)) as upstream, tempfile.TemporaryDirectory() as folder:
+            task = Task(upstream.url, "openai-chat", "sync", PROMPTS, Files())
+            work = _work(task, name="two arms", samples=("one", "two"), epochs=2)
+            found = list(_evaluated(task, folder, work).samples)
+            bodies = [seen.text.decode() for seen in upstream.seen]
+        assert len(bodies) == len(found) * len(SCRIPT) == 4 * len(SCRIPT)
+        assert 0 < sum("[ibidem " in body for body in bodies) <= 2 * len(SCRIPT)
+        for sample in found:
+            assert not any("[ibidem " in message.text for message in sample.messages)
+            asked = [each for event in sample.events if event.event == "model" for each in event.input]
+            assert any("[ibidem " in message.text for message in asked) == (sample.epoch == 2)
+
     def run(self, task: Task) -> Ran:
         with _one_evaluation, tempfile.TemporaryDirectory() as folder:
             return _told(_evaluated(task, folder))
 
 
-def _evaluated(task: Task, folder: str) -> Any:
+def _evaluated(task: Task, folder: str, work: Any = None) -> Any:
     import inspect_ai
 
     options = {"model": _model(task), "log_dir": folder, "score": False, "fail_on_error": True}
+    work = work or _work(task)
     if task.mode == "async":
-        (log,) = asyncio.run(inspect_ai.eval_async(_work(task), **options))
+        (log,) = asyncio.run(inspect_ai.eval_async(work, **options))
     else:
-        (log,) = inspect_ai.eval(_work(task), **options)
+        (log,) = inspect_ai.eval(work, **options)
     if log.status != "success":
         raise RuntimeError(log.error.traceback if log.error else log.status)
     return log
@@ -74,7 +106,7 @@ def _model(task: Task) -> Any:
     return get_model("openai/gpt-4.1", base_url=f"{task.url}/v1", **options)
 
 
-def _work(task: Task) -> Any:
+def _work(task: Task, name: str = "plain", samples: Sequence[str] = (), **options: Any) -> Any:
     import inspect_ai
     from inspect_ai.agent import as_solver, react
     from inspect_ai.dataset import Sample
@@ -89,8 +121,9 @@ def _work(task: Task) -> Any:
     steps = [agent]
     for prompt in task.prompts[1:]:
         steps += [user_message(prompt), agent]
-    sample = Sample(input=_said(task.prompts[0], task.image), id=task.conversation)
-    return inspect_ai.Task(name=task.adapter or "plain", dataset=[sample], solver=steps)
+    said = _said(task.prompts[0], task.image)
+    dataset = [Sample(input=said, id=each) for each in samples or (task.conversation,)]
+    return inspect_ai.Task(name=task.adapter or name, dataset=dataset, solver=steps, **options)
 
 
 def _said(prompt: str, image: bytes | None) -> Any:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ..store import Store
 
 _sample: ContextVar[Any] = ContextVar("ibidem_sample", default=None)
-_last: ContextVar[ShadowTurn | None] = ContextVar("ibidem_last_turn", default=None)
-"""Of this task: the call that it makes next is the one that was rewritten last."""
 
 
 class IbidemHooks(Hooks):
@@ -42,6 +40,8 @@ class IbidemHooks(Hooks):
 
     def __init__(self) -> None:
         self._seat = Seat(self.profile, store=self.store)
+        self._last: ContextVar[ShadowTurn | None] = ContextVar("ibidem_last_turn", default=None)
+        """Of this task: the call that it makes next is the one that was rewritten last."""
 
     def rewrites(self, data: BeforeModelGenerate, sample: EvalSampleSummary | None) -> bool:
         """Whether this call is rewritten. There is no sample where a model is called outside of an evaluation."""
@@ -52,7 +52,7 @@ class IbidemHooks(Hooks):
 
     async def on_before_model_generate(self, data: BeforeModelGenerate) -> None:
         """Asked again for each attempt: what was rewritten once is not changed by that."""
-        _last.set(None)
+        self._last.set(None)
         if not self.rewrites(data, _sample.get()):
             return
         shadow = safely(_shadow, data.input, otherwise=None)
@@ -60,14 +60,14 @@ class IbidemHooks(Hooks):
             return
         model = data.model_name.rpartition("/")[2]
         turn = await self._seat.arewrite_shadow(shadow, model=model, conversation=data.sample_id or "")
-        _last.set(turn)
+        self._last.set(turn)
         with failing_open():
             changed = {place: _with(data.input[place], texts) for place, texts in turn.results.items()}
             data.input[:] = [changed.get(place, message) for place, message in enumerate(data.input)]
 
     async def on_model_usage(self, data: ModelUsageData) -> None:
         with failing_open():
-            turn, usage, read = _last.get(), data.usage, data.usage.input_tokens_cache_read or 0
+            turn, usage, read = self._last.get(), data.usage, data.usage.input_tokens_cache_read or 0
             if turn is not None:
                 written = usage.input_tokens_cache_write or 0
                 turn.answered(context=usage.input_tokens + read + written, cached=read)

@@ -51,6 +51,7 @@ class InputFilter:
         self._conversation = conversation
 
     async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
+        _last.set(None)
         given = data.model_data
         if self._after is not None:
             filtered = self._after(data)
