@@ -52,12 +52,17 @@ class PydanticAI(Framework):
 
     def objects(self) -> None:
         """Where they are text on the wire, they are rewritten as text, and nowhere else."""
-        for result in ({"lines": Files()("b.py").split("\n")}, [Files()("a.py"), {"text": Files()("b.py")}, 3]):
+        some: tuple[Any, ...] = (
+            {"lines": Files()("b.py").split("\n")},
+            [Files()("a.py"), {"text": Files()("b.py")}, 3],
+        )
+        for result in some:
             for format in self.formats:
                 rewritten = compared(self, format, lambda result=result: result)  # type: ignore[misc]
                 assert rewritten == (format != "gemini"), format
-        for nothing in ([], None, 7):
-            assert not compared(self, "anthropic", lambda nothing=nothing: nothing)  # type: ignore[misc]
+        nothing: tuple[Any, ...] = ([], None, 7)
+        for result in nothing:
+            assert not compared(self, "anthropic", lambda result=result: result)  # type: ignore[misc]
 
     def tags(self) -> None:
         """Pydantic AI writes out what looks like its own voice."""

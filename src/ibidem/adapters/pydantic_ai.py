@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._seat import Seat, ShadowTurn, failing_open, missing, safely
 from ._shadow import Shadow
@@ -33,8 +33,24 @@ if TYPE_CHECKING:
 
 KEPT_BY_PROVIDER = ("openai_previous_response_id", "openai_conversation_id")
 """Settings with which only what is new is sent, as through a WebSocket: the model counts other results than we see."""
-WIRES = {"OpenAIChatModel": "openai", "OpenAIResponsesModel": "openai", "AnthropicModel": "anthropic"}
-"""Classes of models whose way to write an object as text is known."""
+
+
+class Writing(NamedTuple):
+    """How a class of models writes what is an object here."""
+
+    objects: bool = False
+    """In results, as text."""
+    items: bool = False
+    """Each item of a list as a text of its own."""
+    arguments: bool = False
+    """Arguments of a call as the model wrote them."""
+
+
+WRITINGS = {
+    "OpenAIChatModel": Writing(objects=True, arguments=True),
+    "OpenAIResponsesModel": Writing(objects=True, arguments=True),
+    "AnthropicModel": Writing(objects=True, items=True),
+}
 NO_TEXT = ("image/", "audio/", "video/", "application/pdf")
 """Attachments that are text on no wire."""
 
@@ -105,24 +121,24 @@ class _Rewriting(WrapperModel):
         merged = {**(self.settings or {}), **(settings or {})}
         if any(merged.get(name) for name in KEPT_BY_PROVIDER) or merged.get("openai_transport") == "websocket":
             return None
-        wire, shadow = _wire(self.wrapped), Shadow()
+        writing, shadow = _writing(self.wrapped), Shadow()
         for number, message in enumerate(messages):
             answers = isinstance(message, parts.ModelResponse)
-            if not (_heard(shadow, message, wire) if answers else _asked(shadow, number, message, wire)):
+            if not (_heard(shadow, message, writing) if answers else _asked(shadow, number, message, writing)):
                 return None
         return shadow
 
 
-def _wire(model: Any) -> str:
+def _writing(model: Any) -> Writing:
     while isinstance(model, WrapperModel):
         model = model.wrapped
-    return next((WIRES[each.__name__] for each in type(model).__mro__ if each.__name__ in WIRES), "")
+    return next((found for each in type(model).__mro__ if (found := WRITINGS.get(each.__name__))), Writing())
 
 
-def _heard(shadow: Shadow, message: Any, wire: str) -> bool:
+def _heard(shadow: Shadow, message: Any, writing: Writing) -> bool:
     texts = [part.content for part in message.parts if isinstance(part, parts.TextPart)]
     calls = [
-        (part.tool_call_id, part.tool_name, part.args if wire == "openai" and part.args else part.args_as_dict())
+        (part.tool_call_id, part.tool_name, part.args if writing.arguments and part.args else part.args_as_dict())
         for part in message.parts
         if isinstance(part, parts.ToolCallPart)
     ]
@@ -131,7 +147,7 @@ def _heard(shadow: Shadow, message: Any, wire: str) -> bool:
     return not any(isinstance(part, parts.CompactionPart) for part in message.parts)
 
 
-def _asked(shadow: Shadow, number: int, message: Any, wire: str) -> bool:
+def _asked(shadow: Shadow, number: int, message: Any, writing: Writing) -> bool:
     for place, part in enumerate(message.parts):
         if isinstance(part, parts.SystemPromptPart):
             shadow.system(part.content)
@@ -141,7 +157,7 @@ def _asked(shadow: Shadow, number: int, message: Any, wire: str) -> bool:
                 return False
             shadow.user([item if isinstance(item, str) else getattr(item, "content", None) for item in said])
         elif isinstance(part, parts.ToolReturnPart) and part.tool_kind != "tool-search":
-            shadow.result(part.tool_call_id, _texts(part, wire) or [None], (number, place))
+            shadow.result(part.tool_call_id, _texts(part, writing) or [None], (number, place))
         else:
             return False
     return True
@@ -154,15 +170,15 @@ def _plain(item: Any) -> bool:
     return not isinstance(item, parts.DocumentUrl)
 
 
-def _texts(part: Any, wire: str) -> list[str] | None:
+def _texts(part: Any, writing: Writing) -> list[str] | None:
     """As they are on the wire; None if that has something else there, or an object that is to stay one."""
     if part.outcome != "success" or part.files or part.content is None:
         return None
     if isinstance(part.content, str):
         return [part.content]
-    if wire == "anthropic" and isinstance(part.content, list):
+    if writing.items and isinstance(part.content, list):
         return part.content_items(mode="str")
-    return [part.model_response_str()] if wire else None
+    return [part.model_response_str()] if writing.objects else None
 
 
 def _changed(messages: list[Any], results: dict[Any, list[str]]) -> list[Any]:
