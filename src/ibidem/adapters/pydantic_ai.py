@@ -1,0 +1,198 @@
+"""Pydantic AI: a capability that rewrites what the model is sent.
+
+    Agent("anthropic:claude-sonnet-5-5", capabilities=[IbidemCapability()])
+
+It wraps the model that serves a request. There the messages are as they go out: ordered, retries and prompts written
+out. The run's history stays as it is. What the provider counts is in the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ._seat import Seat, ShadowTurn, failing_open, missing, safely
+from ._shadow import Shadow
+
+try:
+    from pydantic_ai import messages as parts
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.models.fallback import FallbackModel
+    from pydantic_ai.models.wrapper import WrapperModel
+except ModuleNotFoundError as error:
+    raise missing(error, "pydantic_ai", "pydantic-ai-slim") from error
+if not hasattr(AbstractCapability, "get_wrapper_model"):
+    raise ImportError("ibidem.adapters.pydantic_ai needs a later release: pip install -U 'pydantic-ai-slim>=2.62'")
+
+if TYPE_CHECKING:
+    from ..engine.session import Session
+    from ..store import Store
+
+KEPT_BY_PROVIDER = ("openai_previous_response_id", "openai_conversation_id")
+"""Settings with which only what is new is sent, as through a WebSocket: the model counts other results than we see."""
+
+
+class Writing(NamedTuple):
+    """How a class of models writes what is an object here."""
+
+    objects: bool = False
+    """In results, as text."""
+    items: bool = False
+    """Each item of a list as a text of its own."""
+    arguments: bool = False
+    """Arguments of a call as the model wrote them."""
+
+
+WRITINGS = {
+    "OpenAIChatModel": Writing(objects=True, arguments=True),
+    "OpenAIResponsesModel": Writing(objects=True, arguments=True),
+    "AnthropicModel": Writing(objects=True, items=True),
+}
+NO_TEXT = ("image/", "audio/", "video/", "application/pdf")
+"""Attachments that are text on no wire."""
+
+
+@dataclass
+class IbidemCapability(AbstractCapability[Any]):
+    """One is enough for any number of agents and runs. `session` and `store` are those of `ibidem.Session`."""
+
+    profile: str = "lossless"
+    session: Session | None = None
+    store: Store | None = None
+    conversation: str = ""
+    """What names the conversation; without it, that is the `conversation_id` of the run."""
+    _seat: Seat = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._seat = Seat(self.profile, session=self.session, store=self.store)
+
+    async def for_run(self, ctx: Any) -> IbidemCapability:
+        run = copy(self)
+        run.conversation = self.conversation or ctx.conversation_id or ""
+        return run
+
+    def get_wrapper_model(self, model: Any) -> Any:
+        return _Rewriting(model, self._seat, self.conversation)
+
+
+class _Rewriting(WrapperModel):
+    def __init__(self, wrapped: Any, seat: Seat, conversation: str) -> None:
+        super().__init__(wrapped)
+        self._seat, self._conversation = seat, conversation
+
+    async def request(self, messages: list[Any], settings: Any, *rest: Any) -> Any:
+        if isinstance(self.wrapped, FallbackModel):
+            return await self._candidates().request(messages, settings, *rest)
+        sent, turn = await self._rewritten(messages, settings)
+        response = await self.wrapped.request(sent, settings, *rest)
+        _tell(turn, response)
+        return response
+
+    @asynccontextmanager
+    async def request_stream(self, messages: list[Any], settings: Any, *rest: Any) -> AsyncGenerator[Any]:
+        if isinstance(self.wrapped, FallbackModel):
+            async with self._candidates().request_stream(messages, settings, *rest) as stream:
+                yield stream
+            return
+        sent, turn = await self._rewritten(messages, settings)
+        async with self.wrapped.request_stream(sent, settings, *rest) as stream:
+            yield stream
+            with failing_open():
+                _tell(turn, stream.get())
+
+    def _candidates(self) -> Any:
+        """Each model that may be asked writes the messages out in its own way, so each is wrapped."""
+        found = copy(self.wrapped)
+        found.models = [_Rewriting(model, self._seat, self._conversation) for model in self.wrapped.models]
+        return found
+
+    async def _rewritten(self, messages: list[Any], settings: Any) -> tuple[list[Any], ShadowTurn | None]:
+        shadow = safely(self._shadow, messages, settings, otherwise=None)
+        if shadow is None:
+            return messages, None
+        turn = await self._seat.arewrite_shadow(shadow, model=self.model_name, conversation=self._conversation)
+        return safely(_changed, messages, turn.results, otherwise=messages), turn
+
+    def _shadow(self, messages: list[Any], settings: Any) -> Shadow | None:
+        """None where the wire will have other messages than these, or other words of the user."""
+        merged = {**(self.settings or {}), **(settings or {})}
+        if any(merged.get(name) for name in KEPT_BY_PROVIDER) or merged.get("openai_transport") == "websocket":
+            return None
+        writing, shadow = _writing(self.wrapped), Shadow()
+        for number, message in enumerate(messages):
+            answers = isinstance(message, parts.ModelResponse)
+            if not (_heard(shadow, message, writing) if answers else _asked(shadow, number, message, writing)):
+                return None
+        return shadow
+
+
+def _writing(model: Any) -> Writing:
+    while isinstance(model, WrapperModel):
+        model = model.wrapped
+    return next((found for each in type(model).__mro__ if (found := WRITINGS.get(each.__name__))), Writing())
+
+
+def _heard(shadow: Shadow, message: Any, writing: Writing) -> bool:
+    texts = [part.content for part in message.parts if isinstance(part, parts.TextPart)]
+    calls = [
+        (part.tool_call_id, part.tool_name, part.args if writing.arguments and part.args else part.args_as_dict())
+        for part in message.parts
+        if isinstance(part, parts.ToolCallPart)
+    ]
+    if texts or calls:
+        shadow.assistant("\n\n".join(texts), calls)
+    return not any(isinstance(part, parts.CompactionPart) for part in message.parts)
+
+
+def _asked(shadow: Shadow, number: int, message: Any, writing: Writing) -> bool:
+    for place, part in enumerate(message.parts):
+        if isinstance(part, parts.SystemPromptPart):
+            shadow.system(part.content)
+        elif isinstance(part, parts.UserPromptPart):
+            said = [part.content] if isinstance(part.content, str) else part.content
+            if number == 0 and not all(map(_plain, said)):
+                return False
+            shadow.user([item if isinstance(item, str) else getattr(item, "content", None) for item in said])
+        elif isinstance(part, parts.ToolReturnPart) and part.tool_kind != "tool-search":
+            shadow.result(part.tool_call_id, _texts(part, writing) or [None], (number, place))
+        else:
+            return False
+    return True
+
+
+def _plain(item: Any) -> bool:
+    """What a file says may be written out among the words of the user, by which a conversation is known."""
+    if isinstance(item, parts.BinaryContent):
+        return item.media_type.startswith(NO_TEXT)
+    return not isinstance(item, parts.DocumentUrl)
+
+
+def _texts(part: Any, writing: Writing) -> list[str] | None:
+    """As they are on the wire; None if that has something else there, or an object that is to stay one."""
+    if part.outcome != "success" or part.files or part.content is None:
+        return None
+    if isinstance(part.content, str):
+        return [part.content]
+    if writing.items and isinstance(part.content, list):
+        return part.content_items(mode="str")
+    return [part.model_response_str()] if writing.objects else None
+
+
+def _changed(messages: list[Any], results: dict[Any, list[str]]) -> list[Any]:
+    """Copies, as far down as something is new."""
+    new = list(messages)
+    for (number, place), texts in results.items():
+        changed = list(new[number].parts)
+        several = isinstance(changed[place].content, list) and len(texts) > 1
+        changed[place] = replace(changed[place], content=texts if several else texts[0])
+        new[number] = replace(new[number], parts=changed)
+    return new
+
+
+def _tell(turn: ShadowTurn | None, response: Any) -> None:
+    with failing_open():
+        if turn is not None:
+            turn.answered(context=response.usage.input_tokens, cached=response.usage.cache_read_tokens)

@@ -1,0 +1,148 @@
+"""OpenAI Agents SDK: the Runner with a session in memory, over both of OpenAI's wires."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, ClassVar
+
+import ibidem
+from ibidem.testing import by_turn
+
+from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
+from .scenario import PROMPTS, SCRIPT, Files
+
+MODEL = "gpt-5.4"
+
+
+class OpenAIAgents(Framework):
+    name: ClassVar[str] = "openai_agents"
+    package: ClassVar[str] = "openai-agents"
+    requires: ClassVar[tuple[str, ...]] = ("openai-agents",)
+    seam: ClassVar[str] = "RunConfig.call_model_input_filter"
+    formats: ClassVar[tuple[str, ...]] = ("openai-chat", "openai-responses")
+    example: ClassVar[str] = "with_openai_agents.py"
+    variables: ClassVar[dict[str, str]] = {"OPENAI_AGENTS_DISABLE_TRACING": "1"}
+
+    def adapter(self, format: str, profile: str = "lossless") -> Any:
+        from ibidem.adapters.openai_agents import input_filter
+
+        return input_filter(profile=profile)
+
+    def own(self) -> dict[str, Callable[[], None]]:
+        return {
+            "the bare function is a filter": self.bare_function,
+            "another filter comes first": self.after_another,
+            "what the provider keeps stays": self.kept_by_provider,
+        }
+
+    def bare_function(self) -> None:
+        from ibidem.adapters.openai_agents import input_filter
+
+        assert "[ibidem " in self.bodies(input_filter)[-1]
+
+    def after_another(self) -> None:
+        """What the SDK's own trimmer leaves is rewritten, and expands to just that."""
+        from agents.extensions import ToolOutputTrimmer
+
+        from ibidem.adapters.openai_agents import input_filter
+
+        trimmer = ToolOutputTrimmer(recent_turns=1)
+        alone, both = self.bodies(trimmer), self.bodies(input_filter(after=trimmer))
+        assert any("[ibidem " in each for each in both)
+        assert "[Trimmed" in both[-1]
+        for theirs, ours in zip(alone, both, strict=True):
+            assert ibidem.expand(json.loads(ours), format="openai-responses") == json.loads(theirs)
+
+    def kept_by_provider(self) -> None:
+        """A request with new items alone: its first result is not the first that the model knows."""
+        bodies = self.bodies(self.adapter("openai-responses"), script=SCRIPT, auto_previous_response_id=True)
+        assert "previous_response_id" in bodies[-1]
+        assert not any("[ibidem " in each for each in bodies)
+
+    def bodies(self, chosen: Any, script: Any = None, **options: Any) -> list[str]:
+        """What is sent with a filter."""
+        with self.provider("openai-responses", script or by_turn(SCRIPT)) as upstream:
+            self.run(Task(upstream.url, "openai-responses", "sync", PROMPTS, Files(), chosen), **options)
+            return [seen.text.decode() for seen in upstream.seen]
+
+    def run(self, task: Task, **options: Any) -> Ran:
+        from agents import SQLiteSession
+
+        with closing(SQLiteSession(task.conversation)) as session, asyncio.Runner() as loop:
+            # The SDK's synchronous call takes the event loop of its thread, and connections belong to one loop.
+            asyncio.set_event_loop(loop.get_loop())
+            options = options or {"session": session}  # it has either: what the provider keeps is in no session
+            try:
+                return _Run(task, session, options).all(loop)
+            finally:
+                asyncio.set_event_loop(None)
+
+
+class _Run:
+    def __init__(self, task: Task, session: Any, options: dict[str, Any]) -> None:
+        from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, RunConfig, function_tool
+        from openai import AsyncOpenAI
+
+        def read(path: str) -> str:
+            return task.read(path)
+
+        self.task, self.session, self.options = task, session, options
+        self.client = AsyncOpenAI(base_url=f"{task.url}/v1", api_key=KEY)
+        model = {"openai-chat": OpenAIChatCompletionsModel, "openai-responses": OpenAIResponsesModel}[task.format]
+        self.agent = Agent(
+            name="reader",
+            instructions="You read files.",
+            model=model(MODEL, openai_client=self.client),
+            tools=[function_tool(read, description_override=DESCRIPTION)],
+        )
+        self.hooks = _hooks() if task.adapter is not None else None
+        self.config = RunConfig(call_model_input_filter=task.adapter, tracing_disabled=True)
+
+    def all(self, loop: asyncio.Runner) -> Ran:
+        results = []
+        try:
+            for number, prompt in enumerate(self.task.prompts):
+                said = _with_image(prompt, self.task.image) if self.task.image and not number else prompt
+                results.append(self.one(said, loop))
+            kept = loop.run(self.session.get_items())
+        finally:
+            loop.run(self.client.close())
+        texts = [str(result.final_output) for result in results]
+        return Ran(texts, {"session": kept, "results": [result.to_input_list() for result in results]})
+
+    def one(self, said: Any, loop: asyncio.Runner) -> Any:
+        from agents import Runner
+
+        options = {"run_config": self.config, "hooks": self.hooks, "max_turns": MAX_TURNS, **self.options}
+        if self.task.mode == "sync":
+            return Runner.run_sync(self.agent, said, **options)
+        if self.task.mode == "async":
+            return loop.run(Runner.run(self.agent, said, **options))
+        return loop.run(self.stream(said, options))
+
+    async def stream(self, said: Any, options: dict[str, Any]) -> Any:
+        from agents import Runner
+
+        result = Runner.run_streamed(self.agent, said, **options)
+        async for _ in result.stream_events():
+            pass
+        return result
+
+
+def _hooks() -> Any:
+    from ibidem.adapters.openai_agents import UsageHooks
+
+    return UsageHooks()
+
+
+def _with_image(prompt: str, image: bytes) -> list[dict[str, Any]]:
+    url = f"data:image/png;base64,{base64.b64encode(image).decode()}"
+    picture = {"type": "input_image", "image_url": url, "detail": "auto"}
+    return [{"role": "user", "content": [{"type": "input_text", "text": prompt}, picture]}]
+
+
+FRAMEWORK = OpenAIAgents()
