@@ -189,7 +189,8 @@ class Dialect(Protocol):
         """Part of the history is kept by the provider, so a result may answer a call that is not here."""
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
-        """The request asks the provider to clear or compact what was sent before, so nothing there is sure to stay."""
+        """The provider clears or compacts what was sent before, or shows the model results that are not in the request:
+        what a reference names is not sure to be what the model finds."""
 
     def clears_thinking(self, head: Mapping[str, Any]) -> bool:
         """The request asks the provider to clear the thinking of earlier turns."""

@@ -738,6 +738,8 @@ def test_a_failure_in_gemini_is_never_shortened() -> None:
         pytest.param("anthropic", {"context_management": None}, True, id="Anthropic is not asked"),
         pytest.param("openai-responses", {"truncation": "auto"}, False, id="Responses truncates"),
         pytest.param("openai-responses", {"truncation": "disabled"}, True, id="Responses does not truncate"),
+        pytest.param("openai-responses", {"previous_response_id": "r"}, False, id="Responses goes on from an answer"),
+        pytest.param("openai-responses", {"conversation": "c"}, False, id="Responses goes on a conversation"),
         pytest.param(
             "openai-responses",
             {"context_management": [{"type": "compaction", "compact_threshold": 1000}]},

@@ -107,10 +107,12 @@ def _shadow(messages: list[Message], parts: bool) -> Shadow | None:
 
 def _known(content: Content) -> bool:
     more = content.additional_properties
-    shell = any("shell" in key for key in (*more, *more.get("openai", ())))  # calls of OpenAI's own shell tools
+    shell = any("shell" in key for key in (*more, *more.get(OWN_TOOLS, ())))
     return content.type in KNOWN and not getattr(content, "hosted", False) and not shell
 
 
+OWN_TOOLS = "openai"
+"""Where a call of the provider's own tools is told, its shell among them."""
 _SAID = ("text", "data", "uri", "hosted_file")
 
 

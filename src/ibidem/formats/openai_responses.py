@@ -98,7 +98,8 @@ class OpenAIResponses:
         return bool(head.get("previous_response_id") or head.get("conversation") or head.get("prompt"))
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
-        return head.get("truncation") == "auto" or bool(head.get("context_management"))
+        goes_on = head.get("previous_response_id") or head.get("conversation")  # results that are not here count too
+        return head.get("truncation") == "auto" or bool(goes_on or head.get("context_management"))
 
     def clears_thinking(self, head: Mapping[str, Any]) -> bool:
         return False

@@ -53,7 +53,7 @@ class Start:
 
     @property
     def refers(self) -> bool:
-        """Whether the provider shows the model all that is sent."""
+        """Whether the provider shows the model all that is sent, and nothing else."""
         return not self.conv.dialect.clears_history(self.conv.head)
 
     @property
