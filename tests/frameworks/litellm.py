@@ -77,7 +77,7 @@ class Chat:
 
 
 class Routed(Chat):
-    """Sync code has to start a loop for each call, as for `Messages`: nothing of a `Router`'s sync calls can be changed."""
+    """Sync code has to start a loop for each call, as for `Messages`: a `Router`'s sync calls have no hook."""
 
     def send(self, task: Task) -> Callable[..., Any]:
         asend = self.asend(task)
