@@ -311,6 +311,7 @@ class LiteLLM(Framework):
     def run(self, task: Task) -> Ran:
         import litellm
 
+        litellm.suppress_debug_info = True  # it prints advice for every error
         wanted = [] if task.adapter is None else [task.adapter]
         if litellm.callbacks != wanted:
             litellm.logging_callback_manager._reset_all_callbacks()  # it holds 30 and no more
