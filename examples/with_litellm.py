@@ -28,8 +28,8 @@ async def main(url: str) -> None:
         messages.append(answer.choices[0].message)
         if not answer.choices[0].message.tool_calls:
             return print(answer.choices[0].message.content)
-        for call in answer.choices[0].message.tool_calls:
-            messages.append({"role": "tool", "tool_call_id": call.id, "content": CODE})
+        calls = answer.choices[0].message.tool_calls
+        messages.extend({"role": "tool", "tool_call_id": call.id, "content": CODE} for call in calls)
 
 
 with Upstream([Calls(("read", {"path": "a.py"})), Calls(("read", {"path": "a.py"})), Says("It counts.")]) as provider:

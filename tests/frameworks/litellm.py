@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import re
 from collections.abc import AsyncIterator, Callable, Generator
 from typing import Any, ClassVar, NamedTuple
 
+from tests.frameworks._litellm_own import OWN
 from tests.frameworks.framework import DESCRIPTION, KEY, Framework, Ran, Task
 
 SYSTEM = "You read files."
@@ -236,11 +236,7 @@ def conversed(api: Any, task: Task) -> Generator[list[Any], Reply, Ran]:
                 break
             history.extend(api.result(call, _called(task, path)) for call, path in reply.calls)
         texts.append(reply.text)
-    return Ran(texts, json.loads(_THOUGHT.sub("call", json.dumps(history, default=lambda value: value.model_dump()))))
-
-
-_THOUGHT = re.compile(r"call_[0-9a-f]{28,32}(?=__thought__)")
-"""Gemini's calls have no id; LiteLLM gives them a random one."""
+    return Ran(texts, json.loads(json.dumps(history, default=lambda value: value.model_dump())))
 
 
 def _called(task: Task, path: str) -> str:
@@ -318,6 +314,9 @@ class LiteLLM(Framework):
             litellm.callbacks = wanted
         api = APIS[task.format]
         return run_sync(api, task) if task.mode == "sync" else asyncio.run(run_async(api, task))
+
+    def own(self) -> dict[str, Callable[[], None]]:
+        return OWN
 
     def read_wire(self, body: Any, format: str) -> tuple[Any, str]:
         return body, {"anthropic-messages": "anthropic", "router": "openai-chat"}.get(format, format)

@@ -72,10 +72,11 @@ def _agent(task: Task) -> Any:
     from minisweagent.agents.default import DefaultAgent
     from minisweagent.exceptions import Submitted
 
-    class Reader(DefaultAgent):  # type: ignore[misc]
+    class Reader(DefaultAgent):
         def __init__(self, *args: Any, **settings: Any) -> None:
             super().__init__(*args, **settings)
-            self.left, self.texts = list(task.prompts[1:]), []
+            self.left = list(task.prompts[1:])
+            self.texts: list[str] = []
 
         def execute_actions(self, message: dict[str, Any]) -> list[dict[str, Any]]:
             if message["extra"]["actions"]:

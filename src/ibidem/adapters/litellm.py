@@ -114,7 +114,7 @@ class IbidemCallback(CustomLogger):
                 self._calls.popitem(last=False)
 
 
-def _named(kwargs: Mapping[str, Any]) -> dict[str, str]:
+def _named(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {"model": str(kwargs.get("model") or ""), "conversation": str(kwargs.get("litellm_session_id") or "")}
 
 
