@@ -7,6 +7,7 @@ is parsed as a command, and a turn without calls ends the prompt.
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import tempfile
 from pathlib import Path
@@ -104,6 +105,19 @@ def _lasting(value: Any) -> Any:
     return [_lasting(each) for each in value] if isinstance(value, list) else value
 
 
+def _plain(value: Any) -> Any:
+    """A content of one text as that text: the last message has its cache mark on a block, and becomes a string later."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: _plain(each) for name, each in value.items()}
+    match found.get("content"):
+        case [{"type": "text", "text": str(text)}]:
+            found["content"] = text
+    return found
+
+
 class MiniSweAgent(Framework):
     name: ClassVar[str] = "mini_swe_agent"
     package: ClassVar[str] = "mini-swe-agent"
@@ -124,7 +138,12 @@ class MiniSweAgent(Framework):
         name = "IbidemLitellmResponseModel" if format == "openai-responses" else "IbidemLitellmModel"
         return {"model_class": f"ibidem.adapters.mini_swe_agent.{name}", "ibidem_profile": profile}
 
+    def same(self, body: Any) -> Any:
+        return {**body, "messages": _plain(body["messages"])} if "messages" in body else body
+
     def run(self, task: Task) -> Ran:
+        litellm = importlib.import_module("litellm")
+        litellm.suppress_debug_info = True  # it prints advice for every error
         agent = _agent(task)
         agent.run()
         return Ran(agent.texts, json.loads(json.dumps(_lasting(agent.messages))))
