@@ -106,7 +106,7 @@ def _lasting(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A content of one text as that text: the last message has its cache mark on a block, and becomes a string later."""
+    """A content of one text as that text: the last message has a block, for its cache mark, and later a string."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if not isinstance(value, dict):
