@@ -13,8 +13,8 @@ import json
 from collections.abc import AsyncIterator, Callable, Generator
 from typing import Any, ClassVar, NamedTuple
 
-from tests.frameworks._litellm_own import OWN
 from tests.frameworks.framework import DESCRIPTION, KEY, Framework, Ran, Task
+from tests.frameworks.own.litellm import OWN
 
 SYSTEM = "You read files."
 TRIES = 3

@@ -7,7 +7,6 @@ is parsed as a command, and a turn without calls ends the prompt.
 from __future__ import annotations
 
 import base64
-import importlib
 import json
 import tempfile
 from pathlib import Path
@@ -142,7 +141,8 @@ class MiniSweAgent(Framework):
         return {**body, "messages": _plain(body["messages"])} if "messages" in body else body
 
     def run(self, task: Task) -> Ran:
-        litellm = importlib.import_module("litellm")
+        import litellm
+
         litellm.suppress_debug_info = True  # it prints advice for every error
         agent = _agent(task)
         agent.run()

@@ -77,19 +77,25 @@ class IbidemCallback(CustomLogger):
 
     def completion(self, *args: Any, **kwargs: Any) -> Any:
         """`litellm.completion`, streams and all, with the history rewritten."""
+        turn: Turn | None = None
         with failing_open():
+            named = _named({**kwargs, "model": args[0]} if args else kwargs)
             messages = args[1] if len(args) > 1 else kwargs.get("messages")
             if isinstance(messages, list):
-                call = kwargs.setdefault("litellm_call_id", str(uuid.uuid4()))
-                model = {"model": args[0]} if args else {}
-                turn = self._seat.rewrite("openai-chat", messages, **_named({**kwargs, **model}))
-                self._expect(call, Call("completion", turn))
-                kwargs["success_callback"] = [*(kwargs.get("success_callback") or ()), self]
+                turn = self._seat.rewrite("openai-chat", messages, **named)
                 if len(args) > 1:
                     args = (args[0], turn.history, *args[2:])
                 else:
                     kwargs["messages"] = turn.history
-        return litellm.completion(*args, **kwargs)
+        if turn is not None and kwargs.get("stream"):  # what it cost is known when it was read to its end
+            call = kwargs.setdefault("litellm_call_id", str(uuid.uuid4()))
+            kwargs["success_callback"] = [*(kwargs.get("success_callback") or ()), self]
+            self._expect(call, Call("completion", turn))
+        response = litellm.completion(*args, **kwargs)
+        if turn is not None and not kwargs.get("stream"):
+            with failing_open():
+                turn.answered(**counted(response.usage))
+        return response
 
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any
@@ -112,6 +118,13 @@ class IbidemCallback(CustomLogger):
             self._calls.move_to_end(name)
             if len(self._calls) > MAX_CALLS:
                 self._calls.popitem(last=False)
+
+
+def counted(usage: Any) -> dict[str, int | None]:
+    """What LiteLLM tells of a call. Chat completions and responses have other names for it."""
+    details = getattr(usage, "prompt_tokens_details", None) or getattr(usage, "input_tokens_details", None)
+    context = getattr(usage, "prompt_tokens", None) or getattr(usage, "input_tokens", None)
+    return {"context": context, "cached": getattr(details, "cached_tokens", None)}
 
 
 def _named(kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,8 @@ try:
 except ModuleNotFoundError as error:
     raise missing(error, "mini_swe_agent", "mini-swe-agent mcp") from None
 
+from .litellm import counted
+
 bounded("mini_swe_agent", "mini-swe-agent", "2.5")  # `_query` is private
 
 
@@ -42,15 +44,8 @@ class Rewriting:
         turn = self._seat.rewrite(self.wire, messages, model=self.config.model_name)
         response = super()._query(turn.history, **kwargs)  # type: ignore[misc]
         with failing_open():
-            turn.answered(**_counted(response.usage))
+            turn.answered(**counted(response.usage))
         return response
-
-
-def _counted(usage: Any) -> dict[str, int | None]:
-    """Chat completions and responses have other names for it."""
-    details = getattr(usage, "prompt_tokens_details", None) or getattr(usage, "input_tokens_details", None)
-    context = getattr(usage, "prompt_tokens", None) or getattr(usage, "input_tokens", None)
-    return {"context": context, "cached": getattr(details, "cached_tokens", None)}
 
 
 class IbidemLitellmModel(Rewriting, LitellmModel):

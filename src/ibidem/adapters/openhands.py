@@ -17,6 +17,8 @@ try:
 except ModuleNotFoundError as error:
     raise missing(error, "openhands", "openhands-sdk") from None
 
+from .litellm import counted
+
 bounded("openhands", "openhands-sdk", "1.59")  # all that is overridden here is private
 
 ASKED: ContextVar[Turn | None] = ContextVar("ibidem_asked", default=None)
@@ -71,10 +73,6 @@ class IbidemLLM(LLM):
 
 
 def _answered(turn: Turn, response: Any) -> Any:
-    """Chat completions and responses have other names for what was counted."""
     with failing_open():
-        usage = response.usage
-        details = getattr(usage, "prompt_tokens_details", None) or getattr(usage, "input_tokens_details", None)
-        context = getattr(usage, "prompt_tokens", None) or getattr(usage, "input_tokens", None)
-        turn.answered(context=context, cached=getattr(details, "cached_tokens", None))
+        turn.answered(**counted(response.usage))
     return response

@@ -142,7 +142,7 @@ def completion_is_theirs() -> None:
     kept = json.dumps(messages)
     with Upstream(lambda _: Says("Said.")) as provider:
         settings: dict[str, Any] = {"api_base": f"{provider.url}/v1", "api_key": KEY}
-        callback.completion("openai/gpt-4.1", messages, **settings)
+        assert callback.completion("openai/gpt-4.1", messages, **settings).choices[0].message.content == "Said."
         options = {"include_usage": True}
         stream = callback.completion(
             model="openai/gpt-4.1", messages=messages, stream=True, stream_options=options, **settings
