@@ -6,12 +6,12 @@ import asyncio
 import base64
 import json
 import tempfile
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 from uuid import NAMESPACE_URL, uuid5
 
-from tests.frameworks.framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
+from tests.frameworks.framework import KEY, MAX_TURNS, Framework, Ran, Task
 
 ENDPOINTS = {
     "openai-chat": ("openai/gpt-4.1", "/v1"),
@@ -22,52 +22,21 @@ ENDPOINTS = {
 VARIES = ("id", "timestamp", "parent_id", "action_id", "llm_response_id", "key", "value")
 """Of events: random ids, times, and what was counted."""
 
-READERS: dict[str, Callable[[str], str]] = {}
-"""The tool of each run: OpenHands makes tools from their names and plain settings."""
-
-
-@cache
-def tool_named() -> str:
-    """The tool, defined once: classes are registered by name."""
-    from openhands.sdk.tool import Action, Observation, ToolDefinition, ToolExecutor, register_tool
-
-    class ReadAction(Action):
-        path: str
-
-    class ReadObservation(Observation):
-        pass
-
-    class Reader(ToolExecutor):
-        def __init__(self, read: Callable[[str], str]) -> None:
-            self._read = read
-
-        def __call__(self, action: Any, conversation: Any = None) -> Any:
-            return ReadObservation.from_text(self._read(action.path))
-
-    class ReadTool(ToolDefinition[ReadAction, ReadObservation]):
-        @classmethod
-        def create(cls, conv_state: Any = None, **params: Any) -> Sequence[Any]:
-            made = {"action_type": ReadAction, "observation_type": ReadObservation}
-            return [cls(description=DESCRIPTION, executor=Reader(READERS[params["reader"]]), **made)]
-
-    register_tool("ReadTool", ReadTool)
-    return "ReadTool"
-
 
 def _conversation(task: Task) -> Any:
-    from openhands.sdk import LLM, Agent, Conversation, Tool
+    from openhands.sdk import LLM, Agent, Conversation
+
+    from tests.frameworks.own.openhands import tool
 
     model, path = ENDPOINTS[task.format]
     streams = task.mode == "stream"
     mode = "responses" if task.format == "openai-responses" else "chat"
     settings = {"model": model, "base_url": f"{task.url}{path}", "api_key": KEY, "api_mode": mode, "stream": streams}
     llm = (task.adapter or LLM)(**settings, usage_id="agent", retry_min_wait=0, retry_max_wait=1)
-    reader = f"{task.url} {task.conversation}"
-    READERS[reader] = task.read
     return Conversation(
         agent=Agent(
             llm=llm,
-            tools=[Tool(name=tool_named(), params={"reader": reader})],
+            tools=[tool(f"{task.url} {task.conversation}", task.read)],
             include_default_tools=[],
             system_prompt="You read files.",
         ),
@@ -111,11 +80,14 @@ class OpenHands(Framework):
     }
 
     def adapter(self, format: str, profile: str = "lossless") -> Any:
-        from functools import partial
-
         from ibidem.adapters.openhands import IbidemLLM
 
         return partial(IbidemLLM, ibidem_profile=profile)
+
+    def own(self) -> dict[str, Callable[[], None]]:
+        from tests.frameworks.own.openhands import resumed
+
+        return {"a conversation that is kept has no marker, and goes on as it was": resumed}
 
     def run(self, task: Task) -> Ran:
         from openhands.sdk.conversation.response_utils import get_agent_final_response
