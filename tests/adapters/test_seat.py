@@ -107,6 +107,17 @@ def test_nothing_is_revised_where_signed_thinking_is_not_seen(model: str, may: b
     assert seat._rewriter("anthropic", model).conversations.revises
 
 
+def test_what_was_refused_stays_as_it_came() -> None:
+    longer = (*SCRIPT, "a:fine", "u:more", "a:>3", f"r3:{TEXT}")
+    seat, history = Seat(), conv(*longer, format="anthropic")["messages"]
+    first = seat.rewrite("anthropic", history[:5])
+    assert first.history != history[:5]
+    first.refused()
+    later = seat.rewrite("anthropic", history).history
+    assert later[:5] == history[:5]
+    assert ibidem.expand({"messages": later}, format="anthropic")["messages"] == history != later
+
+
 def test_conversations_of_one_seat_do_not_mix() -> None:
     seat, turns = Seat(), []
     for owner in ("one", "two"):
