@@ -66,12 +66,13 @@ class IbidemCallback(CustomLogger):
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Runs for every attempt, and once more for the call of another kind that some are translated to."""
         with failing_open():
-            type, call = str(getattr(call_type, "value", call_type)), str(kwargs.get("litellm_call_id"))
+            type, call = str(getattr(call_type, "value", call_type)), str(kwargs.get("litellm_call_id") or "")
             key, format = HISTORIES.get(type, ("", ""))
             known = self._calls.get(call)
             if isinstance(kwargs.get(key), list) and (known is None or known.type == type):
                 turn = await self._seat.arewrite(format, kwargs[key], **_named(kwargs))
-                self._expect(call, Call(type, turn))
+                if call:
+                    self._expect(call, Call(type, turn))
                 return {**kwargs, key: turn.history}
         return None
 
@@ -82,7 +83,7 @@ class IbidemCallback(CustomLogger):
             named = _named({**kwargs, "model": args[0]} if args else kwargs)
             messages = args[1] if len(args) > 1 else kwargs.get("messages")
             if isinstance(messages, list):
-                turn = self._seat.rewrite("openai-chat", messages, **named)
+                turn = self._seat.rewrite(HISTORIES["completion"][1], messages, **named)
                 if len(args) > 1:
                     args = (args[0], turn.history, *args[2:])
                 else:
@@ -94,7 +95,8 @@ class IbidemCallback(CustomLogger):
         response = litellm.completion(*args, **kwargs)
         if turn is not None and not kwargs.get("stream"):
             with failing_open():
-                turn.answered(**counted(response.usage))
+                if not response._hidden_params.get("cache_hit"):
+                    turn.answered(**counted(response.usage))
         return response
 
     async def async_log_success_event(
@@ -104,8 +106,9 @@ class IbidemCallback(CustomLogger):
 
     def log_success_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any) -> None:
         """What the provider counted, if it was the provider that answered and not LiteLLM's cache."""
-        with failing_open(), self._lock:
-            call = self._calls.pop(str(kwargs.get("litellm_call_id")), None)
+        with failing_open():
+            with self._lock:
+                call = self._calls.pop(str(kwargs.get("litellm_call_id")), None)
             told = kwargs.get("standard_logging_object")
             if call is not None and told and not kwargs.get("cache_hit"):
                 usage = (told.get("metadata") or {}).get("usage_object") or {}
