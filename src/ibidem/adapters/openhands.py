@@ -21,8 +21,8 @@ from .litellm import counted
 
 bounded("openhands", "openhands-sdk", "1.59")  # all that is overridden here is private
 
-CHAT, RESPONSES = "openai-chat", "openai-responses"
-"""The formats of what LiteLLM is given, for every provider."""
+WIRES = {"completion": "openai-chat", "responses": "openai-responses"}
+"""The format of what LiteLLM is given, by the call that is made, whoever the provider is."""
 
 ASKED: ContextVar[Turn | None] = ContextVar("ibidem_asked", default=None)
 """The request whose answer comes next: the call of the Responses API is not in a method of its own."""
@@ -46,22 +46,22 @@ class IbidemLLM(LLM):
         self._ibidem_seat = SharedSeat(self.ibidem_profile)
 
     def _transport_call(self, *, messages: list[Any], **kwargs: Any) -> Any:
-        turn = self._ibidem_seat.rewrite(CHAT, messages, **self._named(kwargs))
+        turn = self._ibidem_seat.rewrite(WIRES["completion"], messages, **self._named(kwargs))
         return _answered(turn, super()._transport_call(messages=turn.history, **kwargs))
 
     async def _atransport_call(self, *, messages: list[Any], **kwargs: Any) -> Any:
-        turn = await self._ibidem_seat.arewrite(CHAT, messages, **self._named(kwargs))
+        turn = await self._ibidem_seat.arewrite(WIRES["completion"], messages, **self._named(kwargs))
         return _answered(turn, await super()._atransport_call(messages=turn.history, **kwargs))
 
     def _prepare_responses_params(self, *args: Any, **kwargs: Any) -> Any:
         instructions, items, tools, options, told = super()._prepare_responses_params(*args, **kwargs)
-        turn = self._ibidem_seat.rewrite(RESPONSES, items, **self._named(options))
+        turn = self._ibidem_seat.rewrite(WIRES["responses"], items, **self._named(options))
         ASKED.set(turn)
         return instructions, turn.history, tools, options, told
 
     async def _aprepare_responses_params(self, *args: Any, **kwargs: Any) -> Any:
         instructions, items, tools, options, told = await super()._aprepare_responses_params(*args, **kwargs)
-        turn = await self._ibidem_seat.arewrite(RESPONSES, items, **self._named(options))
+        turn = await self._ibidem_seat.arewrite(WIRES["responses"], items, **self._named(options))
         ASKED.set(turn)
         return instructions, turn.history, tools, options, told
 
