@@ -1,0 +1,66 @@
+"""mini-swe-agent: its LiteLLM models, which send a rewritten history and keep the one that they were given.
+
+>>> agent = DefaultAgent(IbidemLitellmModel(model_name="anthropic/claude-sonnet-4-5"), LocalEnvironment())
+
+On its command line: `mini --model-class ibidem.adapters.mini_swe_agent.IbidemLitellmModel`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ._seat import Seat, bounded, failing_open, missing
+
+try:
+    from minisweagent.models.litellm_model import LitellmModel, LitellmModelConfig
+    from minisweagent.models.litellm_response_model import LitellmResponseModel, LitellmResponseModelConfig
+except ModuleNotFoundError as error:
+    raise missing(error, "mini_swe_agent", "mini-swe-agent mcp") from None
+
+from .litellm import counted
+
+bounded("mini_swe_agent", "mini-swe-agent", "2.5")  # `_query` is private
+
+
+class IbidemLitellmModelConfig(LitellmModelConfig):
+    ibidem_profile: str = "lossless"
+
+
+class IbidemLitellmResponseModelConfig(LitellmResponseModelConfig):
+    ibidem_profile: str = "lossless"
+
+
+class Rewriting:
+    """Comes before a model class: what that sends is rewritten, once for every attempt."""
+
+    wire: ClassVar[str]
+    config: Any
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._seat = Seat(self.config.ibidem_profile)
+
+    def _query(self, messages: list[Any], **kwargs: Any) -> Any:
+        turn = self._seat.rewrite(self.wire, messages, model=self.config.model_name)
+        response = super()._query(turn.history, **kwargs)  # type: ignore[misc]
+        with failing_open():
+            turn.answered(**counted(response.usage))
+        return response
+
+
+class IbidemLitellmModel(Rewriting, LitellmModel):
+    """`LitellmModel`; `ibidem_profile` is one more setting."""
+
+    wire: ClassVar[str] = "openai-chat"
+
+    def __init__(self, *, config_class: Any = IbidemLitellmModelConfig, **kwargs: Any) -> None:
+        super().__init__(config_class=config_class, **kwargs)
+
+
+class IbidemLitellmResponseModel(Rewriting, LitellmResponseModel):
+    """`LitellmResponseModel`; `ibidem_profile` is one more setting."""
+
+    wire: ClassVar[str] = "openai-responses"
+
+    def __init__(self, *, config_class: Any = IbidemLitellmResponseModelConfig, **kwargs: Any) -> None:
+        super().__init__(config_class=config_class, **kwargs)

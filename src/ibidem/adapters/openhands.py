@@ -1,0 +1,81 @@
+"""OpenHands SDK: an `LLM` that sends a rewritten history; the conversation keeps its events as they are.
+
+>>> agent = Agent(llm=IbidemLLM(model="anthropic/claude-sonnet-4-5", api_key=key), tools=tools)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from ._seat import Seat, Turn, bounded, failing_open, missing
+
+try:
+    from openhands.sdk import LLM
+    from pydantic import PrivateAttr
+except ModuleNotFoundError as error:
+    raise missing(error, "openhands", "openhands-sdk") from None
+
+from .litellm import counted
+
+bounded("openhands", "openhands-sdk", "1.59")  # all that is overridden here is private
+
+WIRES = {"completion": "openai-chat", "responses": "openai-responses"}
+"""The format of what LiteLLM is given, by the call that is made, whoever the provider is."""
+
+ASKED: ContextVar[Turn | None] = ContextVar("ibidem_asked", default=None)
+"""The request whose answer comes next: the call of the Responses API is not in a method of its own."""
+
+
+class SharedSeat(Seat):
+    """Copies of an `LLM`, which OpenHands makes of it, go on with the same conversations."""
+
+    def __deepcopy__(self, memo: Any) -> SharedSeat:
+        return self
+
+
+class IbidemLLM(LLM):
+    """`LLM` with one more setting. Conversations are named by OpenHands' own ids."""
+
+    ibidem_profile: str = "lossless"
+    _ibidem_seat: SharedSeat = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        super().model_post_init(context)
+        self._ibidem_seat = SharedSeat(self.ibidem_profile)
+
+    def _transport_call(self, *, messages: list[Any], **kwargs: Any) -> Any:
+        turn = self._ibidem_seat.rewrite(WIRES["completion"], messages, **self._named(kwargs))
+        return _answered(turn, super()._transport_call(messages=turn.history, **kwargs))
+
+    async def _atransport_call(self, *, messages: list[Any], **kwargs: Any) -> Any:
+        turn = await self._ibidem_seat.arewrite(WIRES["completion"], messages, **self._named(kwargs))
+        return _answered(turn, await super()._atransport_call(messages=turn.history, **kwargs))
+
+    def _prepare_responses_params(self, *args: Any, **kwargs: Any) -> Any:
+        instructions, items, tools, options, told = super()._prepare_responses_params(*args, **kwargs)
+        turn = self._ibidem_seat.rewrite(WIRES["responses"], items, **self._named(options))
+        ASKED.set(turn)
+        return instructions, turn.history, tools, options, told
+
+    async def _aprepare_responses_params(self, *args: Any, **kwargs: Any) -> Any:
+        instructions, items, tools, options, told = await super()._aprepare_responses_params(*args, **kwargs)
+        turn = await self._ibidem_seat.arewrite(WIRES["responses"], items, **self._named(options))
+        ASKED.set(turn)
+        return instructions, turn.history, tools, options, told
+
+    def _build_responses_result(self, resp: Any) -> Any:
+        turn = ASKED.get()
+        ASKED.set(None)
+        return super()._build_responses_result(resp if turn is None else _answered(turn, resp))
+
+    def _named(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        headers = options.get("extra_headers") or {}
+        return {"model": self.model, "conversation": str(headers.get("x-litellm-session-id") or "")}
+
+
+def _answered(turn: Turn, response: Any) -> Any:
+    with failing_open():
+        turn.answered(**counted(response.usage))
+    return response

@@ -1,0 +1,1 @@
+"""Checks of frameworks that go beyond the contract, where they are more than a few lines."""
