@@ -28,22 +28,15 @@ ASKED: ContextVar[Turn | None] = ContextVar("ibidem_asked", default=None)
 """The request whose answer comes next: the call of the Responses API is not in a method of its own."""
 
 
-class SharedSeat(Seat):
-    """Copies of an `LLM`, which OpenHands makes of it, go on with the same conversations."""
-
-    def __deepcopy__(self, memo: Any) -> SharedSeat:
-        return self
-
-
 class IbidemLLM(LLM):
     """`LLM` with one more setting. Conversations are named by OpenHands' own ids."""
 
     ibidem_profile: str = "lossless"
-    _ibidem_seat: SharedSeat = PrivateAttr()
+    _ibidem_seat: Seat = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
-        self._ibidem_seat = SharedSeat(self.ibidem_profile)
+        self._ibidem_seat = Seat(self.ibidem_profile)
 
     def _transport_call(self, *, messages: list[Any], **kwargs: Any) -> Any:
         turn = self._ibidem_seat.rewrite(WIRES["completion"], messages, **self._named(kwargs))
