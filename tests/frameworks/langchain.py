@@ -7,7 +7,7 @@ import base64
 import threading
 from collections.abc import Coroutine
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
 
@@ -28,7 +28,7 @@ class LangChain(Framework):
     seam = "AgentMiddleware.wrap_model_call"
     formats = ("anthropic", "openai-chat", "openai-responses", "gemini")
     example = "with_langchain.py"
-    variables = {"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "false"}
+    variables: ClassVar[dict[str, str]] = {"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "false"}
 
     def adapter(self, format: str, profile: str = "lossless") -> Any:
         from ibidem.adapters.langchain import IbidemMiddleware
@@ -91,7 +91,7 @@ def tool(task: Task) -> Any:
 
 
 def in_loop(work: Coroutine[Any, Any, Any]) -> Any:
-    """In the one loop of this process: LangChain keeps a provider's async client for all agents, and it keeps its loop."""
+    """In the one loop of this process: LangChain keeps a provider's async client for all agents, and that one loop."""
     return asyncio.run_coroutine_threadsafe(work, _loop()).result()
 
 
