@@ -1,11 +1,12 @@
 """A LangChain agent that reads a file twice: python examples/with_langchain.py"""
 
-import ibidem
-from ibidem.adapters.langchain import IbidemMiddleware
-from ibidem.testing import Calls, Says, Upstream
 from langchain.agents import create_agent
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
+
+import ibidem
+from ibidem.adapters.langchain import IbidemMiddleware
+from ibidem.testing import Calls, Says, Upstream
 
 SCRIPT = [Calls(("read", {"path": "app.py"})), Calls(("read", {"path": "app.py"})), Says("It has 90 functions.")]
 

@@ -36,8 +36,8 @@ TELLING_FAILURES = frozenset({"langchain_anthropic", "langchain_aws"})
 
 
 class IbidemMiddleware(AgentMiddleware):
-    """One serves any number of agents and conversations at once. These are told apart by the `thread_id` of the run, and
-    by what they begin with. `session` is for a single one by hand."""
+    """One serves any number of agents and conversations at once: they are told apart by the `thread_id` of the run, and
+    by what they begin with. `session` is for a single conversation by hand."""
 
     def __init__(
         self, profile: str = "lossless", *, session: Session | None = None, store: Store | None = None
@@ -92,8 +92,8 @@ def _tell(turn: ShadowTurn, response: Any) -> None:
 
 
 def _shadow(request: Any) -> Shadow | None:
-    """None where the provider does not get all of the history in this order, or lets some of it go: a marker could point
-    at nothing."""
+    """None where the provider does not get all of the history in this order, or lets some of it go: what a marker
+    points at might not be there."""
     is_gemini, tells_failures = _is_of(request.model, GEMINI), _is_of(request.model, TELLING_FAILURES)
     if _is_cut(request) or (is_gemini and not _is_straight(request.messages)):
         return None
