@@ -48,6 +48,7 @@ LAYERS = (
     "__init__",  # the front door
     "report",
     "proxy",
+    "adapters",  # inside of other people's programs
     "cli",
 )
 STRANGERS = ({"formats"}, {"strategies"})
@@ -173,7 +174,7 @@ def test_tests_stand_where_their_modules_do() -> None:
         return {found.name for found in place.iterdir() if found.is_dir() and any(found.glob("*.py"))}
 
     tests = ROOT / "tests"
-    assert folders(tests) - {"support"} == folders(SOURCE)
+    assert folders(tests) - {"support", "frameworks"} == folders(SOURCE)
     assert all((tests / folder / "__init__.py").is_file() for folder in folders(tests))
     loose = {found.stem.removeprefix("test_") for found in tests.glob("test_*.py")}
     assert loose - {"docs", "repository"} <= {found.stem for found in SOURCE.glob("*.py")}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
+
+from ibidem.testing import Answer, Seen, Upstream
 
 KEY = "a-key-that-opens-nothing"
 MAX_TURNS = 600
@@ -78,6 +81,14 @@ class Framework(ABC):
     def run(self, task: Task) -> Ran:
         """All prompts of a task, each until the model calls no more. May be called from several threads at once."""
 
+    def provider(self, format: str, script: Callable[[Seen], Answer]) -> AbstractContextManager[Any]:
+        """The scripted provider, with `url` and `seen`."""
+        return Upstream(script)
+
+    def is_request(self, seen: Seen) -> bool:
+        """Whether it carries a conversation: some frameworks also ask for other things."""
+        return seen.method == "POST" and seen.whole
+
     def same(self, body: Any) -> Any:
         """A request as it came to the provider, without what differs from run to run: times, random ids."""
         return body
@@ -87,5 +98,5 @@ class Framework(ABC):
         return body, format
 
     def own(self) -> dict[str, Callable[[], None]]:
-        """Checks beside the contract, by a sentence that says what is true; each raises AssertionError where it is not."""
+        """Checks beside the contract, by a sentence that says what is true; AssertionError where it is not."""
         return {}

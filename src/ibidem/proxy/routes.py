@@ -101,6 +101,17 @@ def _conversation(path: str, query: str, named: str | None) -> Route | None:
     return None
 
 
+def at_end(path: str) -> tuple[str, bool] | None:
+    """The wire format of what is posted there, and whether it only asks for a size. None for what passes untouched.
+
+    For clients whose base URL may have any path: only the end of it counts.
+    """
+    for rule in ROUTES:
+        if re.fullmatch(f".*(?:{rule.path.pattern})", f"/v1{path}") and "/threads/" not in path:
+            return rule.format, rule.counts
+    return None
+
+
 def carries_conversations(target: str) -> bool:
     """Whether requests with this path do, however they are sent."""
     return route("POST", target, ()).format is not None

@@ -1,0 +1,335 @@
+"""The seat of an adapter: requests of any number of conversations come by, and are sent rewritten.
+
+It goes by what the proxy goes by (`Conversations`, `Rewriter`, the way out of `fallback`), without its sockets: which
+conversation a request goes on is read off the request, so one seat serves a whole program, from any thread. Nothing in
+here raises after it was made: what cannot be rewritten is sent as it came (law 12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .. import formats
+from ..billing.thinking import signs_thinking
+from ..engine.session import Session
+from ..model import UsageError
+from ..plan import Edit, Plan
+from ..proxy.clock import SYSTEM_CLOCK
+from ..proxy.conversations import Conversations
+from ..proxy.fallback import bare, fall_back, replayed
+from ..proxy.outcome import Job, Outcome
+from ..proxy.rewriter import Rewriter, whereabouts
+from ..store import MemoryStore
+from ..store.recall import checked_store, default_store
+from ..strategies import profiles
+from ..wire.tree import rebuild
+
+if TYPE_CHECKING:
+    from ..billing.usage import Usage
+    from ..store import Store
+    from ._shadow import Shadow
+
+log = logging.getLogger("ibidem")
+T = TypeVar("T")
+
+MAX_CONVERSATIONS, MAX_MEMORY = 1000, 256 * 2**20
+"""Conversations that a seat remembers, and bytes that they may take: as in the proxy."""
+MAX_BODY = 100 * 2**20
+LONG_BYTES = 2**17
+"""Bytes from which on a request is worked on in a thread where others wait for the event loop."""
+PATIENCE_SECONDS = 5.0
+"""Seconds that a request waits for another of its conversation."""
+WITHOUT_THINKING = frozenset({"openai-chat"})
+"""Formats in which signed thinking is not seen: it is in fields of the framework's, or not in the shadow at all."""
+
+
+class Turn:
+    """One request that was rewritten: what is to be sent, and where to tell what the provider counted."""
+
+    def __init__(self, seat: Seat, outcome: Outcome, history: list[Any]) -> None:
+        self._seat, self._outcome = seat, outcome
+        self.history = history
+        """What is to be sent: the very list that was given if nothing changed. Untouched messages are the same
+        objects."""
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        return self._outcome.edits
+
+    @property
+    def reason(self) -> str:
+        """Why the request goes as it came, if something stood against rewriting it."""
+        return self._outcome.reason
+
+    def answered(self, *, context: int | None = None, cached: int | None = None) -> None:
+        """The provider answered: it counted so many tokens of input in all, and read so many of them from its cache."""
+        self._seat.answered(self._outcome, context, cached)
+
+
+class ShadowTurn(Turn):
+    """Of a request that a shadow stood for."""
+
+    def __init__(self, turn: Turn, shadow: Shadow) -> None:
+        super().__init__(turn._seat, turn._outcome, turn.history)
+        self.results: dict[Any, list[str]] = safely(shadow.changed, turn.history, otherwise={})
+        """The texts of the results that changed, by the place that the adapter gave them."""
+
+
+class Seat:
+    """Rewrites requests with a profile. `session` is for one conversation by hand; else conversations are recognised.
+
+    `store` keeps what a profile lets go; it is the user's own if none is given, and none is opened for profiles that
+    let nothing go.
+    """
+
+    def __init__(
+        self, profile: str = "lossless", *, session: Session | None = None, store: Store | None = None
+    ) -> None:
+        strategies = profiles.named(profile)
+        checked_store(store)
+        if not isinstance(session, Session | None):
+            raise UsageError(f"session: {session!r} is no session: pass ibidem.Session(), or leave it out")
+        self._profile = profile
+        self._session = session
+        self._store = store
+        self._final = all(each.final for each in strategies)
+        self._lock = threading.Lock()
+        self._rewriters: dict[str, Rewriter] = {}
+        self.now = SYSTEM_CLOCK.time
+
+    # ── histories ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def rewrite(
+        self,
+        format: str,
+        history: list[Any],
+        *,
+        model: str = "",
+        conversation: str = "",
+        head: Mapping[str, Any] | None = None,
+    ) -> Turn:
+        """A history in a wire format. `head` has other fields of the request, `conversation` what names it."""
+        job = safely(self._job, format, history, model, conversation, head, otherwise=None)
+        return Turn(self, Outcome(result="failed open"), history) if job is None else self._turn(job, model, history)
+
+    async def arewrite(
+        self,
+        format: str,
+        history: list[Any],
+        *,
+        model: str = "",
+        conversation: str = "",
+        head: Mapping[str, Any] | None = None,
+    ) -> Turn:
+        """As `rewrite`, without holding up the event loop where there is much to do."""
+        job = safely(self._job, format, history, model, conversation, head, otherwise=None)
+        if job is None:
+            return Turn(self, Outcome(result="failed open"), history)
+        return await aside(len(job.body), self._turn, job, model, history)
+
+    def rewrite_shadow(self, shadow: Shadow, *, model: str = "", conversation: str = "") -> ShadowTurn:
+        return ShadowTurn(self.rewrite(shadow.format, shadow.history, model=model, conversation=conversation), shadow)
+
+    async def arewrite_shadow(self, shadow: Shadow, *, model: str = "", conversation: str = "") -> ShadowTurn:
+        turn = await self.arewrite(shadow.format, shadow.history, model=model, conversation=conversation)
+        return ShadowTurn(turn, shadow)
+
+    def _job(
+        self, format: str, history: list[Any], model: str, conversation: str, head: Mapping[str, Any] | None
+    ) -> Job:
+        named = {"model": model} if model else {}
+        body = _json({**(head or {}), **named, formats.named(format).history_key: history})
+        return self.job(format, body, conversation)
+
+    def _turn(self, job: Job, model: str, history: list[Any]) -> Turn:
+        outcome = self.outcome(job, model)
+        self.accepted(outcome)  # what a provider refuses is not seen from here
+        new = safely(_edited, history, outcome.edits, otherwise=history)
+        return Turn(self, outcome, new)
+
+    # ── bytes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def job(self, format: str, body: bytes, conversation: str = "", encoding: str = "", counts: bool = False) -> Job:
+        return Job(format, conversation, encoding, body, self.now(), counts, MAX_BODY, PATIENCE_SECONDS)
+
+    def outcome(self, job: Job, model: str = "") -> Outcome:
+        """What is sent for a request: `Outcome.body`, or the request as it came where that is None."""
+        try:
+            if self._session is not None:
+                return self._by_session(self._session, job)
+            rewriter = self._rewriter(job.format, model)
+            found = rewriter.rewrite(job)
+            if found.result != "failed open" or found.theirs:
+                return found
+            log.warning("request sent without new edits: %s", found.reason)
+            return fall_back(rewriter.conversations, job, found)
+        except Exception as error:
+            return _failed(error)
+
+    def _by_session(self, session: Session, job: Job) -> Outcome:
+        if job.encoding not in ("", "identity") or job.counts:
+            return Outcome(result="unchanged")
+        compacted = session.compact(job.body, at=job.at)
+        if compacted.reason:
+            log.warning("request sent as it came: %s", compacted.reason.partition(":")[0])
+        changed = compacted.request is not job.body
+        return Outcome(
+            result="rewritten" if changed else "unchanged",
+            body=compacted.request if changed else None,
+            reason=compacted.reason,
+            edits=compacted.plan.edits,
+            place=session.position,
+        )
+
+    def _rewriter(self, format: str, model: str) -> Rewriter:
+        """Thinking that is signed against what was sent cannot stay where that is revised; where it is not seen,
+        nothing is revised."""
+        unseen = format in WITHOUT_THINKING and not self._final and signs_thinking(model)
+        profile = "lossless" if unseen else self._profile
+        with self._lock:
+            found = self._rewriters.get(profile)
+            if found is None:
+                final = unseen or self._final
+                store = self._store or (MemoryStore() if final else default_store())
+                conversations = Conversations(profile, store, MAX_CONVERSATIONS, MAX_MEMORY)
+                found = self._rewriters[profile] = Rewriter(conversations, False, MAX_BODY)
+            return found
+
+    # ── what became of it ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def instead(self, job: Job, refused: Outcome, kind: str, tried: Sequence[bytes]) -> Outcome | None:
+        """What is sent in place of a request that the provider refused; None if all of that was refused."""
+        log.warning("a rewritten request was refused: %s", kind)
+        conversation = refused.conversation
+        failed = Outcome(
+            result="failed open", reason=f"refused by the provider: {kind}", refused=True, conversation=conversation
+        )
+        if conversation is not None:
+            for way in (fall_back, replayed):
+                rewriter = self._rewriter(job.format, conversation.model)
+                found = safely(way, rewriter.conversations, job, failed, otherwise=None)
+                if found is not None and found.body is not None and found.body not in tried:
+                    return found
+        elif self._session is not None:
+            with failing_open():
+                self._session.sent_otherwise(job.body, 0, refused=True, at=job.at)
+        return bare(job, failed) if job.body not in tried else None
+
+    def accepted(self, outcome: Outcome) -> None:
+        """The provider takes a request: the conversation goes on in that way."""
+        with failing_open():
+            if outcome.conversation is not None:
+                outcome.conversation.accept(outcome.sent, outcome.deviation)
+            elif outcome.deviation is not None:
+                for rewriter in self._rewriters.values():
+                    rewriter.conversations.adopt(outcome.deviation)
+
+    def answered(self, outcome: Outcome, context: int | None = None, cached: int | None = None) -> None:
+        """What the provider counted, for profiles that go by it."""
+        with failing_open():
+            found, at = outcome.conversation, self.now()
+            if self._session is not None:
+                self._session.answered(at=at, context=context, cached=cached, position=outcome.place)
+            elif found is not None and found.session.revises and outcome.place is not None:
+                conversations = self._rewriter(found.key[0], found.model).conversations
+                with found.lock:
+                    conversations.settle(found)
+                    found.session.answered(at=at, context=context, cached=cached, position=outcome.place)
+                    conversations.save(found)
+
+    def charged(self, outcome: Outcome, usage: Usage) -> None:
+        self.answered(outcome, usage.input, usage.read)
+
+
+def _json(value: Any) -> bytes:
+    """What a plan is made from. Objects that a framework has among its messages are asked for their fields."""
+    import msgspec
+
+    try:
+        return msgspec.json.encode(value, enc_hook=_fields)
+    except (TypeError, ValueError, OverflowError):  # lone surrogates, long numbers
+        return json.dumps(value, default=_fields).encode()
+
+
+def _fields(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise TypeError(f"{type(value).__name__} is no JSON")
+    return dump(mode="json", exclude_none=True)
+
+
+def _edited(history: list[Any], edits: tuple[Edit, ...]) -> list[Any]:
+    if not edits:
+        return history
+    new: list[Any] = rebuild(history, Plan(edits).changes())
+    return new
+
+
+def _failed(error: Exception) -> Outcome:
+    log.warning("request sent as it came: %s", whereabouts(error))
+    log.debug("request sent as it came", exc_info=True)
+    return Outcome(result="failed open", reason=whereabouts(error))
+
+
+# ── for adapters ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def safely(function: Callable[..., T], *args: Any, otherwise: T) -> T:
+    """What a function returns, or that, if it fails: a mistake of ours never reaches the framework."""
+    try:
+        return function(*args)
+    except Exception as error:
+        _failed(error)
+        return otherwise
+
+
+@contextmanager
+def failing_open() -> Iterator[None]:
+    """What goes wrong inside is told in the log, and nowhere else."""
+    try:
+        yield
+    except Exception as error:
+        _failed(error)
+
+
+async def aside(size: int, function: Callable[..., T], *args: Any) -> T:
+    """In a thread if there is much to do, so that the event loop goes on; trio has none that we could ask."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return function(*args)
+    return await asyncio.to_thread(function, *args) if size > LONG_BYTES else function(*args)
+
+
+def missing(error: ModuleNotFoundError, adapter: str, packages: str) -> ModuleNotFoundError:
+    """For an adapter whose framework is not there: with what to type."""
+    told = f"ibidem.adapters.{adapter} needs {error.name}: pip install {packages}"
+    return ModuleNotFoundError(told, name=error.name)
+
+
+def bounded(adapter: str, package: str, below: str) -> None:
+    """For an adapter that uses what a framework does not promise to keep: raises ImportError from a version on."""
+    from importlib.metadata import version
+
+    found = version(package)
+    if _numbers(found) >= _numbers(below):
+        raise ImportError(
+            f"ibidem.adapters.{adapter} is known to work with {package} below {below}, and this is {found}: it changes "
+            f"what {package} does not promise to keep. Install 'ibidem-llm' of a later release, or '{package}<{below}'"
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found: list[int] = []
+    for piece in version.split("."):
+        digits = piece[: len(piece) - len(piece.lstrip("0123456789"))]
+        if not digits:
+            break
+        found.append(int(digits))
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Ibidem inside of other programs."""

@@ -1,0 +1,21 @@
+"""Adapters of frameworks that are light enough for every run, put to the contract; the others: tests_slow.frameworks."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.frameworks.contract import Contract, alone, framework_named
+
+pytestmark = pytest.mark.slow
+
+LIGHT = (("sdks", "anthropic"), ("sdks", "openai-chat"), ("sdks", "openai-responses"), ("sdks", "gemini"))
+
+
+@pytest.mark.parametrize(("name", "format"), LIGHT)
+def test_an_adapter_keeps_the_contract(name: str, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value in {**os.environ}.items():
+        monkeypatch.setenv(variable, value)  # so that what is changed is put back
+    alone()
+    assert not Contract(framework_named(name), [format]).run().failed
