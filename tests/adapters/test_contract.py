@@ -1,4 +1,4 @@
-"""Adapters of frameworks that are light enough for every run, put to the contract; the others: tests_slow.frameworks."""
+"""Adapters of frameworks that are light enough for every run; the others: python -m tests_slow.frameworks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.frameworks.contract import Contract, alone, framework_named
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # what frameworks warn of is theirs
 
 LIGHT = (("sdks", "anthropic"), ("sdks", "openai-chat"), ("sdks", "openai-responses"), ("sdks", "gemini"))
 

@@ -10,11 +10,9 @@ else passes as it comes, uploads unread. Answers pass unchanged, and what they s
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -25,6 +23,7 @@ from ..proxy.outcome import Job, Outcome
 from ..proxy.refusals import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
 from ..proxy.routes import at_end, client_session
 from ..proxy.usage import UsageReader
+from ._pools import Pool, Pools, family_of, watched
 from ._seat import Seat, aside, failing_open, safely
 
 if TYPE_CHECKING:
@@ -39,8 +38,6 @@ SIGNS = ("x-amz-date", "x-amz-content-sha256", "signature", "content-digest", "d
 """Headers of requests that are signed, or whose body has a checksum: another body would not fit."""
 NO_ROUTE = "", False
 FAMILIES = ("httpx", "httpx2")
-LIMITS = {"max_connections": 1000, "max_keepalive_connections": 100, "keepalive_expiry": 600.0}
-"""Of the inner transport where none is given: the SDKs' own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +112,7 @@ class Exchange:
             watch.feed(plain)
             watch.end()
             return
-        response.stream = _streams(_family(response))[asynchronous](response.stream, watch)
+        response.stream = watched(response, asynchronous, watch.feed, watch.end)
 
     def _charged(self, usage: Usage) -> None:
         outcome = self.outcome
@@ -156,10 +153,18 @@ class Transport:
         self.seat = Seat(profile, session=session, store=store)
         self.on_usage = on_usage
         self._given = inner
-        self._made: dict[tuple[str, bool], Any] = {}
+        self._pools = Pools()
 
     def handle_request(self, request: Any) -> Any:
-        inner = self._inner(request, "HTTPTransport")
+        pool = self._pool(request, False)
+        try:
+            response = self._handle(pool.inner, request)
+        except BaseException:
+            pool.end()
+            raise
+        return pool.lend(response)
+
+    def _handle(self, inner: Any, request: Any) -> Any:
         if not carries(request):
             return inner.handle_request(request)
         exchange = self.begin(request, request.read())
@@ -173,7 +178,15 @@ class Transport:
         return exchange.watched(response)
 
     async def handle_async_request(self, request: Any) -> Any:
-        inner = self._inner(request, "AsyncHTTPTransport")
+        pool = self._pool(request, True)
+        try:
+            response = await self._handle_async(pool.inner, request)
+        except BaseException:
+            await pool.aend()
+            raise
+        return pool.lend(response)
+
+    async def _handle_async(self, inner: Any, request: Any) -> Any:
         if not carries(request):
             return await inner.handle_async_request(request)
         content = await request.aread()
@@ -195,14 +208,10 @@ class Transport:
         job = self.seat.job(format, content, client_session(headers.items()), encoding, counts)
         return Exchange(self, request, job, self.seat.outcome(job))
 
-    def _inner(self, request: Any, kind: str) -> Any:
+    def _pool(self, request: Any, asynchronous: bool) -> Pool:
         if self._given is not None:
-            return self._given
-        key = _family(request), kind == "HTTPTransport"
-        if key not in self._made:
-            family = import_module(key[0])
-            self._made[key] = getattr(family, kind)(limits=family.Limits(**LIMITS))
-        return self._made[key]
+            return Pool(self._given, asynchronous, lasting=True)
+        return self._pools.taken(family_of(request), asynchronous)
 
     def above(self, inner: Any) -> Any:
         """Another one over this transport, for which the same conversations are known."""
@@ -213,16 +222,16 @@ class Transport:
         return found
 
     def close(self) -> None:
-        inner = [self._given] if self._given is not None else [made for (_, sync), made in self._made.items() if sync]
-        for each in inner:
-            each.close()
+        if self._given is not None:
+            self._given.close()
+        for pool in self._pools.left(asynchronous=False):
+            pool.close()
 
     async def aclose(self) -> None:
-        inner = (
-            [self._given] if self._given is not None else [made for (_, sync), made in self._made.items() if not sync]
-        )
-        for each in inner:
-            await each.aclose()
+        if self._given is not None:
+            await self._given.aclose()
+        for pool in self._pools.left(asynchronous=True):
+            await pool.aclose()
 
     def __enter__(self) -> Self:
         return self
@@ -257,10 +266,6 @@ def _with(request: Any, body: bytes) -> Any:
     return type(request)(request.method, request.url, headers=headers, content=body, extensions=request.extensions)
 
 
-def _family(message: Any) -> str:
-    return type(message).__module__.partition(".")[0]
-
-
 # ── what is read in passing ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -283,42 +288,6 @@ class _Watch:
             usage = reader.finish()
             if usage is not None:
                 self.tell(usage)
-
-
-@cache
-def _streams(family: str) -> tuple[type, type]:
-    """Streams that are watched, as classes of the family: its clients insist on that."""
-    base: Any = import_module(family)
-
-    class Watched(base.SyncByteStream):
-        def __init__(self, stream: Any, watch: _Watch) -> None:
-            self._stream, self._watch = stream, watch
-
-        def __iter__(self) -> Iterator[bytes]:
-            for data in self._stream:
-                self._watch.feed(data)
-                yield data
-            self._watch.end()
-
-        def close(self) -> None:
-            self._watch.end()
-            self._stream.close()
-
-    class AsyncWatched(base.AsyncByteStream):
-        def __init__(self, stream: Any, watch: _Watch) -> None:
-            self._stream, self._watch = stream, watch
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            async for data in self._stream:
-                self._watch.feed(data)
-                yield data
-            self._watch.end()
-
-        async def aclose(self) -> None:
-            self._watch.end()
-            await self._stream.aclose()
-
-    return Watched, AsyncWatched
 
 
 # ── clients that exist ──────────────────────────────────────────────────────────────────────────────────────────────

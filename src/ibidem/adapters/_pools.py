@@ -1,0 +1,169 @@
+"""Connections of a transport that was given none: of the family of its client, httpx or httpx2, sync or async.
+
+Several clients may share them, and each closes what it used. So connections are closed when the last answer that uses
+them was read, and a client that comes later gets new ones. Async ones belong to the event loop that made them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+LIMITS = {"max_connections": 1000, "max_keepalive_connections": 100, "keepalive_expiry": 600.0}
+"""Those of the providers' SDKs."""
+
+Key = tuple[str, bool, object]
+
+
+class Pool:
+    """A transport that is in use by so many requests."""
+
+    def __init__(self, inner: Any, asynchronous: bool, lasting: bool = False) -> None:
+        """`lasting`: somebody else closes it."""
+        self.inner = inner
+        self._asynchronous = asynchronous
+        self._lasting = lasting
+        self._lock = threading.Lock()
+        self._used = 0
+        self._left = False
+
+    def take(self) -> None:
+        with self._lock:
+            self._used += 1
+
+    def _unused(self, used: int, left: bool) -> bool:
+        """Whether nobody will use it any more."""
+        with self._lock:
+            self._used -= used
+            self._left = self._left or left
+            return self._left and not self._used and not self._lasting
+
+    def lend(self, response: Any) -> Any:
+        """An answer, which gives back what it uses when it is closed."""
+        if not self._lasting:
+            end = self.aend if self._asynchronous else self.end
+            response.stream = watched(response, self._asynchronous, closed=end)
+        return response
+
+    def end(self) -> None:
+        if self._unused(1, False):
+            self.inner.close()
+
+    async def aend(self) -> None:
+        if self._unused(1, False):
+            await self.inner.aclose()
+
+    def close(self) -> None:
+        if self._unused(0, True):
+            self.inner.close()
+
+    async def aclose(self) -> None:
+        if self._unused(0, True):
+            await self.inner.aclose()
+
+
+class Pools:
+    """By family and event loop."""
+
+    def __init__(self) -> None:
+        self._all: dict[Key, Pool] = {}
+        self._lock = threading.Lock()
+
+    def taken(self, family: str, asynchronous: bool) -> Pool:
+        with self._lock:
+            key = family, asynchronous, _loop() if asynchronous else None
+            if key not in self._all:
+                module = import_module(family)
+                made = module.AsyncHTTPTransport if asynchronous else module.HTTPTransport
+                self._all[key] = Pool(made(limits=module.Limits(**LIMITS)), asynchronous)
+            self._all[key].take()
+            return self._all[key]
+
+    def left(self, asynchronous: bool) -> list[Pool]:
+        """Those that a client leaves which is closed here; who comes later gets another."""
+        here = _loop() if asynchronous else None
+        with self._lock:
+            keys = [key for key in self._all if key[1:] == (asynchronous, here)]
+            return [self._all.pop(key) for key in keys]
+
+
+def _loop() -> object:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:  # trio
+        return None
+
+
+def family_of(message: Any) -> str:
+    """The package of a request or an answer."""
+    return type(message).__module__.partition(".")[0]
+
+
+def watched(
+    response: Any,
+    asynchronous: bool,
+    feed: Callable[[bytes], None] | None = None,
+    end: Callable[[], None] | None = None,
+    closed: Callable[[], Any] | None = None,
+) -> Any:
+    """The stream of an answer: each piece is shown to `feed`; `end` is called at its end, `closed` when it is closed.
+
+    Each may be called more than once.
+    """
+    return _streams(family_of(response))[asynchronous](response.stream, feed, end, closed)
+
+
+@cache
+def _streams(family: str) -> tuple[type, type]:
+    """As classes of the family: its clients insist on that."""
+    base: Any = import_module(family)
+
+    class Watched(base.SyncByteStream):
+        def __init__(self, stream: Any, feed: Any, end: Any, closed: Any) -> None:
+            self._stream, self._feed, self._end, self._closed = stream, feed, end, closed
+
+        def __iter__(self) -> Iterator[bytes]:
+            for data in self._stream:
+                if self._feed is not None:
+                    self._feed(data)
+                yield data
+            if self._end is not None:
+                self._end()
+
+        def close(self) -> None:
+            try:
+                if self._end is not None:
+                    self._end()
+                self._stream.close()
+            finally:
+                closed, self._closed = self._closed, None
+                if closed is not None:
+                    closed()
+
+    class AsyncWatched(base.AsyncByteStream):
+        def __init__(self, stream: Any, feed: Any, end: Any, closed: Any) -> None:
+            self._stream, self._feed, self._end, self._closed = stream, feed, end, closed
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for data in self._stream:
+                if self._feed is not None:
+                    self._feed(data)
+                yield data
+            if self._end is not None:
+                self._end()
+
+        async def aclose(self) -> None:
+            try:
+                if self._end is not None:
+                    self._end()
+                await self._stream.aclose()
+            finally:
+                closed, self._closed = self._closed, None
+                if closed is not None:
+                    await closed()
+
+    return Watched, AsyncWatched
