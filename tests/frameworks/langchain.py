@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, ClassVar
 
+from ._langchain_own import own
 from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
 
 MODELS = {
@@ -48,6 +49,9 @@ class LangChain(Framework):
                 agent.invoke(prompt, config)
             texts.append(agent.get_state(config).values["messages"][-1].text)
         return Ran(texts, _kept(agent, config))
+
+    def own(self) -> dict[str, Callable[[], None]]:
+        return own(self)
 
     def agent(self, task: Task) -> Any:
         from langchain.agents import create_agent
