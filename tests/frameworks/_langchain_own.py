@@ -1,4 +1,4 @@
-"""What is true of the LangChain middleware beside the contract: results of every kind, histories that no marker fits."""
+"""What is true of the LangChain middleware beside the contract: of results of every kind, and of odd histories."""
 
 from __future__ import annotations
 
