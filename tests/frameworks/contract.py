@@ -51,6 +51,8 @@ class Findings:
     """By how much all requests of a run together got smaller, as a share, by format."""
     usage: bool = False
     """Whether what the provider counted came to the engine."""
+    speed: dict[str, float] = field(default_factory=dict)
+    """Milliseconds that a late turn of a long conversation takes without us, and that we add (`speed`)."""
     checks: dict[str, str] = field(default_factory=dict)
     """`ok`, why it does not apply, or what went wrong."""
 
@@ -361,13 +363,20 @@ def main() -> int:
     framework = framework_named(given.name)
     alone()
     os.environ.update(framework.variables)
-    findings = Contract(framework, given.format).run()
+    contract = Contract(framework, given.format)
+    findings = contract.run()
+    if given.speed and "speed" not in framework.left_out:
+        from .speed import measure
+
+        findings.speed = measure(framework, contract.formats[0])
     if given.json:
         print(json.dumps(asdict(findings)))
     else:
-        for name, told in findings.checks.items():
-            print(f"{name:32} {told}")
-        print({"reduced": findings.reduced, "usage": findings.usage, "version": findings.version})
+        for name, result in findings.checks.items():
+            print(f"{name:32} {result}")
+        print(
+            {"reduced": findings.reduced, "usage": findings.usage, "version": findings.version, "speed": findings.speed}
+        )
     return 1 if findings.failed else 0
 
 

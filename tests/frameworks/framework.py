@@ -73,6 +73,11 @@ class Framework(ABC):
     variables: ClassVar[dict[str, str]] = {}
     """Of the environment, for its process."""
 
+    @property
+    def module(self) -> str:
+        """Its file here."""
+        return type(self).__module__.rpartition(".")[2]
+
     @abstractmethod
     def adapter(self, format: str, profile: str = "lossless") -> Any:
         """Our part, as a user makes it. One is shared by all the runs of a check."""

@@ -52,8 +52,8 @@ def long_script() -> list[Answer]:
 
 
 def long_text(path: str) -> str:
-    """Four thousand characters that are nearly all new: every fifth file was read before."""
+    """More than four thousand characters that are nearly all new: every fifth file was read before."""
     number = int(path.partition(".")[0])
     number = number - 4 if number % 5 == 4 else number
-    lines = (f"    step(record[{number}], {line * 7919 % 1009}) or stop({number})" for line in range(64))
-    return "\n".join(f"{number * 64 + line:>6}\t{text}" for line, text in enumerate(lines)) + "\n"
+    lines = (f"    step(record[{number}], {line * 7919 % 1009}) or stop({number})" for line in range(90))
+    return "\n".join(f"{number * 90 + line:>6}\t{text}" for line, text in enumerate(lines)) + "\n"

@@ -1,0 +1,133 @@
+"""Every adapter in its real framework: install it, put it to the contract, measure it, and print the table of the docs.
+
+    python -m tests_slow.frameworks [NAME…]
+
+Each framework has an environment of its own, made anew unless IBIDEM_TEST_FRAMEWORKS names a folder to keep them in.
+IBIDEM_TEST_PYTHON names another Python for those that need a later one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.frameworks.contract import framework_named
+from tests.frameworks.framework import Framework
+
+ROOT = Path(__file__).parent.parent
+NOT_FRAMEWORKS = {"__init__", "framework", "contract", "scenario", "speed", "bedrock"}
+MINUTES = 25
+"""That one framework may take, once it is installed."""
+HEAD = (
+    "| framework | version | seam | wires | modes | wire reduced by | `expand` | history untouched | usage "
+    "| added processor time | added time |",
+    "|---|---|---|---|---|---|---|---|---|---|---|",
+)
+
+
+def names() -> list[str]:
+    return sorted({path.stem for path in (ROOT / "tests" / "frameworks").glob("*.py")} - NOT_FRAMEWORKS)
+
+
+def python_for(framework: Framework) -> str:
+    """An interpreter that is new enough; empty if there is none."""
+    if sys.version_info >= framework.python:
+        return sys.executable
+    return os.environ.get("IBIDEM_TEST_PYTHON", "")
+
+
+def environment(framework: Framework, folder: Path, python: str) -> Path:
+    """Its own interpreter, with all that it needs."""
+    made = folder / framework.name
+    interpreter = made / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    if not interpreter.exists():
+        subprocess.run([python, "-m", "venv", str(made)], check=True)
+    command = [str(interpreter), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*command, *framework.requires, f"{ROOT}[proxy,testing]"], check=True, stderr=subprocess.DEVNULL)
+    return interpreter
+
+
+def findings(framework: Framework, interpreter: Path, log: Path) -> dict[str, Any]:
+    """What the contract found out, in a process of its own."""
+    variables = {**os.environ, **framework.variables, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+    command = [
+        str(interpreter),
+        "-W",
+        "ignore",
+        "-m",
+        "tests.frameworks.contract",
+        framework.module,
+        "--json",
+        "--speed",
+    ]
+    with log.open("w") as told:
+        ran = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=told, text=True, timeout=60 * MINUTES, env=variables, cwd=ROOT
+        )
+    lines = ran.stdout.strip().splitlines()
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def row(framework: Framework, found: dict[str, Any]) -> str:
+    reduced = [f"{100 * share:.0f}" for share in found["reduced"].values()]
+    between = "–".join(dict.fromkeys((min(reduced, key=int), max(reduced, key=int)))) if reduced else ""
+    modes = [mode for mode in framework.modes if all(mode in each for each in found["formats"].values())]
+    checks = found["checks"].items()
+    ran = [told for name, told in checks if any(name == f"{f} {m}" for f in framework.formats for m in framework.modes)]
+    good = "yes" if ran and all(told == "ok" for told in ran) else "**no**"
+    speed = found["speed"]
+    pairs = (("added", "own"), ("clock_added", "clock"))
+    added = [f"{speed[a]:.1f} ms, {100 * speed[a] / speed[b]:.0f} %" if speed else "–" for a, b in pairs]
+    usage = "yes" if found["usage"] else "no"
+    cells = (framework.name, found["version"], framework.seam, ", ".join(found["formats"]), ", ".join(modes))
+    return f"| {' | '.join((*cells, f'{between} %', good, good, usage, *added))} |"
+
+
+def put_to_the_contract(framework: Framework, folder: Path) -> tuple[str, bool]:
+    """Its row, and whether all went well."""
+    python = python_for(framework)
+    if not python:
+        needed = ".".join(map(str, framework.python))
+        return f"| {framework.name} | not run here: needs Python {needed} |" + " |" * 9, True
+    start, log = time.monotonic(), folder / f"{framework.name}.log"
+    found = findings(framework, environment(framework, folder, python), log)
+    wrong = {name: told for name, told in found["checks"].items() if told != "ok"}
+    took = time.monotonic() - start
+    print(f"{framework.name}: {len(found['checks'])} checks, {took:.0f} s", file=sys.stderr)
+    for name, told in wrong.items():
+        print(f"  {name}: {told}", file=sys.stderr)
+    return row(framework, found), not any(not told.startswith("not: ") for told in wrong.values())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests_slow.frameworks", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(names())}; all without")
+    given = parser.parse_args()
+    if unknown := sorted(set(given.names) - set(names())):
+        parser.error(f"unknown: {', '.join(unknown)}: use one of {', '.join(names())}")
+    rows, good = [], True
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(os.environ.get("IBIDEM_TEST_FRAMEWORKS") or scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in given.names or names():
+            try:
+                told, well = put_to_the_contract(framework_named(name), folder)
+                rows.append(told)
+                good = good and well
+            except (subprocess.SubprocessError, OSError, ValueError, LookupError) as error:
+                print(f"{name}: {error}: see {folder / name}.log", file=sys.stderr)
+                good = False
+    print("\n".join((*HEAD, *rows)))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
