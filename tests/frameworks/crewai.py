@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
 import tempfile
+from collections.abc import Callable
 from typing import Any, ClassVar
 
-from ibidem.testing import Seen
+import ibidem
+from ibidem.testing import Calls, Says, Seen, Upstream, by_turn
 
 from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
 
@@ -51,10 +55,45 @@ class CrewAI(Framework):
         """The newest prompt for Anthropic is a block with a mark for the cache, older ones are mere texts."""
         return {**body, "messages": [_as_text(each) for each in body["messages"]]} if "messages" in body else body
 
-    def run(self, task: Task) -> Ran:
-        from crewai_core.printer import set_suppress_console_output
+    def own(self) -> dict[str, Callable[[], None]]:
+        return {"calls without an agent": self._direct, "copies and crews": self._crew}
 
-        set_suppress_console_output(True)
+    def _direct(self) -> None:
+        """Agents call a model in threads; who awaits `acall` has the async client, with and without streams."""
+        for format in self.formats:
+            for mode in ("sync", "stream"):
+                from ibidem.adapters.crewai import IbidemInterceptor
+
+                told: list[Any] = []
+                adapter = IbidemInterceptor(on_usage=told.append)
+                with Upstream([Says("done")]) as upstream:
+                    llm = _llm(Task(upstream.url, format, mode, (), str, adapter))
+                    assert asyncio.run(llm.acall(_history())) == "done"
+                    body = upstream.seen[-1].text
+                whole = json.dumps(ibidem.expand(json.loads(body), format=format))
+                assert whole.count(json.dumps(CODE)) == 2, (format, mode)
+                assert len(body) < 0.7 * len(whole), (format, mode)
+                assert [each.format for each in told] == [format], (format, mode)
+
+    def _crew(self) -> None:
+        """A crew for each of several inputs, which CrewAI copies, with all of its agents, for each of them."""
+        from crewai import Crew
+        from crewai import Task as Work
+
+        adapter = self.adapter("openai-chat")
+        with Upstream(by_turn([Calls(("read", {"path": "a"}))] * 2 + [Says("done")])) as upstream:
+            agent = _agent(Task(upstream.url, "openai-chat", "sync", (), lambda path: CODE, adapter))
+            work = Work(description="Look at {it}.", expected_output="A word.", agent=agent)
+            crew = Crew(agents=[agent], tasks=[work], memory=False)
+            assert [str(each) for each in crew.kickoff_for_each([{"it": "one"}, {"it": "two"}])] == ["done"] * 2
+            bodies = [each.json for each in upstream.seen]
+        assert len(bodies) == 6
+        for body in (bodies[2], bodies[5]):
+            whole = ibidem.expand(body, format="openai-chat")
+            assert [each["content"] for each in whole["messages"] if each["role"] == "tool"] == [CODE] * 2
+            assert "[ibidem " in json.dumps(body)
+
+    def run(self, task: Task) -> Ran:
         agent = _agent(task)
         messages: list[Any] = []
         texts = []
@@ -64,6 +103,19 @@ class CrewAI(Framework):
             messages = [message for message in output.messages if message["role"] != "system"]
             texts.append(output.raw)
         return Ran(texts, messages)
+
+
+CODE = "\n".join(f"def function_{number}(): return {number * 7919 % 1000}" for number in range(90))
+
+
+def _history() -> list[Any]:
+    history: list[Any] = [{"role": "user", "content": "go"}]
+    for number in "12":
+        function = {"name": "read", "arguments": '{"path": "a.py"}'}
+        call = {"id": f"call_{number}", "type": "function", "function": function}
+        history.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        history.append({"role": "tool", "tool_call_id": f"call_{number}", "name": "read", "content": CODE})
+    return history
 
 
 def _as_text(message: Any) -> Any:
@@ -86,7 +138,12 @@ def _agent(task: Task) -> Any:
 
 
 def _llm(task: Task) -> Any:
+    """It shows neither its steps nor how it counts tokens: what is printed is for the contract."""
     from crewai import LLM
+    from crewai_core.printer import set_suppress_console_output
+
+    set_suppress_console_output(True)
+    logging.getLogger("crewai").setLevel(logging.ERROR)
 
     url = task.url if task.format == "anthropic" else f"{task.url}/v1"
     more = {"api": "responses"} if task.format == "openai-responses" else {}
