@@ -60,10 +60,10 @@ class CrewAI(Framework):
 
     def _direct(self) -> None:
         """Agents call a model in threads; who awaits `acall` has the async client, with and without streams."""
+        from ibidem.adapters.crewai import IbidemInterceptor
+
         for format in self.formats:
             for mode in ("sync", "stream"):
-                from ibidem.adapters.crewai import IbidemInterceptor
-
                 told: list[Any] = []
                 adapter = IbidemInterceptor(on_usage=told.append)
                 with Upstream([Says("done")]) as upstream:
@@ -140,7 +140,7 @@ def _agent(task: Task) -> Any:
 def _llm(task: Task) -> Any:
     """It shows neither its steps nor how it counts tokens: what is printed is for the contract."""
     from crewai import LLM
-    from crewai_core.printer import set_suppress_console_output
+    from crewai.events.utils.console_formatter import set_suppress_console_output
 
     set_suppress_console_output(True)
     logging.getLogger("crewai").setLevel(logging.ERROR)

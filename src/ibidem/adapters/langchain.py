@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import formats
 from ._seat import Seat, ShadowTurn, failing_open, missing, safely
@@ -30,9 +30,26 @@ if TYPE_CHECKING:
 
 PICTURES = frozenset({"image_url", "input_image"})
 CALLS = frozenset({"tool_use", "function_call"})
-GEMINI = frozenset({"langchain_google_genai", "langchain_google_vertexai"})
-TELLING_FAILURES = frozenset({"langchain_anthropic", "langchain_aws"})
-"""Packages that tell the provider which result is a failure: such a one is not shortened."""
+
+
+class Writes(NamedTuple):
+    """What is peculiar to how a provider's package writes a history."""
+
+    failures: bool = False
+    """It tells which results are failures: these are not shortened."""
+    objects: bool = False
+    """A result that is JSON or has blocks is sent as an object, and each right behind its call; calls that cannot be
+    read are left out."""
+    clears: str = "openai-responses"
+    """The wire in whose words the provider is told to clear its context."""
+
+
+PACKAGES = {
+    "langchain_anthropic": Writes(failures=True, clears="anthropic"),
+    "langchain_aws": Writes(failures=True, clears="anthropic"),
+    "langchain_google_genai": Writes(objects=True),
+    "langchain_google_vertexai": Writes(objects=True),
+}
 
 
 class IbidemMiddleware(AgentMiddleware):
@@ -94,16 +111,16 @@ def _tell(turn: ShadowTurn, response: Any) -> None:
 def _shadow(request: Any) -> Shadow | None:
     """None where the provider does not get all of the history in this order, or lets some of it go: what a marker
     points at might not be there."""
-    is_gemini, tells_failures = _is_of(request.model, GEMINI), _is_of(request.model, TELLING_FAILURES)
-    if _is_cut(request) or (is_gemini and not _is_straight(request.messages)):
+    writes = _package(request.model)
+    if _is_cut(request, writes.clears) or (writes.objects and not _is_straight(request.messages)):
         return None
     shadow = Shadow()
     for at, message in enumerate(request.messages):
         if isinstance(message, ToolMessage):
-            failed = tells_failures and message.status == "error"
-            shadow.result(message.tool_call_id, [None] if failed else _texts(message.content, is_gemini), at)
+            failed = writes.failures and message.status == "error"
+            shadow.result(message.tool_call_id, [None] if failed else _texts(message.content, writes.objects), at)
         elif isinstance(message, AIMessage):
-            shadow.assistant(str(message.text), _calls(message, is_gemini))
+            shadow.assistant(str(message.text), _calls(message, writes.objects))
         elif isinstance(message, HumanMessage):
             shadow.user(_said(message.content))
         elif isinstance(message, SystemMessage):
@@ -113,20 +130,20 @@ def _shadow(request: Any) -> Shadow | None:
     return shadow
 
 
-def _is_of(model: Any, packages: frozenset[str]) -> bool:
-    """By what a model is derived from, as its wire is not told."""
-    return any(each.__module__.partition(".")[0] in packages for each in type(model).__mro__)
+def _package(model: Any) -> Writes:
+    """By what a model is derived from, as it does not tell its wire."""
+    names = (each.__module__.partition(".")[0] for each in type(model).__mro__)
+    return next((PACKAGES[name] for name in names if name in PACKAGES), Writes())
 
 
-def _is_cut(request: Any) -> bool:
+def _is_cut(request: Any, wire: str) -> bool:
     model, settings = request.model, {**(getattr(request.model, "model_kwargs", None) or {}), **request.model_settings}
     head = {name: settings.get(name) or getattr(model, name, None) for name in ("truncation", "context_management")}
-    wire = "anthropic" if isinstance(head["context_management"], dict) else "openai-responses"
     return bool(getattr(model, "use_previous_response_id", False)) or formats.named(wire).clears_history(head)
 
 
 def _is_straight(messages: Sequence[Any]) -> bool:
-    """Whether each result follows its call: Gemini gets it there in any case, and no other."""
+    """Whether each result follows its call: Gemini gets it there in any case, and no others."""
     made: set[Any] = set()
     for message in messages:
         if not isinstance(message, ToolMessage):
@@ -138,9 +155,8 @@ def _is_straight(messages: Sequence[Any]) -> bool:
     return True
 
 
-def _calls(message: AIMessage, is_gemini: bool) -> list[tuple[str, str, Any]]:
-    """Those that cannot be read are sent as well, but to Gemini."""
-    made = [*message.tool_calls, *(() if is_gemini else message.invalid_tool_calls)]
+def _calls(message: AIMessage, objects: bool) -> list[tuple[str, str, Any]]:
+    made = [*message.tool_calls, *(() if objects else message.invalid_tool_calls)]
     blocks = [block for block in message.content if isinstance(block, dict) and block.get("type") in CALLS]
     if not {block.get("call_id") or block.get("id") for block in blocks} <= {call["id"] for call in made}:
         raise ValueError("a message has calls in its content that are not among its calls")
@@ -154,17 +170,16 @@ def _said(content: Any) -> str | list[str | None]:
     return [block["text"] if block.get("type") == "text" else None for block in blocks]
 
 
-def _texts(content: Any, is_gemini: bool) -> str | list[str | None]:
+def _texts(content: Any, objects: bool) -> str | list[str | None]:
     """Of a result. None is left alone: what the packages of providers write in different ways."""
     if isinstance(content, str):
-        return [None] if is_gemini and _is_json(content) else content
-    if is_gemini or not all(isinstance(block, dict) and (_is_text(block) or _is_picture(block)) for block in content):
+        return [None] if objects and _is_json(content) else content
+    if objects or not all(isinstance(block, dict) and (_is_text(block) or _is_picture(block)) for block in content):
         return [None]
     return [block["text"] if _is_text(block) else None for block in content]
 
 
 def _is_json(text: str) -> bool:
-    """It is sent to Gemini as an object then, not as text."""
     try:
         json.loads(text)
     except ValueError:
