@@ -22,10 +22,9 @@ Key = tuple[str, bool, object]
 class Pool:
     """A transport that is in use by so many requests."""
 
-    def __init__(self, inner: Any, asynchronous: bool, lasting: bool = False) -> None:
+    def __init__(self, inner: Any, lasting: bool = False) -> None:
         """`lasting`: somebody else closes it."""
         self.inner = inner
-        self._asynchronous = asynchronous
         self._lasting = lasting
         self._lock = threading.Lock()
         self._used = 0
@@ -44,9 +43,17 @@ class Pool:
 
     def lend(self, response: Any) -> Any:
         """An answer, which gives back what it uses when it is closed."""
-        if not self._lasting:
-            end = self.aend if self._asynchronous else self.end
-            response.stream = watched(response, self._asynchronous, closed=end)
+        if response.is_closed:  # it was read already
+            self.end()
+        elif not self._lasting:
+            response.stream = watched(response, False, closed=self.end)
+        return response
+
+    async def alend(self, response: Any) -> Any:
+        if response.is_closed:
+            await self.aend()
+        elif not self._lasting:
+            response.stream = watched(response, True, closed=self.aend)
         return response
 
     def end(self) -> None:
@@ -79,7 +86,7 @@ class Pools:
             if key not in self._all:
                 module = import_module(family)
                 made = module.AsyncHTTPTransport if asynchronous else module.HTTPTransport
-                self._all[key] = Pool(made(limits=module.Limits(**LIMITS)), asynchronous)
+                self._all[key] = Pool(made(limits=module.Limits(**LIMITS)))
             self._all[key].take()
             return self._all[key]
 
@@ -110,10 +117,8 @@ def watched(
     end: Callable[[], None] | None = None,
     closed: Callable[[], Any] | None = None,
 ) -> Any:
-    """The stream of an answer: each piece is shown to `feed`; `end` is called at its end, `closed` when it is closed.
-
-    Each may be called more than once.
-    """
+    """The stream of an answer: each piece is shown to `feed`; `end` is called at its end and when it is closed, which
+    may be twice, and `closed` when it is closed, once."""
     return _streams(family_of(response))[asynchronous](response.stream, feed, end, closed)
 
 

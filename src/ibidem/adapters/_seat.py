@@ -52,8 +52,8 @@ WITHOUT_THINKING = frozenset({"openai-chat"})
 class Turn:
     """One request that was rewritten: what is to be sent, and where to tell what the provider counted."""
 
-    def __init__(self, seat: Seat, outcome: Outcome, history: list[Any]) -> None:
-        self._seat, self._outcome = seat, outcome
+    def __init__(self, seat: Seat, outcome: Outcome, history: list[Any], job: Job | None = None) -> None:
+        self._seat, self._outcome, self._job = seat, outcome, job
         self.history = history
         """What is to be sent: the very list that was given if nothing changed. Untouched messages are the same
         objects."""
@@ -71,12 +71,20 @@ class Turn:
         """The provider answered: it counted so many tokens of input in all, and read so many of them from its cache."""
         self._seat.answered(self._outcome, context, cached)
 
+    def refused(self) -> None:
+        """The provider did not take it, and it goes as it came: so it stays."""
+        with failing_open():
+            if self._job is not None:
+                failed = Outcome(result="failed open", refused=True, conversation=self._outcome.conversation)
+                self._outcome = bare(self._job, failed)
+                self._seat.accepted(self._outcome)
+
 
 class ShadowTurn(Turn):
     """Of a request that a shadow stood for."""
 
     def __init__(self, turn: Turn, shadow: Shadow) -> None:
-        super().__init__(turn._seat, turn._outcome, turn.history)
+        super().__init__(turn._seat, turn._outcome, turn.history, turn._job)
         self.results: dict[Any, list[str]] = safely(shadow.changed, turn.history, otherwise={})
         """The texts of the results that changed, by the place that the adapter gave them."""
 
@@ -151,7 +159,7 @@ class Seat:
         outcome = self.outcome(job, model)
         self.accepted(outcome)  # what a provider refuses is not seen from here
         new = safely(_edited, history, outcome.edits, otherwise=history)
-        return Turn(self, outcome, new)
+        return Turn(self, outcome, new, job)
 
     # ── bytes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -184,7 +184,7 @@ class Transport:
         except BaseException:
             await pool.aend()
             raise
-        return pool.lend(response)
+        return await pool.alend(response)
 
     async def _handle_async(self, inner: Any, request: Any) -> Any:
         if not carries(request):
@@ -210,7 +210,7 @@ class Transport:
 
     def _pool(self, request: Any, asynchronous: bool) -> Pool:
         if self._given is not None:
-            return Pool(self._given, asynchronous, lasting=True)
+            return Pool(self._given, lasting=True)
         return self._pools.taken(family_of(request), asynchronous)
 
     def above(self, inner: Any) -> Any:

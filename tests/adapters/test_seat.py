@@ -1,0 +1,238 @@
+"""What adapters are built on: a seat that finds conversations and never raises, a shadow, and who may be imported."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ibidem
+from ibidem.adapters import _seat
+from ibidem.adapters._seat import LONG_BYTES, Seat, bounded, missing
+from ibidem.adapters._shadow import Shadow
+from ibidem.store import MemoryStore, StoreError
+from ibidem.testing import conv
+
+TEXT = "\n".join(f"def step_{number}(value): return value * {number}" for number in range(150))
+SCRIPT = ("s:be brief", "u:look", "a:>1", f"r1:{TEXT}", "a:>2", f"r2:{TEXT}")
+KEYS = {"anthropic": "messages", "openai-chat": "messages", "openai-responses": "input", "gemini": "contents"}
+
+
+@pytest.mark.parametrize("format", KEYS)
+def test_a_history_is_rewritten_and_never_written_to(format: str) -> None:
+    history = conv(*SCRIPT, format=format)[KEYS[format]]
+    before = copy.deepcopy(history)
+    turn = Seat().rewrite(format, history, model="some-model")
+    assert history == before
+    assert "[ibidem " in json.dumps(turn.history)
+    assert ibidem.expand({KEYS[format]: turn.history}, format=format)[KEYS[format]] == history
+    same = [mine is theirs for mine, theirs in zip(turn.history, history, strict=True)]
+    assert same.count(False) == 1
+
+
+def test_what_has_nothing_to_rewrite_is_the_very_same_list() -> None:
+    history = conv(*SCRIPT[:4], format="openai-chat")["messages"]
+    assert Seat().rewrite("openai-chat", history).history is history
+
+
+def test_async_does_the_same_for_short_and_long_requests() -> None:
+    long = [each for number in range(LONG_BYTES // len(TEXT) + 2) for each in (f"a:>{number}", f"r{number}:{TEXT}")]
+    for lines in (SCRIPT, ("u:look", *long)):
+        history = conv(*lines, format="anthropic")["messages"]
+        found = asyncio.run(Seat().arewrite("anthropic", history))
+        assert found.history == Seat().rewrite("anthropic", history).history != history
+
+
+def test_a_long_request_does_not_hold_up_the_event_loop() -> None:
+    threads: list[int] = []
+
+    class Told(Seat):
+        def outcome(self, *given: Any) -> Any:
+            threads.append(threading.get_ident())
+            return super().outcome(*given)
+
+    history = [{"role": "user", "content": "x" * (LONG_BYTES + 1)}]
+    asyncio.run(Told().arewrite("anthropic", history))
+    asyncio.run(Told().arewrite("anthropic", [{"role": "user", "content": "x"}]))
+    assert threads[0] != threading.get_ident() == threads[1]
+
+
+ODD: dict[str, Any] = {
+    "no messages": [],
+    "numbers": [1, 2],
+    "an object": [object()],
+    "a cycle": None,
+    "surrogates": [{"role": "user", "content": "\ud800"}, {"role": "assistant", "content": "x"}],
+    "deep": None,
+}
+cycle: list[Any] = []
+cycle.append(cycle)
+ODD["a cycle"] = cycle
+deep: list[Any] = []
+for _ in range(100_000):
+    deep = [deep]
+ODD["deep"] = deep
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("profile", ["lossless", "recoverable"])
+def test_nothing_that_is_given_makes_it_raise(name: str, profile: str) -> None:
+    turn = Seat(profile, store=MemoryStore()).rewrite("openai-chat", ODD[name])
+    assert turn.history is ODD[name]
+    turn.answered(context=1)
+
+
+def test_a_store_that_fails_sends_the_original() -> None:
+    class Failing(MemoryStore):
+        def load(self, *_: Any) -> bytes | None:
+            raise StoreError("memory", "the disk is gone")
+
+    history = conv(*SCRIPT, format="anthropic")["messages"]
+    turn = Seat("recoverable", store=Failing()).rewrite("anthropic", history)
+    assert turn.history is history
+    assert "the disk is gone" in turn.reason
+
+
+@pytest.mark.parametrize(("model", "may"), [("claude-opus-5-5", False), ("claude-opus-4-1", True), ("gpt-5", True)])
+def test_nothing_is_revised_where_signed_thinking_is_not_seen(model: str, may: bool) -> None:
+    seat = Seat("recoverable", store=MemoryStore())
+    assert seat._rewriter("openai-chat", model).conversations.revises is may
+    assert seat._rewriter("anthropic", model).conversations.revises
+
+
+def test_what_was_refused_stays_as_it_came() -> None:
+    longer = (*SCRIPT, "a:fine", "u:more", "a:>3", f"r3:{TEXT}")
+    seat, history = Seat(), conv(*longer, format="anthropic")["messages"]
+    first = seat.rewrite("anthropic", history[:5])
+    assert first.history != history[:5]
+    first.refused()
+    later = seat.rewrite("anthropic", history).history
+    assert later[:5] == history[:5]
+    assert ibidem.expand({"messages": later}, format="anthropic")["messages"] == history != later
+
+
+def test_conversations_of_one_seat_do_not_mix() -> None:
+    seat, turns = Seat(), []
+    for owner in ("one", "two"):
+        lines = (f"u:look at {owner}", "a:>1", f"r1:{owner}\n{TEXT}", "a:>2", f"r2:{owner}\n{TEXT}")
+        turns.append(seat.rewrite("anthropic", conv(*lines, format="anthropic")["messages"], conversation=owner))
+        turns.append(seat.rewrite("anthropic", conv(*lines, format="anthropic")["messages"], conversation="shared"))
+    assert all("[ibidem " in json.dumps(turn.history) for turn in turns)
+    assert len({turn._outcome.conversation.id for turn in turns if turn._outcome.conversation}) == 4
+
+
+def test_objects_among_messages_are_read_and_left_as_they_are() -> None:
+    class Said:
+        def model_dump(self, **_: Any) -> Any:
+            return second
+
+    messages = conv(*SCRIPT[1:], format="openai-chat")["messages"]
+    second, messages[3] = messages[3], (said := Said())
+    turn = Seat().rewrite("openai-chat", messages)
+    assert turn.history[3] is said
+    assert "[ibidem " in turn.history[4]["content"]
+
+
+# ── the shadow ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def shadow_of(texts: Any) -> Shadow:
+    found = Shadow()
+    found.system("be brief")
+    found.user("look")
+    for number in (1, 2):
+        found.assistant(None, [(f"call_{number}", "read", {"path": "a.py"})])
+        found.result(f"call_{number}", texts, ("place", number))
+    return found
+
+
+def test_a_shadow_says_which_results_changed_and_how() -> None:
+    turn = Seat().rewrite_shadow(shadow_of(TEXT))
+    assert list(turn.results) == [("place", 2)]
+    (new,) = turn.results["place", 2]
+    assert "[ibidem " in new
+    wire = conv(*SCRIPT, format="anthropic", calls={"1": ("read", {"path": "a.py"}), "2": ("read", {"path": "a.py"})})
+    wire["messages"][-1]["content"][0]["content"] = new
+    assert TEXT in json.dumps(ibidem.expand(wire, format="anthropic")["messages"][-1]).encode().decode("unicode_escape")
+
+
+def test_texts_beside_pictures_keep_their_places() -> None:
+    turn = asyncio.run(Seat().arewrite_shadow(shadow_of([None, TEXT, "short"])))
+    (texts,) = turn.results.values()
+    assert len(texts) == 2
+    assert texts[1] == "short"
+
+
+def test_a_shadow_of_nothing_new_changes_nothing() -> None:
+    shadow = Shadow()
+    shadow.user(["look", None])
+    assert Seat().rewrite_shadow(shadow).results == {}
+
+
+# ── who may be imported ─────────────────────────────────────────────────────────────────────────────────────────────
+
+ADAPTERS = sorted(path.stem for path in Path(_seat.__file__).parent.glob("*.py") if not path.stem.startswith("_"))
+FRAMEWORKS = (
+    "agents",
+    "anthropic",
+    "openai",
+    "google.genai",
+    "pydantic_ai",
+    "langchain",
+    "litellm",
+    "crewai",
+    "aiohttp",
+)
+
+
+def loaded_by(statement: str) -> set[str]:
+    program = f"import sys\n{statement}\nprint(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(ran.stdout.split())
+
+
+def test_importing_ibidem_or_the_transport_loads_no_framework() -> None:
+    for statement in ("import ibidem", "import ibidem.adapters.httpx; ibidem.adapters.httpx.Transport()"):
+        assert not loaded_by(statement) & {*FRAMEWORKS, "httpx", "httpx2"}
+
+
+@pytest.mark.parametrize("name", [each for each in ADAPTERS if each != "httpx"])
+def test_an_adapter_whose_framework_is_missing_says_what_to_install(name: str) -> None:
+    blocked = (
+        "import sys\n"
+        "class Nothing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in BLOCKED: raise ModuleNotFoundError('none: ' + name, name=name)\n"
+        f"BLOCKED = {OUTSIDE!r}\n"
+        "sys.meta_path.insert(0, Nothing())\n"
+        f"try: import ibidem.adapters.{name}\n"
+        "except ModuleNotFoundError as error: print(error)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith(f"ibidem.adapters.{name} needs ")
+    assert "pip install" in ran.stdout
+
+
+OUTSIDE = {
+    *("agents", "anthropic", "openai", "google", "pydantic_ai", "langchain", "langchain_core", "litellm", "crewai"),
+    *("strands", "inspect_ai", "agent_framework", "llama_index", "minisweagent", "openhands", "langgraph"),
+}
+
+
+def test_a_missing_package_names_its_fix() -> None:
+    found = missing(ModuleNotFoundError(name="langchain"), "langchain", "'langchain>=1.4'")
+    assert str(found) == "ibidem.adapters.langchain needs langchain: pip install 'langchain>=1.4'"
+    assert found.name == "langchain"
+
+
+def test_a_version_that_is_not_known_is_refused_by_name() -> None:
+    bounded("some", "pytest", below="9999")
+    with pytest.raises(ImportError, match=r"ibidem.adapters.some is known to work with pytest below 8, and this is"):
+        bounded("some", "pytest", below="8")
