@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from .framework import Task
 from .langchain import LangChain, model, tool
@@ -13,6 +13,7 @@ class DeepAgents(LangChain):
     package = "deepagents"
     requires = ("deepagents>=0.7", "langchain-openai", "langchain-anthropic", "langchain-google-genai")
     example = ""
+    left_out: ClassVar[dict[str, str]] = {"speed": "deepagents sums up a conversation of that length"}
 
     def agent(self, task: Task) -> Any:
         from deepagents import create_deep_agent
