@@ -163,6 +163,31 @@ def test_a_shadow_says_which_results_changed_and_how() -> None:
     assert TEXT in json.dumps(ibidem.expand(wire, format="anthropic")["messages"][-1]).encode().decode("unicode_escape")
 
 
+@pytest.mark.parametrize("profile", ibidem.PROFILES)
+def test_nothing_but_results_changes_with_any_profile(profile: str) -> None:
+    """What a shadow cannot give back is not sent, and the conversation knows that."""
+    seat, shadow = Seat(profile, store=MemoryStore()), Shadow()
+    shadow.user("look")
+    for number in range(30):
+        text = f"{number}\n{TEXT}" if number % 3 else TEXT
+        shadow.assistant(f"I write this:\n{TEXT}", [(f"call_{number}", "write", {"path": "a.py", "content": text})])
+        shadow.result(f"call_{number}", text, number)
+        turn = seat.rewrite_shadow(shadow, model="gpt-5")
+        turn.answered(context=1000 * number, cached=0)
+        seat.now = lambda number=number: 1e9 + 7200.0 * number  # type: ignore[misc]
+        assert set(turn.results) <= set(range(number + 1))
+        assert {edit.message for edit in turn.edits} <= {2 * each + 2 for each in range(number + 1)}
+    assert turn.results or turn.reason or not turn.edits
+
+
+def test_what_a_call_was_made_with_can_be_quoted() -> None:
+    shadow = Shadow()
+    shadow.user("look")
+    shadow.assistant(None, [("call_1", "write", {"content": TEXT})])
+    shadow.result("call_1", TEXT, "place")
+    assert "[ibidem " in Seat().rewrite_shadow(shadow).results["place"][0]
+
+
 def test_texts_beside_pictures_keep_their_places() -> None:
     turn = asyncio.run(Seat().arewrite_shadow(shadow_of([None, TEXT, "short"])))
     (texts,) = turn.results.values()

@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import formats
@@ -52,11 +53,23 @@ WITHOUT_THINKING = frozenset({"openai-chat"})
 class Turn:
     """One request that was rewritten: what is to be sent, and where to tell what the provider counted."""
 
-    def __init__(self, seat: Seat, outcome: Outcome, history: list[Any], job: Job | None = None) -> None:
-        self._seat, self._outcome, self._job = seat, outcome, job
-        self.history = history
+    def __init__(self, seat: Seat, outcome: Outcome, given: list[Any], job: Job | None = None) -> None:
+        self._seat, self._outcome, self._given, self._job = seat, outcome, given, job
+
+    @cached_property
+    def history(self) -> list[Any]:
         """What is to be sent: the very list that was given if nothing changed. Untouched messages are the same
         objects."""
+        return self._made(_edited, self._given, self.edits) or self._given
+
+    def _made(self, make: Callable[..., T], *args: Any) -> T | None:
+        """What is made of the edits; if that fails the request goes as it came, and its conversation has to know."""
+        try:
+            return make(*args)
+        except Exception as error:
+            _failed(error)
+            self.refused()
+            return None
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -84,8 +97,8 @@ class ShadowTurn(Turn):
     """Of a request that a shadow stood for."""
 
     def __init__(self, turn: Turn, shadow: Shadow) -> None:
-        super().__init__(turn._seat, turn._outcome, turn.history, turn._job)
-        self.results: dict[Any, list[str]] = safely(shadow.changed, turn.history, otherwise={})
+        super().__init__(turn._seat, turn._outcome, turn._given, turn._job)
+        self.results: dict[Any, list[str]] = self._made(shadow.changed, self.edits) or {}
         """The texts of the results that changed, by the place that the adapter gave them."""
 
 
@@ -158,8 +171,7 @@ class Seat:
     def _turn(self, job: Job, model: str, history: list[Any]) -> Turn:
         outcome = self.outcome(job, model)
         self.accepted(outcome)  # what a provider refuses is not seen from here
-        new = safely(_edited, history, outcome.edits, otherwise=history)
-        return Turn(self, outcome, new, job)
+        return Turn(self, outcome, history, job)
 
     # ── bytes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ..model import Path
+
+if TYPE_CHECKING:
+    from ..plan import Edit
+
+BOUND_TEXT: dict[str, Any] = {"annotations": [{}]}
+BOUND_CALL: dict[str, Any] = {"extra_content": {"shadow": True}}
+"""Marks of the wire format on what must stay as it is: an adapter gives back results alone."""
 
 ShadowCall = tuple[str, str, Any]
 """Id, name, and arguments: an object, or the JSON text of one."""
@@ -34,7 +43,7 @@ class Shadow:
         self.history.append({"role": "user", "content": _content(texts)})
 
     def assistant(self, text: str | None = None, calls: Iterable[ShadowCall] = ()) -> None:
-        message: dict[str, Any] = {"role": "assistant", "content": text}
+        message: dict[str, Any] = {"role": "assistant", "content": text, **BOUND_TEXT}
         if made := [_call(*each) for each in calls]:
             message["tool_calls"] = made
         self.history.append(message)
@@ -44,15 +53,17 @@ class Shadow:
         self._places[len(self.history)] = place
         self.history.append({"role": "tool", "tool_call_id": call, "content": _content(texts)})
 
-    def changed(self, history: Sequence[Any]) -> dict[Hashable, list[str]]:
-        """The texts of results that are not the same any more, by place. None is left out of them."""
-        if history is self.history:
-            return {}
-        return {
-            place: _texts(history[index])
-            for index, place in self._places.items()
-            if history[index] is not self.history[index]
-        }
+    def changed(self, edits: Iterable[Edit]) -> dict[Hashable, list[str]]:
+        """The texts of results with the edits made, by place. None is left out of them.
+
+        ValueError where an edit does anything else: a shadow cannot give that back.
+        """
+        made: dict[int, dict[Path, str]] = {}
+        for edit in edits:
+            if edit.op != "set" or edit.value is not None or edit.message not in self._places:
+                raise ValueError("this profile changes more than results: use it with the transport or the proxy")
+            made.setdefault(edit.message, {})[edit.path] = edit.added
+        return {self._places[index]: _texts(self.history[index]["content"], new) for index, new in made.items()}
 
 
 def _content(texts: str | Sequence[str | None]) -> Any:
@@ -62,10 +73,15 @@ def _content(texts: str | Sequence[str | None]) -> Any:
 
 
 def _call(ident: str, name: str, arguments: Any) -> dict[str, Any]:
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return {"id": ident, "type": "function", "function": {"name": name, "arguments": text}}
+    text = arguments if isinstance(arguments, str) else _spelled(arguments)
+    return {"id": ident, "type": "function", "function": {"name": name, "arguments": text}, **BOUND_CALL}
 
 
-def _texts(message: Any) -> list[str]:
-    content = message["content"]
-    return [content] if isinstance(content, str) else [block["text"] for block in content if block["type"] == "text"]
+_spelled = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def _texts(content: Any, new: dict[Path, str]) -> list[str]:
+    if isinstance(content, str):
+        return [new[("content",)]]
+    blocks = ((at, block["text"]) for at, block in enumerate(content) if block["type"] == "text")
+    return [new.get(("content", at, "text"), text) for at, text in blocks]

@@ -1,0 +1,171 @@
+"""Anthropic's SDK: a middleware that rewrites messages before a request is signed, for all of its clients.
+
+>>> client = AnthropicBedrock(middleware=[middleware])
+>>> client = AsyncAnthropic(middleware=[middleware(profile="recoverable")])
+
+Amazon signs the body of a request, so nothing below the SDK can change it; for Anthropic's own API and for Vertex the
+transport of `ibidem.adapters.httpx` does the same. What tokens were counted is read off the SDK's own answers.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Self
+
+from ..proxy.refusals import REFUSAL_STATUSES
+from ..proxy.routes import client_session
+from ._seat import Seat, Turn, failing_open, missing, safely
+
+try:
+    import anthropic
+except ModuleNotFoundError as error:
+    raise missing(error, "anthropic", "'anthropic>=2.8'") from error
+if not hasattr(anthropic, "Middleware"):
+    raise ModuleNotFoundError("ibidem.adapters.anthropic needs a later anthropic: pip install 'anthropic>=2.8'")
+
+if TYPE_CHECKING:
+    from ..engine.session import Session
+    from ..store import Store
+
+__all__ = ["Middleware", "middleware"]
+
+FORMAT = "anthropic"
+
+
+class Middleware(anthropic.Middleware):
+    """One serves any number of clients. Conversations are recognised, or named by a header such as `x-session-id`."""
+
+    def __init__(
+        self, profile: str = "lossless", *, session: Session | None = None, store: Store | None = None
+    ) -> None:
+        self._seat = Seat(profile, session=session, store=store)
+
+    def __call__(self, **options: Any) -> Middleware:
+        """Another one, with these options."""
+        return Middleware(**options)
+
+    def handle(self, request: Any, call_next: Any) -> Any:
+        given = safely(_given, request, otherwise=None)
+        if given is None:
+            return call_next(request)
+        turn = self._seat.rewrite(FORMAT, given.pop("messages"), **given)
+        response = call_next(safely(_with, request, turn, otherwise=request))
+        if turn.edits and response.status_code in REFUSAL_STATUSES:
+            response.close()
+            response = call_next(request)
+            _settle(turn, response)
+        with failing_open():
+            if _is_read(request, response):
+                _watch(turn, response.parse())
+        return response
+
+    async def handle_async(self, request: Any, call_next: Any) -> Any:
+        given = safely(_given, request, otherwise=None)
+        if given is None:
+            return await call_next(request)
+        turn = await self._seat.arewrite(FORMAT, given.pop("messages"), **given)
+        response = await call_next(safely(_with, request, turn, otherwise=request))
+        if turn.edits and response.status_code in REFUSAL_STATUSES:
+            await response.close()
+            response = await call_next(request)
+            _settle(turn, response)
+        with failing_open():
+            if _is_read(request, response):
+                _watch(turn, await response.parse())
+        return response
+
+
+middleware = Middleware()
+
+
+def _given(request: Any) -> dict[str, Any] | None:
+    """What a seat asks for, of a request that carries a conversation; None of any other."""
+    body, extra = request.json, request.options.extra_json or {}
+    path = request.url.partition("?")[0]
+    if request.method.lower() != "post" or not path.endswith("/v1/messages") or "messages" in extra:
+        return None
+    if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
+        return None
+    headers = [(name, value) for name, value in request.headers.items() if isinstance(value, str)]
+    head = {key: value for key, value in body.items() if key not in ("messages", "model")}
+    named = {"model": str(body.get("model", "")), "conversation": client_session(headers)}
+    return {"messages": body["messages"], "head": head, **named}
+
+
+def _with(request: Any, turn: Turn) -> Any:
+    """`APIRequest.copy` would copy the whole history in depth, even one that is to be replaced."""
+    if turn.history is request.json["messages"]:
+        return request
+    changed = copy.copy(request)
+    changed.options = request.options.model_copy(update={"json_data": {**request.json, "messages": turn.history}})
+    return changed
+
+
+def _settle(turn: Turn, response: Any) -> None:
+    """What is taken as it came was refused for what we made of it; what is refused again, for what it says."""
+    if response.http_response.is_success:
+        turn.refused()
+
+
+# ── what was counted ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _is_read(request: Any, response: Any) -> bool:
+    """Whether the SDK reads the answer itself: `with_streaming_response` leaves that to the caller."""
+    raw = {name.lower(): value for name, value in request.headers.items()}.get("x-stainless-raw-response")
+    return raw != "stream" and bool(response.http_response.is_success)
+
+
+def _watch(turn: Turn, answer: Any) -> None:
+    if not isinstance(answer, anthropic.Stream | anthropic.AsyncStream):
+        Count(turn).tell(answer.usage)
+        return
+    stream: Any = answer
+    stream._iterator = Watched(stream._iterator, Count(turn))  # it has no other place to listen at
+
+
+class Count:
+    """Of one answer: the last that was said of each kind of tokens."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._input = self._read = self._written = 0
+
+    def see(self, event: Any) -> None:
+        with failing_open():
+            if event.type == "message_start":
+                self._count(event.message.usage)
+            elif event.type == "message_delta":
+                self.tell(event.usage)
+
+    def tell(self, usage: Any) -> None:
+        self._count(usage)
+        self._turn.answered(context=self._input + self._read + self._written, cached=self._read)
+
+    def _count(self, usage: Any) -> None:
+        self._input = getattr(usage, "input_tokens", None) or self._input
+        self._read = getattr(usage, "cache_read_input_tokens", None) or self._read
+        self._written = getattr(usage, "cache_creation_input_tokens", None) or self._written
+
+
+class Watched:
+    """The events of a stream. No generator, which would have to be closed when nobody listens any more."""
+
+    def __init__(self, events: Any, count: Count) -> None:
+        self._events, self._count = events, count
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        event = next(self._events)
+        self._count.see(event)
+        return event
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        event = await anext(self._events)
+        self._count.see(event)
+        return event
