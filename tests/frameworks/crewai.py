@@ -27,7 +27,7 @@ class CrewAI(Framework):
     package = "crewai"
     requires = ("crewai[anthropic]>=1.15",)
     seam = "LLM(interceptor=…)"
-    formats = ("anthropic", "openai-chat", "openai-responses")
+    formats = ("openai-chat", "openai-responses", "anthropic")
     images = False
     left_out: ClassVar[dict[str, str]] = {
         "openai-responses stream": "CrewAI leaves out the calls of an answer that is streamed over the Responses API"
