@@ -103,6 +103,11 @@ def _otherwise() -> None:
 
     messages = _history()
     assert _is_rewritten(messages)
+    assert not _is_rewritten([HumanMessage([PICTURE]), *messages[1:]])
+    assert not _is_rewritten(
+        [HumanMessage([{"type": "text", "text": "go"}, {"type": "text", "text": " "}]), *messages[1:]]
+    )
+    assert _is_rewritten([HumanMessage([{"type": "text", "text": "go"}, PICTURE]), *messages[1:]])
     block = {"type": "tool_use", "id": "other", "name": "read", "input": {}}
     assert not _is_rewritten([*messages, messages[-2].model_copy(update={"content": [block]})])
     if not find_spec("langchain_google_genai"):
