@@ -1,0 +1,86 @@
+"""CrewAI: an interceptor for the native models of OpenAI and Anthropic.
+
+>>> from ibidem.adapters.crewai import IbidemInterceptor
+>>> llm = LLM(model="openai/gpt-5", interceptor=IbidemInterceptor())
+
+It sees the requests that the provider's SDK sends, and the answers. What agents and crews keep stays as it is. For its
+other models CrewAI has no interceptors, and says so when one is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Self
+
+from ._seat import aside, missing, safely
+from .httpx import Answered, Exchange, Transport, carries
+
+try:
+    from crewai.llms.hooks.base import BaseInterceptor
+except ModuleNotFoundError as error:
+    raise missing(error, "crewai", "'crewai>=1.15'") from error
+
+if TYPE_CHECKING:
+    from ..engine.session import Session
+    from ..store import Store
+
+_UNDER_WAY: ContextVar[Exchange | None] = ContextVar("ibidem.adapters.crewai", default=None)
+"""The answer to a request comes back to the thread or task that sent it, and does not name it."""
+
+
+class IbidemInterceptor(BaseInterceptor[Any, Any]):
+    """One serves any number of models, agents and crews at once: conversations are told apart by what they begin with.
+
+    `session` and `on_usage` are those of `ibidem.adapters.httpx.Transport`.
+    """
+
+    def __init__(
+        self,
+        profile: str = "lossless",
+        *,
+        session: Session | None = None,
+        store: Store | None = None,
+        on_usage: Callable[[Answered], None] | None = None,
+    ) -> None:
+        self._transport = Transport(profile, session=session, store=store, on_usage=on_usage)
+
+    def on_outbound(self, message: Any) -> Any:
+        begun = safely(self._begun, message, otherwise=None)
+        return _sent(message, begun)
+
+    def on_inbound(self, message: Any) -> Any:
+        begun = _answered()
+        return message if begun is None else begun.watched(message)
+
+    async def aon_outbound(self, message: Any) -> Any:
+        begun = None
+        if safely(carries, message, otherwise=False):
+            content = await message.aread()
+            begun = await aside(len(content), self._safely_begun, message, content)
+        return _sent(message, begun)
+
+    async def aon_inbound(self, message: Any) -> Any:
+        begun = _answered()
+        return message if begun is None else begun.watched(message, asynchronous=True)
+
+    def _begun(self, message: Any) -> Exchange | None:
+        return self._transport.begin(message, message.read()) if carries(message) else None
+
+    def _safely_begun(self, message: Any, content: bytes) -> Exchange | None:
+        return safely(self._transport.begin, message, content, otherwise=None)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Copies of an agent or of a crew go on with the same conversations."""
+        return self
+
+
+def _sent(message: Any, begun: Exchange | None) -> Any:
+    _UNDER_WAY.set(begun)
+    return message if begun is None else begun.request()
+
+
+def _answered() -> Exchange | None:
+    begun = _UNDER_WAY.get()
+    _UNDER_WAY.set(None)
+    return begun

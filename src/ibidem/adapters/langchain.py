@@ -1,0 +1,230 @@
+"""LangChain and LangGraph agents, deepagents among them: a middleware.
+
+>>> from ibidem.adapters.langchain import IbidemMiddleware
+>>> agent = create_agent(model, tools, middleware=[IbidemMiddleware()])
+
+It goes last in the list, so that it sees what is sent after all others have changed it. What the agent keeps, in its
+state and in checkpoints, stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import formats
+from ._seat import Seat, ShadowTurn, failing_open, missing, safely
+from ._shadow import Shadow
+
+try:
+    from langchain.agents.middleware import AgentMiddleware
+    from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+    from langgraph.config import get_config
+except ModuleNotFoundError as error:
+    raise missing(error, "langchain", "'langchain>=1.0'") from error
+
+if TYPE_CHECKING:
+    from ..engine.session import Session
+    from ..store import Store
+
+PICTURES = frozenset({"image_url", "input_image"})
+CALLS = frozenset({"tool_use", "function_call"})
+
+
+class Writes(NamedTuple):
+    """What is peculiar to how a provider's package writes a history."""
+
+    failures: bool = False
+    """It tells which results are failures: these are not shortened."""
+    objects: bool = False
+    """A result that is JSON or has blocks is sent as an object, and each right behind its call; calls that cannot be
+    read are left out."""
+    clears: str = "openai-responses"
+    """The wire in whose words the provider is told to clear its context."""
+
+
+PACKAGES = {
+    "langchain_anthropic": Writes(failures=True, clears="anthropic"),
+    "langchain_aws": Writes(failures=True, clears="anthropic"),
+    "langchain_google_genai": Writes(objects=True),
+    "langchain_google_vertexai": Writes(objects=True),
+}
+
+
+class IbidemMiddleware(AgentMiddleware):
+    """One serves any number of agents and conversations at once: they are told apart by the `thread_id` of the run, and
+    by what they begin with. `session` is for a single conversation by hand."""
+
+    def __init__(
+        self, profile: str = "lossless", *, session: Session | None = None, store: Store | None = None
+    ) -> None:
+        super().__init__()
+        self._seat = Seat(profile, session=session, store=store)
+
+    def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        shadow = safely(_shadow, request, otherwise=None)
+        if shadow is None:
+            return handler(request)
+        turn = self._seat.rewrite_shadow(shadow, model=_model(request), conversation=_thread())
+        response = handler(safely(_rewritten, request, turn, otherwise=request))
+        with failing_open():
+            _tell(turn, response)
+        return response
+
+    async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        shadow = safely(_shadow, request, otherwise=None)
+        if shadow is None:
+            return await handler(request)
+        turn = await self._seat.arewrite_shadow(shadow, model=_model(request), conversation=_thread())
+        response = await handler(safely(_rewritten, request, turn, otherwise=request))
+        with failing_open():
+            _tell(turn, response)
+        return response
+
+
+def _thread() -> str:
+    try:
+        return str(get_config().get("configurable", {}).get("thread_id", ""))
+    except RuntimeError:  # outside of a graph
+        return ""
+
+
+def _model(request: Any) -> str:
+    name = getattr(request.model, "model_name", None) or getattr(request.model, "model", "")
+    return name.removeprefix("models/") if isinstance(name, str) else ""
+
+
+def _tell(turn: ShadowTurn, response: Any) -> None:
+    """What the provider counted comes with its message."""
+    response = getattr(response, "model_response", response)
+    for message in getattr(response, "result", [response]):
+        usage = getattr(message, "usage_metadata", None)
+        if usage:
+            cached = usage.get("input_token_details", {}).get("cache_read")
+            turn.answered(context=usage.get("input_tokens"), cached=cached)
+
+
+# ── there ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _shadow(request: Any) -> Shadow | None:
+    """None where the provider does not get all of the history in this order, or lets some of it go: what a marker
+    points at might not be there. Nor where the history begins in a way that providers do not get alike."""
+    writes = _package(request.model)
+    if _is_cut(request, writes.clears) or (writes.objects and not _is_straight(request.messages)):
+        return None
+    if not _has_words(request.messages):
+        return None
+    shadow = Shadow()
+    for at, message in enumerate(request.messages):
+        if isinstance(message, ToolMessage):
+            failed = writes.failures and message.status == "error"
+            shadow.result(message.tool_call_id, [None] if failed else _texts(message.content, writes.objects), at)
+        elif isinstance(message, AIMessage):
+            shadow.assistant(str(message.text), _calls(message, writes.objects))
+        elif isinstance(message, HumanMessage):
+            shadow.user(_said(message.content))
+        elif isinstance(message, SystemMessage):
+            shadow.system(str(message.text))
+        else:
+            raise TypeError(f"{type(message).__name__} is not known")
+    return shadow
+
+
+def _package(model: Any) -> Writes:
+    """By what a model is derived from, as it does not tell its wire."""
+    names = (each.__module__.partition(".")[0] for each in type(model).__mro__)
+    return next((PACKAGES[name] for name in names if name in PACKAGES), Writes())
+
+
+def _is_cut(request: Any, wire: str) -> bool:
+    model, settings = request.model, {**(getattr(request.model, "model_kwargs", None) or {}), **request.model_settings}
+    head = {name: settings.get(name) or getattr(model, name, None) for name in ("truncation", "context_management")}
+    return bool(getattr(model, "use_previous_response_id", False)) or formats.named(wire).clears_history(head)
+
+
+def _is_straight(messages: Sequence[Any]) -> bool:
+    """Whether each result follows its call: Gemini gets it there in any case, and no others."""
+    made: set[Any] = set()
+    for message in messages:
+        if not isinstance(message, ToolMessage):
+            made = {call["id"] for call in message.tool_calls} if isinstance(message, AIMessage) else set()
+        elif message.tool_call_id in made:
+            made.remove(message.tool_call_id)
+        else:
+            return False
+    return True
+
+
+def _has_words(messages: Sequence[Any]) -> bool:
+    """Whether the user said something before the first answer, which gives markers their tag. Blank texts may be left
+    out on the way, and without any words a system text counts where it is among the messages."""
+    said: list[str] = []
+    for message in messages:
+        if isinstance(message, HumanMessage):
+            texts = _said(message.content)
+            said += [texts] if isinstance(texts, str) else [text for text in texts if text is not None]
+        elif isinstance(message, ToolMessage) or (isinstance(message, AIMessage) and (said or message.tool_calls)):
+            break
+    return bool(said) and all(text.strip() for text in said)
+
+
+def _calls(message: AIMessage, objects: bool) -> list[tuple[str, str, Any]]:
+    made = [*message.tool_calls, *(() if objects else message.invalid_tool_calls)]
+    blocks = [block for block in message.content if isinstance(block, dict) and block.get("type") in CALLS]
+    if not {block.get("call_id") or block.get("id") for block in blocks} <= {call["id"] for call in made}:
+        raise ValueError("a message has calls in its content that are not among its calls")
+    return [(call["id"] or "", call["name"] or "", call["args"] or {}) for call in made]
+
+
+def _said(content: Any) -> str | list[str | None]:
+    if isinstance(content, str):
+        return content
+    blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in content]
+    return [block["text"] if block.get("type") == "text" else None for block in blocks]
+
+
+def _texts(content: Any, objects: bool) -> str | list[str | None]:
+    """Of a result. None is left alone: what the packages of providers write in different ways."""
+    if isinstance(content, str):
+        return [None] if objects and _is_json(content) else content
+    if objects or not all(isinstance(block, dict) and (_is_text(block) or _is_picture(block)) for block in content):
+        return [None]
+    return [block["text"] if _is_text(block) else None for block in content]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_text(block: Any) -> bool:
+    text = block.get("text")
+    return block.get("type") == "text" and isinstance(text, str) and bool(text.strip())
+
+
+def _is_picture(block: Any) -> bool:
+    return block.get("type") in PICTURES
+
+
+# ── and back ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _rewritten(request: Any, turn: ShadowTurn) -> Any:
+    if not turn.results:
+        return request
+    messages = [*request.messages]
+    for at, texts in turn.results.items():
+        messages[at] = messages[at].model_copy(update={"content": _content(messages[at].content, texts)})
+    return request.override(messages=messages)
+
+
+def _content(content: Any, texts: Sequence[str]) -> Any:
+    if isinstance(content, str):
+        return texts[0]
+    left = iter(texts)
+    return [{**block, "text": next(left)} if _is_text(block) else block for block in content]
