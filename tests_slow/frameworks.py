@@ -77,9 +77,10 @@ def findings(framework: Framework, interpreter: Path, log: Path) -> dict[str, An
 def row(framework: Framework, found: dict[str, Any]) -> str:
     reduced = [f"{100 * share:.0f}" for share in found["reduced"].values()]
     between = "–".join(dict.fromkeys((min(reduced, key=int), max(reduced, key=int)))) if reduced else ""
-    modes = [mode for mode in framework.modes if all(mode in each for each in found["formats"].values())]
-    checks = found["checks"].items()
-    ran = [told for name, told in checks if any(name == f"{f} {m}" for f in framework.formats for m in framework.modes)]
+    checks = found["checks"]
+    names = [f"{format} {mode}" for format in framework.formats for mode in framework.modes]
+    ran = [checks[name] for name in names if not checks[name].startswith("not: ")]
+    modes = [mode for mode in framework.modes if any(mode in each for each in found["formats"].values())]
     good = "yes" if ran and all(told == "ok" for told in ran) else "**no**"
     speed = found["speed"]
     pairs = (("added", "own"), ("clock_added", "clock"))

@@ -16,7 +16,7 @@ import pytest
 import ibidem
 from ibidem.adapters import _seat
 from ibidem.adapters._seat import LONG_BYTES, Seat, bounded, missing
-from ibidem.adapters._shadow import Shadow
+from ibidem.adapters._shadow import Shadow, _content
 from ibidem.adapters.httpx import Transport
 from ibidem.store import MemoryStore, StoreError
 from ibidem.testing import conv
@@ -200,6 +200,14 @@ def test_texts_beside_pictures_keep_their_places() -> None:
     (texts,) = turn.results.values()
     assert len(texts) == 2
     assert texts[1] == "short"
+
+
+@pytest.mark.parametrize("said", [[None], ["", None], ["look", " "], "\n"])
+def test_a_conversation_without_words_of_its_own_is_left_alone(said: Any) -> None:
+    shadow = shadow_of(TEXT)
+    shadow.history[1]["content"] = _content(said)
+    assert Seat().rewrite_shadow(shadow).results == {}
+    assert asyncio.run(Seat().arewrite_shadow(shadow)).results == {}
 
 
 def test_a_shadow_of_nothing_new_changes_nothing() -> None:

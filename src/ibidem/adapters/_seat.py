@@ -159,11 +159,18 @@ class Seat:
         return await aside(len(job.body), self._turn, job, model, history)
 
     def rewrite_shadow(self, shadow: Shadow, *, model: str = "", conversation: str = "") -> ShadowTurn:
+        if not shadow.named:
+            return self._untouched(shadow)
         return ShadowTurn(self.rewrite(shadow.format, shadow.history, model=model, conversation=conversation), shadow)
 
     async def arewrite_shadow(self, shadow: Shadow, *, model: str = "", conversation: str = "") -> ShadowTurn:
+        if not shadow.named:
+            return self._untouched(shadow)
         turn = await self.arewrite(shadow.format, shadow.history, model=model, conversation=conversation)
         return ShadowTurn(turn, shadow)
+
+    def _untouched(self, shadow: Shadow) -> ShadowTurn:
+        return ShadowTurn(Turn(self, Outcome(result="unchanged"), shadow.history), shadow)
 
     def _job(
         self, format: str, history: list[Any], model: str, conversation: str, head: Mapping[str, Any] | None

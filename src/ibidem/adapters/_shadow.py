@@ -53,6 +53,19 @@ class Shadow:
         self._places[len(self.history)] = place
         self.history.append({"role": "tool", "tool_call_id": call, "content": _content(texts)})
 
+    @property
+    def named(self) -> bool:
+        """Whether the user's first words are sure to be the same on every wire. A conversation is known by them, and
+        markers are; some packages leave out blank ones, and where there are none another text counts."""
+        texts: list[str] = []
+        for message in self.history:
+            if message["role"] in ("assistant", "tool"):
+                break
+            if message["role"] == "user":
+                content = message["content"]
+                texts += [content] if isinstance(content, str) else [b["text"] for b in content if b["type"] == "text"]
+        return bool(texts) and all(map(str.strip, texts))
+
     def changed(self, edits: Iterable[Edit]) -> dict[Hashable, list[str]]:
         """The texts of results with the edits made, by place. None is left out of them.
 
