@@ -85,6 +85,8 @@ def row(framework: Framework, found: dict[str, Any]) -> str:
     speed = found["speed"]
     pairs = (("added", "own"), ("clock_added", "clock"))
     added = [f"{speed[a]:.1f} ms, {100 * speed[a] / speed[b]:.0f} %" if speed else "–" for a, b in pairs]
+    if speed and len(framework.formats) > 1:
+        added[0] += f" ({speed['format']})"
     usage = "yes" if found["usage"] else "no"
     cells = (framework.name, found["version"], framework.seam, ", ".join(found["formats"]), ", ".join(modes))
     return f"| {' | '.join((*cells, f'{between} %', good, good, usage, *added))} |"

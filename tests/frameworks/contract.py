@@ -50,7 +50,7 @@ class Findings:
     """By how much all requests of a run together got smaller, as a share, by format."""
     usage: bool = False
     """Whether what the provider counted came to the engine."""
-    speed: dict[str, float] = field(default_factory=dict)
+    speed: dict[str, Any] = field(default_factory=dict)
     """Milliseconds that a late turn of a long conversation takes without us, and that we add (`speed`)."""
     checks: dict[str, str] = field(default_factory=dict)
     """`ok`, why it does not apply, or what went wrong."""
@@ -368,7 +368,7 @@ def main() -> int:
     if given.speed and "speed" not in framework.left_out:
         from .speed import measure
 
-        findings.speed = measure(framework, contract.formats[0])
+        findings.speed = measure(framework, contract.formats)
     if given.json:
         print(json.dumps(asdict(findings)))
     else:

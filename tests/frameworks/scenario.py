@@ -47,8 +47,8 @@ TURNS = 250
 """Of the long conversation: a call and its result each, so twice as many messages."""
 
 
-def long_script() -> list[Answer]:
-    return [Calls(("read", {"path": f"{number}.py"})) for number in range(TURNS)] + [Says(ANSWERS[0])]
+def long_script(turns: int) -> list[Answer]:
+    return [Calls(("read", {"path": f"{number}.py"})) for number in range(turns)] + [Says(ANSWERS[0])]
 
 
 def long_text(path: str) -> str:
