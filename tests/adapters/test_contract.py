@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 
@@ -10,12 +11,29 @@ from tests.frameworks.contract import Contract, alone, framework_named
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # what frameworks warn of is theirs
 
-LIGHT = (("sdks", "anthropic"), ("sdks", "openai-chat"), ("sdks", "openai-responses"), ("sdks", "gemini"))
+LIGHT = {
+    "sdks": ("anthropic", "openai-chat", "openai-responses", "gemini"),
+    "langchain": ("anthropic",),
+    "openai_agents": ("openai-responses",),
+    "pydantic_ai": ("openai-chat",),
+    "anthropic": ("anthropic",),
+}
 
 
-@pytest.mark.parametrize(("name", "format"), LIGHT)
-def test_an_adapter_keeps_the_contract(name: str, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable, value in {**os.environ}.items():
+def checks() -> list[object]:
+    found = []
+    for name, formats in LIGHT.items():
+        contract = Contract(framework_named(name), formats)
+        found += [pytest.param(name, check, id=f"{name}: {said}") for said, check in contract.checks()]
+        if name == "sdks":
+            found.append(pytest.param(name, contract.example, id=f"{name}: example"))
+    return found
+
+
+@pytest.mark.parametrize(("name", "check"), checks())
+def test_an_adapter_keeps_the_contract(name: str, check: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value in os.environ.items():
         monkeypatch.setenv(variable, value)  # so that what is changed is put back
     alone()
-    assert not Contract(framework_named(name), [format]).run().failed
+    os.environ.update(framework_named(name).variables)
+    check()

@@ -82,12 +82,14 @@ class Contract:
                 ("recoverable", self.recoverable),
             ):
                 yield f"{format} {name}", lambda format=format, check=check: check(format)  # type: ignore[misc]
+
+    def own_checks(self) -> Iterator[tuple[str, Callable[[], None]]]:
         yield from self.framework.own().items()
         if self.framework.example:
             yield "example", self.example
 
     def run(self) -> Findings:
-        for name, check in self.checks():
+        for name, check in (*self.checks(), *self.own_checks()):
             reason = next((why for key, why in self.framework.left_out.items() if name.endswith(key)), "")
             if reason:
                 self.findings.checks[name] = f"not: {reason}"
