@@ -21,7 +21,7 @@ LIGHT = {
 
 
 def checks() -> list[object]:
-    found = []
+    found: list[object] = []
     for name, formats in LIGHT.items():
         contract = Contract(framework_named(name), formats)
         found += [pytest.param(name, check, id=f"{name}: {said}") for said, check in contract.checks()]

@@ -238,7 +238,7 @@ class Seat:
                 final = unseen or self._final
                 store = self._store or (MemoryStore() if final else default_store())
                 conversations = Conversations(profile, store, MAX_CONVERSATIONS, MAX_MEMORY)
-                found = self._rewriters[profile] = Rewriter(conversations, False, MAX_BODY)
+                found = self._rewriters[profile] = Rewriter(conversations, False, MAX_BODY, books=False)
             return found
 
     # ── what became of it ───────────────────────────────────────────────────────────────────────────────────────────

@@ -104,11 +104,14 @@ class LiveConversation:
         finally:
             self._grow(scanned)
 
-    def plan_sent(self, plan: Plan) -> Point | None:
-        """What is sent has these edits. Returns where it changes what had been sent, if it does."""
+    def plan_sent(self, plan: Plan, counts: bool = True) -> Point | None:
+        """What is sent has these edits. Returns where it changes what had been sent, if it does.
+
+        Their tokens are counted for the books; without these there is no need to.
+        """
         point = plan.points[-1] if len(plan.points) > self.points else None
         self.points = len(plan.points)
-        self.freed = freed(plan.edits, self.edits, self.freed)
+        self.freed = freed(plan.edits, self.edits, self.freed) if counts else (0.0,) * len(plan.edits)
         self.edits = plan.edits
         return point
 

@@ -56,8 +56,11 @@ class Rewriter:
         max_body: int,
         max_rewrite: int = 16 * 2**20,
         clock: Clock = SYSTEM_CLOCK,
+        books: bool = True,
     ) -> None:
+        """`books`: whether anybody wants to know how many tokens there are."""
         self.conversations = conversations
+        self._books = books
         self._observe = observe
         self._max_body = max_body
         self._max_rewrite = max_rewrite
@@ -136,15 +139,15 @@ class Rewriter:
     def _outcome(self, found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float) -> Outcome:
         """With what the books need to know of it, counted here, where nobody else waits."""
         conversation, plan = found.conversation, compacted.plan
-        point, prefix = conversation.plan_sent(plan), conversation.last
+        point, prefix = conversation.plan_sent(plan, self._books), conversation.last
         return Outcome(
             result=result,
             body=body,
             conversation=conversation,
             messages=conversation.messages,
             first_new=conversation.first_new,
-            new=_tokens(found.scanned, conversation.first_new),
-            ends=() if conversation.first_new else _ends(found.scanned, plan.edits),
+            new=_tokens(found.scanned, conversation.first_new) if self._books else 0.0,
+            ends=() if conversation.first_new or not self._books else _ends(found.scanned, plan.edits),
             edits=plan.edits,
             freed=conversation.freed,
             revision=point.reason if point else "",
