@@ -65,6 +65,14 @@ def test_a_long_request_does_not_hold_up_the_event_loop() -> None:
     assert threads[0] != threading.get_ident() == threads[1]
 
 
+def test_a_long_request_is_worked_on_where_there_are_no_more_threads() -> None:
+    async def ask() -> Any:
+        await asyncio.get_running_loop().shutdown_default_executor()
+        return await Seat().arewrite("anthropic", [{"role": "user", "content": "x" * (LONG_BYTES + 1)}])
+
+    assert asyncio.run(ask()).history
+
+
 ODD: dict[str, Any] = {
     "no messages": [],
     "numbers": [1, 2],
