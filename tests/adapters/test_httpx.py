@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -463,9 +464,11 @@ def test_a_client_that_outlives_its_event_loops_leaves_no_connections(family: An
     before = open_sockets()
     for _ in range(10):
         asyncio.run(ask())
-    gc.collect()
-    assert open_sockets() <= before + 2
     assert len(transport._pools._all) == 1
+    until = time.monotonic() + 10.0
+    while gc.collect() >= 0 and open_sockets() > before + 2:  # the provider closes its own when it comes to it
+        assert time.monotonic() < until
+        time.sleep(0.01)
     transport._pools._all.clear()
     gc.collect()  # here, where nobody minds the warning
 

@@ -109,6 +109,38 @@ def test_a_store_that_fails_sends_the_original() -> None:
     assert "the disk is gone" in turn.reason
 
 
+def test_a_store_that_fails_is_told_once_per_request(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(MemoryStore):
+        def load(self, *_: Any) -> bytes | None:
+            raise StoreError("memory", "the disk is gone")
+
+    Seat("recoverable", store=Failing()).rewrite("anthropic", conv(*SCRIPT, format="anthropic")["messages"])
+    assert len(caplog.records) == 1
+
+
+def test_what_was_counted_is_known_at_once_and_kept_without_holding_up_the_event_loop() -> None:
+    threads: list[int] = []
+
+    class Told(MemoryStore):
+        def save(self, *given: Any) -> None:
+            threads.append(threading.get_ident())
+            super().save(*given)
+
+    store = Told()
+    seat, history = Seat("recoverable", store=store), conv(*SCRIPT, format="anthropic")["messages"]
+
+    async def ask() -> Any:
+        turn = await seat.arewrite("anthropic", history)
+        turn.answered(context=4321, cached=100)
+        return turn._outcome.conversation
+
+    found = asyncio.run(ask())
+    assert b"4321" in found.session.state()
+    assert store.load(found.name) == found.session.state()
+    assert threads
+    assert threading.get_ident() not in threads
+
+
 @pytest.mark.parametrize(("model", "may"), [("claude-opus-5-5", False), ("claude-opus-4-1", True), ("gpt-5", True)])
 def test_nothing_is_revised_where_signed_thinking_is_not_seen(model: str, may: bool) -> None:
     seat = Seat("recoverable", store=MemoryStore())

@@ -12,7 +12,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,10 +28,12 @@ from ..proxy.conversations import Conversations
 from ..proxy.fallback import bare, fall_back, replayed
 from ..proxy.outcome import Job, Outcome
 from ..proxy.rewriter import Rewriter, whereabouts
-from ..store import MemoryStore
+from ..store import MemoryStore, StoreError
 from ..store.recall import checked_store, default_store
 from ..strategies import profiles
 from ..wire.tree import rebuild
+from ._versions import bounded as bounded
+from ._versions import missing as missing
 
 if TYPE_CHECKING:
     from ..billing.usage import Usage
@@ -286,8 +288,9 @@ class Seat:
             if outcome.conversation is not None:
                 outcome.conversation.accept(outcome.sent, outcome.deviation)
             elif outcome.deviation is not None:
-                for rewriter in self._rewriters.values():
-                    rewriter.conversations.adopt(outcome.deviation)
+                with suppress(StoreError):  # it was told why the request went so
+                    for rewriter in list(self._rewriters.values()):
+                        rewriter.conversations.adopt(outcome.deviation)
 
     def answered(self, outcome: Outcome, context: int | None = None, cached: int | None = None) -> None:
         """What the provider counted, for profiles that go by it."""
@@ -301,10 +304,23 @@ class Seat:
                 with found.lock:
                     conversations.settle(found)
                     found.session.answered(at=at, context=context, cached=cached, position=outcome.place)
-                    conversations.save(found)
+                _later(_save, conversations, found)
 
     def charged(self, outcome: Outcome, usage: Usage) -> None:
         self.answered(outcome, usage.input, usage.read)
+
+
+def _save(conversations: Conversations, conversation: LiveConversation) -> None:
+    with failing_open(), conversation.lock:
+        conversations.save(conversation)
+
+
+def _later(function: Callable[..., None], *args: Any) -> None:
+    """In a thread where others wait for an event loop, which waits for its threads at its end."""
+    try:
+        asyncio.get_running_loop().run_in_executor(None, function, *args)
+    except RuntimeError:
+        function(*args)
 
 
 def _json(value: Any) -> bytes:
@@ -382,31 +398,3 @@ async def aside(size: int, function: Callable[..., T], *args: Any) -> T:
     except RuntimeError:  # at the end of a program there are no more threads
         return function(*args)
     return await working
-
-
-def missing(error: ModuleNotFoundError, adapter: str, packages: str) -> ModuleNotFoundError:
-    """For an adapter whose framework is not there: with what to type."""
-    told = f"ibidem.adapters.{adapter} needs {error.name}: pip install {packages}"
-    return ModuleNotFoundError(told, name=error.name)
-
-
-def bounded(adapter: str, package: str, below: str) -> None:
-    """For an adapter that uses what a framework does not promise to keep: raises ImportError from a version on."""
-    from importlib.metadata import version
-
-    found = version(package)
-    if _numbers(found) >= _numbers(below):
-        raise ImportError(
-            f"ibidem.adapters.{adapter} is known to work with {package} below {below}, and this is {found}: it changes "
-            f"what {package} does not promise to keep. Install 'ibidem-llm' of a later release, or '{package}<{below}'"
-        )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    found: list[int] = []
-    for piece in version.split("."):
-        digits = piece[: len(piece) - len(piece.lstrip("0123456789"))]
-        if not digits:
-            break
-        found.append(int(digits))
-    return tuple(found)
