@@ -7,14 +7,12 @@ here raises after it was made: what cannot be rewritten is sent as it came (law 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from contextvars import copy_context
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -32,6 +30,8 @@ from ..store import MemoryStore, StoreError
 from ..store.recall import checked_store, default_store
 from ..strategies import profiles
 from ..wire.tree import rebuild
+from ._aside import LONG_BYTES, later
+from ._aside import aside as aside
 from ._versions import bounded as bounded
 from ._versions import missing as missing
 
@@ -47,8 +47,6 @@ T = TypeVar("T")
 MAX_CONVERSATIONS, MAX_MEMORY = 1000, 256 * 2**20
 """Conversations that a seat remembers, and bytes that they may take: as in the proxy."""
 MAX_BODY = 100 * 2**20
-LONG_BYTES = 2**17
-"""Bytes from which on a request is worked on in a thread where others wait for the event loop."""
 PATIENCE_SECONDS = 5.0
 """Seconds that a request waits for another of its conversation."""
 WITHOUT_THINKING = frozenset({"openai-chat"})
@@ -304,7 +302,7 @@ class Seat:
                 with found.lock:
                     conversations.settle(found)
                     found.session.answered(at=at, context=context, cached=cached, position=outcome.place)
-                _later(_save, conversations, found)
+                later(_save, conversations, found)
 
     def charged(self, outcome: Outcome, usage: Usage) -> None:
         self.answered(outcome, usage.input, usage.read)
@@ -313,14 +311,6 @@ class Seat:
 def _save(conversations: Conversations, conversation: LiveConversation) -> None:
     with failing_open(), conversation.lock:
         conversations.save(conversation)
-
-
-def _later(function: Callable[..., None], *args: Any) -> None:
-    """In a thread where others wait for an event loop, which waits for its threads at its end."""
-    try:
-        asyncio.get_running_loop().run_in_executor(None, function, *args)
-    except RuntimeError:
-        function(*args)
 
 
 def _json(value: Any) -> bytes:
@@ -383,18 +373,3 @@ def failing_open() -> Iterator[None]:
         yield
     except Exception as error:
         _failed(error)
-
-
-async def aside(size: int, function: Callable[..., T], *args: Any) -> T:
-    """In a thread if there is much to do, so that the event loop goes on; trio has none that we could ask."""
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        return function(*args)
-    if size <= LONG_BYTES:
-        return function(*args)
-    try:
-        working = loop.run_in_executor(None, partial(copy_context().run, function, *args))
-    except RuntimeError:  # at the end of a program there are no more threads
-        return function(*args)
-    return await working
