@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import json
+import os
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -105,6 +110,10 @@ def test_other_routes_pass_untouched(upstream: Upstream, path: str) -> None:
         {"content-digest": "sha-256=:x:"},
         {"content-md5": "x"},
         {"signature": "sig1=:x:"},
+        {"authorization": 'Signature version="1",keyId="x"', "x-content-sha256": "x"},
+        {"authorization": "HMAC-SHA256 Credential=x"},
+        {"authorization": "TC3-HMAC-SHA256 Credential=x"},
+        {"x-ms-content-sha256": "x"},
     ],
 )
 def test_what_is_signed_passes_untouched(upstream: Upstream, headers: dict[str, str]) -> None:
@@ -118,7 +127,7 @@ def test_uploads_are_not_read_ahead(family: Any, upstream: Upstream) -> None:
     """Piece after piece is asked for while it is sent."""
     asked: list[int] = []
 
-    class Inner:
+    class Inner(family.BaseTransport):  # type: ignore[misc]
         def handle_request(self, request: Any) -> Any:
             assert not asked
             return family.Response(200, content=b"".join(request.stream)[:0])
@@ -129,8 +138,10 @@ def test_uploads_are_not_read_ahead(family: Any, upstream: Upstream) -> None:
             yield b"x" * 1000
 
     with family.Client(transport=Transport(inner=Inner())) as client:
-        client._transport.close = lambda: None
         client.post(f"{upstream.url}/v1/files", content=pieces())
+        assert asked == [0, 1, 2]
+        asked.clear()
+        client.post(f"{upstream.url}/v1/messages", content=pieces(), headers={"content-type": "multipart/form-data"})
     assert asked == [0, 1, 2]
 
 
@@ -155,6 +166,27 @@ def test_a_body_that_comes_in_pieces_is_rewritten_too(family: Any, upstream: Ups
     for each in upstream.seen:
         assert ibidem.expand(each.body.decode(), format="anthropic").encode() == given
         assert each.header("transfer-encoding") is None
+
+
+def test_headers_are_sent_as_they_came(family: Any, upstream: Upstream) -> None:
+    headers = [(b"X-Title", "Größe".encode()), (b"X-Two", b"1"), (b"X-Two", b"2")]
+    with family.Client(transport=Transport(), base_url=upstream.url) as client:
+        client.post("/v1/messages", content=body(), headers=headers)
+    with family.Client(base_url=upstream.url) as client:
+        client.post("/v1/messages", content=body(), headers=headers)
+    ours, plain = ([each for each in seen.headers if each[0] != "Content-Length"] for seen in upstream.seen)
+    assert ours == plain
+    assert b"[ibidem " in upstream.seen[0].body
+
+
+def test_requests_may_be_of_a_class_of_ones_own(family: Any, upstream: Upstream) -> None:
+    class Mine(family.Request):  # type: ignore[misc]
+        def __init__(self, url: str) -> None:
+            super().__init__("POST", url, content=body())
+
+    with family.Client(transport=Transport()) as client:
+        assert client.send(Mine(f"{upstream.url}/v1/messages")).status_code == 200
+    assert b"[ibidem " in upstream.seen[0].body
 
 
 def test_packed_bodies_stay_packed_and_unknown_encodings_untouched(upstream: Upstream) -> None:
@@ -231,6 +263,38 @@ def test_a_refusal_that_is_not_about_us_reaches_the_client(family: Any) -> None:
         assert answer.status_code == 400
         assert "too long" in answer.json()["error"]["message"]
         assert len(upstream.seen) == 1
+
+
+@pytest.mark.parametrize("answer", [Fails(400, message="prompt is too long"), Gzips(Fails(400, message="no"))])
+def test_a_refusal_is_read_by_its_client_as_any_other(family: Any, answer: Answer) -> None:
+    with Upstream(lambda _: answer) as upstream, family.Client(base_url=upstream.url) as plain:
+        with plain.stream("POST", "/v1/messages", content=body()) as response:
+            expected = b"".join(response.iter_raw())
+        with family.Client(transport=Transport(), base_url=upstream.url) as client:
+            with client.stream("POST", "/v1/messages", content=body()) as response:
+                assert b"".join(response.iter_raw()) == expected
+            assert client.post("/v1/messages", content=body()).elapsed.total_seconds() > 0
+
+        async def ask() -> bytes:
+            async with (
+                family.AsyncClient(transport=Transport(), base_url=upstream.url) as client,
+                client.stream("POST", "/v1/messages", content=body()) as response,
+            ):
+                return b"".join([piece async for piece in response.aiter_raw()])
+
+        assert asyncio.run(ask()) == expected
+
+
+def test_a_refusal_of_a_transport_that_has_all_of_it_is_read(family: Any) -> None:
+    seen: list[bytes] = []
+
+    def answer(request: Any) -> Any:
+        seen.append(request.content)
+        return family.Response(400 if b"[ibidem " in request.content else 200, json={"error": {"type": "bad"}})
+
+    with family.Client(transport=Transport(inner=family.MockTransport(answer)), base_url="http://some.test") as client:
+        assert client.post("/v1/messages", content=body()).status_code == 200
+    assert seen[1] == body() != seen[0]
 
 
 # ── usage ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -311,6 +375,56 @@ def test_a_session_of_ones_own_is_used(upstream: Upstream) -> None:
     assert session.position is not None
 
 
+def test_a_session_of_ones_own_is_told_of_its_own_answers_alone(upstream: Upstream) -> None:
+    told: list[Answered] = []
+    session = ibidem.Session("recoverable", format="anthropic", store=MemoryStore())
+    named = json.dumps({**json.loads(body()), "model": "claude-x"}).encode()
+    with httpx2.Client(transport=Transport(session=session, on_usage=told.append), base_url=upstream.url) as client:
+        client.post("/v1/messages", content=named)
+        state = session.state()
+        client.post("/v1/messages", content=gzip.compress(b"{}"), headers={"content-encoding": "gzip"})
+    assert session.state() == state
+    assert told[0].model == "claude-x"
+
+
+def test_usage_is_kept_where_a_gateway_serves_a_model_that_signs_its_thinking(upstream: Upstream) -> None:
+    """In the store in which the conversation is."""
+    store, model = MemoryStore(), "claude-opus-5-5"
+    given = json.dumps({**json.loads(body("openai-chat")), "model": model}).encode()
+    transport = Transport("recoverable", store=store)
+    job = transport.seat.job("openai-chat", given)
+    outcome = transport.seat.outcome(job)
+    assert outcome.conversation is not None
+    before = store.load(outcome.conversation.name)
+    transport.seat.answered(outcome, 5000, 100)
+    assert store.load(outcome.conversation.name) != before
+
+
+def test_a_slow_store_does_not_hold_up_the_event_loop(upstream: Upstream) -> None:
+    threads: set[int] = set()
+
+    class Told(MemoryStore):
+        def load(self, session: str) -> bytes | None:
+            threads.add(threading.get_ident())
+            return super().load(session)
+
+        def save(self, *given: Any) -> None:
+            threads.add(threading.get_ident())
+            super().save(*given)
+
+    told: list[int] = []
+
+    async def ask() -> None:
+        transport = Transport("recoverable", store=Told(), on_usage=lambda _: told.append(threading.get_ident()))
+        async with httpx2.AsyncClient(transport=transport, base_url=upstream.url) as client:
+            await client.post("/v1/messages", content=body())
+
+    asyncio.run(ask())
+    assert threads
+    assert threading.get_ident() not in threads
+    assert told == [threading.get_ident()]
+
+
 @pytest.mark.parametrize("wrong", [{"profile": "tight"}, {"session": "one"}, {"store": "file"}])
 def test_settings_that_are_none_are_told_at_once(wrong: dict[str, Any]) -> None:
     with pytest.raises(IbidemError):
@@ -330,6 +444,61 @@ def test_a_client_that_closes_does_not_break_off_what_another_reads(family: Any)
             assert b"message_stop" in answer.read()
         one.post("/v1/messages", content=body())
         one.close()
+
+
+def open_sockets() -> int:
+    found = (os.path.realpath(each) for each in Path("/proc/self/fd").iterdir())
+    return sum("socket:" in each for each in found)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are not listed here")
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_client_that_outlives_its_event_loops_leaves_no_connections(family: Any, upstream: Upstream) -> None:
+    transport = Transport()
+    client = family.AsyncClient(transport=transport, base_url=upstream.url)
+
+    async def ask() -> None:
+        await client.post("/v1/messages", content=body())
+
+    asyncio.run(ask())
+    before = open_sockets()
+    for _ in range(10):
+        asyncio.run(ask())
+    assert len(transport._pools._all) == 1
+    until = time.monotonic() + 10.0
+    while gc.collect() >= 0 and open_sockets() > before + 2:  # the provider closes its own when it comes to it
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    transport._pools._all.clear()
+    gc.collect()  # here, where nobody minds the warning
+
+
+def test_what_is_below_is_entered_and_left(family: Any) -> None:
+    done: list[str] = []
+
+    class Inner(family.HTTPTransport, family.AsyncHTTPTransport):  # type: ignore[misc]
+        def __enter__(self) -> Any:
+            done.append("in")
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            done.append("out")
+
+        async def __aenter__(self) -> Any:
+            done.append("in")
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            done.append("out")
+
+    async def ask() -> None:
+        async with install(family.AsyncClient(transport=Inner())):
+            pass
+
+    with install(family.Client(transport=Inner())):
+        pass
+    asyncio.run(ask())
+    assert done == ["in", "out"] * 2
 
 
 # ── clients that exist ──────────────────────────────────────────────────────────────────────────────────────────────

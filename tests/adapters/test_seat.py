@@ -8,14 +8,17 @@ import json
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ibidem
-from ibidem.adapters import _seat
-from ibidem.adapters._seat import LONG_BYTES, Seat, bounded, missing
+from ibidem.adapters import _aside, _seat
+from ibidem.adapters._aside import LONG_BYTES
+from ibidem.adapters._seat import Seat, bounded, missing
 from ibidem.adapters._shadow import Shadow, _content
 from ibidem.adapters.httpx import Transport
 from ibidem.store import MemoryStore, StoreError
@@ -65,6 +68,30 @@ def test_a_long_request_does_not_hold_up_the_event_loop() -> None:
     assert threads[0] != threading.get_ident() == threads[1]
 
 
+def test_a_long_request_is_worked_on_where_there_are_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = ThreadPoolExecutor(1)
+    over.shutdown()
+    monkeypatch.setattr(_aside, "_threads", lambda _: over)
+    history = [{"role": "user", "content": "x" * (LONG_BYTES + 1)}]
+    assert asyncio.run(Seat().arewrite("anthropic", history)).history
+
+
+def test_threads_that_wait_for_an_answer_do_not_keep_it_from_being_asked_for() -> None:
+    """Tools run in threads of the event loop, and may ask a model by way of that."""
+    history = [{"role": "user", "content": "x" * (LONG_BYTES + 1)}]
+
+    async def ask() -> None:
+        loop, seat = asyncio.get_running_loop(), Seat()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+
+        def tool() -> Any:
+            return asyncio.run_coroutine_threadsafe(seat.arewrite("anthropic", history), loop).result(10)
+
+        await asyncio.to_thread(tool)
+
+    asyncio.run(ask())
+
+
 ODD: dict[str, Any] = {
     "no messages": [],
     "numbers": [1, 2],
@@ -99,6 +126,40 @@ def test_a_store_that_fails_sends_the_original() -> None:
     turn = Seat("recoverable", store=Failing()).rewrite("anthropic", history)
     assert turn.history is history
     assert "the disk is gone" in turn.reason
+
+
+def test_a_store_that_fails_is_told_once_per_request(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(MemoryStore):
+        def load(self, *_: Any) -> bytes | None:
+            raise StoreError("memory", "the disk is gone")
+
+    Seat("recoverable", store=Failing()).rewrite("anthropic", conv(*SCRIPT, format="anthropic")["messages"])
+    assert len(caplog.records) == 1
+
+
+def test_what_was_counted_is_known_at_once_and_kept_without_holding_up_the_event_loop() -> None:
+    threads: list[int] = []
+
+    class Told(MemoryStore):
+        def save(self, *given: Any) -> None:
+            threads.append(threading.get_ident())
+            super().save(*given)
+
+    store = Told()
+    seat, history = Seat("recoverable", store=store), conv(*SCRIPT, format="anthropic")["messages"]
+
+    async def ask() -> Any:
+        turn = await seat.arewrite("anthropic", history)
+        turn.answered(context=4321, cached=100)
+        return turn._outcome.conversation
+
+    found = asyncio.run(ask())
+    assert b"4321" in found.session.state()
+    until = time.monotonic() + 10.0
+    while store.load(found.name) != found.session.state():
+        assert time.monotonic() < until
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 @pytest.mark.parametrize(("model", "may"), [("claude-opus-5-5", False), ("claude-opus-4-1", True), ("gpt-5", True)])

@@ -1,20 +1,25 @@
 """Connections of a transport that was given none: of the family of its client, httpx or httpx2, sync or async.
 
 Several clients may share them, and each closes what it used. So connections are closed when the last answer that uses
-them was read, and a client that comes later gets new ones. Async ones belong to the event loop that made them.
+them was read, and a client that comes later gets new ones. Async ones belong to the event loop that made them, and are
+let go with it: clients that live longer than their event loops, one for each call, are common.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 LIMITS = {"max_connections": 1000, "max_keepalive_connections": 100, "keepalive_expiry": 600.0}
 """Those of the providers' SDKs."""
+
+FAMILIES = ("httpx", "httpx2")
 
 Key = tuple[str, bool, object]
 
@@ -86,6 +91,7 @@ class Pools:
             if key not in self._all:
                 module = import_module(family)
                 made = module.AsyncHTTPTransport if asynchronous else module.HTTPTransport
+                self._all = {each: pool for each, pool in self._all.items() if not _is_over(each[2])}
                 self._all[key] = Pool(made(limits=module.Limits(**LIMITS)))
             self._all[key].take()
             return self._all[key]
@@ -98,27 +104,62 @@ class Pools:
             return [self._all.pop(key) for key in keys]
 
 
-def _loop() -> object:
-    try:
+def _loop() -> Any:
+    """What async connections belong to: an event loop, or the token of a run of trio."""
+    with suppress(RuntimeError):
         return asyncio.get_running_loop()
-    except RuntimeError:  # trio
-        return None
+    with suppress(RuntimeError):
+        return sys.modules["trio"].lowlevel.current_trio_token() if "trio" in sys.modules else None
+    return None
+
+
+def _is_over(loop: Any) -> bool:
+    """Nobody can await the end of its connections: they are closed when nothing refers to them any more."""
+    if loop is None or isinstance(loop, asyncio.AbstractEventLoop):
+        return loop is not None and loop.is_closed()
+    try:
+        loop.run_sync_soon(int)
+    except sys.modules["trio"].RunFinishedError:
+        return True
+    return False
 
 
 def family_of(message: Any) -> str:
-    """The package of a request or an answer."""
-    return type(message).__module__.partition(".")[0]
+    """The package of a request or an answer, which may be of a class that somebody derived."""
+    packages = (base.__module__.partition(".")[0] for base in type(message).__mro__)
+    return next((each for each in packages if each in FAMILIES), FAMILIES[0])
+
+
+def held(response: Any) -> tuple[Any, bytes]:
+    """What an answer says, and the answer as it was before that was read: its client reads it too."""
+    if hasattr(response, "_content"):  # of a transport that had all of it
+        return response, response.content
+    raw = b"".join(response.iter_raw())
+    return _unread(response, raw), raw
+
+
+async def aheld(response: Any) -> tuple[Any, bytes]:
+    if hasattr(response, "_content"):
+        return response, response.content
+    raw = b"".join([piece async for piece in response.aiter_raw()])
+    return _unread(response, raw), raw
+
+
+def _unread(response: Any, raw: bytes) -> Any:
+    family = import_module(family_of(response))
+    told = {"headers": response.headers, "extensions": response.extensions}
+    return family.Response(response.status_code, stream=family.ByteStream(raw), **told)
 
 
 def watched(
     response: Any,
     asynchronous: bool,
     feed: Callable[[bytes], None] | None = None,
-    end: Callable[[], None] | None = None,
+    end: Callable[[], Any] | None = None,
     closed: Callable[[], Any] | None = None,
 ) -> Any:
     """The stream of an answer: each piece is shown to `feed`; `end` is called at its end and when it is closed, which
-    may be twice, and `closed` when it is closed, once."""
+    may be twice, and `closed` when it is closed, once. Of an async stream, these two are awaited."""
     return _streams(family_of(response))[asynchronous](response.stream, feed, end, closed)
 
 
@@ -159,12 +200,17 @@ def _streams(family: str) -> tuple[type, type]:
                     self._feed(data)
                 yield data
             if self._end is not None:
-                self._end()
+                await self._end()
 
         async def aclose(self) -> None:
             try:
                 if self._end is not None:
-                    self._end()
+                    await self._end()
+            finally:
+                await self._stopped()
+
+        async def _stopped(self) -> None:
+            try:
                 await self._stream.aclose()
             finally:
                 closed, self._closed = self._closed, None

@@ -7,14 +7,14 @@ here raises after it was made: what cannot be rewritten is sent as it came (law 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from .. import formats
 from ..billing.thinking import signs_thinking
@@ -26,13 +26,18 @@ from ..proxy.conversations import Conversations
 from ..proxy.fallback import bare, fall_back, replayed
 from ..proxy.outcome import Job, Outcome
 from ..proxy.rewriter import Rewriter, whereabouts
-from ..store import MemoryStore
+from ..store import MemoryStore, StoreError
 from ..store.recall import checked_store, default_store
 from ..strategies import profiles
 from ..wire.tree import rebuild
+from ._aside import LONG_BYTES, later
+from ._aside import aside as aside
+from ._versions import bounded as bounded
+from ._versions import missing as missing
 
 if TYPE_CHECKING:
     from ..billing.usage import Usage
+    from ..proxy.conversation import LiveConversation
     from ..store import Store
     from ._shadow import Shadow
 
@@ -42,8 +47,6 @@ T = TypeVar("T")
 MAX_CONVERSATIONS, MAX_MEMORY = 1000, 256 * 2**20
 """Conversations that a seat remembers, and bytes that they may take: as in the proxy."""
 MAX_BODY = 100 * 2**20
-LONG_BYTES = 2**17
-"""Bytes from which on a request is worked on in a thread where others wait for the event loop."""
 PATIENCE_SECONDS = 5.0
 """Seconds that a request waits for another of its conversation."""
 WITHOUT_THINKING = frozenset({"openai-chat"})
@@ -122,6 +125,10 @@ class Seat:
         self._final = all(each.final for each in strategies)
         self._lock = threading.Lock()
         self._rewriters: dict[str, Rewriter] = {}
+        self._homes: WeakKeyDictionary[LiveConversation, Rewriter] = WeakKeyDictionary()
+        """Whose each conversation is."""
+        self._asks = not self._final if session is None else session.revises
+        """Whether a store is asked while a request waits."""
         self.now = SYSTEM_CLOCK.time
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Seat:
@@ -156,7 +163,11 @@ class Seat:
         job = safely(self._job, format, history, model, conversation, head, otherwise=None)
         if job is None:
             return Turn(self, Outcome(result="failed open"), history)
-        return await aside(len(job.body), self._turn, job, model, history)
+        return await self.aside(len(job.body), self._turn, job, model, history)
+
+    async def aside(self, size: int, function: Callable[..., T], *args: Any) -> T:
+        """As the function `aside`, and in any case where a store is asked: nobody knows how long that takes."""
+        return await aside(LONG_BYTES + 1 if self._asks else size, function, *args)
 
     def rewrite_shadow(self, shadow: Shadow, *, model: str = "", conversation: str = "") -> ShadowTurn:
         if not shadow.named:
@@ -205,6 +216,8 @@ class Seat:
                 return self._by_session(self._session, job)
             rewriter = self._rewriter(job.format, model)
             found = rewriter.rewrite(job)
+            if job.conversation is not None:
+                self._homes[job.conversation] = rewriter
             if found.result != "failed open" or found.theirs:
                 return found
             log.warning("request sent without new edits: %s", found.reason)
@@ -215,7 +228,9 @@ class Seat:
     def _by_session(self, session: Session, job: Job) -> Outcome:
         if job.encoding not in ("", "identity") or job.counts:
             return Outcome(result="unchanged")
-        compacted = session.compact(job.body, at=job.at)
+        with self._lock:
+            compacted = session.compact(job.body, at=job.at)
+            place = session.position
         if compacted.reason:
             log.warning("request sent as it came: %s", compacted.reason.partition(":")[0])
         changed = compacted.request is not job.body
@@ -224,7 +239,8 @@ class Seat:
             body=compacted.request if changed else None,
             reason=compacted.reason,
             edits=compacted.plan.edits,
-            place=session.position,
+            model=_model(job),
+            place=place,
         )
 
     def _rewriter(self, format: str, model: str) -> Rewriter:
@@ -241,6 +257,10 @@ class Seat:
                 found = self._rewriters[profile] = Rewriter(conversations, False, MAX_BODY, books=False)
             return found
 
+    def _home(self, conversation: LiveConversation) -> Conversations:
+        found = self._homes.get(conversation)
+        return (found or self._rewriter(conversation.key[0], conversation.model)).conversations
+
     # ── what became of it ───────────────────────────────────────────────────────────────────────────────────────────
 
     def instead(self, job: Job, refused: Outcome, kind: str, tried: Sequence[bytes]) -> Outcome | None:
@@ -252,8 +272,7 @@ class Seat:
         )
         if conversation is not None:
             for way in (fall_back, replayed):
-                rewriter = self._rewriter(job.format, conversation.model)
-                found = safely(way, rewriter.conversations, job, failed, otherwise=None)
+                found = safely(way, self._home(conversation), job, failed, otherwise=None)
                 if found is not None and found.body is not None and found.body not in tried:
                     return found
         elif self._session is not None:
@@ -267,24 +286,31 @@ class Seat:
             if outcome.conversation is not None:
                 outcome.conversation.accept(outcome.sent, outcome.deviation)
             elif outcome.deviation is not None:
-                for rewriter in self._rewriters.values():
-                    rewriter.conversations.adopt(outcome.deviation)
+                with suppress(StoreError):  # it was told why the request went so
+                    for rewriter in list(self._rewriters.values()):
+                        rewriter.conversations.adopt(outcome.deviation)
 
     def answered(self, outcome: Outcome, context: int | None = None, cached: int | None = None) -> None:
         """What the provider counted, for profiles that go by it."""
         with failing_open():
             found, at = outcome.conversation, self.now()
             if self._session is not None:
-                self._session.answered(at=at, context=context, cached=cached, position=outcome.place)
+                if outcome.place is not None:
+                    self._session.answered(at=at, context=context, cached=cached, position=outcome.place)
             elif found is not None and found.session.revises and outcome.place is not None:
-                conversations = self._rewriter(found.key[0], found.model).conversations
+                conversations = self._home(found)
                 with found.lock:
                     conversations.settle(found)
                     found.session.answered(at=at, context=context, cached=cached, position=outcome.place)
-                    conversations.save(found)
+                later(_save, conversations, found)
 
     def charged(self, outcome: Outcome, usage: Usage) -> None:
         self.answered(outcome, usage.input, usage.read)
+
+
+def _save(conversations: Conversations, conversation: LiveConversation) -> None:
+    with failing_open(), conversation.lock:
+        conversations.save(conversation)
 
 
 def _json(value: Any) -> bytes:
@@ -295,6 +321,17 @@ def _json(value: Any) -> bytes:
         return msgspec.json.encode(value, enc_hook=_fields)
     except (TypeError, ValueError, OverflowError):  # lone surrogates, long numbers
         return json.dumps(value, default=_fields).encode()
+
+
+def _model(job: Job) -> str:
+    """Who is asked, by a request that nobody looked at more closely."""
+    import msgspec
+
+    try:
+        named = msgspec.json.decode(job.body, type=dict[str, msgspec.Raw]).get("model", b'""')
+        return job.model or msgspec.json.decode(named, type=str)
+    except (msgspec.MsgspecError, ValueError):
+        return ""
 
 
 def _fields(value: Any) -> Any:
@@ -336,40 +373,3 @@ def failing_open() -> Iterator[None]:
         yield
     except Exception as error:
         _failed(error)
-
-
-async def aside(size: int, function: Callable[..., T], *args: Any) -> T:
-    """In a thread if there is much to do, so that the event loop goes on; trio has none that we could ask."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return function(*args)
-    return await asyncio.to_thread(function, *args) if size > LONG_BYTES else function(*args)
-
-
-def missing(error: ModuleNotFoundError, adapter: str, packages: str) -> ModuleNotFoundError:
-    """For an adapter whose framework is not there: with what to type."""
-    told = f"ibidem.adapters.{adapter} needs {error.name}: pip install {packages}"
-    return ModuleNotFoundError(told, name=error.name)
-
-
-def bounded(adapter: str, package: str, below: str) -> None:
-    """For an adapter that uses what a framework does not promise to keep: raises ImportError from a version on."""
-    from importlib.metadata import version
-
-    found = version(package)
-    if _numbers(found) >= _numbers(below):
-        raise ImportError(
-            f"ibidem.adapters.{adapter} is known to work with {package} below {below}, and this is {found}: it changes "
-            f"what {package} does not promise to keep. Install 'ibidem-llm' of a later release, or '{package}<{below}'"
-        )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    found: list[int] = []
-    for piece in version.split("."):
-        digits = piece[: len(piece) - len(piece.lstrip("0123456789"))]
-        if not digits:
-            break
-        found.append(int(digits))
-    return tuple(found)

@@ -10,9 +10,11 @@ else passes as it comes, uploads unread. Answers pass unchanged, and what they s
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -23,8 +25,8 @@ from ..proxy.outcome import Job, Outcome
 from ..proxy.refusals import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
 from ..proxy.routes import Route, at_end, client_session
 from ..proxy.usage import UsageReader
-from ._pools import Pool, Pools, family_of, watched
-from ._seat import Seat, aside, failing_open, safely
+from ._pools import FAMILIES, Pool, Pools, aheld, family_of, held, watched
+from ._seat import MAX_BODY, Seat, failing_open, safely
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -34,10 +36,11 @@ __all__ = ["Answered", "Transport", "install"]
 log = logging.getLogger("ibidem")
 C = TypeVar("C")
 
-SIGNS = ("x-amz-date", "x-amz-content-sha256", "signature", "content-digest", "digest", "content-md5")
-"""Headers of requests that are signed, or whose body has a checksum: another body would not fit."""
+SIGNS = ("x-amz-date", "content-sha256", "signature", "digest", "content-md5")
+"""What headers end with of requests that are signed, or whose body has a checksum: another body would not fit."""
+SIGNING = re.compile(r"AWS4|Signature |\S*HMAC", re.IGNORECASE)
+"""How authorizations begin that hold for one body alone: Amazon's, Oracle's, those of other clouds."""
 NO_ROUTE = Route("", "")
-FAMILIES = ("httpx", "httpx2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,17 +83,16 @@ class Exchange:
         small = length.isdecimal() and int(length) <= MAX_HELD_BYTES
         return self.outcome.body is not None and response.status_code in REFUSAL_STATUSES and small
 
-    def instead(self, response: Any) -> Any:
+    def instead(self, response: Any, raw: bytes) -> Any:
         """The request that is sent in place of a refused one; None where the refusal stands."""
-        outcome = safely(self._instead, response, otherwise=None)
+        outcome = safely(self._instead, response, raw, otherwise=None)
         if outcome is None:
             return None
         self.outcome = outcome
         return self.request()
 
-    def _instead(self, response: Any) -> Outcome | None:
-        headers = [(name, value) for name, value in response.headers.items() if name != "content-encoding"]
-        kind = Refusal(response.status_code, "", headers, bytearray(response.content)).kind
+    def _instead(self, response: Any, raw: bytes) -> Outcome | None:
+        kind = Refusal(response.status_code, "", list(response.headers.items()), bytearray(raw)).kind
         if kind is None or self.job.counts:
             return None
         return self.transport.seat.instead(self.job, self.outcome, kind, self.tried)
@@ -107,17 +109,26 @@ class Exchange:
         told, encoding = (response.headers.get(f"content-{each}", "") for each in ("type", "encoding"))
         plain = getattr(response, "_content", None)  # of a transport that had all of it
         reader = UsageReader(self.job.format, told, "" if plain is not None else encoding)
-        watch = _Watch(reader, self._charged)
+        watch = _Watch(reader, self)
         if plain is not None:
             watch.feed(plain)
             watch.end()
             return
-        response.stream = watched(response, asynchronous, watch.feed, watch.end)
+        response.stream = watched(response, asynchronous, watch.feed, watch.aend if asynchronous else watch.end)
 
-    def _charged(self, usage: Usage) -> None:
+    def charged(self, usage: Usage) -> None:
+        self.tell(usage)
+        self.transport.seat.charged(self.outcome, usage)
+
+    async def acharged(self, usage: Usage) -> None:
+        self.tell(usage)
+        await self.transport.seat.aside(0, self.transport.seat.charged, self.outcome, usage)
+
+    def tell(self, usage: Usage) -> None:
+        if self.transport.on_usage is None:
+            return
         outcome = self.outcome
-        self.transport.seat.charged(outcome, usage)
-        if self.transport.on_usage is not None:
+        with failing_open():
             self.transport.on_usage(
                 Answered(
                     usage=usage,
@@ -170,8 +181,8 @@ class Transport:
         exchange = self.begin(request, request.read())
         response = inner.handle_request(exchange.request())
         while exchange.is_refusal(response):
-            response.read()
-            again = exchange.instead(response)
+            response, raw = held(response)
+            again = exchange.instead(response, raw)
             if again is None:
                 break
             response = inner.handle_request(again)
@@ -190,11 +201,11 @@ class Transport:
         if not carries(request):
             return await inner.handle_async_request(request)
         content = await request.aread()
-        exchange = await aside(len(content), self.begin, request, content)
+        exchange = await self.seat.aside(len(content), self.begin, request, content)
         response = await inner.handle_async_request(exchange.request())
         while exchange.is_refusal(response):
-            await response.aread()
-            again = exchange.instead(response)
+            response, raw = await aheld(response)
+            again = await self.seat.aside(len(content), exchange.instead, response, raw)
             if again is None:
                 break
             response = await inner.handle_async_request(again)
@@ -230,30 +241,44 @@ class Transport:
     def close(self) -> None:
         if self._given is not None:
             self._given.close()
+        self._leave()
+
+    def _leave(self) -> None:
         for pool in self._pools.left(asynchronous=False):
             pool.close()
 
     async def aclose(self) -> None:
         if self._given is not None:
             await self._given.aclose()
+        await self._aleave()
+
+    async def _aleave(self) -> None:
         for pool in self._pools.left(asynchronous=True):
             await pool.aclose()
 
     def __enter__(self) -> Self:
+        if self._given is not None:
+            self._given.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if self._given is not None:
+            self._given.__exit__(kind, error, trace)
+        self._leave()
 
     async def __aenter__(self) -> Self:
+        if self._given is not None:
+            await self._given.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.aclose()
+        if self._given is not None:
+            await self._given.__aexit__(kind, error, trace)
+        await self._aleave()
 
 
 def carries(request: Any) -> bool:
@@ -261,15 +286,23 @@ def carries(request: Any) -> bool:
     if request.method != "POST" or at_end(request.url.path) is None:
         return False
     headers = request.headers
-    signed = headers.get("authorization", "").startswith("AWS4-") or "X-Amz-Signature" in request.url.query.decode()
-    return not signed and not any(name in headers for name in SIGNS)
+    signed = SIGNING.match(headers.get("authorization", "")) or b"X-Amz-Signature" in request.url.query
+    return not signed and not _is_upload(headers) and not any(name.endswith(SIGNS) for name in headers)
+
+
+def _is_upload(headers: Any) -> bool:
+    """Others have paths that end alike, for messages with files."""
+    length = headers.get("content-length", "")
+    large = length.isdecimal() and int(length) > MAX_BODY
+    return large or headers.get("content-type", "").lower().startswith("multipart/")
 
 
 def _with(request: Any, body: bytes) -> Any:
-    """The request with another body, as a new one."""
-    left_out = ("content-length", "transfer-encoding")
-    headers = [(name, value) for name, value in request.headers.multi_items() if name.lower() not in left_out]
-    return type(request)(request.method, request.url, headers=headers, content=body, extensions=request.extensions)
+    """The request with another body, as a new one. Its headers are the same to the byte."""
+    left_out = (b"content-length", b"transfer-encoding")
+    headers = [(name, value) for name, value in request.headers.raw if name.lower() not in left_out]
+    made = import_module(family_of(request)).Request
+    return made(request.method, request.url, headers=headers, content=body, extensions=request.extensions)
 
 
 # ── what is read in passing ─────────────────────────────────────────────────────────────────────────────────────────
@@ -280,20 +313,27 @@ class _Watch:
     """Reads what was charged for. Told once, at the end, or when nobody listens any more."""
 
     reader: UsageReader | None
-    tell: Callable[[Usage], None]
+    exchange: Exchange
 
     def feed(self, data: bytes) -> None:
         if self.reader is not None:
             self.reader.feed(data)
 
     def end(self) -> None:
-        reader, self.reader = self.reader, None
-        if reader is None:
-            return
         with failing_open():
-            usage = reader.finish()
+            usage = self._finished()
             if usage is not None:
-                self.tell(usage)
+                self.exchange.charged(usage)
+
+    async def aend(self) -> None:
+        with failing_open():
+            usage = self._finished()
+            if usage is not None:
+                await self.exchange.acharged(usage)
+
+    def _finished(self) -> Usage | None:
+        reader, self.reader = self.reader, None
+        return None if reader is None else reader.finish()
 
 
 # ── clients that exist ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -315,7 +355,8 @@ def install(client: C, profile: str = "lossless", **options: Any) -> C:
             f"client: {type(client).__name__} has no httpx client that is known here: make it with Transport, as the "
             "page on adapters shows"
         )
-    if _at(client, ("_api_client",)) is not None and safely(client._api_client._use_aiohttp, otherwise=False):  # type: ignore[attr-defined]
+    uses_aiohttp = _at(client, ("_api_client", "_use_aiohttp"))
+    if callable(uses_aiohttp) and safely(uses_aiohttp, otherwise=False):
         log.warning(
             "async calls of google-genai use aiohttp here, and are not rewritten: pass Transport in HttpOptions"
         )
