@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
-from ._seat import aside, missing, safely
+from ._seat import missing, safely
 from .httpx import Answered, Exchange, Transport, carries
 
 try:
@@ -57,7 +57,7 @@ class IbidemInterceptor(BaseInterceptor[Any, Any]):
         begun = None
         if safely(carries, message, otherwise=False):
             content = await message.aread()
-            begun = await aside(len(content), self._safely_begun, message, content)
+            begun = await self._transport.seat.aside(len(content), self._safely_begun, message, content)
         return _sent(message, begun)
 
     async def aon_inbound(self, message: Any) -> Any:

@@ -10,7 +10,6 @@ else passes as it comes, uploads unread. Answers pass unchanged, and what they s
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from ..engine.session import Session
 from ..model import UsageError
 from ..proxy.outcome import Job, Outcome
 from ..proxy.refusals import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
-from ..proxy.routes import Route, at_end, client_session
+from ..proxy.routes import Route, at_end, client_session, is_signed
 from ..proxy.usage import UsageReader
 from ._pools import FAMILIES, Pool, Pools, aheld, family_of, held, watched
 from ._seat import MAX_BODY, Seat, failing_open, safely
@@ -36,10 +35,6 @@ __all__ = ["Answered", "Transport", "install"]
 log = logging.getLogger("ibidem")
 C = TypeVar("C")
 
-SIGNS = ("x-amz-date", "content-sha256", "signature", "digest", "content-md5")
-"""What headers end with of requests that are signed, or whose body has a checksum: another body would not fit."""
-SIGNING = re.compile(r"AWS4|Signature |\S*HMAC", re.IGNORECASE)
-"""How authorizations begin that hold for one body alone: Amazon's, Oracle's, those of other clouds."""
 NO_ROUTE = Route("", "")
 
 
@@ -286,8 +281,7 @@ def carries(request: Any) -> bool:
     if request.method != "POST" or at_end(request.url.path) is None:
         return False
     headers = request.headers
-    signed = SIGNING.match(headers.get("authorization", "")) or b"X-Amz-Signature" in request.url.query
-    return not signed and not _is_upload(headers) and not any(name.endswith(SIGNS) for name in headers)
+    return not is_signed(headers.items(), request.url.query.decode("latin-1")) and not _is_upload(headers)
 
 
 def _is_upload(headers: Any) -> bool:

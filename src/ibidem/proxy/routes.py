@@ -70,8 +70,11 @@ TELLING_HEADERS = (
 )
 """Headers that only one provider's clients send, the surest first."""
 
-SIGNATURES = ("x-amz-date", "x-amz-content-sha256", "content-md5", "digest", "content-digest", "signature")
-"""Headers that hold for one body only."""
+SIGNATURES = ("x-amz-date", "content-sha256", "content-md5", "digest", "signature")
+"""What headers end with of requests that are signed, or whose body has a checksum: another body would not fit."""
+
+SIGNING = re.compile(r"AWS4|Signature |\S*HMAC", re.IGNORECASE)
+"""How authorizations begin that hold for one body alone: Amazon's, Oracle's, those of other clouds."""
 
 CLOUD_PROVIDERS = (
     (re.compile(r".*/publishers/anthropic/"), "vertex"),
@@ -111,7 +114,7 @@ def route(method: str, target: str, headers: Headers) -> Route:
     found = _conversation(path, mark + query, PREFIXES.get(named)) if method == "POST" else None
     if found is None:
         found = Route(PREFIXES.get(named) or _provider(path + mark + query, headers), path + mark + query)
-    elif _is_signed(headers, query):
+    elif is_signed(headers, query):
         found = found._replace(format=None, counts=False)
     if found.provider == "vertex" and (place := _REGION.search(path)):
         found = found._replace(region=place["region"])
@@ -129,14 +132,12 @@ def _conversation(path: str, query: str, named: str | None) -> Route | None:
     return None
 
 
-def _is_signed(headers: Headers, query: str) -> bool:
+def is_signed(headers: Headers, query: str) -> bool:
     """Whether it is void once a byte of it is changed, as what Amazon's credentials were used for."""
     if "X-Amz-Signature=" in query:
         return True
-    return any(
-        name.lower() in SIGNATURES or (name.lower() == "authorization" and value.startswith("AWS4-"))
-        for name, value in headers
-    )
+    named = [(name.lower(), value) for name, value in headers]
+    return any(name.endswith(SIGNATURES) or (name == "authorization" and SIGNING.match(value)) for name, value in named)
 
 
 def at_end(path: str) -> Route | None:
