@@ -32,7 +32,7 @@ class Strands(Framework):
     def adapter(self, format: str, profile: str = "lossless") -> Any:
         from ibidem.adapters.strands import middleware
 
-        return middleware(profile=profile)
+        return middleware(profile)
 
     def run(self, task: Task) -> Ran:
         with _model(task) as model, tempfile.TemporaryDirectory() as folder:
