@@ -78,7 +78,9 @@ def _shadow(context: Any) -> Shadow:
         blocks = message["content"]
         for place, block in enumerate(blocks):
             if (result := block.get("toolResult")) is not None:
-                shadow.result(result["toolUseId"], _texts(result["content"], parted), (index, place))
+                failed = result.get("status") == "error"  # such results stay as they are
+                texts = [None] if failed else _texts(result["content"], parted)
+                shadow.result(result["toolUseId"], texts, (index, place))
         said = [block.get("text") for block in blocks if not block.keys() & NOT_SAID]
         calls = [block["toolUse"] for block in blocks if "toolUse" in block]
         if message["role"] == "assistant":
