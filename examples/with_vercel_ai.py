@@ -31,8 +31,9 @@ with Upstream(script) as upstream:
     with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True) as proxy:
         url = proxy.stdout.readline().split()[-1]
         folder = os.environ.get("NODE_FOLDER", ".")  # where the packages are
-        subprocess.run(["node", "--input-type=module", "-e", AGENT, url], cwd=folder, check=True)
+        ran = subprocess.run(["node", "--input-type=module", "-e", AGENT, url], cwd=folder)
         proxy.terminate()
+ran.check_returncode()
 body = upstream.seen[-1].text
 before = len(ibidem.expand(body, format="anthropic"))
 print(f"request {len(upstream.seen)}: {len(body):,} bytes on the wire, {before:,} before us")

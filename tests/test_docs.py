@@ -47,6 +47,7 @@ NOT_RUN = {
     "changes settings of other programs": 1,
     "installs packages": 3,
     "needs programs of your own": 1,
+    "needs the framework, and is run as a file in examples/": 16,
     "needs the recorded sessions": 8,
     "runs until stopped": 1,
     "times depend on the machine, and it takes minutes": 2,

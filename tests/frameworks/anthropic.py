@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import ibidem
-from ibidem.testing import Answer, Fails, Says, Seen, Upstream, by_turn, conv
+from ibidem.testing import Answer, Calls, Fails, Says, Seen, Upstream, by_turn, conv
 
 from . import bedrock
 from .framework import DESCRIPTION, KEY, Framework, Ran, Task
@@ -34,7 +34,7 @@ class Anthropic(Framework):
     def adapter(self, format: str, profile: str = "lossless") -> Any:
         from ibidem.adapters.anthropic import middleware
 
-        return middleware(profile=profile)
+        return middleware(profile)
 
     def run(self, task: Task) -> Ran:
         chat = Chat(task)
@@ -50,6 +50,7 @@ class Anthropic(Framework):
             "what was counted is heard of streams": counted,
             "what is refused is sent as it was": refused,
             "other requests pass": others,
+            "a thread that the provider keeps": thread,
             "Bedrock checks signatures": bedrock.checks_signatures,
         }
 
@@ -252,6 +253,27 @@ def others() -> None:
         counted, batch, _ = upstream.seen
         assert counted.json == asked
         assert batch.json["requests"][0]["params"] == conversation()
+
+
+def thread() -> None:
+    """A tool runner sends new messages alone: results are counted from the first one of the thread, not from these."""
+    import anthropic
+
+    @anthropic.beta_tool
+    def read(path: str) -> str:
+        """Reads a file."""
+        return Files()(path)
+
+    asked = ("read", {"path": "a.py"})
+    with Upstream([Calls(asked), Calls(asked, asked), Says("read")]) as upstream:
+        task = Task(upstream.url, "anthropic", "sync", (), str, FRAMEWORK.adapter("anthropic"))
+        with _client(task, task.url, asynchronous=False) as client:
+            said: list[Any] = [{"role": "user", "content": "Look"}]
+            request = {"model": "claude-sonnet-4-6", "max_tokens": 1000, "messages": said}
+            answer = client.beta.messages.tool_runner(**request, tools=[read]).until_done()
+    assert answer.content[0].text == "read"
+    assert [each.json["thread"]["type"] for each in upstream.seen] == ["create", "continue", "continue"]
+    assert not any(b"[ibidem " in each.body for each in upstream.seen)
 
 
 FRAMEWORK = Anthropic()

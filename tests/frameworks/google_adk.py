@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-from ibidem.testing import Answer, Thinks, by_turn
+from ibidem.testing import Answer, Fails, Thinks, Upstream, by_turn
 
 from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
 from .scenario import SCRIPT, Files
@@ -47,6 +49,7 @@ class GoogleADK(Framework):
             "results of several texts": lambda: self._alike(self.adapter("gemini"), Parts(), SCRIPT),
             "as a callback of the agent": lambda: self._alike(OfAgent(self.adapter("gemini")), Files(), SCRIPT),
             "other models are left alone": others,
+            "requests that fail are forgotten": forgotten,
             "arguments and texts are changed in copies": copies,
         }
 
@@ -98,6 +101,17 @@ def others() -> None:
         request.contents = contents
         asyncio.run(FRAMEWORK.adapter("gemini").before_model_callback(callback_context=None, llm_request=request))
         assert request.contents is contents
+
+
+def forgotten() -> None:
+    """A long history is not held for an answer that never comes."""
+    plugin = FRAMEWORK.adapter("gemini")
+    with Upstream(by_turn([*SCRIPT[:3], Fails(400)])) as upstream:
+        with contextlib.suppress(Exception):
+            FRAMEWORK.run(Task(upstream.url, "gemini", "async", ("Look",), Files(), plugin))
+        assert len(upstream.seen) == 4
+    gc.collect()
+    assert not plugin._under_way
 
 
 def copies() -> None:

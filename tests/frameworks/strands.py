@@ -32,7 +32,7 @@ class Strands(Framework):
     def adapter(self, format: str, profile: str = "lossless") -> Any:
         from ibidem.adapters.strands import middleware
 
-        return middleware(profile=profile)
+        return middleware(profile)
 
     def run(self, task: Task) -> Ran:
         with _model(task) as model, tempfile.TemporaryDirectory() as folder:
@@ -44,6 +44,7 @@ class Strands(Framework):
     def own(self) -> dict[str, Callable[[], None]]:
         return {
             "results of several texts": self._parts,
+            "failed results stay": self._failed,
             "at the input, as it is": self._at_input,
             "Converse: nothing is left to do": self._converse,
             "Bedrock checks signatures": bedrock.checks_signatures,
@@ -53,6 +54,11 @@ class Strands(Framework):
         for format in self.formats:
             after, before = self._alike(format, self.adapter(format), Parts)
             assert format == "openai-chat" or len(after[-1]) < 0.9 * len(before[-1]), "next to nothing was saved"
+
+    def _failed(self) -> None:
+        for format in self.formats:
+            after, before = self._alike(format, self.adapter(format), Failing)
+            assert after == before
 
     def _at_input(self) -> None:
         from ibidem.adapters.strands import middleware
@@ -85,6 +91,15 @@ class AtInput(NamedTuple):
     """An adapter that is to stand before the call, not around it."""
 
     middleware: Any
+
+
+class Failing(Files):
+    """A tool that says at length what went wrong, each time the same."""
+
+    def __call__(self, path: str) -> Any:
+        with contextlib.suppress(FileNotFoundError):
+            return {"status": "error", "content": [{"text": super().__call__(path)}]}
+        return "nothing"
 
 
 class Parts:

@@ -736,6 +736,13 @@ def test_a_failure_in_gemini_is_never_shortened() -> None:
         ),
         pytest.param("anthropic", {"context_management": {"edits": []}}, True, id="Anthropic is asked for nothing"),
         pytest.param("anthropic", {"context_management": None}, True, id="Anthropic is not asked"),
+        pytest.param("anthropic", {"thread": {"type": "create"}}, True, id="Anthropic is to keep a thread"),
+        pytest.param(
+            "anthropic",
+            {"thread": {"type": "continue", "previous_message_id": "msg_1"}},
+            False,
+            id="Anthropic goes on a thread",
+        ),
         pytest.param("openai-responses", {"truncation": "auto"}, False, id="Responses truncates"),
         pytest.param("openai-responses", {"truncation": "disabled"}, True, id="Responses does not truncate"),
         pytest.param("openai-responses", {"previous_response_id": "r"}, False, id="Responses goes on from an answer"),

@@ -1,7 +1,7 @@
 """Anthropic's SDK: a middleware that rewrites messages before a request is signed, for all of its clients.
 
 >>> client = AnthropicBedrock(middleware=[middleware])
->>> client = AsyncAnthropic(middleware=[middleware(profile="recoverable")])
+>>> client = AsyncAnthropic(middleware=[middleware("recoverable")])
 
 Amazon signs the body of a request, so nothing below the SDK can change it; for Anthropic's own API and for Vertex the
 transport of `ibidem.adapters.httpx` does the same. What tokens were counted is read off the SDK's own answers.
@@ -40,9 +40,9 @@ class Middleware(anthropic.Middleware):
     ) -> None:
         self._seat = Seat(profile, session=session, store=store)
 
-    def __call__(self, **options: Any) -> Middleware:
+    def __call__(self, profile: str = "lossless", **options: Any) -> Middleware:
         """Another one, with these options."""
-        return Middleware(**options)
+        return Middleware(profile, **options)
 
     def handle(self, request: Any, call_next: Any) -> Any:
         given = safely(_given, request, otherwise=None)

@@ -9,7 +9,7 @@ models that ADK can call write results in other ways, and are left alone: LiteLL
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from ._seat import Seat, Turn, failing_open, missing, safely
@@ -28,9 +28,6 @@ __all__ = ["IbidemPlugin"]
 
 FORMAT = "gemini"
 
-MAX_UNDER_WAY = 1000
-"""Requests whose answers are waited for. One that is given up is never answered."""
-
 Wire = dict[str, Any]
 
 
@@ -47,7 +44,8 @@ class IbidemPlugin(BasePlugin):
     ) -> None:
         super().__init__(name=name)
         self._seat = Seat(profile, session=session, store=store)
-        self._under_way: OrderedDict[int, tuple[Any, Turn]] = OrderedDict()
+        self._under_way: dict[int, tuple[Any, Turn]] = {}
+        """Requests whose answers are waited for. One that is given up is never answered, and goes with its context."""
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
         wire = safely(_wire, llm_request, otherwise=None)
@@ -59,9 +57,8 @@ class IbidemPlugin(BasePlugin):
             if turn.history is not wire:
                 llm_request.contents = _changed(llm_request.contents, wire, turn.history)
             actions = callback_context.actions  # one object for a call and its answers
-            self._under_way[id(actions)] = actions, turn
-            if len(self._under_way) > MAX_UNDER_WAY:
-                self._under_way.popitem(last=False)
+            key, waiting = id(actions), self._under_way
+            waiting[key] = weakref.ref(actions, lambda _: waiting.pop(key, None)), turn
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
         with failing_open():

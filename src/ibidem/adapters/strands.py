@@ -1,7 +1,7 @@
 """Strands Agents: a middleware around each call of a model, for every provider that Strands has, Bedrock too.
 
 >>> agent.add_middleware(InvokeModelStage, middleware)
->>> agent.add_middleware(InvokeModelStage, middleware(profile="recoverable"))
+>>> agent.add_middleware(InvokeModelStage, middleware("recoverable"))
 
 It changes what one call sends; `agent.messages` and sessions stay as they are. It may stand at `InvokeModelStage.Input`
 as well, where what a provider counted does not come by, so that only profiles that let nothing go are of use.
@@ -43,9 +43,9 @@ class Middleware:
         self._seat = Seat(profile, session=session, store=store)
 
     def __call__(self, context: Any = None, next_fn: Callable[[Any], Any] | None = None, **options: Any) -> Any:
-        """As Strands calls it; with options alone, another middleware that has them."""
-        if context is None:
-            return Middleware(**options)
+        """As Strands calls it; with a profile or options alone, another middleware that has them."""
+        if context is None or isinstance(context, str):
+            return Middleware(*filter(None, (context,)), **options)
         return self._changed(context) if next_fn is None else self._around(context, next_fn)
 
     async def _changed(self, context: Any) -> Any:
@@ -78,7 +78,9 @@ def _shadow(context: Any) -> Shadow:
         blocks = message["content"]
         for place, block in enumerate(blocks):
             if (result := block.get("toolResult")) is not None:
-                shadow.result(result["toolUseId"], _texts(result["content"], parted), (index, place))
+                failed = result.get("status") == "error"  # such results stay as they are
+                texts = [None] if failed else _texts(result["content"], parted)
+                shadow.result(result["toolUseId"], texts, (index, place))
         said = [block.get("text") for block in blocks if not block.keys() & NOT_SAID]
         calls = [block["toolUse"] for block in blocks if "toolUse" in block]
         if message["role"] == "assistant":

@@ -69,11 +69,14 @@ class Anthropic:
         return Message(index, role if isinstance(role, str) else MALFORMED_KIND, parts, wire)
 
     def server_history(self, head: Mapping[str, Any]) -> bool:
-        return False
+        """Whether it goes on a thread, of which the provider keeps what was said: only new messages are here."""
+        thread = head.get("thread")
+        return isinstance(thread, Mapping) and thread.get("type") != "create"
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
-        """Clearing old thinking leaves results alone; every other edit of the context may remove them."""
-        return not all(map(_clears_thinking, _context_edits(head)))
+        """Clearing old thinking leaves results alone; every other edit of the context may remove them. In a thread
+        results that are not here count too."""
+        return self.server_history(head) or not all(map(_clears_thinking, _context_edits(head)))
 
     def clears_thinking(self, head: Mapping[str, Any]) -> bool:
         """An edit that keeps all of it, which some clients send, clears nothing."""
