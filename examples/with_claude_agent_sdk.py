@@ -29,9 +29,11 @@ with Upstream(lambda seen: talk(seen) if b'"tools":[{' in seen.body else Says("-
     command = ["-m", "ibidem.cli", "proxy", "--port", "0", "--store", "memory:"]
     command += ["--upstream", f"anthropic={upstream.url}"]
     with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True) as proxy:
-        with tempfile.TemporaryDirectory() as folder:
-            asyncio.run(work(proxy.stdout.readline().split()[-1], folder))
-        proxy.terminate()
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                asyncio.run(work(proxy.stdout.readline().split()[-1], folder))
+        finally:
+            proxy.terminate()
 body = [seen.text for seen in upstream.seen if b'"tools":[{' in seen.text][-1]
 before = len(ibidem.expand(body, format="anthropic"))
 print(f"last request: {len(body):,} bytes on the wire, {before:,} before us")
