@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import ibidem
-from ibidem.testing import Calls, Says, Seen, Upstream, by_turn
+from ibidem.testing import Calls, Fails, Says, Seen, Upstream, by_turn
 
 from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
 
@@ -56,7 +56,20 @@ class CrewAI(Framework):
         return {**body, "messages": [_as_text(each) for each in body["messages"]]} if "messages" in body else body
 
     def own(self) -> dict[str, Callable[[], None]]:
-        return {"calls without an agent": self._direct, "copies and crews": self._crew}
+        return {"calls without an agent": self._direct, "copies and crews": self._crew, "refusals": self._refused}
+
+    def _refused(self) -> None:
+        """What a provider refuses is not sent to it again."""
+        for is_async in (False, True):
+            with Upstream(lambda seen: Fails(400) if b"[ibidem " in seen.text else Says("done")) as upstream:
+                llm = _llm(Task(upstream.url, "openai-chat", "sync", (), str, self.adapter("openai-chat")))
+                call = (lambda: asyncio.run(llm.acall(_history()))) if is_async else (lambda: llm.call(_history()))  # noqa: B023
+                try:
+                    call()
+                except Exception as error:
+                    assert "400" in str(error)  # noqa: PT017
+                assert call() == "done"
+                assert [b"[ibidem " in seen.text for seen in upstream.seen] == [True, False]
 
     def _direct(self) -> None:
         """Agents call a model in threads; who awaits `acall` has the async client, with and without streams."""

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ._seat import Seat, Turn, failing_open, missing, safely
+from ._words import has_words
 
 try:
     from agents import RunHooks
@@ -96,8 +97,9 @@ def _model(data: CallModelData[Any]) -> str:
 
 def _whole(items: list[Any]) -> bool:
     """Whether each result stands with its call, and once: else the provider keeps what came before, or the SDK will
-    take out what is there twice, and results are counted otherwise than here."""
+    take out what is there twice, and results are counted otherwise than here. And whether the user says something
+    first, as markers go by that: a handoff may leave a summary of the model's alone."""
     named = [item for item in items if isinstance(item, dict) and "call_id" in item]
     calls = {item["call_id"] for item in named if "output" not in item}
     answered = [item["call_id"] for item in named if "output" in item]
-    return len(set(answered)) == len(answered) and calls.issuperset(answered)
+    return has_words(items) and len(set(answered)) == len(answered) and calls.issuperset(answered)
