@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import logging
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import ibidem
@@ -60,16 +62,20 @@ class CrewAI(Framework):
 
     def _refused(self) -> None:
         """What a provider refuses is not sent to it again."""
-        for is_async in (False, True):
+
+        async def twice(call: Callable[[Any], Any]) -> Any:
+            found: Any = None
+            for _ in range(2):
+                with suppress(Exception):
+                    found = call(_history())
+                    found = await found if inspect.isawaitable(found) else found
+            return found
+
+        for name in ("call", "acall"):
             with Upstream(lambda seen: Fails(400) if b"[ibidem " in seen.text else Says("done")) as upstream:
                 llm = _llm(Task(upstream.url, "openai-chat", "sync", (), str, self.adapter("openai-chat")))
-                call = (lambda: asyncio.run(llm.acall(_history()))) if is_async else (lambda: llm.call(_history()))  # noqa: B023
-                try:
-                    call()
-                except Exception as error:
-                    assert "400" in str(error)  # noqa: PT017
-                assert call() == "done"
-                assert [b"[ibidem " in seen.text for seen in upstream.seen] == [True, False]
+                assert asyncio.run(twice(getattr(llm, name))) == "done"
+                assert [b"[ibidem " in seen.text for seen in upstream.seen] == [True, False], name
 
     def _direct(self) -> None:
         """Agents call a model in threads; who awaits `acall` has the async client, with and without streams."""
