@@ -18,7 +18,7 @@ import httpx2
 import pytest
 
 import ibidem
-from ibidem.adapters.httpx import Answered, Transport, install
+from ibidem.adapters.httpx import BOUNDS, Answered, Transport, install
 from ibidem.model import IbidemError, UsageError
 from ibidem.store import MemoryStore
 from ibidem.testing import Answer, Calls, Fails, Gzips, Says, Seen, Slow, Upstream, conv
@@ -533,3 +533,9 @@ def test_install_finds_the_client_of_an_sdk(upstream: Upstream) -> None:
 def test_install_says_what_it_cannot_do() -> None:
     with pytest.raises(UsageError, match="make it with Transport"):
         install(object())
+
+
+def test_install_refuses_a_version_that_is_not_known(family: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BOUNDS, family.__name__, "0.1")
+    with family.Client() as client, pytest.raises(UsageError, match="make the client with Transport"):
+        install(client)

@@ -38,6 +38,7 @@ def own(framework: LangChain) -> dict[str, Callable[[], None]]:
         "agents of one thread": lambda: _one_thread(framework),
         "a provider that forgets": _forgets,
         "calls and results that are sent otherwise": _otherwise,
+        "a model inside of another": _wrapped,
     }
 
 
@@ -117,17 +118,31 @@ def _otherwise() -> None:
     assert not _is_rewritten([*messages[:-1], HumanMessage("wait"), messages[-1]], gemini=True)
 
 
-def _history() -> list[Any]:
+def _wrapped() -> None:
+    """Settings that are bound to a model count, and results are written as the model inside writes them."""
+    assert _is_rewritten(wrap=lambda model: model.bind(stop=["end"]))
+    assert not _is_rewritten(wrap=lambda model: model.bind(truncation="auto"))
+    assert not _is_rewritten(wrap=lambda model: model.with_fallbacks([model]))
+    if find_spec("langchain_google_genai"):
+        result = json.dumps({"stdout": CODE})
+        assert _is_rewritten(_history(result))
+        assert not _is_rewritten(_history(result), gemini=True)
+        assert not _is_rewritten(_history(result), gemini=True, wrap=lambda model: model.bind(stop=["end"]))
+
+
+def _history(result: str = CODE) -> list[Any]:
     from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
     history: list[Any] = [HumanMessage("go")]
     for number in "12":
         history.append(AIMessage("", tool_calls=[{"id": number, "name": "read", "args": {"path": "a.py"}}]))
-        history.append(ToolMessage(CODE, tool_call_id=number))
+        history.append(ToolMessage(result, tool_call_id=number))
     return history
 
 
-def _is_rewritten(messages: list[Any] | None = None, gemini: bool = False, **settings: Any) -> bool:
+def _is_rewritten(
+    messages: list[Any] | None = None, gemini: bool = False, wrap: Callable[[Any], Any] | None = None, **settings: Any
+) -> bool:
     from langchain.agents.middleware import ModelRequest
     from langchain_core.messages import AIMessage
 
@@ -136,7 +151,8 @@ def _is_rewritten(messages: list[Any] | None = None, gemini: bool = False, **set
     from .langchain import model
 
     made = model(Task("http://127.0.0.1:9", "gemini" if gemini else "openai-responses", "sync", (), str))
-    request = ModelRequest(model=made.model_copy(update=settings), messages=messages or _history())
+    made = made.model_copy(update=settings)
+    request = ModelRequest(model=wrap(made) if wrap else made, messages=messages or _history())
     seen: list[Any] = []
 
     def handle(given: Any) -> Any:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import logging
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import ibidem
-from ibidem.testing import Calls, Says, Seen, Upstream, by_turn
+from ibidem.testing import Calls, Fails, Says, Seen, Upstream, by_turn
 
 from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
 
@@ -56,7 +58,24 @@ class CrewAI(Framework):
         return {**body, "messages": [_as_text(each) for each in body["messages"]]} if "messages" in body else body
 
     def own(self) -> dict[str, Callable[[], None]]:
-        return {"calls without an agent": self._direct, "copies and crews": self._crew}
+        return {"calls without an agent": self._direct, "copies and crews": self._crew, "refusals": self._refused}
+
+    def _refused(self) -> None:
+        """What a provider refuses is not sent to it again."""
+
+        async def twice(call: Callable[[Any], Any]) -> Any:
+            found: Any = None
+            for _ in range(2):
+                with suppress(Exception):
+                    found = call(_history())
+                    found = await found if inspect.isawaitable(found) else found
+            return found
+
+        for name in ("call", "acall"):
+            with Upstream(lambda seen: Fails(400) if b"[ibidem " in seen.text else Says("done")) as upstream:
+                llm = _llm(Task(upstream.url, "openai-chat", "sync", (), str, self.adapter("openai-chat")))
+                assert asyncio.run(twice(getattr(llm, name))) == "done"
+                assert [b"[ibidem " in seen.text for seen in upstream.seen] == [True, False], name
 
     def _direct(self) -> None:
         """Agents call a model in threads; who awaits `acall` has the async client, with and without streams."""

@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any, ClassVar
 
 import ibidem
-from ibidem.testing import by_turn
+from ibidem.testing import Calls, Says, Upstream, by_turn
 
 from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
 from .scenario import PROMPTS, SCRIPT, Files
@@ -37,6 +37,7 @@ class OpenAIAgents(Framework):
             "the bare function is a filter": self.bare_function,
             "another filter comes first": self.after_another,
             "what the provider keeps stays": self.kept_by_provider,
+            "a handoff that leaves a summary": self.handed_off,
         }
 
     def bare_function(self) -> None:
@@ -62,6 +63,13 @@ class OpenAIAgents(Framework):
         bodies = self.bodies(self.adapter("openai-responses"), script=SCRIPT, auto_previous_response_id=True)
         assert "previous_response_id" in bodies[-1]
         assert not any("[ibidem " in each for each in bodies)
+
+    def handed_off(self) -> None:
+        """Without a word of the user, what markers go by is another text on each wire."""
+        sent = [_handed_off(adapter) for adapter in (None, self.adapter("openai-chat"))]
+        for theirs, ours in zip(*sent, strict=True):
+            assert ibidem.expand(ours, format="openai-chat") == theirs
+        assert not any(message["role"] == "user" for message in sent[0][-1]["messages"])
 
     def bodies(self, chosen: Any, script: Any = None, **options: Any) -> list[str]:
         """What is sent with a filter."""
@@ -131,6 +139,27 @@ class _Run:
         async for _ in result.stream_events():
             pass
         return result
+
+
+def _handed_off(adapter: Any) -> list[Any]:
+    from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, function_tool
+    from openai import AsyncOpenAI
+
+    def read(path: str) -> str:
+        return Files()(path)
+
+    async def run(url: str) -> None:
+        async with AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY) as client:
+            model = OpenAIChatCompletionsModel(MODEL, openai_client=client)
+            reader = Agent(name="reader", instructions="You read files.", model=model, tools=[function_tool(read)])
+            first = Agent(name="first", model=model, handoffs=[reader])
+            config = RunConfig(call_model_input_filter=adapter, tracing_disabled=True, nest_handoff_history=True)
+            await Runner.run(first, "Look.", run_config=config)
+
+    reads = Calls(("read", {"path": "b.py"}))
+    with Upstream([Calls(("transfer_to_reader", {})), reads, reads, Says("done")]) as upstream:
+        asyncio.run(run(upstream.url))
+        return [seen.json for seen in upstream.seen]
 
 
 def _hooks() -> Any:

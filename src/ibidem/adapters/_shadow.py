@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..model import Path
+from ._words import has_words
 
 if TYPE_CHECKING:
     from ..plan import Edit
@@ -57,14 +58,7 @@ class Shadow:
     def named(self) -> bool:
         """Whether the user's first words are sure to be the same on every wire. A conversation is known by them, and
         markers are; some packages leave out blank ones, and where there are none another text counts."""
-        texts: list[str] = []
-        for message in self.history:
-            if message["role"] in ("assistant", "tool"):
-                break
-            if message["role"] == "user":
-                content = message["content"]
-                texts += [content] if isinstance(content, str) else [b["text"] for b in content if b["type"] == "text"]
-        return bool(texts) and all(map(str.strip, texts))
+        return has_words(self.history)
 
     def changed(self, edits: Iterable[Edit]) -> dict[Hashable, list[str]]:
         """The texts of results with the edits made, by place. None is left out of them.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
-from ._seat import missing, safely
+from ._seat import Turn, failing_open, missing, safely
 from .httpx import Answered, Exchange, Transport, carries
 
 try:
@@ -51,7 +51,13 @@ class IbidemInterceptor(BaseInterceptor[Any, Any]):
 
     def on_inbound(self, message: Any) -> Any:
         begun = _answered()
-        return message if begun is None else begun.watched(message)
+        if begun is None:
+            return message
+        with failing_open():
+            if begun.is_refusal(message):
+                message.read()
+                self._refused(begun, message)
+        return begun.watched(message)
 
     async def aon_outbound(self, message: Any) -> Any:
         begun = None
@@ -62,7 +68,18 @@ class IbidemInterceptor(BaseInterceptor[Any, Any]):
 
     async def aon_inbound(self, message: Any) -> Any:
         begun = _answered()
-        return message if begun is None else begun.watched(message, asynchronous=True)
+        if begun is None:
+            return message
+        with failing_open():
+            if begun.is_refusal(message):
+                await message.aread()
+                self._refused(begun, message)
+        return begun.watched(message, asynchronous=True)
+
+    def _refused(self, begun: Exchange, message: Any) -> None:
+        """CrewAI has the answer: it cannot be asked for again from here, but the next request goes as it comes."""
+        if begun.instead(message) is not None:
+            Turn(self._transport.seat, begun.outcome, [], begun.job).refused()
 
     def _begun(self, message: Any) -> Exchange | None:
         return self._transport.begin(message, message.read()) if carries(message) else None

@@ -26,6 +26,7 @@ from ..proxy.routes import Route, at_end, client_session, is_signed
 from ..proxy.usage import UsageReader
 from ._pools import FAMILIES, Pool, Pools, aheld, family_of, held, watched
 from ._seat import MAX_BODY, Seat, failing_open, safely
+from ._versions import bounded
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -334,6 +335,8 @@ class _Watch:
 
 PLACES = (("_client",), ("_api_client", "_httpx_client"), ("_api_client", "_async_httpx_client"))
 """Where SDKs keep their httpx client: Anthropic's and OpenAI's, and the two of Google's."""
+BOUNDS = {"httpx": "1", "httpx2": "3"}
+"""Versions from which on it is not known where a client keeps its transports."""
 
 
 def install(client: C, profile: str = "lossless", **options: Any) -> C:
@@ -354,11 +357,21 @@ def install(client: C, profile: str = "lossless", **options: Any) -> C:
         log.warning(
             "async calls of google-genai use aiohttp here, and are not rewritten: pass Transport in HttpOptions"
         )
+    for each in found:
+        _bound(each)
     lead = Transport(profile, **options)
     for each in found:
         each._transport = lead.above(each._transport)
         each._mounts = {key: None if inner is None else lead.above(inner) for key, inner in each._mounts.items()}
     return client
+
+
+def _bound(client: Any) -> None:
+    family = family_of(client)
+    try:
+        bounded("httpx.install", family, BOUNDS[family])
+    except ImportError as error:
+        raise UsageError(f"client: {error}; or make the client with Transport") from None
 
 
 def _at(client: Any, place: tuple[str, ...]) -> Any:

@@ -19,7 +19,9 @@ from ._shadow import Shadow
 
 try:
     from langchain.agents.middleware import AgentMiddleware
+    from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+    from langchain_core.runnables import RunnableBinding
     from langgraph.config import get_config
 except ModuleNotFoundError as error:
     raise missing(error, "langchain", "'langchain>=1.0'") from error
@@ -111,10 +113,11 @@ def _tell(turn: ShadowTurn, response: Any) -> None:
 def _shadow(request: Any) -> Shadow | None:
     """None where the provider does not get all of the history in this order, or lets some of it go: what a marker
     points at might not be there. Nor where the history begins in a way that providers do not get alike."""
-    writes = _package(request.model)
-    if _is_cut(request, writes.clears) or (writes.objects and not _is_straight(request.messages)):
+    model, bound = _served(request.model)
+    writes = _package(model)
+    if _is_cut(model, {**bound, **request.model_settings}, writes.clears) or not _has_words(request.messages):
         return None
-    if not _has_words(request.messages):
+    if writes.objects and not _is_straight(request.messages):
         return None
     shadow = Shadow()
     for at, message in enumerate(request.messages):
@@ -132,14 +135,27 @@ def _shadow(request: Any) -> Shadow | None:
     return shadow
 
 
+def _served(model: Any) -> tuple[Any, dict[str, Any]]:
+    """The model itself, and the settings that are bound to it; TypeError for what may ask any of several."""
+    bound: dict[str, Any] = {}
+    while not isinstance(model, BaseChatModel):
+        if isinstance(model, RunnableBinding):
+            model, bound = model.bound, {**model.kwargs, **bound}
+        elif (made := getattr(type(model), "_model", None)) is not None:  # of `init_chat_model`, chosen by the run
+            model = made(model, get_config())
+        else:
+            raise TypeError(f"{type(model).__name__} is no chat model that is known")
+    return model, bound
+
+
 def _package(model: Any) -> Writes:
     """By what a model is derived from, as it does not tell its wire."""
     names = (each.__module__.partition(".")[0] for each in type(model).__mro__)
     return next((PACKAGES[name] for name in names if name in PACKAGES), Writes())
 
 
-def _is_cut(request: Any, wire: str) -> bool:
-    model, settings = request.model, {**(getattr(request.model, "model_kwargs", None) or {}), **request.model_settings}
+def _is_cut(model: Any, settings: dict[str, Any], wire: str) -> bool:
+    settings = {**(getattr(model, "model_kwargs", None) or {}), **settings}
     head = {name: settings.get(name) or getattr(model, name, None) for name in ("truncation", "context_management")}
     return bool(getattr(model, "use_previous_response_id", False)) or formats.named(wire).clears_history(head)
 

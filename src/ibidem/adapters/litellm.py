@@ -16,7 +16,9 @@ from collections.abc import Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._seat import Seat, Turn, failing_open, missing
+from ..proxy.outcome import Outcome
+from ._seat import Seat, Turn, failing_open, missing, safely
+from ._words import has_words
 
 try:
     import litellm
@@ -39,13 +41,36 @@ HISTORIES = {
 }
 """What a call is made with, by its type: the argument that has the history, and its format."""
 
+AS_GIVEN = frozenset({"openai", "azure", "anthropic"})
+"""Providers that get every text of a result as it is, whichever call it comes from."""
+OBJECTS = frozenset({"gemini", "vertex_ai", "vertex_ai_beta"})
+"""Providers for which a result that is JSON, or a picture in a text, is made an object."""
+WRITTEN_OUT = ("{", "[", "data:")
+NO_TEXT = [{"type": "image_url"}]
+
 MAX_CALLS = 1000
-"""Calls on their way whose usage is waited for; of one that fails, nothing is heard."""
+"""Calls on their way whose usage is waited for; of a stream that nobody reads to its end, nothing is heard."""
 
 
 class Call(NamedTuple):
     type: str
     turn: Turn
+
+
+class Given(NamedTuple):
+    """The history of a call, and what of it is compacted: results that the wire has otherwise are no text there."""
+
+    history: list[Any]
+    shown: list[Any]
+
+    def rewritten(self, turn: Turn) -> list[Any]:
+        if self.shown is self.history or turn.history is self.shown:
+            return self.history if turn.history is self.shown else turn.history
+        if len(turn.history) != len(self.history):
+            turn.refused()
+            return self.history
+        every = zip(self.history, self.shown, turn.history, strict=True)
+        return [new if shown is old else old for old, shown, new in every]
 
 
 class IbidemCallback(CustomLogger):
@@ -69,29 +94,36 @@ class IbidemCallback(CustomLogger):
             type, call = str(getattr(call_type, "value", call_type)), str(kwargs.get("litellm_call_id") or "")
             key, format = HISTORIES.get(type, ("", ""))
             known = self._calls.get(call)
-            if isinstance(kwargs.get(key), list) and (known is None or known.type == type):
-                turn = await self._seat.arewrite(format, kwargs[key], **_named(kwargs))
+            if not isinstance(kwargs.get(key), list) or (known is not None and known.type != type):
+                return None
+            given = _given(kwargs[key], format, kwargs)
+            if given is not None:
+                turn = await self._seat.arewrite(format, given.shown, **_named(kwargs))
+                sent = given.rewritten(turn)
                 if call:
-                    self._expect(call, Call(type, turn))
-                return {**kwargs, key: turn.history}
+                    self._expect(call, type, turn)
+                return {**kwargs, key: sent}
         return None
 
     def completion(self, *args: Any, **kwargs: Any) -> Any:
         """`litellm.completion`, streams and all, with the history rewritten."""
         turn: Turn | None = None
         with failing_open():
-            named = _named({**kwargs, "model": args[0]} if args else kwargs)
+            named = {**kwargs, "model": args[0]} if args else kwargs
             messages = args[1] if len(args) > 1 else kwargs.get("messages")
-            if isinstance(messages, list):
-                turn = self._seat.rewrite(HISTORIES["completion"][1], messages, **named)
+            format = HISTORIES["completion"][1]
+            given = _given(messages, format, named) if isinstance(messages, list) else None
+            if given is not None:
+                turn = self._seat.rewrite(format, given.shown, **_named(named))
+                sent = given.rewritten(turn)
                 if len(args) > 1:
-                    args = (args[0], turn.history, *args[2:])
+                    args = (args[0], sent, *args[2:])
                 else:
-                    kwargs["messages"] = turn.history
+                    kwargs["messages"] = sent
         if turn is not None and kwargs.get("stream"):  # what it cost is known when it was read to its end
             call = kwargs.setdefault("litellm_call_id", str(uuid.uuid4()))
             kwargs["success_callback"] = [*(kwargs.get("success_callback") or ()), self]
-            self._expect(call, Call("completion", turn))
+            self._expect(call, "completion", turn)
         response = litellm.completion(*args, **kwargs)
         if turn is not None and not kwargs.get("stream"):
             with failing_open():
@@ -115,9 +147,18 @@ class IbidemCallback(CustomLogger):
                 cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
                 call.turn.answered(context=told.get("prompt_tokens") or None, cached=cached)
 
-    def _expect(self, name: str, call: Call) -> None:
+    async def async_log_failure_event(
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any
+    ) -> None:
+        self.log_failure_event(kwargs, response_obj, start_time, end_time)
+
+    def log_failure_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any) -> None:
+        with failing_open(), self._lock:
+            self._calls.pop(str(kwargs.get("litellm_call_id")), None)
+
+    def _expect(self, name: str, type: str, turn: Turn) -> None:
         with self._lock:
-            self._calls[name] = call
+            self._calls[name] = Call(type, _waiting(turn))
             self._calls.move_to_end(name)
             if len(self._calls) > MAX_CALLS:
                 self._calls.popitem(last=False)
@@ -128,6 +169,47 @@ def counted(usage: Any) -> dict[str, int | None]:
     details = getattr(usage, "prompt_tokens_details", None) or getattr(usage, "input_tokens_details", None)
     context = getattr(usage, "prompt_tokens", None) or getattr(usage, "input_tokens", None)
     return {"context": context, "cached": getattr(details, "cached_tokens", None)}
+
+
+def _waiting(turn: Turn) -> Turn:
+    """What is needed of a request to tell what it cost, without its text: not every call is heard of again."""
+    outcome = turn._outcome
+    revised = outcome.conversation is not None and outcome.conversation.session.revises
+    conversation = outcome.conversation if revised else None
+    return Turn(turn._seat, Outcome(result=outcome.result, conversation=conversation, place=outcome.place), [])
+
+
+def shown(history: list[Any], format: str, kwargs: Mapping[str, Any]) -> Given:
+    """For those who call LiteLLM themselves. Nothing is shown where it is not known how it is translated."""
+    return safely(_given, history, format, kwargs, otherwise=None) or Given(history, [])
+
+
+def _given(history: list[Any], format: str, kwargs: Mapping[str, Any]) -> Given | None:
+    """None where it is not known how LiteLLM translates it."""
+    provider = _provider(kwargs)
+    if not has_words(history):
+        return None
+    if provider in AS_GIVEN or (format == "gemini" and provider in OBJECTS):
+        return Given(history, history)
+    return Given(history, [_shown(each, provider) for each in history]) if format == "openai-chat" else None
+
+
+def _provider(kwargs: Mapping[str, Any]) -> str:
+    model = str(kwargs.get("model") or "")
+    if "claude" in model:  # whoever has it, it gets Anthropic's blocks
+        return "anthropic"
+    options = {name: kwargs.get(name) for name in ("custom_llm_provider", "api_base")}
+    return str(litellm.get_llm_provider(model, **options)[1])
+
+
+def _shown(message: Any, provider: str) -> Any:
+    """Several texts of a result are joined by most, and read as JSON by some."""
+    if not isinstance(message, Mapping) or message.get("role") != "tool":
+        return message
+    content = message.get("content")
+    texts = [content] if isinstance(content, str) else [part.get("text", "") for part in content or ()]
+    otherwise = provider in OBJECTS and "".join(texts).lstrip().startswith(WRITTEN_OUT)
+    return {**message, "content": NO_TEXT} if otherwise or len([*filter(None, texts)]) > 1 else message
 
 
 def _named(kwargs: Mapping[str, Any]) -> dict[str, Any]:

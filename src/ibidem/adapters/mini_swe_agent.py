@@ -17,7 +17,7 @@ try:
 except ModuleNotFoundError as error:
     raise missing(error, "mini_swe_agent", "mini-swe-agent mcp") from None
 
-from .litellm import counted
+from .litellm import counted, shown
 
 bounded("mini_swe_agent", "mini-swe-agent", "2.5")  # `_query` is private
 
@@ -41,8 +41,10 @@ class Rewriting:
         self._seat = Seat(self.config.ibidem_profile)
 
     def _query(self, messages: list[Any], **kwargs: Any) -> Any:
-        turn = self._seat.rewrite(self.wire, messages, model=self.config.model_name)
-        response = super()._query(turn.history, **kwargs)  # type: ignore[misc]
+        model = self.config.model_name
+        given = shown(messages, self.wire, {**self.config.model_kwargs, "model": model})
+        turn = self._seat.rewrite(self.wire, given.shown, model=model)
+        response = super()._query(given.rewritten(turn), **kwargs)  # type: ignore[misc]
         with failing_open():
             turn.answered(**counted(response.usage))
         return response

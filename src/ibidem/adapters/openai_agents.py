@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ._seat import Seat, Turn, failing_open, missing, safely
+from ._words import has_words
 
 try:
     from agents import RunHooks
@@ -65,14 +66,16 @@ class InputFilter:
         return given if turn.history is given.input else replace(given, input=turn.history)
 
 
-def input_filter(data: CallModelData[Any] | None = None, /, **settings: Any) -> Any:
+def input_filter(data: CallModelData[Any] | str | None = None, /, **settings: Any) -> Any:
     """Rewrites the input of a model call; without one, a filter with other settings.
 
-    `profile`, `session` and `store` are those of `ibidem.Session`. `after` is another filter, whose output is then
+    `profile` (which may stand first), `session` and `store` are those of `ibidem.Session`. `after` is another filter, whose output is then
     rewritten: it is never asked after us, since it could cut what a marker refers to. `conversation` names the
     conversation, or is a function that reads the name off the data of a call; without it, it is recognised.
     """
-    return InputFilter(**settings) if data is None else _usual(data)
+    if data is None or isinstance(data, str):
+        return InputFilter(*([] if data is None else [data]), **settings)
+    return _usual(data)
 
 
 _usual = InputFilter()
@@ -96,8 +99,9 @@ def _model(data: CallModelData[Any]) -> str:
 
 def _whole(items: list[Any]) -> bool:
     """Whether each result stands with its call, and once: else the provider keeps what came before, or the SDK will
-    take out what is there twice, and results are counted otherwise than here."""
+    take out what is there twice, and results are counted otherwise than here. And whether the user says something
+    first, as markers go by that: a handoff may leave a summary of the model's alone."""
     named = [item for item in items if isinstance(item, dict) and "call_id" in item]
     calls = {item["call_id"] for item in named if "output" not in item}
     answered = [item["call_id"] for item in named if "output" in item]
-    return len(set(answered)) == len(answered) and calls.issuperset(answered)
+    return has_words(items) and len(set(answered)) == len(answered) and calls.issuperset(answered)

@@ -17,7 +17,7 @@ try:
 except ModuleNotFoundError as error:
     raise missing(error, "openhands", "openhands-sdk") from None
 
-from .litellm import counted
+from .litellm import Given, counted, shown
 
 bounded("openhands", "openhands-sdk", "1.59")  # all that is overridden here is private
 
@@ -39,29 +39,36 @@ class IbidemLLM(LLM):
         self._ibidem_seat = Seat(self.ibidem_profile)
 
     def _transport_call(self, *, messages: list[Any], **kwargs: Any) -> Any:
-        turn = self._ibidem_seat.rewrite(WIRES["completion"], messages, **self._named(kwargs))
-        return _answered(turn, super()._transport_call(messages=turn.history, **kwargs))
+        given = self._shown("completion", messages, kwargs)
+        turn = self._ibidem_seat.rewrite(WIRES["completion"], given.shown, **self._named(kwargs))
+        return _answered(turn, super()._transport_call(messages=given.rewritten(turn), **kwargs))
 
     async def _atransport_call(self, *, messages: list[Any], **kwargs: Any) -> Any:
-        turn = await self._ibidem_seat.arewrite(WIRES["completion"], messages, **self._named(kwargs))
-        return _answered(turn, await super()._atransport_call(messages=turn.history, **kwargs))
+        given = self._shown("completion", messages, kwargs)
+        turn = await self._ibidem_seat.arewrite(WIRES["completion"], given.shown, **self._named(kwargs))
+        return _answered(turn, await super()._atransport_call(messages=given.rewritten(turn), **kwargs))
 
     def _prepare_responses_params(self, *args: Any, **kwargs: Any) -> Any:
         instructions, items, tools, options, told = super()._prepare_responses_params(*args, **kwargs)
-        turn = self._ibidem_seat.rewrite(WIRES["responses"], items, **self._named(options))
+        given = self._shown("responses", items, options)
+        turn = self._ibidem_seat.rewrite(WIRES["responses"], given.shown, **self._named(options))
         ASKED.set(turn)
-        return instructions, turn.history, tools, options, told
+        return instructions, given.rewritten(turn), tools, options, told
 
     async def _aprepare_responses_params(self, *args: Any, **kwargs: Any) -> Any:
         instructions, items, tools, options, told = await super()._aprepare_responses_params(*args, **kwargs)
-        turn = await self._ibidem_seat.arewrite(WIRES["responses"], items, **self._named(options))
+        given = self._shown("responses", items, options)
+        turn = await self._ibidem_seat.arewrite(WIRES["responses"], given.shown, **self._named(options))
         ASKED.set(turn)
-        return instructions, turn.history, tools, options, told
+        return instructions, given.rewritten(turn), tools, options, told
 
     def _build_responses_result(self, resp: Any) -> Any:
         turn = ASKED.get()
         ASKED.set(None)
         return super()._build_responses_result(resp if turn is None else _answered(turn, resp))
+
+    def _shown(self, call: str, history: list[Any], options: Mapping[str, Any]) -> Given:
+        return shown(history, WIRES[call], {"api_base": self.base_url, **options, "model": self.model})
 
     def _named(self, options: Mapping[str, Any]) -> dict[str, Any]:
         headers = options.get("extra_headers") or {}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import ibidem
-from ibidem.testing import Says, Upstream, conv
+from ibidem.testing import Fails, Says, Upstream, conv
 from tests.frameworks.framework import KEY
 
 PATIENCE_SECONDS = 120.0
@@ -27,6 +27,7 @@ SOURCE = str(Path(ibidem.__file__).parents[1])
 MASTER_KEY = f"sk-{secrets.token_hex(32)}"
 """The proxy does not start without one, nor with a weak one."""
 TEXT = "\n".join(f"def function_{number}(): return {number * number}" for number in range(100))
+WIRE = "openai-chat"
 WIRES = {"openai-chat": "messages", "anthropic": "messages", "openai-responses": "input", "gemini": "contents"}
 PATHS = {
     "openai-chat": "/v1/chat/completions",
@@ -192,8 +193,68 @@ def translated_once() -> None:
     assert json.loads(ibidem.expand(after, format="openai-responses")) == json.loads(before)
 
 
+def _bodies(model: str, path: str, messages: list[Any]) -> list[Any]:
+    """What is sent of a history, without us and with us."""
+    import litellm
+
+    from ibidem.adapters.litellm import IbidemCallback
+
+    with Upstream(lambda _: Says("Said.")) as provider:
+        for callbacks in ([], [IbidemCallback()]):
+            litellm.logging_callback_manager._reset_all_callbacks()
+            litellm.callbacks = callbacks
+            given: dict[str, Any] = {"model": model, "api_base": f"{provider.url}{path}", "api_key": KEY}
+            asyncio.run(litellm.acompletion(messages=messages, **given))
+        return [seen.json for seen in provider.seen]
+
+
+def written_otherwise() -> None:
+    """Results that a provider gets as something else, and beginnings that it gets in other words."""
+    parts = [{"type": "text", "text": TEXT}, {"type": "text", "text": TEXT.upper()}]
+    results: list[Any] = [json.dumps({"stdout": TEXT}), parts, TEXT]
+    for format in ("openai-chat", "anthropic", "gemini"):
+        for result in results:
+            messages = [{**each, "content": result} if each["role"] == "tool" else each for each in history(WIRE)]
+            before, after = _bodies(*MODELS[format], messages)
+            assert ibidem.expand(after, format=format) == before, format
+            assert (after != before) == (format != "gemini" or result is TEXT), format
+        for said in (" ", [{"type": "text", "text": " "}, {"type": "text", "text": "Look."}]):
+            before, after = _bodies(*MODELS[format], [{"role": "user", "content": said}, *history(WIRE)[1:]])
+            assert ibidem.expand(after, format=format) == before, format
+
+
+def nothing_is_left() -> None:
+    """Of a call that fails nothing is kept, and of a stream that nobody reads on none of its text."""
+    import litellm
+    import openai
+
+    from ibidem.adapters.litellm import IbidemCallback
+
+    callback = IbidemCallback()
+    litellm.logging_callback_manager._reset_all_callbacks()
+    litellm.callbacks = [callback]
+
+    async def run(url: str) -> None:
+        given = {"model": MODELS[WIRE][0], "api_base": f"{url}/v1", "api_key": KEY, "messages": history(WIRE)}
+        try:
+            await litellm.acompletion(**given, max_retries=0)
+        except openai.APIError:
+            deadline = time.monotonic() + 10
+            while callback._calls and time.monotonic() < deadline:
+                await asyncio.sleep(0.05)
+        assert not callback._calls
+        stream = await litellm.acompletion(**given, stream=True)
+        await anext(aiter(stream))
+
+    with Upstream([Fails(400), Says("Said."), Says("Said.")]) as provider:
+        asyncio.run(run(provider.url))
+    assert all(call.turn._job is None and not call.turn._given for call in callback._calls.values())
+
+
 OWN: dict[str, Callable[[], None]] = {
     "its proxy rewrites four formats, whole and streamed": proxy_rewrites,
     "completion is litellm.completion": completion_is_theirs,
     "what is translated is rewritten once": translated_once,
+    "what a provider gets otherwise stays": written_otherwise,
+    "calls that end otherwise leave nothing": nothing_is_left,
 }
