@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
+from ._pools import aheld, held
 from ._seat import Turn, failing_open, missing, safely
 from .httpx import Answered, Exchange, Transport, carries
 
@@ -55,8 +56,8 @@ class IbidemInterceptor(BaseInterceptor[Any, Any]):
             return message
         with failing_open():
             if begun.is_refusal(message):
-                message.read()
-                self._refused(begun, message)
+                message, raw = held(message)
+                self._refused(begun, message, raw)
         return begun.watched(message)
 
     async def aon_outbound(self, message: Any) -> Any:
@@ -72,13 +73,13 @@ class IbidemInterceptor(BaseInterceptor[Any, Any]):
             return message
         with failing_open():
             if begun.is_refusal(message):
-                await message.aread()
-                self._refused(begun, message)
+                message, raw = await aheld(message)
+                self._refused(begun, message, raw)
         return begun.watched(message, asynchronous=True)
 
-    def _refused(self, begun: Exchange, message: Any) -> None:
+    def _refused(self, begun: Exchange, message: Any, raw: bytes) -> None:
         """CrewAI has the answer: it cannot be asked for again from here, but the next request goes as it comes."""
-        if begun.instead(message) is not None:
+        if begun.instead(message, raw) is not None:
             Turn(self._transport.seat, begun.outcome, [], begun.job).refused()
 
     def _begun(self, message: Any) -> Exchange | None:

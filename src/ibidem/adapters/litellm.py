@@ -45,6 +45,10 @@ AS_GIVEN = frozenset({"openai", "azure", "anthropic"})
 """Providers that get every text of a result as it is, whichever call it comes from."""
 OBJECTS = frozenset({"gemini", "vertex_ai", "vertex_ai_beta"})
 """Providers for which a result that is JSON, or a picture in a text, is made an object."""
+OWN_OBJECTS, TRANSLATED = "gemini", "openai-chat"
+"""The format in which a result is an object anyway, and the one from which LiteLLM makes others."""
+FAMILIES = {"claude": "anthropic"}
+"""Models that get the blocks of one provider, whoever serves them."""
 WRITTEN_OUT = ("{", "[", "data:")
 NO_TEXT = [{"type": "image_url"}]
 
@@ -189,15 +193,15 @@ def _given(history: list[Any], format: str, kwargs: Mapping[str, Any]) -> Given 
     provider = _provider(kwargs)
     if not has_words(history):
         return None
-    if provider in AS_GIVEN or (format == "gemini" and provider in OBJECTS):
+    if provider in AS_GIVEN or (format == OWN_OBJECTS and provider in OBJECTS):
         return Given(history, history)
-    return Given(history, [_shown(each, provider) for each in history]) if format == "openai-chat" else None
+    return Given(history, [_shown(each, provider) for each in history]) if format == TRANSLATED else None
 
 
 def _provider(kwargs: Mapping[str, Any]) -> str:
     model = str(kwargs.get("model") or "")
-    if "claude" in model:  # whoever has it, it gets Anthropic's blocks
-        return "anthropic"
+    if served := next((each for family, each in FAMILIES.items() if family in model), ""):
+        return served
     options = {name: kwargs.get(name) for name in ("custom_llm_provider", "api_base")}
     return str(litellm.get_llm_provider(model, **options)[1])
 

@@ -69,9 +69,10 @@ class InputFilter:
 def input_filter(data: CallModelData[Any] | str | None = None, /, **settings: Any) -> Any:
     """Rewrites the input of a model call; without one, a filter with other settings.
 
-    `profile` (which may stand first), `session` and `store` are those of `ibidem.Session`. `after` is another filter, whose output is then
-    rewritten: it is never asked after us, since it could cut what a marker refers to. `conversation` names the
-    conversation, or is a function that reads the name off the data of a call; without it, it is recognised.
+    `profile` (which may stand first), `session` and `store` are those of `ibidem.Session`. `after` is another filter,
+    whose output is then rewritten: it is never asked after us, since it could cut what a marker refers to.
+    `conversation` names the conversation, or is a function that reads the name off the data of a call; without it, it
+    is recognised.
     """
     if data is None or isinstance(data, str):
         return InputFilter(*([] if data is None else [data]), **settings)
