@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -30,10 +30,17 @@ def checks() -> list[object]:
     return found
 
 
-@pytest.mark.parametrize(("name", "check"), checks())
-def test_an_adapter_keeps_the_contract(name: str, check: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable, value in os.environ.items():
-        monkeypatch.setenv(variable, value)  # so that what is changed is put back
+@pytest.fixture(autouse=True)
+def _variables() -> Iterator[None]:
+    """What frameworks are run with ends with the test."""
+    before = dict(os.environ)
     alone()
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.mark.parametrize(("name", "check"), checks())
+def test_an_adapter_keeps_the_contract(name: str, check: Callable[[], None]) -> None:
     os.environ.update(framework_named(name).variables)
     check()
