@@ -1,4 +1,4 @@
-"""Every adapter in its real framework: install it, put it to the contract, measure it, and print the table of the docs.
+"""Every adapter in its real framework: installed, put to the contract and measured; prints the tables of the docs.
 
     python -m tests_slow.frameworks [NAME…]
 
@@ -24,11 +24,12 @@ from tests.frameworks.framework import Framework
 ROOT = Path(__file__).parent.parent
 MINUTES = 25
 """That one framework may take, once it is installed."""
-HEAD = (
-    "| framework | version | seam | wires | modes | wire reduced by | `expand` | history untouched | usage "
-    "| added processor time | added time |",
-    "|---|---|---|---|---|---|---|---|---|---|---|",
+HEADS = (
+    ("framework", "version", "seam", "modes", "wire reduced by", "`expand`", "history untouched"),
+    ("framework", "wires", "usage", "added processor time", "added time"),
 )
+"""Of the two tables: one would be too wide to be read."""
+Row = tuple[str, ...]
 
 
 def names() -> list[str]:
@@ -74,7 +75,8 @@ def findings(framework: Framework, interpreter: Path, log: Path) -> dict[str, An
     return found
 
 
-def row(framework: Framework, found: dict[str, Any]) -> str:
+def rows(framework: Framework, found: dict[str, Any]) -> tuple[Row, Row]:
+    """One of each table."""
     reduced = [f"{100 * share:.0f}" for share in found["reduced"].values()]
     between = "–".join(dict.fromkeys((min(reduced, key=int), max(reduced, key=int)))) if reduced else ""
     checks = found["checks"]
@@ -82,22 +84,33 @@ def row(framework: Framework, found: dict[str, Any]) -> str:
     ran = [checks[name] for name in names if not checks[name].startswith("not: ")]
     modes = [mode for mode in framework.modes if any(mode in each for each in found["formats"].values())]
     good = "yes" if ran and all(told == "ok" for told in ran) else "**no**"
-    speed = found["speed"]
-    pairs = (("added", "own"), ("clock_added", "clock"))
-    added = [f"{speed[a]:.1f} ms, {100 * speed[a] / speed[b]:.0f} %" if speed else "–" for a, b in pairs]
-    if speed and len(framework.formats) > 1:
-        added[0] += f" ({speed['format']})"
+    first = (framework.name, found["version"], framework.seam, ", ".join(modes), f"{between} %", good, good)
     usage = "yes" if found["usage"] else "no"
-    cells = (framework.name, found["version"], framework.seam, ", ".join(found["formats"]), ", ".join(modes))
-    return f"| {' | '.join((*cells, f'{between} %', good, good, usage, *added))} |"
+    return first, (framework.name, ", ".join(found["formats"]), usage, *added(framework, found["speed"]))
 
 
-def put_to_the_contract(framework: Framework, folder: Path) -> tuple[str, bool]:
-    """Its row, and whether all went well."""
+def added(framework: Framework, speed: dict[str, Any]) -> tuple[str, str]:
+    if not speed:
+        return "–", "–"
+    pairs = (("added", "own"), ("clock_added", "clock"))
+    first, second = (f"{speed[more]:.1f} ms, {100 * speed[more] / speed[own]:.0f} %" for more, own in pairs)
+    return f"{first} ({speed['format']})" if len(framework.formats) > 1 else first, second
+
+
+def printed(tables: list[tuple[Row, Row]]) -> str:
+    whole = []
+    for head, rows in zip(HEADS, zip(*tables, strict=True), strict=True):
+        lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+        whole.append("\n".join((lines[0], "|---" * len(head) + "|", *lines[1:])))
+    return "\n\n".join(whole)
+
+
+def put_to_the_contract(framework: Framework, folder: Path) -> tuple[tuple[Row, Row], bool]:
+    """Its rows, and whether all went well."""
     python = python_for(framework)
     if not python:
-        needed = ".".join(map(str, framework.python))
-        return f"| {framework.name} | not run here: needs Python {needed} |" + " |" * 9, True
+        told = f"not run here: needs Python {'.'.join(map(str, framework.python))}"
+        return ((framework.name, told, *[""] * 5), (framework.name, told, *[""] * 3)), True
     start, log = time.monotonic(), folder / f"{framework.name}.log"
     found = findings(framework, environment(framework, folder, python), log)
     wrong = {name: told for name, told in found["checks"].items() if told != "ok"}
@@ -105,7 +118,7 @@ def put_to_the_contract(framework: Framework, folder: Path) -> tuple[str, bool]:
     print(f"{framework.name}: {len(found['checks'])} checks, {took:.0f} s", file=sys.stderr)
     for name, told in wrong.items():
         print(f"  {name}: {told}", file=sys.stderr)
-    return row(framework, found), not any(not told.startswith("not: ") for told in wrong.values())
+    return rows(framework, found), not any(not told.startswith("not: ") for told in wrong.values())
 
 
 def main() -> int:
@@ -114,19 +127,20 @@ def main() -> int:
     given = parser.parse_args()
     if unknown := sorted(set(given.names) - set(names())):
         parser.error(f"unknown: {', '.join(unknown)}: use one of {', '.join(names())}")
-    rows, good = [], True
+    tables, good = [], True
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(os.environ.get("IBIDEM_TEST_FRAMEWORKS") or scratch)
         folder.mkdir(parents=True, exist_ok=True)
         for name in given.names or names():
             try:
                 told, well = put_to_the_contract(framework_named(name), folder)
-                rows.append(told)
+                tables.append(told)
                 good = good and well
             except (subprocess.SubprocessError, OSError, ValueError, LookupError) as error:
                 print(f"{name}: {error}: see {folder / name}.log", file=sys.stderr)
                 good = False
-    print("\n".join((*HEAD, *rows)))
+    if tables:
+        print(printed(tables))
     return 0 if good else 1
 
 
