@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 MINUTES = 25
 """That one framework may take, once it is installed."""
 HEADS = (
-    ("framework", "version", "seam", "modes", "wire reduced by", "`expand`", "history untouched"),
+    ("framework", "version", "wire reduced by", "`expand`", "history untouched", "modes", "seam"),
     ("framework", "wires", "usage", "added processor time", "added time"),
 )
 """Of the two tables: one would be too wide to be read."""
@@ -84,7 +84,7 @@ def rows(framework: Framework, found: dict[str, Any]) -> tuple[Row, Row]:
     ran = [checks[name] for name in names if not checks[name].startswith("not: ")]
     modes = [mode for mode in framework.modes if any(mode in each for each in found["formats"].values())]
     good = "yes" if ran and all(told == "ok" for told in ran) else "**no**"
-    first = (framework.name, found["version"], framework.seam, ", ".join(modes), f"{between} %", good, good)
+    first = (framework.name, found["version"], f"{between} %", good, good, ", ".join(modes), framework.seam)
     usage = "yes" if found["usage"] else "no"
     return first, (framework.name, ", ".join(found["formats"]), usage, *added(framework, found["speed"]))
 

@@ -290,7 +290,7 @@ class LiteLLM(Framework):
     name: ClassVar[str] = "litellm"
     package: ClassVar[str] = "litellm"
     requires: ClassVar[tuple[str, ...]] = ("litellm[proxy]>=1.106", "tenacity")  # num_retries needs the latter
-    seam: ClassVar[str] = "CustomLogger.async_pre_call_deployment_hook; a wrapper of completion"
+    seam: ClassVar[str] = "a CustomLogger hook; a wrapper of completion"
     formats: ClassVar[tuple[str, ...]] = tuple(APIS)
     example: ClassVar[str] = "with_litellm.py"
     variables: ClassVar[dict[str, str]] = {

@@ -121,7 +121,7 @@ class MiniSweAgent(Framework):
     name: ClassVar[str] = "mini_swe_agent"
     package: ClassVar[str] = "mini-swe-agent"
     requires: ClassVar[tuple[str, ...]] = ("mini-swe-agent>=2.4,<2.5", "mcp")  # its LiteLLM fails without the latter
-    seam: ClassVar[str] = "LitellmModel._query, LitellmResponseModel._query (private)"
+    seam: ClassVar[str] = "model subclasses (private method)"
     formats: ClassVar[tuple[str, ...]] = tuple(ENDPOINTS)
     modes: ClassVar[tuple[str, ...]] = ("sync",)
     example: ClassVar[str] = "with_mini_swe_agent.py"

@@ -68,7 +68,7 @@ class OpenHands(Framework):
     name: ClassVar[str] = "openhands"
     package: ClassVar[str] = "openhands-sdk"
     requires: ClassVar[tuple[str, ...]] = ("openhands-sdk>=1.58,<1.59",)
-    seam: ClassVar[str] = "LLM subclass: _transport_call, _prepare_responses_params (private)"
+    seam: ClassVar[str] = "LLM subclass (private methods)"
     formats: ClassVar[tuple[str, ...]] = tuple(ENDPOINTS)
     python: ClassVar[tuple[int, int]] = (3, 12)
     example: ClassVar[str] = "with_openhands.py"
