@@ -112,10 +112,10 @@ def _tell(turn: ShadowTurn, response: Any) -> None:
 
 def _shadow(request: Any) -> Shadow | None:
     """None where the provider does not get all of the history in this order, or lets some of it go: what a marker
-    points at might not be there. Nor where the history begins in a way that providers do not get alike."""
+    points at might not be there."""
     model, bound = _served(request.model)
     writes = _package(model)
-    if _is_cut(model, {**bound, **request.model_settings}, writes.clears) or not _has_words(request.messages):
+    if _is_cut(model, {**bound, **request.model_settings}, writes.clears):
         return None
     if writes.objects and not _is_straight(request.messages):
         return None
@@ -171,19 +171,6 @@ def _is_straight(messages: Sequence[Any]) -> bool:
         else:
             return False
     return True
-
-
-def _has_words(messages: Sequence[Any]) -> bool:
-    """Whether the user said something before the first answer, which gives markers their tag. Blank texts may be left
-    out on the way, and without any words a system text counts where it is among the messages."""
-    said: list[str] = []
-    for message in messages:
-        if isinstance(message, HumanMessage):
-            texts = _said(message.content)
-            said += [texts] if isinstance(texts, str) else [text for text in texts if text is not None]
-        elif isinstance(message, ToolMessage) or (isinstance(message, AIMessage) and (said or message.tool_calls)):
-            break
-    return bool(said) and all(text.strip() for text in said)
 
 
 def _calls(message: AIMessage, objects: bool) -> list[tuple[str, str, Any]]:
