@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, ClassVar
 
-from ._langchain_own import own
 from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
+from .own.langchain import own
 
 MODELS = {
     "anthropic": "claude-sonnet-4-5",

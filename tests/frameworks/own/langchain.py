@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import ibidem
 from ibidem.testing import Calls, Says, Upstream, by_turn
 
-from .framework import Task
+from ..framework import Task
 
 if TYPE_CHECKING:
-    from .langchain import LangChain
+    from ..langchain import LangChain
 
 PACKAGES = {"anthropic": "langchain_anthropic", "gemini": "langchain_google_genai"}
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
@@ -148,7 +148,7 @@ def _is_rewritten(
 
     from ibidem.adapters.langchain import IbidemMiddleware
 
-    from .langchain import model
+    from ..langchain import model
 
     made = model(Task("http://127.0.0.1:9", "gemini" if gemini else "openai-responses", "sync", (), str))
     made = made.model_copy(update=settings)
