@@ -6,6 +6,7 @@ Every request of every session, for every profile. Prints what fails, and how ma
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,8 +17,10 @@ from typing import Any
 
 import ibidem
 from ibidem import testing
+from ibidem.billing.lifetimes import CacheMode
 from ibidem.formats import FORMATS
 from ibidem.store import MemoryStore
+from ibidem.testing.laws import unmarked
 
 from .corpus import Recorded, sessions
 
@@ -108,6 +111,62 @@ def looking_back(session: Recorded, strategies: tuple[ibidem.Strategy, ...]) -> 
     return len(session.cuts), found
 
 
+HEAD: dict[str, dict[str, Any]] = {
+    "anthropic": {
+        "model": "claude-sonnet-4-5",
+        "system": "Be exact. " * 600,
+        "tools": [{"name": "Read", "description": "Reads. " * 900, "input_schema": {"type": "object"}}],
+    },
+    "gemini": {"model": "gemini-2.5-pro"},
+}
+"""Beside recorded messages, as an agent sends them; a model of OpenAI's where there is none."""
+
+
+def marking(session: Recorded, profile: str, cache: CacheMode, stride: int) -> tuple[int, list[Failure]]:
+    """The laws with marks, on the requests of a session as bytes, with pauses now and then, by two seats in a row."""
+    key, store = FORMATS[session.format].history_key, MemoryStore()
+    growing, behind, plain = (
+        ibidem.Session(profile, format=session.format, store=store, cache=mode) for mode in (cache, cache, "off")
+    )
+    found: list[Failure] = []
+    looked = 0
+    for number, cut in enumerate(session.cuts):
+        head = HEAD.get(session.format, {"model": "gpt-5"})
+        body = {**head, key: session.history[:cut]}
+        hour = len(session.cuts) % 2 == 0
+        data = json.dumps(_marked(body, session.format, hour) if cache == "lifetime" else body).encode()
+        idle = PAUSE / 4 if number % 9 == 8 else 3
+        result = growing.compact(data, idle=idle)
+        bare = plain.compact(data, idle=idle)
+        if number % stride and cut != session.cuts[-1]:
+            continue
+        looked += 1
+        where = f"{session.name} request {number}"
+        found += [(law, where) for law in broken(data, result, session.format, store)]
+        if not growing.revises and unmarked(json.loads(result.request)) != unmarked(json.loads(bare.request)):
+            found.append(("2 to 5: marks change no text", where))  # changes of what was sent go by lifetimes
+        if behind.compact(result.request).request != result.request:
+            found.append(("10 idempotent", where))
+    return looked, found
+
+
+def broken(data: bytes, result: ibidem.Compacted, format: str, store: MemoryStore) -> Iterator[str]:
+    if len(ibidem.validate(result.request, format=format)) > len(ibidem.validate(data, format=format)):
+        yield "1 valid stays valid"
+    if ibidem.expand(result.request, format=format, store=store) != data:
+        yield "6 lossless, with the store"
+    if result.stats.failures:
+        yield "12 fail open"
+
+
+def _marked(body: dict[str, Any], format: str, hour: bool) -> dict[str, Any]:
+    """With a mark of the client's own on its system text."""
+    if format != "anthropic":
+        return body
+    mark = {"type": "ephemeral", "ttl": "1h"} if hour else {"type": "ephemeral"}
+    return {**body, "system": [{"type": "text", "text": body["system"], "cache_control": mark}]}
+
+
 def checks(profile: str, result: ibidem.Compacted) -> Iterator[tuple[str, Callable[[testing.Run, Any, str], None]]]:
     touches = frozenset[str]().union(*(strategy.touches for strategy in ibidem.PROFILES[profile]))
     repaired = "pairing" in result.stats.strategies
@@ -128,6 +187,7 @@ def main() -> int:
     parser.add_argument("--profile", action="append", choices=ibidem.PROFILES)
     parser.add_argument("--folder", action="append", help="only this folder of the corpus")
     parser.add_argument("--stride", type=int, default=1, help="look at every so many-th request")
+    parser.add_argument("--cache", action="append", choices=("lifetime", "auto"), help="only the laws with marks")
     parser.add_argument("--show", type=int, default=3, help="failures printed per law and profile")
     args = parser.parse_args()
     recorded = list(sessions(args.corpus, args.folder))
@@ -139,6 +199,12 @@ def main() -> int:
     for name in {"recoverable", "aggressive"} & works.keys():
         works = {f"{name}, each request": partial(looking_back, strategies=ibidem.PROFILES[name]), **works}
         works = {"all at once, each request": partial(looking_back, strategies=(EAGER,)), **works}
+    if args.cache:
+        works = {
+            f"{profile}, cache={cache}": partial(marking, profile=profile, cache=cache, stride=args.stride)
+            for profile in args.profile or ("lossless", "recoverable")
+            for cache in args.cache
+        }
     failed = False
     with ProcessPoolExecutor() as pool:
         for name, work in works.items():

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ibidem.billing.budget import Economy
-from ibidem.billing.prices import Caching, Price, Prices, Rates
+from ibidem.billing.caching import Caching
+from ibidem.billing.prices import Price, Prices, Rates
 from ibidem.recordings import LogError, Recording, read
 from ibidem.recordings.discovery import load, logs_in
 from ibidem.replay import hindsight

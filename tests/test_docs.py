@@ -48,7 +48,7 @@ NOT_RUN = {
     "installs packages": 3,
     "needs programs of your own": 1,
     "needs the framework, and is run as a file in examples/": 16,
-    "needs the recorded sessions": 8,
+    "needs the recorded sessions": 10,
     "runs until stopped": 1,
     "times depend on the machine, and it takes minutes": 2,
 }

@@ -128,6 +128,7 @@ def test_the_front_door_is_what_we_promise() -> None:
         "IbidemError",
         "Lingua",
         "PROFILES",
+        "Pauses",
         "Plan",
         "PruneThinking",
         "RepairPairing",

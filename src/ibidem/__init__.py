@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import cache, testing
     from .billing.budget import Economy
+    from .billing.lifetimes import Pauses
     from .engine.expansion import expand
     from .engine.pipeline import Compacted, compact, detect, validate
     from .engine.session import Session
@@ -48,6 +49,7 @@ __all__ = [
     "HintStyle",
     "IbidemError",
     "Lingua",
+    "Pauses",
     "Plan",
     "PruneThinking",
     "RepairPairing",
@@ -85,6 +87,7 @@ _HOME = {
     "engine.session": ("Session",),
     "engine.stats": ("Stats",),
     "billing.budget": ("Economy",),
+    "billing.lifetimes": ("Pauses",),
 }
 _MODULES = ("cache", "testing")
 

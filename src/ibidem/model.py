@@ -204,6 +204,10 @@ class Dialect(Protocol):
     def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
         """The request asks the provider to keep it in its cache for that long. `recent` are its last messages."""
 
+    @property
+    def marks(self) -> Any:
+        """How a provider is told what to keep in its cache: `formats.marks.Marks`."""
+
     def user_message(self, text: str) -> Any:
         """A user message, as wire."""
 

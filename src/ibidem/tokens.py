@@ -20,6 +20,9 @@ ENCODINGS: dict[str, str] = {
 
 DEFAULT_ENCODING = "o200k_base"
 
+BYTES_PER_TOKEN = 4
+"""About, where counting is not worth its time."""
+
 PIECE_CHARACTERS = 1 << 16
 """Characters handed over at once: the encoder holds the interpreter while it works."""
 

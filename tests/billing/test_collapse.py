@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ibidem.billing.caching import Caching
 from ibidem.billing.collapse import Billed, CacheHistory, Verdict, judge
-from ibidem.billing.prices import Caching
 from ibidem.billing.usage import Usage
 
 LAST = Billed(size=12_000.0, sent=10_000, messages=9, model="m", at=100.0, revised=True)

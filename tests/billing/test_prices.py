@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.billing.prices import CACHING, DEFAULT_MODELS, Caching, Price, Prices, Rates, economy_of, own_prices
+from ibidem.billing.caching import PAID_CACHING, USUAL_CACHING, Caching, caching_of
+from ibidem.billing.prices import DEFAULT_MODELS, Price, Prices, Rates, economy_of, own_prices
 from ibidem.model import IbidemError
 
 M = 1e-6
@@ -47,7 +48,7 @@ def test_a_listed_model_has_its_rates_and_its_providers_cache(case: str) -> None
     price = Prices().of(model, "openai-chat", day(2026, 6, 1))  # a newer list may know newer prices
     assert (price.model, price.provider, price.assumed) == (model, provider, False)
     assert price.rates(1000) == expected
-    assert price.caching == CACHING.get(provider, CACHING["openai"])
+    assert price.caching == caching_of(provider, model)
 
 
 NAMES = {
@@ -62,6 +63,28 @@ NAMES = {
 @pytest.mark.parametrize("case", NAMES)
 def test_a_model_is_known_by_its_other_names(case: str) -> None:
     assert Prices().of(NAMES[case], "openai-chat") == Prices().of("claude-sonnet-4-5", "openai-chat")
+
+
+REGIONS = {
+    "across regions": ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", 1.1),
+    "one region": ("anthropic.claude-sonnet-4-5-20250929-v1:0", 1.1),
+    "everywhere": ("global.anthropic.claude-sonnet-4-5-20250929-v1:0", 1.0),
+    "as LiteLLM says it": ("bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0", 1.1),
+    "with its route": ("bedrock/converse/us.anthropic.claude-sonnet-4-5-20250929-v1:0", 1.1),
+    "an inference profile": (
+        "arn:aws:bedrock:us-east-1:1:inference-profile/eu.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        1.1,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REGIONS)
+def test_a_model_is_known_as_bedrock_names_it_and_a_region_costs_a_tenth_more(case: str) -> None:
+    name, more = REGIONS[case]
+    found, direct = Prices().of(name, "openai-chat"), Prices().of("claude-sonnet-4-5", "anthropic")
+    assert not found.assumed
+    assert found.rates(0).write_1h == pytest.approx(direct.rates(0).write_1h * more)
+    assert (found.caching.marks, found.caching.minimum) == (True, direct.caching.minimum)
 
 
 def test_a_larger_request_pays_the_higher_tier_whole() -> None:
@@ -132,6 +155,7 @@ def test_an_unknown_model_is_priced_as_another_that_is_named(case: str, format: 
     price = Prices().of(UNKNOWN[case], format)
     assert (price.model, price.assumed) == (DEFAULT_MODELS[format], True)
     assert price.tiers == Prices().of(DEFAULT_MODELS[format], format).tiers
+    assert not price.caching.key, "its server may refuse such fields"
 
 
 def test_everything_can_be_priced_as_one_model() -> None:
@@ -161,23 +185,23 @@ GOOD: dict[str, tuple[dict[str, Any], list[tuple[int, Rates]], Caching]] = {
     "input alone: no discounts, no surcharges": (
         {"input": 3},
         [(0, rates(3, 3, 3, 3))],
-        CACHING["openai"],
+        USUAL_CACHING,
     ),
-    "nothing costs anything": ({"input": 0}, [(0, rates(0, 0, 0, 0))], CACHING["openai"]),
+    "nothing costs anything": ({"input": 0}, [(0, rates(0, 0, 0, 0))], USUAL_CACHING),
     "all four, and so a cache that is written to": (
         {"input": 3, "read": 0.3, "write": 3.75, "write_1h": 6},
         [(0, rates(3, 0.3, 3.75, 6))],
-        CACHING["anthropic"],
+        PAID_CACHING,
     ),
     "a write for an hour costs what a write does": (
         {"input": 3, "write": 4},
         [(0, rates(3, 3, 4, 4))],
-        CACHING["anthropic"],
+        PAID_CACHING,
     ),
     "tiers in any order take the rest from the base": (
         {"input": 1, "read": 0.5, "tiers": [{"from": 200, "input": 3}, {"from": 100, "input": 2, "read": 0.7}]},
         [(0, rates(1, 0.5, 1, 1)), (100, rates(2, 0.7, 2, 2)), (200, rates(3, 0.5, 3, 3))],
-        CACHING["openai"],
+        USUAL_CACHING,
     ),
     "a cache of one's own": (
         {"input": 1, "lifetime": 60.5, "minimum": 10},

@@ -105,6 +105,21 @@ def test_it_says_where_it_listens_and_runs_until_it_is_stopped(start: Any, numbe
     assert re.fullmatch(r"0 requests[^\n]*\n", out)
 
 
+@pytest.mark.parametrize(
+    ("options", "variables", "line"),
+    [
+        (["--cache", "auto"], {"IBIDEM_CACHE": "off"}, "Rewriting with profile lossless, cache auto, on "),
+        ([], {"IBIDEM_CACHE": "lifetime"}, "Rewriting with profile lossless, cache lifetime, on "),
+        (["--cache", "auto", "--observe"], {}, "Observing, on "),
+    ],
+    ids=["an option", "a variable", "nothing is marked while observing"],
+)
+def test_the_first_line_says_what_providers_are_asked_to_keep(
+    start: Any, options: list[str], variables: dict[str, str], line: str
+) -> None:
+    assert start("--port", "0", *options, **variables).announced()[0].startswith(line)
+
+
 def test_settings_come_from_everywhere(start: Any, tmp_path: Path) -> None:
     (tmp_path / "ibidem").mkdir()
     mine = tmp_path / "ibidem" / "ibidem.toml"
@@ -112,6 +127,7 @@ def test_settings_come_from_everywhere(start: Any, tmp_path: Path) -> None:
     config = {"XDG_CONFIG_HOME": str(tmp_path)}
     proxy = start("--profile", "recoverable", "--no-observe", **config)
     assert proxy.announced()[0].startswith("Rewriting with profile recoverable, on ")
+
     assert proxy.end()[2] == f"ibidem: settings: port from {mine}\n"
     assert start(IBIDEM_PROFILE="recoverable", **config).announced()[0].startswith("Observing, on ")
 

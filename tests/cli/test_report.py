@@ -11,14 +11,19 @@ import stat
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from ibidem.billing.lifetimes import Pauses
+from ibidem.billing.pauses import load_pauses
 from ibidem.cli import main
+from ibidem.cli.report.command import CACHING
 from ibidem.environment import cache_folder
+from ibidem.replay.caching import CACHING_NAMES
 from ibidem.strategies.profiles import PROFILES
 from tests.recordings.claude_code import OPUS
 from tests.recordings.codex import EXAMPLES as CODEX
@@ -318,17 +323,51 @@ def test_json_stays_on_standard_output_beside_a_page(a_log: Path, tmp_path: Path
     assert (tmp_path / "page.html").stat().st_size > 1000
 
 
-def test_nothing_is_written_but_the_cache(home: Path, a_log: Path) -> None:
+def test_nothing_is_written_but_the_cache_and_counts_of_pauses(home: Path, a_log: Path) -> None:
     put(home / ".claude/projects/x/y.jsonl", log(*TWICE, id="b"))
     before = tree(home.parent)
     given: list[list[str | Path]] = [[], [a_log, "--json"], [a_log, "--csv"]]
     for args in given:
         assert run(*args).exit_code == 0
-    cache = "home/.cache/ibidem/report.sqlite"
+    cache, pauses = "home/.cache/ibidem/report.sqlite", "home/.local/share/ibidem/pauses.json"
+    folders = {"home/.cache", "home/.cache/ibidem", "home/.local", "home/.local/share", "home/.local/share/ibidem"}
     after = tree(home.parent)
-    assert after.keys() - before.keys() == {"home/.cache", "home/.cache/ibidem", cache} or sys.platform != "linux"
+    assert after.keys() - before.keys() == {*folders, cache, pauses} or sys.platform != "linux"
     assert {name: after[name] for name in before} == before
     assert os.name == "nt" or stat.S_IMODE((home.parent / cache).stat().st_mode) == 0o600
+
+
+def test_pauses_are_kept_of_the_logs_of_this_machine_only(home: Path, a_log: Path) -> None:
+    """Counts, so that `wrap` and `proxy` know the user; a log that is named may be anybody's."""
+    assert run(a_log).exit_code == 0
+    assert load_pauses() == Pauses()
+    assert run().exit_code == 0  # the sample
+    assert load_pauses() == Pauses()
+    rows = [json.loads(line) for line in log(*TWICE, id="b", prompts=4).splitlines()]
+    begun = datetime.now(UTC) - timedelta(days=3)
+    for number, row in enumerate(rows):
+        row["timestamp"] = (begun + timedelta(minutes=6 * number)).isoformat()
+    mine = put(home / ".claude/projects/x/y.jsonl", b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    assert run("--no-cache").exit_code == 0
+    assert load_pauses() == Pauses()
+    for _ in range(2):  # from the cache of the report as well
+        assert run().exit_code == 0
+        assert load_pauses() == Pauses((0, 4, 0), (0, len(TWICE), 0), 1)
+    mine.unlink()
+    put(home / ".claude/projects/x/y.jsonl", log(*TWICE, id="b", prompts=4))
+    assert run().exit_code == 0
+    assert load_pauses() == Pauses()  # it is years old
+
+
+def test_caching_that_was_asked_for_in_other_ways(a_log: Path, tmp_path: Path) -> None:
+    assert CACHING == CACHING_NAMES
+    value = figures(a_log, "--caching", "auto", "--caching", "none", "--caching", "none")
+    assert [*value["totals"]["caching"]] == ["none", "auto"]
+    assert figures(a_log)["totals"]["caching"] == {}
+    said = run(a_log, "--caching", "1h", "--html", tmp_path / "page.html").stdout
+    assert re.search(r"^1 hour +\$", said, re.MULTILINE)
+    assert "Asked for in another way" in (tmp_path / "page.html").read_text()
+    assert "'2h' is not one of 'recorded', 'none', '5m', '1h', 'auto'" in the_error(run(a_log, "--caching", "2h"))
 
 
 def test_without_a_cache_nothing_is_written_at_all(home: Path, a_log: Path) -> None:

@@ -26,6 +26,8 @@ from typing import Any
 import pytest
 
 from ibidem.proxy.wiring import BEDROCK, CLIENTS, FIRST_PARTY, OPENCODE, VARIABLES
+from ibidem.testing import Says
+from ibidem.testing import Upstream as Provider
 from tests.support.modes import mortal
 
 DEADLINE = 60.0
@@ -264,6 +266,38 @@ def test_requests_go_through_the_proxy_to_where_they_went_before(
     assert (done.returncode, done.stdout, seen) == (0, b"1000\n", ["/base/v1/messages"])
     assert said(done).startswith("1 request,")
     assert len(log.read_text().splitlines()) == 1
+
+
+CONVERSE = """
+import json, os, urllib.request
+said = [{"role": "user", "content": "word " * 3000}]
+for turn in range(4):
+    body = {"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": said, "tools": [
+        {"name": "Read", "description": "reads", "input_schema": {"type": "object"}}]}
+    request = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", json.dumps(body).encode())
+    request.add_header("content-type", "application/json")
+    urllib.request.urlopen(request).read()
+    said += [{"role": "assistant", "content": "go on"}, {"role": "user", "content": f"and then {turn}?"}]
+"""
+
+
+def test_the_last_line_says_what_marks_did_or_would_do(home: Path) -> None:
+    """For a client that sets none."""
+    with Provider(lambda _: Says("ok")) as provider:
+        told = []
+        for mode in ("off", "auto"):
+            env = {"ANTHROPIC_BASE_URL": provider.url}
+            told.append(said(run(home, *PYTHON, CONVERSE, options=("--cache", mode), env=env)))
+        marked = [b"cache_control" in seen.body for seen in provider.seen]
+    assert marked == [False] * 4 + [True] * 4
+    assert re.fullmatch(
+        r"4 requests, paid (\$[0-9.]+) instead of \1 \(0 % less\); 1 conversation asks its provider to keep nothing: "
+        r"with --cache auto about \$[0-9.]+ less",
+        told[0],
+    )
+    saved = re.fullmatch(r"4 requests, paid \$[0-9.]+ instead of \$[0-9.]+ \(([0-9]+) % less\)", told[1])
+    assert saved is not None, told
+    assert int(saved[1]) > 40
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="the cache folder is elsewhere")

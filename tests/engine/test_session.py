@@ -367,6 +367,22 @@ def test_a_state_that_is_none_gets_a_clear_message(state: bytes) -> None:
         session.learn(state)
 
 
+def test_a_conversation_goes_on_after_an_update() -> None:
+    """States of the version before lack what is known about caches; nothing else of them is lost."""
+    request = reads(*(file_of(60, n) for n in range(8)))
+    store = MemoryStore()
+    session = looking(store)
+    for length in (1, 3, 5, 7):
+        session.compact(begun(request, length), idle=400)
+    old = json.loads(session.state())
+    old["version"] = 5
+    old["notes"] = [[n, digest, moment[:4], *rest[:6]] for n, digest, moment, *rest in old["notes"]]
+    ours, theirs = looking(store, json.dumps(old).encode()), looking(store, session.state())
+    bodies = [each.compact(begun(request, 9), idle=1.0).request for each in (ours, theirs)]
+    assert bodies[0] == bodies[1]
+    assert bodies[0] != looking(store).compact(begun(request, 9)).request  # the notes were needed
+
+
 def test_notes_come_back_as_they_were() -> None:
     journal = Journal()
     journal.follow([b"one", b"two"])

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import ibidem
 from ibidem.testing import Upstream
 
-from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
+from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, OwnCaching, Ran, Task
 from .scenario import PICTURE, PROMPTS, SCRIPT, Files
 
 RANDOM_ID = re.compile("^af-call-[0-9a-f]{32}$")
@@ -23,6 +23,10 @@ class AgentFramework(Framework):
     seam: ClassVar[str] = "ChatMiddleware.process"
     formats: ClassVar[tuple[str, ...]] = ("openai-chat", "openai-responses")
     modes: ClassVar[tuple[str, ...]] = ("async", "stream")
+    caching: ClassVar[dict[str, OwnCaching]] = {
+        format: OwnCaching("nothing", "prompt_cache_key, prompt_cache_retention=24h", grows=False) for format in formats
+    }
+    """What a run has said is written in another way in the next one: with the agent's name, and other ids of calls."""
     example: ClassVar[str] = "with_agent_framework.py"
     variables: ClassVar[dict[str, str]] = {
         "AGENT_FRAMEWORK_USER_AGENT_DISABLED": "true",
@@ -34,9 +38,15 @@ class AgentFramework(Framework):
 
         return IbidemChatMiddleware(profile)
 
+    def caching_adapter(self, format: str) -> Any:
+        from ibidem.adapters.agent_framework import IbidemChatMiddleware
+
+        return IbidemChatMiddleware(cache="auto")
+
     def run(self, task: Task) -> Ran:
         # A provider that stores keeps the history itself, and a request has new items only.
-        return asyncio.run(_run(task, {}, {"store": False}))
+        kept = {"prompt_cache_key": task.conversation, "prompt_cache_retention": "24h"}
+        return asyncio.run(_run(task, {}, {"store": False, **(kept if task.caching else {})}))
 
     def same(self, body: Any) -> Any:
         """Without the agent's name and the ids of calls, which change between two prompts, with us or without."""
@@ -100,7 +110,7 @@ async def _run(task: Task, more: Any, options: Any) -> Ran:
         tool = FunctionTool(name="read", description=DESCRIPTION, func=_read(task))
         agent = Agent(
             _client(task.format, sdk),
-            "You are careful.",
+            f"You are careful.{task.system}",
             id="agent",
             tools=[tool],
             default_options=options,

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ClassVar
 
-from .framework import DESCRIPTION, KEY, Framework, Ran, Task
+from ibidem.testing import Upstream, by_turn
+
+from .caching import RULES, asks, marks
+from .framework import DESCRIPTION, KEY, Framework, OwnCaching, Ran, Task
+from .scenario import PROMPTS, SCRIPT, Files
 
 OF_A_RUN = ("id", "created_at", "metrics")
 
@@ -17,6 +23,11 @@ class Agno(Framework):
     requires: ClassVar[tuple[str, ...]] = ("agno", "anthropic", "openai", "google-genai")
     seam: ClassVar[str] = "clients of the SDKs, with Transport"
     formats: ClassVar[tuple[str, ...]] = ("anthropic", "openai-chat", "openai-responses", "gemini")
+    caching: ClassVar[dict[str, OwnCaching]] = {
+        "anthropic": OwnCaching("nothing", "tools 5m, system 5m, request 5m"),
+        "openai-chat": OwnCaching("nothing", "prompt_cache_key, prompt_cache_retention=24h"),
+        "openai-responses": OwnCaching("nothing", "prompt_cache_key, prompt_cache_retention=24h"),
+    }
     example: ClassVar[str] = "with_agno.py"
     variables: ClassVar[dict[str, str]] = {"AGNO_TELEMETRY": "false"}
 
@@ -25,12 +36,47 @@ class Agno(Framework):
 
         return Transport(profile)
 
+    def caching_adapter(self, format: str) -> Any:
+        from ibidem.adapters.httpx import Transport
+
+        return Transport(cache="auto")
+
     def run(self, task: Task) -> Ran:
-        return asyncio.run(_run(task)) if task.mode == "async" else _run_sync(task)
+        return asyncio.run(_run(task)) if task.mode == "async" else _run_sync(task, _agent(task))
+
+    def own(self) -> dict[str, Callable[[], None]]:
+        return {
+            "its flags for the cache leave the conversation out": flags,
+            "an hour for the system prompt does not go with a mark on tools": hour,
+        }
 
 
-def _run_sync(task: Task) -> Ran:
-    agent, texts = _agent(task), []
+def flags() -> None:
+    assert {asks(body) for body in _sent(request_params=None)} == {"tools 5m, system 5m"}
+
+
+def hour() -> None:
+    """Tools come first, and what is kept for an hour must not come behind what is kept for less: it is refused."""
+    both = _sent(extended_cache_time=True, request_params=None)
+    assert [marks(body) for body in both] == [[("tools", "5m"), ("system", "1h")]], "no more than one was sent"
+    alone = _sent(extended_cache_time=True, cache_tools=False, request_params=None)
+    assert [marks(body) for body in alone] == [[("system", "1h")]] * len(SCRIPT)
+
+
+def _sent(**settings: Any) -> list[Any]:
+    """Requests of a run with Agno's settings for the cache, but for these."""
+    with Upstream(by_turn(SCRIPT)) as upstream:
+        task = Task(upstream.url, "anthropic", "sync", PROMPTS, Files(), system=RULES, caching=True)
+        agent = _agent(task)
+        for name, value in settings.items():
+            setattr(agent.model, name, value)
+        with suppress(StopIteration):  # there is no answer
+            _run_sync(task, agent)
+        return [seen.json for seen in upstream.seen]
+
+
+def _run_sync(task: Task, agent: Any) -> Ran:
+    texts = []
     for number, prompt in enumerate(task.prompts):
         images = _images(task, number)
         if task.mode == "stream":
@@ -62,7 +108,7 @@ def _agent(task: Task) -> Any:
     return Agent(
         model=_model(task),
         session_id=task.conversation,
-        instructions="You are careful.",
+        instructions=f"You are careful.{task.system}",
         tools=[Function(name="read", description=DESCRIPTION, entrypoint=read)],
         db=InMemoryDb(),
         add_history_to_context=True,
@@ -83,9 +129,19 @@ def _anthropic(task: Task) -> Any:
     at: dict[str, Any] = {"base_url": task.url, "api_key": KEY}
     if task.mode == "async":
         client = DefaultAsyncHttpxClient(transport=task.adapter) if task.adapter else None
-        return Claude("claude-opus-4-5", async_client=AsyncAnthropic(**at, http_client=client))
+        return Claude("claude-opus-4-5", async_client=AsyncAnthropic(**at, http_client=client), **_marks(task))
     client = DefaultHttpxClient(transport=task.adapter) if task.adapter else None
-    return Claude("claude-opus-4-5", client=Anthropic(**at, http_client=client))
+    return Claude("claude-opus-4-5", client=Anthropic(**at, http_client=client), **_marks(task))
+
+
+def _marks(task: Task) -> dict[str, Any]:
+    """Agno's own settings: its two flags leave the conversation out, which a field of the request covers."""
+    whole = {"request_params": {"cache_control": {"type": "ephemeral"}}}
+    return {"cache_system_prompt": True, "cache_tools": True, **whole} if task.caching else {}
+
+
+def _kept(task: Task) -> dict[str, Any] | None:
+    return {"prompt_cache_key": task.conversation, "prompt_cache_retention": "24h"} if task.caching else None
 
 
 def _openai(task: Task) -> Any:
@@ -100,8 +156,10 @@ def _openai(task: Task) -> Any:
         client = DefaultHttpxClient(transport=task.adapter) if task.adapter else None
         clients = {"client": OpenAI(**at, http_client=client)}
     if task.format == "openai-chat":
-        return OpenAIChat("gpt-5", **clients)
-    return OpenAIResponses("gpt-5", store=False, **clients)  # else the provider keeps the history
+        return OpenAIChat("gpt-5", request_params=_kept(task), **clients)
+    return OpenAIResponses(
+        "gpt-5", store=False, request_params=_kept(task), **clients
+    )  # else the provider keeps the history
 
 
 def _gemini(task: Task) -> Any:

@@ -12,6 +12,7 @@ import ibidem
 from ibidem.testing import Answer, Calls, Fails, Says, Seen, Upstream, by_turn, conv
 
 from . import bedrock
+from .caching import marks_refused
 from .framework import DESCRIPTION, KEY, Framework, Ran, Task
 from .scenario import SCRIPT, Files
 
@@ -36,6 +37,11 @@ class Anthropic(Framework):
 
         return middleware(profile)
 
+    def caching_adapter(self, format: str) -> Any:
+        from ibidem.adapters.anthropic import middleware
+
+        return middleware(cache="auto")
+
     def run(self, task: Task) -> Ran:
         chat = Chat(task)
         with _place(task.format, task.url) as url:
@@ -49,6 +55,7 @@ class Anthropic(Framework):
             "every way to ask": ways,
             "what was counted is heard of streams": counted,
             "what is refused is sent as it was": refused,
+            "marks that are refused": lambda: marks_refused(self, *self.formats),
             "other requests pass": others,
             "a thread that the provider keeps": thread,
             "Bedrock checks signatures": bedrock.checks_signatures,
@@ -117,7 +124,8 @@ class Chat:
 
     def _body(self) -> dict[str, Any]:
         model = bedrock.MODEL if self.task.format == "bedrock" else "claude-sonnet-4-6"
-        return {"model": model, "max_tokens": 1000, "system": "Be careful.", "tools": [TOOL], "messages": self.messages}
+        system = f"Be careful.{self.task.system}"
+        return {"model": model, "max_tokens": 1000, "system": system, "tools": [TOOL], "messages": self.messages}
 
     def _ask(self, prompt: str) -> None:
         said: list[Any] = [{"type": "text", "text": prompt}]

@@ -304,9 +304,23 @@ def as_anthropic(body: dict[str, Any]) -> dict[str, Any]:
     """A Converse body in Anthropic's format, with nothing left out: what has no word there is carried as it is."""
     others = {key: value for key, value in body.items() if key not in ("messages", "system", "toolConfig")}
     tools = (body.get("toolConfig") or {}).get("tools", [])
-    messages = [{**message, "content": [*map(_read_block, message["content"])]} for message in body["messages"]]
-    system = [{"type": "text", **block} if "text" in block else _other(block) for block in body.get("system") or []]
-    return {**others, "system": system, "tools": [*map(_tool, tools)], "messages": messages}
+    messages = [{**message, "content": _marked(message["content"])} for message in body["messages"]]
+    system = _marked(body.get("system") or [])
+    return {**others, "system": system, "tools": _marked(tools, _tool), "messages": messages}
+
+
+def _marked(
+    blocks: list[dict[str, Any]], read: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+) -> list[dict[str, Any]]:
+    """A point behind a block is a mark on it there."""
+    found: list[dict[str, Any]] = []
+    for block in blocks:
+        if "cachePoint" in block and found:
+            lasting = {"ttl": block["cachePoint"]["ttl"]} if "ttl" in block["cachePoint"] else {}
+            found[-1] = {**found[-1], "cache_control": {"type": "ephemeral", **lasting}}
+        else:
+            found.append((read or _read_block)(block))
+    return found
 
 
 def _read_block(block: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from ibidem.testing import Answer, Seen, Upstream, by_turn
 from ibidem.testing.answers import Called
 
-from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
+from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, OwnCaching, Ran, Task
 from .proxied import Proxies, state
 from .scenario import ANSWERS, PROMPTS, SCRIPT, Files
 
@@ -49,6 +49,9 @@ class ClaudeAgentSDK(Framework):
     modes = ("async", "stream")
     usage = True
     example = "with_claude_agent_sdk.py"
+    caching: ClassVar[dict[str, OwnCaching]] = {
+        "anthropic": OwnCaching("system 5m, last message 5m", "system 1h, last message 1h")
+    }
     left_out: ClassVar[dict[str, str]] = {
         "fault of ours": "the proxy is a process of its own; tests/proxy/test_faults.py breaks it",
         "speed": "agent and proxy are processes of their own; benchmarks/proxy.py has what the proxy takes",
@@ -56,6 +59,9 @@ class ClaudeAgentSDK(Framework):
 
     def adapter(self, format: str, profile: str = "lossless") -> Proxies:
         return Proxies(profile)
+
+    def caching_adapter(self, format: str) -> Proxies:
+        return Proxies(cache="auto")
 
     def provider(self, format: str, script: Callable[[Seen], Answer]) -> AbstractContextManager[Any]:
         """One that knows what the tool is called here."""
@@ -99,12 +105,13 @@ async def _run(task: Task) -> Ran:
             return {"content": [{"type": "text", "text": str(error)}], "is_error": True}
 
     url = task.url if task.adapter is None else task.adapter.to(task.url)
+    kept = {"ENABLE_PROMPT_CACHING_1H": "1"} if task.caching else {}
     options = ClaudeAgentOptions(
-        env={**QUIET, "ANTHROPIC_BASE_URL": url},
+        env={**QUIET, **kept, "ANTHROPIC_BASE_URL": url},
         mcp_servers={"files": create_sdk_mcp_server("files", tools=[read])},
         tools=[],
         allowed_tools=[TOOL],
-        system_prompt="You look at files.",
+        system_prompt=f"You look at files.{task.system}",
         model="claude-sonnet-4-5",
         max_turns=MAX_TURNS,
         include_partial_messages=task.mode == "stream",

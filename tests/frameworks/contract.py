@@ -30,6 +30,7 @@ from ibidem.adapters import _seat, _shadow
 from ibidem.engine.session import Session
 from ibidem.testing import Answer, Fails, Seen, by_turn
 
+from . import caching
 from .framework import Framework, Ran, Task
 from .scenario import ANSWERS, PICTURE, PROMPTS, SCRIPT, Files
 
@@ -84,6 +85,7 @@ class Contract:
                 yield f"{format} {name}", lambda format=format, check=check: check(format)  # type: ignore[misc]
 
     def own_checks(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        yield from caching.checks(self.framework, self.formats)
         yield from self.framework.own().items()
         if self.framework.example:
             yield "example", self.example

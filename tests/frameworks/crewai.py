@@ -15,13 +15,15 @@ from typing import Any, ClassVar
 import ibidem
 from ibidem.testing import Calls, Fails, Says, Seen, Upstream, by_turn
 
-from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
+from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, OwnCaching, Ran, Task
 
 MODELS = {
     "anthropic": "anthropic/claude-sonnet-4-5",
     "openai-chat": "openai/gpt-4.1",
     "openai-responses": "openai/gpt-4.1",
 }
+PROMPT_MARKED = "system 5m, earlier message 5m or system 5m, last message 5m"
+"""The newest prompt, wherever it stands; what comes behind it is not."""
 
 
 class CrewAI(Framework):
@@ -31,6 +33,7 @@ class CrewAI(Framework):
     seam = "LLM(interceptor=…)"
     formats = ("openai-chat", "openai-responses", "anthropic")
     images = False
+    caching: ClassVar[dict[str, OwnCaching]] = {"anthropic": OwnCaching(PROMPT_MARKED, PROMPT_MARKED, grows=False)}
     left_out: ClassVar[dict[str, str]] = {
         "openai-responses stream": "CrewAI leaves out the calls of an answer that is streamed over the Responses API"
     }
@@ -48,6 +51,11 @@ class CrewAI(Framework):
         from ibidem.adapters.crewai import IbidemInterceptor
 
         return IbidemInterceptor(profile)
+
+    def caching_adapter(self, format: str) -> Any:
+        from ibidem.adapters.crewai import IbidemInterceptor
+
+        return IbidemInterceptor(cache="auto")
 
     def is_request(self, seen: Seen) -> bool:
         """It also asks how many tokens a result or a request has."""
@@ -149,7 +157,7 @@ def _agent(task: Task) -> Any:
     return Agent(
         role="reader",
         goal="to read files",
-        backstory="It reads.",
+        backstory=f"It reads.{task.system}",
         llm=_llm(task),
         tools=[_tool(task)],
         max_iter=MAX_TURNS,

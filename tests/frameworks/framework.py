@@ -39,6 +39,10 @@ class Task:
     """By which the framework knows the conversation, where it has such a thing."""
     image: bytes | None = None
     """A PNG that is shown with the first prompt."""
+    system: str = ""
+    """More for the system prompt, which comes right behind the usual one."""
+    caching: bool = False
+    """Whether the framework's own settings for the provider's cache are on (`Framework.caching`)."""
 
 
 class Ran(NamedTuple):
@@ -48,6 +52,17 @@ class Ran(NamedTuple):
     """The last answer to each prompt."""
     history: Any
     """What the framework keeps of the conversation, as plain JSON values: messages, checkpoint, session."""
+
+
+class OwnCaching(NamedTuple):
+    """What a framework asks of the provider's cache, in the words of `caching.asks`: looked at on the wire."""
+
+    default: str
+    """As a user finds it."""
+    told: str
+    """With the framework's own settings on, as `Task.caching` says."""
+    grows: bool = True
+    """Whether all that was sent is found by the next request; else what a conversation adds is paid in full."""
 
 
 class Framework(ABC):
@@ -73,6 +88,8 @@ class Framework(ABC):
     """Its file in examples/."""
     left_out: ClassVar[dict[str, str]] = {}
     """Checks of the contract that do not apply, by name, each with the reason."""
+    caching: ClassVar[dict[str, OwnCaching]] = {}
+    """By wire, where it can be told to cache."""
     variables: ClassVar[dict[str, str]] = {}
     """Of the environment, for its process."""
 
@@ -84,6 +101,10 @@ class Framework(ABC):
     @abstractmethod
     def adapter(self, format: str, profile: str = "lossless") -> Any:
         """Our part, as a user makes it. One is shared by all the runs of a check."""
+
+    def caching_adapter(self, format: str) -> Any:
+        """Our part with `cache="auto"`; None where it takes no such thing. Raises UsageError where that is refused."""
+        return None
 
     @abstractmethod
     def run(self, task: Task) -> Ran:

@@ -8,12 +8,14 @@ import copy
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple
 
 from ibidem.testing import Answer, Fails, Thinks, Upstream, by_turn
 
-from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
-from .scenario import SCRIPT, Files
+from .caching import RULES
+from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, OwnCaching, Ran, Task
+from .scenario import PROMPTS, SCRIPT, Files
 
 APP, USER = "app", "somebody"
 RANDOM = ("id", "invocation_id", "timestamp", "usage_metadata", "avg_logprobs", "response_id")
@@ -23,9 +25,13 @@ RANDOM = ("id", "invocation_id", "timestamp", "usage_metadata", "avg_logprobs", 
 class GoogleADK(Framework):
     name = "google_adk"
     package = "google-adk"
-    requires = ("google-adk>=2.13",)
+    requires = ("google-adk>=2.13", "anthropic")
     seam = "App(plugins=[…]): before_model_callback"
     formats = ("gemini",)
+    caching: ClassVar[dict[str, OwnCaching]] = (
+        {"anthropic": OwnCaching("nothing", "tools 5m, system 5m, last message 5m")} if find_spec("anthropic") else {}
+    )
+    """Of its own class for Claude, which our plugin leaves alone; for Gemini see `resource`."""
     example = "with_google_adk.py"
     variables: ClassVar = {"OTEL_SDK_DISABLED": "true", "ADK_DISABLE_TELEMETRY": "1"}
 
@@ -33,6 +39,11 @@ class GoogleADK(Framework):
         from ibidem.adapters.google_adk import IbidemPlugin
 
         return IbidemPlugin(profile)
+
+    def caching_adapter(self, format: str) -> Any:
+        from ibidem.adapters.google_adk import IbidemPlugin
+
+        return IbidemPlugin(cache="auto")
 
     def run(self, task: Task) -> Ran:
         runner = _runner(task)
@@ -51,6 +62,7 @@ class GoogleADK(Framework):
             "other models are left alone": others,
             "requests that fail are forgotten": forgotten,
             "arguments and texts are changed in copies": copies,
+            "its own caching makes a resource that Gemini keeps": resource,
         }
 
     def _alike(self, adapter: Any, read: Any, script: Sequence[Answer]) -> None:
@@ -114,6 +126,17 @@ def forgotten() -> None:
     assert not plugin._under_way
 
 
+def resource() -> None:
+    """From the second request on, for half an hour, with tools and system; the scripted provider has no such thing."""
+    with Upstream(by_turn(SCRIPT)) as upstream:
+        FRAMEWORK.run(Task(upstream.url, "gemini", "sync", PROMPTS, Files(), system=RULES, caching=True))
+        paths = [seen.path.rpartition("/")[2] for seen in upstream.seen]
+        made = next(seen.json for seen in upstream.seen if seen.path.endswith("cachedContents"))
+    assert paths.index("cachedContents") == 1, paths
+    assert made["ttl"] == "1800s", made["ttl"]
+    assert {"tools", "systemInstruction"} <= made.keys()
+
+
 def copies() -> None:
     """What profiles that look back change beside results: written back, and what was given stays."""
     from google.genai import types
@@ -136,11 +159,10 @@ def copies() -> None:
 
 def _runner(task: Task) -> Any:
     from google.adk.agents import LlmAgent
+    from google.adk.agents.context_cache_config import ContextCacheConfig
     from google.adk.apps import App
-    from google.adk.models import Gemini
     from google.adk.runners import Runner
     from google.adk.sessions import InMemorySessionService
-    from google.genai import types
 
     def read(path: str) -> str:
         return task.read(path)
@@ -149,20 +171,41 @@ def _runner(task: Task) -> Any:
     by_agent = isinstance(task.adapter, OfAgent)
     agent = LlmAgent(
         name="agent",
-        model=Gemini(
-            model="gemini-3-pro-preview",
-            client_kwargs={"api_key": KEY, "vertexai": False},
-            base_url=task.url,
-            retry_options=types.HttpRetryOptions(attempts=3, initial_delay=0.1),
-        ),
-        instruction="You are careful.",
+        model=_claude(task.url) if task.format == "anthropic" else _gemini(task.url),
+        instruction=f"You are careful.{task.system}",
         tools=[read],
         on_tool_error_callback=lambda tool, args, tool_context, error: {"error": str(error)},
         before_model_callback=[task.adapter.plugin.before_model_callback] if by_agent else None,
         after_model_callback=[task.adapter.plugin.after_model_callback] if by_agent else None,
     )
-    app = App(name=APP, root_agent=agent, plugins=[] if task.adapter is None or by_agent else [task.adapter])
+    app = App(
+        name=APP,
+        root_agent=agent,
+        plugins=[] if task.adapter is None or by_agent else [task.adapter],
+        context_cache_config=ContextCacheConfig() if task.caching else None,
+    )
     return Runner(app=app, session_service=InMemorySessionService())
+
+
+def _gemini(url: str) -> Any:
+    from google.adk.models import Gemini
+    from google.genai import types
+
+    return Gemini(
+        model="gemini-3-pro-preview",
+        client_kwargs={"api_key": KEY, "vertexai": False},
+        base_url=url,
+        retry_options=types.HttpRetryOptions(attempts=3, initial_delay=0.1),
+    )
+
+
+def _claude(url: str) -> Any:
+    from anthropic import AsyncAnthropic
+    from google.adk.models.anthropic_llm import AnthropicLlm
+
+    # Each prompt has a loop of its own here, and a connection belongs to one.
+    client = AsyncAnthropic(base_url=url, api_key=KEY, default_headers={"connection": "close"})
+    return AnthropicLlm(model="claude-sonnet-4-5", client=client)
 
 
 def _said(task: Task) -> list[Any]:

@@ -6,7 +6,7 @@ import asyncio
 import base64
 from typing import Any, ClassVar
 
-from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
+from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, OwnCaching, Ran, Task
 
 OF_A_RUN = ("completion_start_time", "usage")
 
@@ -17,6 +17,9 @@ class Haystack(Framework):
     requires: ClassVar[tuple[str, ...]] = ("haystack-ai",)
     seam: ClassVar[str] = "http_client_kwargs, with Transport"
     formats: ClassVar[tuple[str, ...]] = ("openai-chat", "openai-responses")
+    caching: ClassVar[dict[str, OwnCaching]] = {
+        format: OwnCaching("nothing", "prompt_cache_key, prompt_cache_retention=24h") for format in formats
+    }
     example: ClassVar[str] = "with_haystack.py"
     variables: ClassVar[dict[str, str]] = {"HAYSTACK_TELEMETRY_ENABLED": "false"}
 
@@ -25,12 +28,17 @@ class Haystack(Framework):
 
         return Transport(profile)
 
+    def caching_adapter(self, format: str) -> Any:
+        from ibidem.adapters.httpx import Transport
+
+        return Transport(cache="auto")
+
     def run(self, task: Task) -> Ran:
         return asyncio.run(_run(task)) if task.mode == "async" else _run_sync(task)
 
 
 def _run_sync(task: Task) -> Ran:
-    agent, messages, texts = _agent(task), _beginning(), []
+    agent, messages, texts = _agent(task), _beginning(task), []
     streams = {"streaming_callback": lambda chunk: None} if task.mode == "stream" else {}
     for number, prompt in enumerate(task.prompts):
         messages = agent.run([*messages, _message(prompt, None if number else task.image)], **streams)["messages"]
@@ -39,7 +47,7 @@ def _run_sync(task: Task) -> Ran:
 
 
 async def _run(task: Task) -> Ran:
-    agent, messages, texts = _agent(task), _beginning(), []
+    agent, messages, texts = _agent(task), _beginning(task), []
     for number, prompt in enumerate(task.prompts):
         ran = await agent.run_async([*messages, _message(prompt, None if number else task.image)])
         messages = ran["messages"]
@@ -48,10 +56,10 @@ async def _run(task: Task) -> Ran:
     return Ran(texts, _plain(messages))
 
 
-def _beginning() -> list[Any]:
+def _beginning(task: Task) -> list[Any]:
     from haystack.dataclasses import ChatMessage
 
-    return [ChatMessage.from_system("You are careful.")]
+    return [ChatMessage.from_system(f"You are careful.{task.system}")]
 
 
 def _plain(messages: list[Any]) -> Any:
@@ -73,8 +81,10 @@ def _generator(task: Task) -> Any:
     from haystack.utils import Secret
 
     kind: Any = OpenAIResponsesChatGenerator if task.format == "openai-responses" else OpenAIChatGenerator
+    kept = {"prompt_cache_key": task.conversation, "prompt_cache_retention": "24h"}
     return kind(
         model="gpt-5",
+        generation_kwargs=kept if task.caching else None,
         api_key=Secret.from_token(KEY),
         api_base_url=f"{task.url}/v1",
         http_client_kwargs={"transport": task.adapter} if task.adapter else None,

@@ -10,13 +10,19 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, ClassVar
 
+from ibidem.billing.lifetimes import CacheMode
 from ibidem.testing import Upstream, by_turn
 
-from .framework import DESCRIPTION, KEY, Framework, Ran, Task
+from .framework import DESCRIPTION, KEY, Framework, OwnCaching, Ran, Task
 from .scenario import PROMPTS, SCRIPT, Files
 
 RANDOM = frozenset({"id", "model", "timestamp"})
 """Of a message: names that are made up for it, and the port of a test."""
+
+MARKED = " or ".join(
+    f"tools {{0}}, system {{0}}, {place} message {{0}}, request {{0}}" for place in ("earlier", "last")
+)
+"""What is asked for: the message is the last one that the user or a result has said."""
 
 _one_evaluation = threading.Lock()
 """Inspect has no two evaluations in one process at the same time: their samples are what runs at once."""
@@ -30,20 +36,29 @@ class Inspect(Framework):
     requires: ClassVar[tuple[str, ...]] = ("inspect_ai", "openai", "anthropic")
     seam: ClassVar[str] = "Hooks.on_before_model_generate"
     formats: ClassVar[tuple[str, ...]] = ("openai-chat", "openai-responses", "anthropic")
+    caching: ClassVar[dict[str, OwnCaching]] = {
+        "anthropic": OwnCaching(MARKED.format("5m"), MARKED.format("1h")),
+        "openai-chat": OwnCaching("nothing", "prompt_cache_key, prompt_cache_retention=24h"),
+        "openai-responses": OwnCaching("nothing", "prompt_cache_key, prompt_cache_retention=24h"),
+    }
     example: ClassVar[str] = "with_inspect_ai.py"
     variables: ClassVar[dict[str, str]] = {"INSPECT_DISPLAY": "none", "INSPECT_EVAL_LOG_REALTIME": "false"}
 
-    def adapter(self, format: str, profile: str = "lossless") -> Any:
+    def caching_adapter(self, format: str) -> Any:
+        return self.adapter(format, cache="auto")
+
+    def adapter(self, format: str, profile: str = "lossless", cache: CacheMode = "off") -> Any:
         """The name of the tasks that are rewritten: hooks hear of every task of the process."""
         from inspect_ai.hooks import hooks
 
         from ibidem.adapters.inspect_ai import IbidemHooks
 
-        name, chosen = f"rewritten{next(_numbers)}", profile
+        name, chosen, mode = f"rewritten{next(_numbers)}", profile, cache
 
         @hooks(name=name, description="Nothing is said twice.")
         class Rewriting(IbidemHooks):
             profile = chosen
+            cache = mode
 
             def rewrites(self, data: Any, sample: Any) -> bool:
                 return bool(data.task_name == name)
@@ -101,7 +116,10 @@ def _model(task: Task) -> Any:
     config = GenerateConfig(max_tokens=4096)  # with more, Anthropic's SDK wants a stream
     options: dict[str, Any] = {"config": config, "api_key": KEY, "memoize": False, "streaming": task.mode == "stream"}
     if task.format == "anthropic":
-        return get_model("anthropic/claude-sonnet-4-5", base_url=task.url, **options)
+        kept: dict[str, Any] = {"cache_ttl": "1h"} if task.caching else {}
+        return get_model("anthropic/claude-sonnet-4-5", base_url=task.url, **options, **kept)
+    if task.caching:
+        options |= {"prompt_cache_key": task.conversation, "prompt_cache_retention": "24h"}
     options["responses_api"] = task.format == "openai-responses"
     return get_model("openai/gpt-4.1", base_url=f"{task.url}/v1", **options)
 
@@ -110,7 +128,7 @@ def _work(task: Task, name: str = "plain", samples: Sequence[str] = (), **option
     import inspect_ai
     from inspect_ai.agent import as_solver, react
     from inspect_ai.dataset import Sample
-    from inspect_ai.solver import user_message
+    from inspect_ai.solver import system_message, user_message
     from inspect_ai.tool import ToolDef
 
     async def read(path: str) -> str:
@@ -118,7 +136,7 @@ def _work(task: Task, name: str = "plain", samples: Sequence[str] = (), **option
 
     tool = ToolDef(read, name="read", description=DESCRIPTION, parameters={"path": "A file."})
     agent = as_solver(react(prompt=None, tools=[tool], submit=False))
-    steps = [agent]
+    steps = [system_message(task.system), agent] if task.system else [agent]
     for prompt in task.prompts[1:]:
         steps += [user_message(prompt), agent]
     said = _said(task.prompts[0], task.image)

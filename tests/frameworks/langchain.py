@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, ClassVar
 
-from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
+from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, OwnCaching, Ran, Task
 from .own.langchain import own
 
 MODELS = {
@@ -29,12 +29,21 @@ class LangChain(Framework):
     seam = "AgentMiddleware.wrap_model_call"
     formats = ("anthropic", "openai-chat", "openai-responses", "gemini")
     example = "with_langchain.py"
+    caching: ClassVar[dict[str, OwnCaching]] = {
+        "anthropic": OwnCaching("nothing", "tools 5m, system 5m, request 5m"),
+        "openai-responses": OwnCaching("nothing", "prompt_cache_key, prompt_cache_retention=24h"),
+    }
     variables: ClassVar[dict[str, str]] = {"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "false"}
 
     def adapter(self, format: str, profile: str = "lossless") -> Any:
         from ibidem.adapters.langchain import IbidemMiddleware
 
         return IbidemMiddleware(profile)
+
+    def caching_adapter(self, format: str) -> Any:
+        from ibidem.adapters.langchain import IbidemMiddleware
+
+        return IbidemMiddleware(cache="auto")
 
     def run(self, task: Task) -> Ran:
         agent, config = self.agent(task), _config(task)
@@ -61,8 +70,21 @@ class LangChain(Framework):
         told = ToolRetryMiddleware(max_retries=0, on_failure="continue")
         ours = [] if task.adapter is None else [task.adapter]
         return create_agent(
-            model(task), [tool(task)], system_prompt="Be brief.", middleware=[told, *ours], checkpointer=InMemorySaver()
+            model(task),
+            [tool(task)],
+            system_prompt=f"Be brief.{task.system}",
+            middleware=[told, *caching(task), *ours],
+            checkpointer=InMemorySaver(),
         )
+
+
+def caching(task: Task) -> list[Any]:
+    """LangChain's own way."""
+    if not task.caching or task.format != "anthropic":
+        return []
+    from langchain_anthropic.middleware import AnthropicPromptCachingMiddleware
+
+    return [AnthropicPromptCachingMiddleware()]
 
 
 def model(task: Task) -> Any:
@@ -78,9 +100,14 @@ def model(task: Task) -> Any:
         return ChatGoogleGenerativeAI(model=name, base_url=task.url, api_key=KEY)
     from langchain_openai import ChatOpenAI
 
-    responses = task.format == "openai-responses"
+    kept = {"prompt_cache_key": task.conversation, "prompt_cache_retention": "24h"}
     return ChatOpenAI(
-        model=name, base_url=f"{task.url}/v1", api_key=KEY, use_responses_api=responses, stream_usage=True
+        model=name,
+        base_url=f"{task.url}/v1",
+        api_key=KEY,
+        use_responses_api=task.format == "openai-responses",
+        stream_usage=True,
+        model_kwargs=kept if task.caching else {},
     )
 
 

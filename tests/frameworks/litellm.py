@@ -13,12 +13,15 @@ import json
 from collections.abc import AsyncIterator, Callable, Generator
 from typing import Any, ClassVar, NamedTuple
 
-from tests.frameworks.framework import DESCRIPTION, KEY, Framework, Ran, Task
+from tests.frameworks.caching import marks_refused
+from tests.frameworks.framework import DESCRIPTION, KEY, Framework, OwnCaching, Ran, Task
 from tests.frameworks.own.litellm import OWN
 
 SYSTEM = "You read files."
 TRIES = 3
 """Of one call, after all that LiteLLM tries by itself: some of its calls and streams try once."""
+MARKED = [{"location": "message", "role": "system"}, {"location": "message", "index": -1}]
+"""What LiteLLM is to mark, in its own words."""
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 
 
@@ -36,8 +39,8 @@ class Chat:
     def __init__(self, model: str, path: str) -> None:
         self.model, self.path = model, path
 
-    def start(self) -> list[Any]:
-        return [{"role": "system", "content": SYSTEM}]
+    def start(self, task: Task) -> list[Any]:
+        return [{"role": "system", "content": SYSTEM + task.system}]
 
     def prompt(self, text: str, image: str | None) -> Any:
         if image is None:
@@ -97,7 +100,7 @@ class Routed(Chat):
 class Responses:
     model, path = "openai/gpt-4.1", "/v1"
 
-    def start(self) -> list[Any]:
+    def start(self, task: Task) -> list[Any]:
         return []
 
     def prompt(self, text: str, image: str | None) -> Any:
@@ -111,7 +114,13 @@ class Responses:
 
     def request(self, task: Task, history: list[Any]) -> dict[str, Any]:
         tools = [{"type": "function", "name": "read", "description": DESCRIPTION, "parameters": PARAMETERS}]
-        return {**_common(self, task), "input": history, "tools": tools, "instructions": SYSTEM, "num_retries": 2}
+        return {
+            **_common(self, task),
+            "input": history,
+            "tools": tools,
+            "instructions": SYSTEM + task.system,
+            "num_retries": 2,
+        }
 
     def send(self, task: Task) -> Callable[..., Any]:
         import litellm
@@ -139,7 +148,7 @@ class Messages:
 
     model, path = "anthropic/claude-sonnet-4-5", ""
 
-    def start(self) -> list[Any]:
+    def start(self, task: Task) -> list[Any]:
         return []
 
     def prompt(self, text: str, image: str | None) -> Any:
@@ -154,7 +163,13 @@ class Messages:
     def request(self, task: Task, history: list[Any]) -> dict[str, Any]:
         tools = [{"name": "read", "description": DESCRIPTION, "input_schema": PARAMETERS}]
         messages = list(_batched(history))
-        return {**_common(self, task), "messages": messages, "tools": tools, "system": SYSTEM, "max_tokens": 1000}
+        return {
+            **_common(self, task),
+            "messages": messages,
+            "tools": tools,
+            "system": SYSTEM + task.system,
+            "max_tokens": 1000,
+        }
 
     def send(self, task: Task) -> Callable[..., Any]:
         asend = self.asend(task)
@@ -210,7 +225,8 @@ def _message(events: bytes) -> Any:
 
 def _common(api: Any, task: Task) -> dict[str, Any]:
     base = f"{task.url}{api.path}"
-    return {"model": api.model, "api_base": base, "api_key": KEY, "litellm_session_id": task.conversation}
+    own = {"cache_control_injection_points": MARKED} if task.caching else {}
+    return {"model": api.model, "api_base": base, "api_key": KEY, "litellm_session_id": task.conversation, **own}
 
 
 APIS: dict[str, Any] = {
@@ -225,7 +241,7 @@ APIS: dict[str, Any] = {
 
 def conversed(api: Any, task: Task) -> Generator[list[Any], Reply, Ran]:
     """Gives the history for every call that is to be made, and takes what came back."""
-    history, texts = api.start(), []
+    history, texts = api.start(task), []
     image = task.image and f"data:image/png;base64,{base64.b64encode(task.image).decode()}"
     for number, text in enumerate(task.prompts):
         history.append(api.prompt(text, image if number == 0 else None))
@@ -292,6 +308,7 @@ class LiteLLM(Framework):
     requires: ClassVar[tuple[str, ...]] = ("litellm[proxy]>=1.106", "tenacity")  # num_retries needs the latter
     seam: ClassVar[str] = "a CustomLogger hook; a wrapper of completion"
     formats: ClassVar[tuple[str, ...]] = tuple(APIS)
+    caching: ClassVar[dict[str, OwnCaching]] = {"anthropic": OwnCaching("nothing", "system 5m, last message 5m")}
     example: ClassVar[str] = "with_litellm.py"
     variables: ClassVar[dict[str, str]] = {
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -303,6 +320,11 @@ class LiteLLM(Framework):
         from ibidem.adapters.litellm import IbidemCallback
 
         return IbidemCallback(profile)
+
+    def caching_adapter(self, format: str) -> Any:
+        from ibidem.adapters.litellm import IbidemCallback
+
+        return IbidemCallback(cache="auto")
 
     def run(self, task: Task) -> Ran:
         import litellm
@@ -316,7 +338,7 @@ class LiteLLM(Framework):
         return run_sync(api, task) if task.mode == "sync" else asyncio.run(run_async(api, task))
 
     def own(self) -> dict[str, Callable[[], None]]:
-        return OWN
+        return {**OWN, "marks that are refused": lambda: marks_refused(self, "anthropic", "openai-chat")}
 
     def read_wire(self, body: Any, format: str) -> tuple[Any, str]:
         return body, {"anthropic-messages": "anthropic", "router": "openai-chat"}.get(format, format)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import ibidem
 from ibidem.testing import Upstream, by_turn
 
-from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
+from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, OwnCaching, Ran, Task
 from .scenario import PICTURE, PROMPTS, SCRIPT, Files
 
 WINDOW = 100_000_000
@@ -25,12 +25,20 @@ class LlamaIndex(Framework):
     seam: ClassVar[str] = "FunctionAgent subclass (private methods)"
     formats: ClassVar[tuple[str, ...]] = ("openai-chat", "openai-responses")
     modes: ClassVar[tuple[str, ...]] = ("async", "stream")
+    caching: ClassVar[dict[str, OwnCaching]] = {
+        format: OwnCaching("nothing", "prompt_cache_key, prompt_cache_retention=24h") for format in formats
+    }
     example: ClassVar[str] = "with_llama_index.py"
 
     def adapter(self, format: str, profile: str = "lossless") -> Any:
         from ibidem.adapters.llama_index import IbidemAgent
 
         return lambda **agent: IbidemAgent(profile=profile, **agent)
+
+    def caching_adapter(self, format: str) -> Any:
+        from ibidem.adapters.llama_index import IbidemAgent
+
+        return IbidemAgent(llm=_model(Task("", format, "async", (), Files()), None), cache="auto")
 
     def run(self, task: Task) -> Ran:
         return asyncio.run(_run(task))
@@ -112,7 +120,7 @@ def _agent(task: Task, model: Any) -> Any:
 
     return (task.adapter or FunctionAgent)(
         name="agent",
-        system_prompt="You are careful.",
+        system_prompt=f"You are careful.{task.system}",
         tools=[FunctionTool.from_defaults(async_fn=read, name="read", description=DESCRIPTION)],
         llm=model,
         streaming=task.mode == "stream",
@@ -123,7 +131,9 @@ def _model(task: Task, client: Any) -> Any:
     from llama_index.llms.openai import OpenAI, OpenAIResponses
 
     kind = OpenAIResponses if task.format == "openai-responses" else OpenAI
-    return kind(model="gpt-4.1", api_base=f"{task.url}/v1", api_key=KEY, async_http_client=client)
+    kept = {"prompt_cache_key": task.conversation, "prompt_cache_retention": "24h"}
+    settings: Any = {"additional_kwargs": kept} if task.caching else {}
+    return kind(model="gpt-4.1", api_base=f"{task.url}/v1", api_key=KEY, async_http_client=client, **settings)
 
 
 def _message(prompt: str, image: bytes | None) -> Any:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tests.frameworks.framework import KEY, Framework, Ran, Task
+from tests.frameworks.framework import KEY, Framework, OwnCaching, Ran, Task
 
 ENDPOINTS = {
     "openai-chat": ("openai/gpt-4.1", "/v1"),
@@ -60,6 +61,8 @@ def _model(task: Task) -> Any:
     model, path = ENDPOINTS[task.format]
     kind = "litellm_response" if task.format == "openai-responses" else "litellm"
     endpoint = {"api_base": f"{task.url}{path}", "api_key": KEY}
+    if task.caching and task.format != "anthropic":
+        endpoint |= {"prompt_cache_key": task.conversation, "prompt_cache_retention": "24h"}
     settings = {**(task.adapter or {"model_class": kind}), "model_name": model, "model_kwargs": endpoint}
     if task.image is not None:  # its cache marks take no message with a picture
         settings |= {"multimodal_regex": DEFAULT_MULTIMODAL_REGEX, "set_cache_control": None}
@@ -89,7 +92,13 @@ def _agent(task: Task) -> Any:
     first = task.prompts[0].replace("{", "{{ '{' }}")
     if task.image is not None:
         first += PICTURE.format(f"data:image/png;base64,{base64.b64encode(task.image).decode()}")
-    return Reader(_model(task), Files(task), system_template="You read files.", instance_template=first, cost_limit=0)
+    return Reader(
+        _model(task),
+        Files(task),
+        system_template=f"You read files.{task.system}",
+        instance_template=first,
+        cost_limit=0,
+    )
 
 
 def _said(message: dict[str, Any]) -> str:
@@ -117,6 +126,21 @@ def _plain(value: Any) -> Any:
     return found
 
 
+def by_hand() -> None:
+    """Without `get_model` no mark is set, unless asked for, and none where it was said that there is to be none."""
+    from ibidem.adapters.mini_swe_agent import IbidemLitellmModel
+
+    cases: tuple[tuple[str, dict[str, Any], str | None], ...] = (
+        ("anthropic", {}, None),
+        ("anthropic", {"ibidem_cache": "auto"}, "default_end"),
+        ("anthropic", {"ibidem_cache": "auto", "set_cache_control": None}, None),
+        ("openai-chat", {"ibidem_cache": "auto"}, None),
+    )
+    for format, settings, expected in cases:
+        made = IbidemLitellmModel(model_name=ENDPOINTS[format][0], **settings)
+        assert made.config.set_cache_control == expected, (format, settings)
+
+
 class MiniSweAgent(Framework):
     name: ClassVar[str] = "mini_swe_agent"
     package: ClassVar[str] = "mini-swe-agent"
@@ -124,6 +148,13 @@ class MiniSweAgent(Framework):
     seam: ClassVar[str] = "model subclasses (private method)"
     formats: ClassVar[tuple[str, ...]] = tuple(ENDPOINTS)
     modes: ClassVar[tuple[str, ...]] = ("sync",)
+    caching: ClassVar[dict[str, OwnCaching]] = {
+        "anthropic": OwnCaching("last message 5m", "last message 5m", grows=False),
+        "openai-chat": OwnCaching("nothing", "prompt_cache_key"),
+        "openai-responses": OwnCaching("nothing", "prompt_cache_key, prompt_cache_retention=24h"),
+    }
+    """A result that is marked is a list with one text, and a string in the next request: another result, if one goes
+    by what is written."""
     example: ClassVar[str] = "with_mini_swe_agent.py"
     variables: ClassVar[dict[str, str]] = {
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -136,6 +167,12 @@ class MiniSweAgent(Framework):
     def adapter(self, format: str, profile: str = "lossless") -> Any:
         name = "IbidemLitellmResponseModel" if format == "openai-responses" else "IbidemLitellmModel"
         return {"model_class": f"ibidem.adapters.mini_swe_agent.{name}", "ibidem_profile": profile}
+
+    def caching_adapter(self, format: str) -> Any:
+        return {**self.adapter(format), "ibidem_cache": "auto"}
+
+    def own(self) -> dict[str, Callable[[], None]]:
+        return {"a model that is made by hand": by_hand}
 
     def same(self, body: Any) -> Any:
         return {**body, "messages": _plain(body["messages"])} if "messages" in body else body

@@ -12,10 +12,12 @@ from typing import Any, ClassVar
 import ibidem
 from ibidem.testing import Calls, Says, Upstream, by_turn
 
-from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
+from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, OwnCaching, Ran, Task
 from .scenario import PROMPTS, SCRIPT, Files
 
 MODEL = "gpt-5.4"
+AS_OPENAI = "at the provider's own address"
+"""A conversation whose client believes that it speaks to OpenAI."""
 
 
 class OpenAIAgents(Framework):
@@ -24,6 +26,10 @@ class OpenAIAgents(Framework):
     requires: ClassVar[tuple[str, ...]] = ("openai-agents",)
     seam: ClassVar[str] = "RunConfig.call_model_input_filter"
     formats: ClassVar[tuple[str, ...]] = ("openai-chat", "openai-responses")
+    caching: ClassVar[dict[str, OwnCaching]] = {
+        format: OwnCaching("nothing", "prompt_cache_key, prompt_cache_retention=24h") for format in formats
+    }
+    """The key comes by itself where the address is OpenAI's own (`key_for_openai`)."""
     example: ClassVar[str] = "with_openai_agents.py"
     variables: ClassVar[dict[str, str]] = {"OPENAI_AGENTS_DISABLE_TRACING": "1"}
 
@@ -32,13 +38,27 @@ class OpenAIAgents(Framework):
 
         return input_filter(profile=profile)
 
+    def caching_adapter(self, format: str) -> Any:
+        from ibidem.adapters.openai_agents import input_filter
+
+        return input_filter(cache="auto")
+
     def own(self) -> dict[str, Callable[[], None]]:
         return {
             "the bare function is a filter": self.bare_function,
             "another filter comes first": self.after_another,
             "what the provider keeps stays": self.kept_by_provider,
             "a handoff that leaves a summary": self.handed_off,
+            "OpenAI itself is told a key of the session": self.key_for_openai,
         }
+
+    def key_for_openai(self) -> None:
+        """The SDK does so by the address alone."""
+        for format in self.formats:
+            with self.provider(format, by_turn(SCRIPT)) as upstream:
+                self.run(Task(upstream.url, format, "sync", PROMPTS, Files(), conversation=AS_OPENAI))
+                keys = {seen.json["prompt_cache_key"] for seen in upstream.seen}
+            assert len(keys) == 1, keys
 
     def bare_function(self) -> None:
         from ibidem.adapters.openai_agents import input_filter
@@ -92,19 +112,26 @@ class OpenAIAgents(Framework):
 
 class _Run:
     def __init__(self, task: Task, session: Any, options: dict[str, Any]) -> None:
-        from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, RunConfig, function_tool
-        from openai import AsyncOpenAI
+        from agents import (
+            Agent,
+            ModelSettings,
+            OpenAIChatCompletionsModel,
+            OpenAIResponsesModel,
+            RunConfig,
+            function_tool,
+        )
 
         def read(path: str) -> str:
             return task.read(path)
 
         self.task, self.session, self.options = task, session, options
-        self.client = AsyncOpenAI(base_url=f"{task.url}/v1", api_key=KEY)
+        self.client = _as_openai(task.url) if task.conversation == AS_OPENAI else _openai(task.url)
         model = {"openai-chat": OpenAIChatCompletionsModel, "openai-responses": OpenAIResponsesModel}[task.format]
         self.agent = Agent(
             name="reader",
-            instructions="You read files.",
+            instructions=f"You read files.{task.system}",
             model=model(MODEL, openai_client=self.client),
+            model_settings=_caching(task) if task.caching else ModelSettings(),
             tools=[function_tool(read, description_override=DESCRIPTION)],
         )
         self.hooks = _hooks() if task.adapter is not None else None
@@ -160,6 +187,31 @@ def _handed_off(adapter: Any) -> list[Any]:
     with Upstream([Calls(("transfer_to_reader", {})), reads, reads, Says("done")]) as upstream:
         asyncio.run(run(upstream.url))
         return [seen.json for seen in upstream.seen]
+
+
+def _openai(url: str) -> Any:
+    from openai import AsyncOpenAI
+
+    return AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY)
+
+
+def _as_openai(url: str) -> Any:
+    """A client with OpenAI's own address, whose requests all go to this one."""
+    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+    host, port = url.removeprefix("http://").split(":")
+
+    async def divert(request: Any) -> None:
+        request.url = request.url.copy_with(scheme="http", host=host, port=int(port))
+
+    return AsyncOpenAI(api_key=KEY, http_client=DefaultAsyncHttpxClient(event_hooks={"request": [divert]}))
+
+
+def _caching(task: Task) -> Any:
+    """The SDK's own settings."""
+    from agents import ModelSettings
+
+    return ModelSettings(prompt_cache_retention="24h", extra_args={"prompt_cache_key": task.conversation})
 
 
 def _hooks() -> Any:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, ClassVar
 from uuid import NAMESPACE_URL, uuid5
 
-from tests.frameworks.framework import KEY, MAX_TURNS, Framework, Ran, Task
+from tests.frameworks.framework import KEY, MAX_TURNS, Framework, OwnCaching, Ran, Task
 
 ENDPOINTS = {
     "openai-chat": ("openai/gpt-4.1", "/v1"),
@@ -19,6 +19,7 @@ ENDPOINTS = {
     "gemini": ("gemini/gemini-2.5-flash", "/v1beta"),
     "openai-responses": ("openai/gpt-4.1", "/v1"),
 }
+RETAINED = "prompt_cache_key, prompt_cache_retention=24h"
 VARIES = ("id", "timestamp", "parent_id", "action_id", "llm_response_id", "key", "value")
 """Of events: random ids, times, and what was counted."""
 
@@ -38,7 +39,7 @@ def _conversation(task: Task) -> Any:
             llm=llm,
             tools=[tool(f"{task.url} {task.conversation}", task.read)],
             include_default_tools=[],
-            system_prompt="You read files.",
+            system_prompt=f"You read files.{task.system}",
         ),
         workspace=tempfile.gettempdir(),
         conversation_id=uuid5(NAMESPACE_URL, task.conversation),
@@ -71,6 +72,11 @@ class OpenHands(Framework):
     seam: ClassVar[str] = "LLM subclass (private methods)"
     formats: ClassVar[tuple[str, ...]] = tuple(ENDPOINTS)
     python: ClassVar[tuple[int, int]] = (3, 12)
+    caching: ClassVar[dict[str, OwnCaching]] = {
+        "anthropic": OwnCaching("system 5m, last message 5m", "system 5m, last message 5m"),
+        "openai-chat": OwnCaching("prompt_cache_key", "prompt_cache_key"),
+        "openai-responses": OwnCaching(RETAINED, RETAINED),
+    }
     example: ClassVar[str] = "with_openhands.py"
     variables: ClassVar[dict[str, str]] = {
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -83,6 +89,11 @@ class OpenHands(Framework):
         from ibidem.adapters.openhands import IbidemLLM
 
         return partial(IbidemLLM, ibidem_profile=profile)
+
+    def caching_adapter(self, format: str) -> Any:
+        from ibidem.adapters.openhands import IbidemLLM
+
+        return partial(IbidemLLM, ibidem_cache="auto")
 
     def own(self) -> dict[str, Callable[[], None]]:
         from tests.frameworks.own.openhands import resumed

@@ -20,8 +20,8 @@ ADDRESS = re.compile(r"on (http://\S+)")
 class Proxies:
     """What `Framework.adapter` gives: one proxy for each provider that is asked through it."""
 
-    def __init__(self, profile: str = "lossless") -> None:
-        self._profile = profile
+    def __init__(self, profile: str = "lossless", cache: str = "off") -> None:
+        self._profile, self._cache = profile, cache
         self._lock = threading.Lock()
         self._urls: dict[str, str] = {}
         self._running: list[subprocess.Popen[str]] = []
@@ -36,6 +36,7 @@ class Proxies:
 
     def _started(self, upstream: str) -> str:
         command = [sys.executable, "-m", "ibidem.cli", "proxy", "--port", "0", "--profile", self._profile]
+        command += ["--cache", self._cache]
         for provider in PROVIDERS:
             command += ["--upstream", f"{provider}={upstream}"]
         command += ["--store", "memory:", "--budget-ms", "60000"]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import ibidem
 from ibidem.testing import Calls, Fails, Says, Upstream
 
-from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
+from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, OwnCaching, Ran, Task
 from .scenario import Files
 
 OURS_TO_IGNORE = frozenset(
@@ -25,12 +25,21 @@ class PydanticAI(Framework):
     requires: ClassVar[tuple[str, ...]] = ("pydantic-ai-slim[openai,anthropic,google]>=2.62",)
     seam: ClassVar[str] = "AbstractCapability.get_wrapper_model"
     formats: ClassVar[tuple[str, ...]] = ("openai-chat", "openai-responses", "anthropic", "gemini")
+    caching: ClassVar[dict[str, OwnCaching]] = {
+        "anthropic": OwnCaching("nothing", "tools 5m, system 5m, request 5m"),
+        "openai-responses": OwnCaching("nothing", "prompt_cache_key, prompt_cache_retention=24h"),
+    }
     example: ClassVar[str] = "with_pydantic_ai.py"
 
     def adapter(self, format: str, profile: str = "lossless") -> Any:
         from ibidem.adapters.pydantic_ai import IbidemCapability
 
         return IbidemCapability(profile=profile)
+
+    def caching_adapter(self, format: str) -> Any:
+        from ibidem.adapters.pydantic_ai import IbidemCapability
+
+        return IbidemCapability(cache="auto")
 
     def run(self, task: Task) -> Ran:
         with asyncio.Runner() as loop:
@@ -99,7 +108,8 @@ class _Run:
         model, self.close = MODELS[task.format](task.url)
         self.agent = Agent(
             model,
-            instructions="You read files.",
+            instructions=f"You read files.{task.system}",
+            model_settings=SETTINGS.get(task.format) if task.caching else None,
             tools=[Tool(read, description=DESCRIPTION, max_retries=MAX_TURNS)],
             capabilities=[task.adapter] if task.adapter is not None else [],
         )
@@ -226,6 +236,13 @@ MODELS = {
     "gemini": _gemini,
     "fallback": _fallback,
 }
+
+
+SETTINGS: dict[str, Any] = {
+    "anthropic": {"cache": True},
+    "openai-responses": {"openai_prompt_cache_key": "one", "openai_prompt_cache_retention": "24h"},
+}
+"""Its own, for the provider's cache."""
 
 
 def _with_image(prompt: str, image: bytes) -> list[Any]:

@@ -6,9 +6,10 @@ import asyncio
 import base64
 import inspect
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, ClassVar
 
+from .caching import marks_refused
 from .framework import DESCRIPTION, KEY, Framework, Ran, Task
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -49,6 +50,7 @@ class Anthropic:
         self.client = made(base_url=task.url, api_key=KEY, **own)
         self.stream = "stream" in task.mode
         self.history: list[Any] = []
+        self.system = task.system
 
     def say(self, text: str, image: bytes | None) -> None:
         content: list[Any] = [{"type": "text", "text": text}]
@@ -60,6 +62,7 @@ class Anthropic:
     async def ask(self) -> tuple[str, list[Call]]:
         tool = {"name": "read", "description": DESCRIPTION, "input_schema": SCHEMA}
         asked: Any = {"model": "claude-test", "max_tokens": 999, "tools": [tool], "messages": self.history}
+        asked |= {"system": self.system} if self.system else {}
         if self.stream:
             manager = self.client.messages.stream(**asked)
             if hasattr(manager, "__aenter__"):
@@ -93,7 +96,7 @@ class OpenAIChat:
         own = {} if task.adapter is None else {"http_client": client(transport=task.adapter)}
         self.client = made(base_url=f"{task.url}/v1", api_key=KEY, **own)
         self.stream = "stream" in task.mode
-        self.history: list[Any] = []
+        self.history: list[Any] = [{"role": "system", "content": task.system}] if task.system else []
 
     def say(self, text: str, image: bytes | None) -> None:
         content: list[Any] = [{"type": "text", "text": text}]
@@ -181,6 +184,7 @@ class Gemini:
         self.models: Any = self.client.aio.models if "async" in task.mode else self.client.models
         self.stream = "stream" in task.mode
         self.history: list[Any] = []
+        self.system = {"system_instruction": task.system} if task.system else {}
 
     def say(self, text: str, image: bytes | None) -> None:
         parts: list[Any] = [{"text": text}]
@@ -191,6 +195,7 @@ class Gemini:
     async def ask(self) -> tuple[str, list[Call]]:
         declared = {"name": "read", "description": DESCRIPTION, "parameters_json_schema": SCHEMA}
         config = {"tools": [{"function_declarations": [declared]}], "automatic_function_calling": {"disable": True}}
+        config |= self.system
         asked: Any = {"model": "gemini-test", "contents": self.history, "config": config}
         if self.stream:
             chunks = [each async for each in items(await value(self.models.generate_content_stream(**asked)))]
@@ -228,8 +233,16 @@ class SDKs(Framework):
 
         return Transport(profile)
 
+    def caching_adapter(self, format: str) -> Any:
+        from ibidem.adapters.httpx import Transport
+
+        return Transport(cache="auto")
+
     def run(self, task: Task) -> Ran:
         return asyncio.run(self._run(task))
+
+    def own(self) -> dict[str, Callable[[], None]]:
+        return {"marks that are refused": lambda: marks_refused(self, "anthropic")}
 
     async def _run(self, task: Task) -> Ran:
         agent = AGENTS[task.format](task)

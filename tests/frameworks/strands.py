@@ -13,10 +13,12 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import ibidem
+from ibidem.model import UsageError
 from ibidem.testing import by_turn
 
 from . import bedrock
-from .framework import DESCRIPTION, KEY, Framework, Ran, Task
+from .caching import asked_by, marks_refused, sent
+from .framework import DESCRIPTION, KEY, Framework, OwnCaching, Ran, Task
 from .scenario import PICTURE, SCRIPT, Files
 
 
@@ -26,6 +28,10 @@ class Strands(Framework):
     requires = ("strands-agents[anthropic,openai]>=1.62",)
     seam = "agent.add_middleware(InvokeModelStage, …)"
     formats = ("openai-chat", "anthropic", "bedrock")
+    caching: ClassVar[dict[str, OwnCaching]] = {
+        "anthropic": OwnCaching("nothing", "tools 5m, system 5m, last message 5m"),
+        "bedrock": OwnCaching("nothing", "tools 5m, system 5m, last message 5m"),
+    }
     example = "with_strands.py"
     variables: ClassVar = {"OTEL_SDK_DISABLED": "true", "AWS_EC2_METADATA_DISABLED": "true"}
 
@@ -33,6 +39,11 @@ class Strands(Framework):
         from ibidem.adapters.strands import middleware
 
         return middleware(profile)
+
+    def caching_adapter(self, format: str) -> Any:
+        from ibidem.adapters.strands import middleware
+
+        return middleware(cache="auto")
 
     def run(self, task: Task) -> Ran:
         with _model(task) as model, tempfile.TemporaryDirectory() as folder:
@@ -45,6 +56,8 @@ class Strands(Framework):
         return {
             "results of several texts": self._parts,
             "failed results stay": self._failed,
+            "marks that are refused": lambda: marks_refused(self, "anthropic", "bedrock"),
+            "settings of the model stay": self._settings,
             "at the input, as it is": self._at_input,
             "Converse: nothing is left to do": self._converse,
             "Bedrock checks signatures": bedrock.checks_signatures,
@@ -59,6 +72,17 @@ class Strands(Framework):
         for format in self.formats:
             after, before = self._alike(format, self.adapter(format), Failing)
             assert after == before
+
+    def _settings(self) -> None:
+        """A lifetime is for the model's own settings, and where these ask for something nothing is added."""
+        from ibidem.adapters.strands import middleware
+
+        with contextlib.suppress(UsageError):
+            middleware(cache="lifetime")
+            raise AssertionError("taken")
+        requests, _ = sent(self, "bedrock", caching=True, adapter=middleware(cache="auto"))
+        theirs, _ = sent(self, "bedrock", caching=True)
+        assert asked_by(requests) == asked_by(theirs) != "nothing"
 
     def _at_input(self) -> None:
         from ibidem.adapters.strands import middleware
@@ -136,18 +160,27 @@ def _model(task: Task) -> Iterator[Any]:
             # Strands makes a loop for each sync call; a connection that is kept would belong to one that is closed.
             limits = httpx.Limits(max_keepalive_connections=0)
             client = {"base_url": task.url, "api_key": KEY, "http_client": httpx.AsyncClient(limits=limits)}
-            yield AnthropicModel(client_args=client, model_id="claude-sonnet-4-6", max_tokens=1000)
+            yield AnthropicModel(
+                client_args=client, model_id="claude-sonnet-4-6", max_tokens=1000, **_kept(task.caching)
+            )
         case _:
             with bedrock.Cloud(task.url) as cloud:
-                yield _bedrock(cloud.url, streams)
+                yield _bedrock(cloud.url, streams, task.caching)
 
 
-def _bedrock(url: str, streams: bool) -> Any:
+def _bedrock(url: str, streams: bool, caching: bool) -> Any:
     import boto3
     from strands.models.bedrock import BedrockModel
 
     session = boto3.Session(bedrock.ACCESS_KEY, bedrock.SECRET_KEY, region_name=bedrock.REGION)
-    return BedrockModel(boto_session=session, endpoint_url=url, model_id=bedrock.MODEL, streaming=streams)
+    own = {"model_id": bedrock.MODEL, "streaming": streams, **_kept(caching)}
+    return BedrockModel(boto_session=session, endpoint_url=url, **own)
+
+
+def _kept(caching: bool) -> dict[str, Any]:
+    from strands.models.model import CacheConfig
+
+    return {"cache_config": CacheConfig(system_prompt_ttl=True, tools_ttl=True)} if caching else {}
 
 
 def _run(task: Task, model: Any, folder: str) -> Ran:
@@ -164,7 +197,7 @@ def _run(task: Task, model: Any, folder: str) -> Ran:
     agent = Agent(
         model=model,
         tools=[read],
-        system_prompt="You are careful.",
+        system_prompt=f"You are careful.{task.system}",
         callback_handler=None,
         conversation_manager=NullConversationManager(),
         session_manager=sessions,

@@ -33,12 +33,19 @@ const read = tool({
   })),
 });
 
+const caching = { // the SDK's own settings
+  anthropic: { cacheControl: { type: "ephemeral" } },
+  openai: { promptCacheKey: "one", promptCacheRetention: "24h" },
+};
+const kept = task.caching ? caching : { anthropic: {}, openai: {} };
 const settings = {
   model: models[task.format](),
   tools: { read },
   stopWhen: stepCountIs(task.turns),
   maxOutputTokens: 999,
-  providerOptions: { openai: { store: false } }, // else answers are sent as references, and the script counts answers
+  system: task.system ?? undefined,
+  // else answers are sent as references, and the script counts answers
+  providerOptions: { openai: { store: false, ...kept.openai }, anthropic: kept.anthropic },
 };
 const messages = [];
 const texts = [];

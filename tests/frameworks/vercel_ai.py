@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from ibidem.testing import Upstream, by_turn
 
-from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, Ran, Task
+from .framework import DESCRIPTION, KEY, MAX_TURNS, Framework, OwnCaching, Ran, Task
 from .proxied import Proxies, state
 from .scenario import ANSWERS, PROMPTS, SCRIPT, Files
 
@@ -39,6 +39,11 @@ class VercelAI(Framework):
     modes = ("async", "stream")
     usage = True
     example = "with_vercel_ai.py"
+    caching: ClassVar[dict[str, OwnCaching]] = {
+        "anthropic": OwnCaching("nothing", "request 5m"),
+        "openai-chat": OwnCaching("nothing", "prompt_cache_key, prompt_cache_retention=24h"),
+        "openai-responses": OwnCaching("nothing", "prompt_cache_key, prompt_cache_retention=24h"),
+    }
     left_out: ClassVar[dict[str, str]] = {
         "fault of ours": "the proxy is a process of its own; tests/proxy/test_faults.py breaks it",
         "speed": "agent and proxy are processes of their own; benchmarks/proxy.py has what the proxy takes",
@@ -51,6 +56,9 @@ class VercelAI(Framework):
     def adapter(self, format: str, profile: str = "lossless") -> Proxies:
         return Proxies(profile)
 
+    def caching_adapter(self, format: str) -> Proxies:
+        return Proxies(cache="auto")
+
     def run(self, task: Task) -> Ran:
         installed()
         about = {
@@ -62,6 +70,8 @@ class VercelAI(Framework):
             "description": DESCRIPTION,
             "key": KEY,
             "turns": MAX_TURNS,
+            "system": task.system or None,
+            "caching": task.caching,
         }
         command = ["node", "--input-type=module", "-e", AGENT]
         with subprocess.Popen(

@@ -67,8 +67,8 @@ def page(url: str) -> Any:
 PATHS = {
     "vertex": (f"{VERTEX}/claude-opus-4-1@20250805:rawPredict", "claude-opus-4-1@20250805"),
     "vertex, stream": (f"{VERTEX}/claude-opus-4-1%4020250805:streamRawPredict", "claude-opus-4-1@20250805"),
-    "bedrock": (f"{BEDROCK}/invoke", "claude-sonnet-4-5-20250929"),
-    "bedrock, stream": (f"{BEDROCK}/invoke-with-response-stream", "claude-sonnet-4-5-20250929"),
+    "bedrock": (f"{BEDROCK}/invoke", "us.anthropic.claude-sonnet-4-5-20250929"),
+    "bedrock, stream": (f"{BEDROCK}/invoke-with-response-stream", "us.anthropic.claude-sonnet-4-5-20250929"),
 }
 
 
@@ -101,6 +101,20 @@ def test_what_is_signed_is_sent_as_it_came(path: str, headers: dict[str, str]) -
         post(url, f"{path}?X-Amz-Signature=x", body)
         seen = upstream.seen
     assert [each.body for each in seen] == [json.dumps(body).encode()] * 3
+
+
+@pytest.mark.parametrize(
+    ("model", "says_how_long"),
+    [("us.anthropic.claude-sonnet-4-5-20250929-v1:0", True), ("us.anthropic.claude-opus-4-1-20250805-v1:0", False)],
+)
+def test_marks_say_how_long_only_where_that_cloud_takes_it(model: str, says_how_long: bool) -> None:
+    """What a model's own provider takes, others may refuse: then a whole conversation would go without marks."""
+    tools = [{"name": "Read", "description": FILE * 9, "input_schema": {"type": "object"}}]
+    with Upstream(lambda _: Says("ok")) as upstream, through_proxy(upstream, cache="auto") as url:
+        post(url, f"/model/{model}/invoke", {**conversation(1), "tools": tools})
+        (seen,) = upstream.seen
+    assert b'"cache_control"' in seen.body
+    assert (b'"ttl"' in seen.body) == says_how_long
 
 
 class OnVertex(Anthropic):

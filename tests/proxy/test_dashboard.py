@@ -121,11 +121,13 @@ def conversation(number: int, title: str, **more: Any) -> State:
 def empty() -> State:
     names = ("requests", "rewritten", "passed", "failed_open", "refused", "resent", "unpriced", "hits", "misses")
     nothing = dict.fromkeys(names, 0)
-    money = {"paid": 0.0, "would_have_paid": 0.0, "input": 0, "read": 0, "written": 0, "removed": 0, "breaks": {}}
-    known = {"version": "0.1.0", "profile": "recoverable", "observe": False, "started": START, "now": START + 5.0}
+    money = {"paid": 0.0, "would_have_paid": 0.0, "by_marks": 0.0, "marks_would_save": 0.0, "unmarked": 0}
+    tokens = {"input": 0, "read": 0, "written": 0, "written_1h": 0, "removed": 0, "breaks": {}, "missed": {}}
+    known = {"version": "0.1.0", "profile": "recoverable", "cache": "off", "observe": False, "started": START}
     return {
         **known,
-        "totals": {**nothing, **money},
+        "now": START + 5.0,
+        "totals": {**nothing, **money, **tokens},
         "failures": [],
         "strategies": [],
         "events": [],
@@ -139,10 +141,12 @@ def typical() -> State:
         **empty(),
         "now": START + 7_980.0,
         "totals": {
+            **empty()["totals"],
             **{"requests": 120, "rewritten": 96, "passed": 24, "failed_open": 1, "paid": 2.25, "would_have_paid": 3.0},
             **{"refused": 3, "resent": 2},
             **{"unpriced": 0, "input": 8_123_450, "read": 7_000_000, "written": 900_000, "removed": 1_300_000},
-            **{"breaks": {"it pays": 1, "cold cache": 2}, "hits": 100, "misses": 3},
+            **{"breaks": {"it pays": 1, "cold cache": 2}, "hits": 100, "misses": 3, "written_1h": 400_000},
+            **{"missed": {"tools": 0.12, "pause": 0.3}, "by_marks": 0.5},
         },
         "failures": [{"reason": "time-out", "count": 1}],
         "strategies": [
@@ -356,12 +360,13 @@ def test_totals_are_money_first_then_tokens_and_the_cache(window: Opener) -> Non
     assert [tile.split("\n") for tile in tiles] == [
         ["Requests", "120", "96 rewritten · 24 as they came"],
         ["Input tokens", "8.12M", "1.30M removed (13.8%)"],
-        ["Read from cache", "86.2%", "900.0k written · 223.5k uncached"],
-        ["Cache hits", "100", "3 misses"],
+        ["Read from cache", "86.2%", "6.2% written for 5 min · 4.9% for 1 h · 2.8% not cached"],
+        ["Cache hits", "100", "3 misses · pause $0.30 · tools $0.12"],
         ["Cache breaks", "3", "it pays 1 · cold cache 2"],
         ["Failed open", "1", "time-out 1"],
         ["Refused", "3", "2 taken when sent again"],
     ]
+    expect(page.locator("#priced")).to_have_text("Cache marks and lifetimes saved $0.50, texts saved $0.25.")
     expect(page.locator("#facts")).to_contain_text("profile recoverable · rewriting · since 16 Nov")
     expect(page.locator("#facts")).to_contain_text("(2 h 13 min)")
     assert [each.split() for each in page.locator("#strategies tbody tr").all_inner_texts()] == [
@@ -384,6 +389,34 @@ def test_what_was_dearer_is_said_to_be_dearer(window: Opener, proxy: Proxy) -> N
     expect(dear).to_contain_text("−$0.03")
     expect(dear).to_contain_text("−11.1%")
     assert page.title() == "$0.30 dearer – ibidem proxy"
+
+
+def test_clients_that_ask_for_no_cache_are_told_first(window: Opener, proxy: Proxy) -> None:
+    state = proxy.state
+    state["cache"] = "lifetime"
+    state["totals"].update({"unmarked": 2, "marks_would_save": 3.2})
+    state["conversations"][0].update({"unmarked": True, "marks_would_save": 1.9})
+    page = window().open()
+    expect(page.locator("#filled > :first-child")).to_have_text(
+        "2 conversations ask their provider to keep nothing: with --cache auto about $3.20 less."
+    )
+    expect(page.locator("#facts")).to_contain_text("cache lifetime")
+    expect(page.locator("#conversations tbody tr", has_text="no cache marks")).to_have_count(1)
+    page.locator("#conversations tbody tr", has_text="no cache marks").locator("a").click()
+    expect(page.locator("#conversation .unmarked")).to_have_text(
+        "This client asks its provider to keep nothing: with --cache auto about $1.90 less."
+    )
+
+
+def test_what_marks_cost_is_told_as_such_and_nothing_where_there_are_none(window: Opener, proxy: Proxy) -> None:
+    state = proxy.state
+    state["totals"].update({"by_marks": -0.25})
+    page = window().open()
+    expect(page.locator("#priced")).to_have_text("Cache marks and lifetimes cost $0.25, texts saved $1.00.")
+    expect(page.locator("#unmarked")).to_be_hidden()
+    state["totals"].update({"by_marks": 0.0})
+    proxy.publish()
+    expect(page.locator("#priced")).to_have_text("")
 
 
 def test_observing_says_what_would_be(window: Opener, proxy: Proxy) -> None:
@@ -1143,9 +1176,11 @@ def samples(state: State) -> dict[tuple[str, str], float]:
 
 def test_prometheus_reads_the_figures() -> None:
     assert samples(typical()) == {
-        ("ibidem_info", "0.1.0/recoverable/false"): 1,
+        ("ibidem_info", "0.1.0/recoverable/off/false"): 1,
         ("ibidem_start_time_seconds", ""): START,
         ("ibidem_conversations", ""): 4,
+        ("ibidem_saved_by_marks_dollars", ""): 0.5,
+        ("ibidem_unmarked_conversations", ""): 0,
         ("ibidem_requests_total", "rewritten"): 96,
         ("ibidem_requests_total", "passed"): 24,
         ("ibidem_failed_open_total", "time-out"): 1,
@@ -1155,7 +1190,8 @@ def test_prometheus_reads_the_figures() -> None:
         ("ibidem_would_have_paid_dollars_total", ""): 3.0,
         ("ibidem_unpriced_requests_total", ""): 0,
         ("ibidem_tokens_total", "read"): 7_000_000,
-        ("ibidem_tokens_total", "written"): 900_000,
+        ("ibidem_tokens_total", "written"): 500_000,
+        ("ibidem_tokens_total", "written_1h"): 400_000,
         ("ibidem_tokens_total", "uncached"): 223_450,
         ("ibidem_removed_tokens_total", ""): 1_300_000,
         ("ibidem_edits_total", "spans"): 310,
@@ -1166,6 +1202,8 @@ def test_prometheus_reads_the_figures() -> None:
         ("ibidem_strategy_removed_tokens_total", "look-back"): 159_600,
         ("ibidem_cache_hits_total", ""): 100,
         ("ibidem_cache_misses_total", ""): 3,
+        ("ibidem_cache_missed_dollars_total", "pause"): 0.3,
+        ("ibidem_cache_missed_dollars_total", "tools"): 0.12,
         ("ibidem_cache_breaks_total", "it pays"): 1,
         ("ibidem_cache_breaks_total", "cold cache"): 2,
     }

@@ -160,12 +160,20 @@ def test_what_carries_conversations_is_known_by_its_path(target: str, carries: b
         ),
         (f"{CLAUDE}:predict", Route(V, f"{CLAUDE}:predict", region="us-east5")),
         (CLAUDE.replace("us-east5", "x.y") + ":predict", Route(V, CLAUDE.replace("us-east5", "x.y") + ":predict")),
-        (f"/model/anthropic.{SONNET}-v1:0/invoke", Route(B, f"/model/anthropic.{SONNET}-v1:0/invoke", A, model=SONNET)),
+        (
+            f"/model/anthropic.{SONNET}-v1:0/invoke",
+            Route(B, f"/model/anthropic.{SONNET}-v1:0/invoke", A, model=f"anthropic.{SONNET}"),
+        ),
         (
             f"/model/eu.anthropic.{SONNET}-v1%3A0/invoke-with-response-stream",
-            Route(B, f"/model/eu.anthropic.{SONNET}-v1%3A0/invoke-with-response-stream", A, model=SONNET),
+            Route(
+                B, f"/model/eu.anthropic.{SONNET}-v1%3A0/invoke-with-response-stream", A, model=f"eu.anthropic.{SONNET}"
+            ),
         ),
-        ("/model/us.anthropic.claude-x/invoke", Route(B, "/model/us.anthropic.claude-x/invoke", A, model="claude-x")),
+        (
+            "/model/us.anthropic.claude-x/invoke",
+            Route(B, "/model/us.anthropic.claude-x/invoke", A, model="us.anthropic.claude-x"),
+        ),
         ("/model/amazon.nova-pro-v1:0/invoke", Route(B, "/model/amazon.nova-pro-v1:0/invoke")),
         ("/model/us.anthropic.claude-x/converse", Route(B, "/model/us.anthropic.claude-x/converse")),
         ("/model/us.anthropic.claude-x/count-tokens", Route(B, "/model/us.anthropic.claude-x/count-tokens")),

@@ -23,6 +23,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "page_token": ("d", "e", "f"),
     "texts": (False, True, False),
     "profile": ("recoverable", "codetether", "aggressive"),
+    "cache": ("auto", "off", "lifetime"),
     "store": ("a.sqlite3", "redis://localhost", "memory:"),
     "store_days": (7.0, 1.0, 0.0),
     "store_bytes": (1, 0, 10**12),
@@ -191,6 +192,36 @@ def test_which_profile_a_folder_may_name(text: str, mine: str, profile: str) -> 
     taken = "profile from here/ibidem.toml" in found.line()
     assert taken is (profile == text != "lossless")
     assert ("ignored" in found.line()) is (profile != text)
+
+
+@pytest.mark.parametrize(
+    ("text", "mine", "holds"),
+    [
+        pytest.param("off", "auto", "off", id="off is less"),
+        pytest.param("off", "lifetime", "off", id="also than other lifetimes"),
+        pytest.param("lifetime", "auto", "auto", id="between the two it has no say"),
+        pytest.param("auto", "", "off", id="on is more"),
+        pytest.param("lifetime", "", "off", id="other lifetimes are more"),
+        pytest.param("off", "", "off", id="what holds anyway"),
+    ],
+)
+def test_a_folder_may_have_marks_left_alone_and_never_set(text: str, mine: str, holds: str) -> None:
+    found = brought(f"[proxy]\ncache = '{text}'\n", f"[proxy]\ncache = '{mine}'\n" if mine else "")
+    assert found.settings.cache == holds
+    assert ("cache from here/ibidem.toml" in found.line()) is (holds == text and bool(mine))
+    assert ("cache in here/ibidem.toml ignored" in found.line()) is (holds != text)
+    strong = brought("[proxy]\ncache = 'off'\n", flags={"cache": "auto"})
+    assert strong.settings.cache == "auto"
+
+
+def test_nothing_is_marked_while_observing() -> None:
+    assert load({"cache": "auto"}).asks_to_keep == "auto"
+    assert load({"cache": "auto", "observe": True}).asks_to_keep == "off"
+
+
+def test_a_cache_mode_that_is_none() -> None:
+    assert error(flags={"cache": "always"}) == "--cache: 'always' cannot be used: use one of off, lifetime, auto"
+    assert error(environment={"IBIDEM_CACHE": "1"}).startswith("IBIDEM_CACHE: '1' cannot be used")
 
 
 @pytest.mark.parametrize("name", LIMITS)

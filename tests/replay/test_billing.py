@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ibidem.billing.prices import Caching, Price, Prices, Rates
+from ibidem.billing.caching import Caching
+from ibidem.billing.prices import Price, Prices, Rates
 from ibidem.billing.usage import Usage
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
 from ibidem.replay.billing import MessageChange, Replay, SentView, messages_of

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from ibidem import recordings
 from ibidem.billing.budget import Economy
-from ibidem.billing.prices import Caching, Price, Prices, Rates
+from ibidem.billing.caching import Caching
+from ibidem.billing.prices import Price, Prices, Rates
 from ibidem.billing.usage import Usage
 from ibidem.plan import Edit
 from ibidem.recordings import RecordedSegment, Recording

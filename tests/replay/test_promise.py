@@ -12,12 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.billing.budget import Economy
-from ibidem.billing.calibration import Weights, weigh
-from ibidem.billing.prices import Caching, Price, Prices, Rates
+from ibidem.billing.caching import Caching
+from ibidem.billing.calibration import WEIGHTS, weigh
+from ibidem.billing.lifetimes import NOTHING_LONG, Pauses
+from ibidem.billing.prices import Price, Prices, Rates, economy_of
 from ibidem.billing.usage import Usage
 from ibidem.formats import named
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
 from ibidem.replay.billing import AfterBreak, Replay, messages_of
+from ibidem.replay.caching import CachingName, Keeping, cached_bill
 from ibidem.replay.simulate import Simulation
 from ibidem.report.measure import WORLDS
 from ibidem.strategies import profiles
@@ -32,11 +35,18 @@ ECONOMIES = {
     "no cache": (0.0, 1.0, 1.0),
 }
 CREDITS = (0.0, 0.03, 0.2)
+RATES = {
+    "list": Rates(1.0, 0.1, 1.25, 2.0),
+    "cheap reads": Rates(1.0, 0.025, 1.25, 2.0),
+    "dear hour": Rates(1.0, 0.5, 1.1, 3.0),
+}
+"""Of providers that are told for how long to keep."""
 
 
 def recorded(turns: int, seed: int, density: float, head: int) -> Recording:
-    """Files are read, changed and read again, with a pause now and then, and the user speaks now and then."""
-    random, anthropic, count, weights = Random(seed), named("anthropic"), counter(), Weights()
+    """Files are read, changed and read again, with a pause now and then, and the user speaks now and then. Sizes are
+    what a replay takes them for: else what stands before the history would shrink while that grows, which none does."""
+    random, anthropic, count, weights = Random(seed), named("anthropic"), counter(), WEIGHTS["anthropic"]
     history: list[dict[str, Any]] = [{"role": "user", "content": f"Look around, {seed}"}]
     versions: dict[int, int] = {}
     now, requests = 0.0, []
@@ -99,3 +109,65 @@ def test_no_session_is_dearer_by_more_than_the_credit_at_any_moment(
 def test_changes_are_paid_for_in_these_sessions(world: AfterBreak) -> None:
     """Where nothing changes, nothing is promised."""
     assert sum(excess(recorded(60, seed, 1.0, 20_000), "aggressive", 0.03, "5 min", world)[1] for seed in range(3))
+
+
+# ── with other lifetimes than the client's, from the same bank ──────────────────────────────────────────────────────
+
+
+def excess_kept(
+    session: Recording, profile: str, credit: float, label: str, world: AfterBreak, start: CachingName, prior: Pauses
+) -> tuple[float, set[int]]:
+    """By what share it is dearer than with nothing done at its worst moment, and what was decided."""
+    price = Price("m", ((0, RATES[label]),), Caching(0, marks=True, hour=True), "anthropic", 400_000)
+    messages, count = messages_of(session), counter()
+    replay = Replay(session, Prices({"m": price}), count, messages)
+    keeping = Keeping(replay, "auto", prior, start=start, after_break=world, by_rule=True)
+    keeping.credit = credit
+    strategies = [replace(each, credit=credit) for each in profiles.named(profile)]  # type: ignore[type-var]
+    economy = economy_of(price, start == "1h")
+    simulation = Simulation(session, messages, strategies, replay.weights, count, economy, keeping.told())
+    assert not simulation.failures
+    ours = accumulate(keeping.finish(simulation.views).costs)
+    theirs = accumulate(cached_bill(replay, None, start, by_rule=True).costs)
+    worst = max(mine / bare - 1 for mine, bare in zip(ours, theirs, strict=True))
+    return worst, {kept.long for kept in keeping.decisions}
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(2, 60),
+    st.integers(0, 10**6),
+    st.floats(0.9, 1.5),
+    st.sampled_from([0, 20_000]),
+    st.sampled_from(["recoverable", "aggressive"]),
+    st.sampled_from(CREDITS),
+    st.sampled_from(list(RATES)),
+    st.sampled_from(WORLDS),
+    st.sampled_from(["5m", "1h"]),
+    st.sampled_from([Pauses((0, 4000, 0), (0, 4000, 0), 10), Pauses((40_000, 0, 0), (40_000, 0, 0), 10)]),
+)
+def test_lifetimes_and_changes_together_keep_the_promise(
+    turns: int,
+    seed: int,
+    density: float,
+    head: int,
+    profile: str,
+    credit: float,
+    label: str,
+    world: AfterBreak,
+    start: CachingName,
+    prior: Pauses,
+) -> None:
+    worst, _ = excess_kept(recorded(turns, seed, density, head), profile, credit, label, world, start, prior)
+    assert worst <= credit + 1e-9
+
+
+def test_lifetimes_are_decided_in_these_sessions() -> None:
+    prior = Pauses((0, 4000, 0), (0, 4000, 0), 10)
+    found = [
+        excess_kept(recorded(60, seed, 1.0, 20_000), "aggressive", 0.2, "list", "hit", "5m", prior)[1]
+        for seed in range(3)
+    ]
+    assert any(long > 0 for some in found for long in some)
+    assert any(NOTHING_LONG in some for some in found)

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ibidem
+from ibidem.billing.caching import Caching
 from ibidem.billing.growth import Keeping
-from ibidem.billing.prices import Caching, Price, Prices, Rates
+from ibidem.billing.prices import Price, Prices, Rates
 from ibidem.billing.usage import Usage
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
 from ibidem.replay.billing import Replay, messages_of

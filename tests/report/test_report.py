@@ -671,12 +671,13 @@ SPENT = {"cost", "tokens", "read", "peak", "breaks"}
 RECORDED = {"cost", "requests", "baseline", "by_rule", "error"}
 COMPARED = SPENT | {"saved", "saved_share", "worst", "law_failures", "points", "strategies", "worlds"}
 WORLD = {"cost", "saved", "rewrites"}
-GROUP = {"sessions", "requests", "baseline", "thinking", "recorded", "profiles"}
+GROUP = {"sessions", "requests", "baseline", "thinking", "recorded", "profiles", "cached", "caching"}
 SESSION = {
     *("path", "agent", "name", "project", "model", "models", "priced_as", "started", "requests", "restarts"),
     *("law_failures", "baseline", "thinking", "recorded", "profiles", "skipped_lines", "violations"),
-    *("invalid_requests", "invalid_requests_counted"),
+    *("invalid_requests", "invalid_requests_counted", "cached", "caching"),
 }
+SHARES = {"read", "written", "written_1h", "fresh"}
 KEYS = {
     "": {
         "ibidem",
@@ -704,6 +705,10 @@ KEYS = {
     "totals.profiles.codetether.worlds.miss.dearest": {"path", "name", "ratio"},
     "totals.profiles.codetether.worlds.miss.worst": {"path", "name", "share"},
     "totals.profiles.lossless.worlds": set(),
+    "totals.cached": {"sessions", "tokens", "shares", "misses", "unmarked"},
+    "totals.cached.tokens": SHARES,
+    "totals.cached.shares": SHARES,
+    "totals.cached.unmarked": {"sessions", "cost", "with_marks"},
     "agents": {"claude-code", "codex"},
     "agents.codex": GROUP,
     "projects./home/me/shop": GROUP,
@@ -717,6 +722,7 @@ KEYS = {
     "sessions.0.profiles.lossless": COMPARED | {"failures"},
     "sessions.0.profiles.codetether.worlds.miss": WORLD | {"worst"},
     "sessions.0.skipped_lines.0": {"line", "why"},
+    "sessions.0.cached": {"tokens", "shares", "misses", "unmarked"},
     "sessions.2.recorded": RECORDED,
     "unread.0": {"path", "why"},
 }

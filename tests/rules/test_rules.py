@@ -353,6 +353,15 @@ TABLE = [
         [Q, assistant(thinking(**short()), text("x")), Q], [Q, assistant(thinking(), text("x", **short())), Q]),
     Row("cache-marks", A, "on an empty text in the system", ["system[0]"],
         {"system": [text("", **short())], "messages": [Q]}, {"system": [text("x", **short())], "messages": [Q]}),
+    Row("cache-marks", A, "five with one for the whole request", ["cache_control"],
+        {**short(), "messages": [user(*[text("x", **short())] * 4)]},
+        {**short(), "messages": [user(*[text("x", **short())] * 3)]}),
+    Row("cache-marks", A, "an hour for the whole request behind five minutes", ["cache_control"],
+        {**LONG_LIVED, "messages": [user(text("x", **short()))]},
+        {**short(), "messages": [user(text("x", **LONG_LIVED))]}),
+    Row("cache-marks", A, "on a tool that is loaded later", ["tools[0]"],
+        {"tools": [{"name": "x", "defer_loading": True, **short()}], "messages": [Q]},
+        {"tools": [{"name": "x", **short()}, {"name": "y", "defer_loading": True}], "messages": [Q]}),
 ]  # fmt: skip
 
 IDS = [f"{row.format}: {row.rule}: {row.sentence}" for row in TABLE]

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from ibidem.billing.lifetimes import CacheMode, Pauses
 from ibidem.proxy.clock import SYSTEM_CLOCK
 from ibidem.proxy.clock import Clock as ProxyClock
 from ibidem.proxy.edge.app import Proxy
@@ -122,9 +123,11 @@ def talk(
     strict: bool = True,
     down: str = "",
     cache: PromptCache | None = None,
+    cache_mode: CacheMode = "off",
+    pauses: Pauses | None = None,
     **settings: Any,
 ) -> Iterator[Talk]:
-    """`down` is a provider that cannot be reached."""
+    """`down` is a provider that cannot be reached; `cache` what a provider has in its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Seen, "json", property(_read))
         made: list[Proxy] = []
@@ -135,8 +138,9 @@ def talk(
             upstreams = dict.fromkeys(("anthropic", "openai", "gemini"), upstream.url)
             if down:
                 upstreams[down] = "http://127.0.0.1:1"
-            told = {"budget_ms": 1e3 * PATIENCE, **settings}  # on a busy machine all takes long
-            with Running(Settings(port=0, upstreams=upstreams, **told), store or MemoryStore(), clock=clock) as proxy:
+            told = {"budget_ms": 1e3 * PATIENCE, "cache": cache_mode, **settings}  # on a busy machine all takes long
+            made_of = Settings(port=0, upstreams=upstreams, **told)
+            with Running(made_of, store or MemoryStore(), clock=clock, pauses=pauses) as proxy:
                 yield Talk(upstream, proxy, made[-1])
 
 

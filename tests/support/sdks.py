@@ -193,7 +193,7 @@ class Gemini(Agent):
     def ask(self) -> Heard:
         tool = {"function_declarations": [{"name": "Read", "parameters_json_schema": SCHEMA}]}
         off = {"disable": True}
-        asked: Any = {"model": "gemini-test", "contents": self.history}
+        asked: Any = {"model": "gemini-2.5-test", "contents": self.history}
         asked["config"] = {"tools": [tool], "automatic_function_calling": off}
         if self.stream:
             chunks = list(self.client.models.generate_content_stream(**asked))

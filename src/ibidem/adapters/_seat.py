@@ -10,28 +10,32 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from .. import formats
+from ..billing.lifetimes import CacheMode, checked_mode
 from ..billing.thinking import signs_thinking
+from ..engine.marking import CacheSettings
 from ..engine.session import Session
 from ..model import UsageError
-from ..plan import Edit, Plan
 from ..proxy.clock import SYSTEM_CLOCK
 from ..proxy.conversations import Conversations
 from ..proxy.fallback import bare, fall_back, replayed
 from ..proxy.outcome import Job, Outcome
-from ..proxy.rewriter import Rewriter, whereabouts
+from ..proxy.rewriter import Rewriter
 from ..store import MemoryStore, StoreError
 from ..store.recall import checked_store, default_store
 from ..strategies import profiles
-from ..wire.tree import rebuild
 from ._aside import LONG_BYTES, later
 from ._aside import aside as aside
+from ._turns import ShadowTurn as ShadowTurn
+from ._turns import Turn as Turn
+from ._turns import failed_open
+from ._turns import failing_open as failing_open
+from ._turns import safely as safely
 from ._versions import bounded as bounded
 from ._versions import missing as missing
 
@@ -53,72 +57,28 @@ WITHOUT_THINKING = frozenset({"openai-chat"})
 """Formats in which signed thinking is not seen: it is in fields of the framework's, or not in the shadow at all."""
 
 
-class Turn:
-    """One request that was rewritten: what is to be sent, and where to tell what the provider counted."""
-
-    def __init__(self, seat: Seat, outcome: Outcome, given: list[Any], job: Job | None = None) -> None:
-        self._seat, self._outcome, self._given, self._job = seat, outcome, given, job
-
-    @cached_property
-    def history(self) -> list[Any]:
-        """What is to be sent: the very list that was given if nothing changed. Untouched messages are the same
-        objects."""
-        return self._made(_edited, self._given, self.edits) or self._given
-
-    def _made(self, make: Callable[..., T], *args: Any) -> T | None:
-        """What is made of the edits; if that fails the request goes as it came, and its conversation has to know."""
-        try:
-            return make(*args)
-        except Exception as error:
-            _failed(error)
-            self.refused()
-            return None
-
-    @property
-    def edits(self) -> tuple[Edit, ...]:
-        return self._outcome.edits
-
-    @property
-    def reason(self) -> str:
-        """Why the request goes as it came, if something stood against rewriting it."""
-        return self._outcome.reason
-
-    def answered(self, *, context: int | None = None, cached: int | None = None) -> None:
-        """The provider answered: it counted so many tokens of input in all, and read so many of them from its cache."""
-        self._seat.answered(self._outcome, context, cached)
-
-    def refused(self) -> None:
-        """The provider did not take it, and it goes as it came: so it stays."""
-        with failing_open():
-            if self._job is not None:
-                failed = Outcome(result="failed open", refused=True, conversation=self._outcome.conversation)
-                self._outcome = bare(self._job, failed)
-                self._seat.accepted(self._outcome)
-
-
-class ShadowTurn(Turn):
-    """Of a request that a shadow stood for."""
-
-    def __init__(self, turn: Turn, shadow: Shadow) -> None:
-        super().__init__(turn._seat, turn._outcome, turn._given, turn._job)
-        self.results: dict[Any, list[str]] = self._made(shadow.changed, self.edits) or {}
-        """The texts of the results that changed, by the place that the adapter gave them."""
-
-
 class Seat:
     """Rewrites requests with a profile. `session` is for one conversation by hand; else conversations are recognised.
 
     `store` keeps what a profile lets go; it is the user's own if none is given, and none is opened for profiles that
-    let nothing go.
+    let nothing go. `cache`: see docs/caching.md.
     """
 
     def __init__(
-        self, profile: str = "lossless", *, session: Session | None = None, store: Store | None = None
+        self,
+        profile: str = "lossless",
+        *,
+        session: Session | None = None,
+        store: Store | None = None,
+        cache: CacheMode = "off",
     ) -> None:
+        self._cache = CacheSettings(checked_mode(cache))
         strategies = profiles.named(profile)
         checked_store(store)
         if not isinstance(session, Session | None):
             raise UsageError(f"session: {session!r} is no session: pass ibidem.Session(), or leave it out")
+        if session is not None and self._cache:
+            raise UsageError("cache: a session has a setting of its own: pass ibidem.Session(cache=…)")
         self._profile = profile
         self._session = session
         self._store = store
@@ -148,7 +108,9 @@ class Seat:
     ) -> Turn:
         """A history in a wire format. `head` has other fields of the request, `conversation` what names it."""
         job = safely(self._job, format, history, model, conversation, head, otherwise=None)
-        return Turn(self, Outcome(result="failed open"), history) if job is None else self._turn(job, model, history)
+        if job is None:
+            return Turn(self, Outcome(result="failed open"), history)
+        return self._turn(job, model, history, head)
 
     async def arewrite(
         self,
@@ -163,7 +125,7 @@ class Seat:
         job = safely(self._job, format, history, model, conversation, head, otherwise=None)
         if job is None:
             return Turn(self, Outcome(result="failed open"), history)
-        return await self.aside(len(job.body), self._turn, job, model, history)
+        return await self.aside(len(job.body), self._turn, job, model, history, head)
 
     async def aside(self, size: int, function: Callable[..., T], *args: Any) -> T:
         """As the function `aside`, and in any case where a store is asked: nobody knows how long that takes."""
@@ -190,10 +152,10 @@ class Seat:
         body = _json({**(head or {}), **named, formats.named(format).history_key: history})
         return self.job(format, body, conversation)
 
-    def _turn(self, job: Job, model: str, history: list[Any]) -> Turn:
+    def _turn(self, job: Job, model: str, history: list[Any], head: Mapping[str, Any] | None = None) -> Turn:
         outcome = self.outcome(job, model)
         self.accepted(outcome)  # what a provider refuses is not seen from here
-        return Turn(self, outcome, history, job)
+        return Turn(self, outcome, history, job, head)
 
     # ── bytes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -223,7 +185,7 @@ class Seat:
             log.warning("request sent without new edits: %s", found.reason)
             return fall_back(rewriter.conversations, job, found)
         except Exception as error:
-            return _failed(error)
+            return failed_open(error)
 
     def _by_session(self, session: Session, job: Job) -> Outcome:
         if job.encoding not in ("", "identity") or job.counts:
@@ -239,6 +201,8 @@ class Seat:
             body=compacted.request if changed else None,
             reason=compacted.reason,
             edits=compacted.plan.edits,
+            marks=compacted.marks,
+            kept=compacted.kept,
             model=_model(job),
             place=place,
         )
@@ -253,7 +217,7 @@ class Seat:
             if found is None:
                 final = unseen or self._final
                 store = self._store or (MemoryStore() if final else default_store())
-                conversations = Conversations(profile, store, MAX_CONVERSATIONS, MAX_MEMORY)
+                conversations = Conversations(profile, store, MAX_CONVERSATIONS, MAX_MEMORY, cache=self._cache)
                 found = self._rewriters[profile] = Rewriter(conversations, False, MAX_BODY, books=False)
             return found
 
@@ -290,6 +254,17 @@ class Seat:
                     for rewriter in list(self._rewriters.values()):
                         rewriter.conversations.adopt(outcome.deviation)
 
+    def refuse(self, outcome: Outcome) -> None:
+        """The provider refused a request that cannot be sent again from here: later ones get no marks."""
+        with failing_open():
+            found, place = outcome.conversation, outcome.place
+            session = self._session if found is None else found.session
+            if session is None or place is None:
+                return
+            session.refuse(place)
+            if found is not None:
+                later(_save, self._home(found), found)
+
     def answered(self, outcome: Outcome, context: int | None = None, cached: int | None = None) -> None:
         """What the provider counted, for profiles that go by it."""
         with failing_open():
@@ -297,7 +272,7 @@ class Seat:
             if self._session is not None:
                 if outcome.place is not None:
                     self._session.answered(at=at, context=context, cached=cached, position=outcome.place)
-            elif found is not None and found.session.revises and outcome.place is not None:
+            elif found is not None and found.session.remembers and outcome.place is not None:
                 conversations = self._home(found)
                 with found.lock:
                     conversations.settle(found)
@@ -339,37 +314,3 @@ def _fields(value: Any) -> Any:
     if dump is None:
         raise TypeError(f"{type(value).__name__} is no JSON")
     return dump(mode="json", exclude_none=True)
-
-
-def _edited(history: list[Any], edits: tuple[Edit, ...]) -> list[Any]:
-    if not edits:
-        return history
-    new: list[Any] = rebuild(history, Plan(edits).changes())
-    return new
-
-
-def _failed(error: Exception) -> Outcome:
-    log.warning("request sent as it came: %s", whereabouts(error))
-    log.debug("request sent as it came", exc_info=True)
-    return Outcome(result="failed open", reason=whereabouts(error))
-
-
-# ── for adapters ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def safely(function: Callable[..., T], *args: Any, otherwise: T) -> T:
-    """What a function returns, or that, if it fails: a mistake of ours never reaches the framework."""
-    try:
-        return function(*args)
-    except Exception as error:
-        _failed(error)
-        return otherwise
-
-
-@contextmanager
-def failing_open() -> Iterator[None]:
-    """What goes wrong inside is told in the log, and nowhere else."""
-    try:
-        yield
-    except Exception as error:
-        _failed(error)

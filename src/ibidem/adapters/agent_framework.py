@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from ._caching import checked_cache
 from ._seat import Seat, ShadowTurn, failing_open, missing
 from ._shadow import Shadow
 
@@ -23,6 +24,7 @@ except ModuleNotFoundError as error:
     raise missing(error, "agent_framework", "agent-framework-core agent-framework-openai") from error
 
 if TYPE_CHECKING:
+    from ..billing.lifetimes import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
@@ -46,8 +48,19 @@ class IbidemChatMiddleware(ChatMiddleware):
     agents."""
 
     def __init__(
-        self, profile: str = "lossless", *, session: Session | None = None, store: Store | None = None
+        self,
+        profile: str = "lossless",
+        *,
+        session: Session | None = None,
+        store: Store | None = None,
+        cache: CacheMode = "off",
     ) -> None:
+        checked_cache(
+            cache,
+            "this middleware",
+            'set default_options={"prompt_cache_key": …}',
+            auto=False,
+        )
         self._seat = Seat(profile, session=session, store=store)
         self._warned = False
 

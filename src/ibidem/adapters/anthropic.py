@@ -24,6 +24,7 @@ if not hasattr(anthropic, "Middleware"):
     raise ModuleNotFoundError("ibidem.adapters.anthropic needs a later anthropic: pip install 'anthropic>=2.8'")
 
 if TYPE_CHECKING:
+    from ..billing.lifetimes import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
@@ -33,12 +34,20 @@ FORMAT = "anthropic"
 
 
 class Middleware(anthropic.Middleware):
-    """One serves any number of clients. Conversations are recognised, or named by a header such as `x-session-id`."""
+    """One serves any number of clients. Conversations are recognised, or named by a header such as `x-session-id`.
+
+    `cache="auto"` marks what the provider is to keep, where the program does not: see docs/caching.md.
+    """
 
     def __init__(
-        self, profile: str = "lossless", *, session: Session | None = None, store: Store | None = None
+        self,
+        profile: str = "lossless",
+        *,
+        session: Session | None = None,
+        store: Store | None = None,
+        cache: CacheMode = "off",
     ) -> None:
-        self._seat = Seat(profile, session=session, store=store)
+        self._seat = Seat(profile, session=session, store=store, cache=cache)
 
     def __call__(self, profile: str = "lossless", **options: Any) -> Middleware:
         """Another one, with these options."""
@@ -50,7 +59,7 @@ class Middleware(anthropic.Middleware):
             return call_next(request)
         turn = self._seat.rewrite(FORMAT, given.pop("messages"), **given)
         response = call_next(safely(_with, request, turn, otherwise=request))
-        if turn.edits and response.status_code in REFUSAL_STATUSES:
+        if turn.changed and response.status_code in REFUSAL_STATUSES:
             response.close()
             response = call_next(request)
             _settle(turn, response)
@@ -65,7 +74,7 @@ class Middleware(anthropic.Middleware):
             return await call_next(request)
         turn = await self._seat.arewrite(FORMAT, given.pop("messages"), **given)
         response = await call_next(safely(_with, request, turn, otherwise=request))
-        if turn.edits and response.status_code in REFUSAL_STATUSES:
+        if turn.changed and response.status_code in REFUSAL_STATUSES:
             await response.close()
             response = await call_next(request)
             _settle(turn, response)
@@ -94,10 +103,11 @@ def _given(request: Any) -> dict[str, Any] | None:
 
 def _with(request: Any, turn: Turn) -> Any:
     """`APIRequest.copy` would copy the whole history in depth, even one that is to be replaced."""
-    if turn.history is request.json["messages"]:
+    if turn.history is request.json["messages"] and not turn.head:
         return request
     changed = copy.copy(request)
-    changed.options = request.options.model_copy(update={"json_data": {**request.json, "messages": turn.history}})
+    body = {**request.json, **turn.head, "messages": turn.history}
+    changed.options = request.options.model_copy(update={"json_data": body})
     return changed
 
 

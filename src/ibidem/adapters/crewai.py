@@ -23,6 +23,7 @@ except ModuleNotFoundError as error:
     raise missing(error, "crewai", "'crewai>=1.15'") from error
 
 if TYPE_CHECKING:
+    from ..billing.lifetimes import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
@@ -33,7 +34,7 @@ _UNDER_WAY: ContextVar[Exchange | None] = ContextVar("ibidem.adapters.crewai", d
 class IbidemInterceptor(BaseInterceptor[Any, Any]):
     """One serves any number of models, agents and crews at once: conversations are told apart by what they begin with.
 
-    `session` and `on_usage` are those of `ibidem.adapters.httpx.Transport`.
+    `session`, `on_usage` and `cache` are those of `ibidem.adapters.httpx.Transport`.
     """
 
     def __init__(
@@ -43,8 +44,9 @@ class IbidemInterceptor(BaseInterceptor[Any, Any]):
         session: Session | None = None,
         store: Store | None = None,
         on_usage: Callable[[Answered], None] | None = None,
+        cache: CacheMode = "off",
     ) -> None:
-        self._transport = Transport(profile, session=session, store=store, on_usage=on_usage)
+        self._transport = Transport(profile, session=session, store=store, on_usage=on_usage, cache=cache)
 
     def on_outbound(self, message: Any) -> Any:
         begun = safely(self._begun, message, otherwise=None)

@@ -12,6 +12,7 @@ import re
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from ._caching import checked_cache
 from ._seat import Seat, Turn, failing_open, missing, safely
 
 try:
@@ -21,6 +22,7 @@ except ModuleNotFoundError as error:
     raise missing(error, "google_adk", "'google-adk>=2.13'") from error
 
 if TYPE_CHECKING:
+    from ..billing.lifetimes import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
@@ -41,8 +43,11 @@ class IbidemPlugin(BasePlugin):
         name: str = "ibidem",
         session: Session | None = None,
         store: Store | None = None,
+        cache: CacheMode = "off",
     ) -> None:
         super().__init__(name=name)
+        instead = "Gemini caches by itself; for Claude set App(context_cache_config=ContextCacheConfig(ttl_seconds=…))"
+        checked_cache(cache, "this plugin", instead, auto=False)
         self._seat = Seat(profile, session=session, store=store)
         self._under_way: dict[int, tuple[Any, Turn]] = {}
         """Requests whose answers are waited for. One that is given up is never answered, and goes with its context."""

@@ -29,6 +29,7 @@ from ._seat import MAX_BODY, Seat, failing_open, safely
 from ._versions import bounded
 
 if TYPE_CHECKING:
+    from ..billing.lifetimes import CacheMode
     from ..store import Store
 
 __all__ = ["Answered", "Transport", "install"]
@@ -145,7 +146,8 @@ class Transport:
     `inner` sends what is rewritten; without it, a transport of the client's own family is made when it is needed.
     Conversations are recognised as in the proxy: by their first messages, and by a header such as `x-session-id`.
     With `session`, all requests are taken for that one conversation. `on_usage` is told of each answer that says what
-    it cost, in the thread that read it.
+    it cost, in the thread that read it. `cache="auto"` asks the provider to keep what it is sent, where the program
+    does not, and `"lifetime"` for how long, where it does: see docs/caching.md.
     """
 
     def __init__(
@@ -156,8 +158,9 @@ class Transport:
         session: Session | None = None,
         store: Store | None = None,
         on_usage: Callable[[Answered], None] | None = None,
+        cache: CacheMode = "off",
     ) -> None:
-        self.seat = Seat(profile, session=session, store=store)
+        self.seat = Seat(profile, session=session, store=store, cache=cache)
         self.on_usage = on_usage
         self._given = inner
         self._pools = Pools()

@@ -13,6 +13,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ._caching import checked_cache
 from ._seat import Seat, ShadowTurn, failing_open, missing, safely
 from ._shadow import Shadow
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from inspect_ai.log import EvalSampleSummary
     from inspect_ai.model import ChatMessage
 
+    from ..billing.lifetimes import CacheMode
     from ..store import Store
 
 _sample: ContextVar[Any] = ContextVar("ibidem_sample", default=None)
@@ -37,8 +39,11 @@ class IbidemHooks(Hooks):
 
     profile: ClassVar[str] = "lossless"
     store: ClassVar[Store | None] = None
+    cache: ClassVar[CacheMode] = "off"
+    """`auto` is what Inspect does by itself, unless `GenerateConfig(cache_prompt=False)` says otherwise."""
 
     def __init__(self) -> None:
+        checked_cache(self.cache, "these hooks", 'set cache_ttl="1h" of the model')
         self._seat = Seat(self.profile, store=self.store)
         self._last: ContextVar[ShadowTurn | None] = ContextVar("ibidem_last_turn", default=None)
         """Of this task: the call that it makes next is the one that was rewritten last."""

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import formats
+from ._caching import checked_cache
 from ._seat import Seat, ShadowTurn, failing_open, missing, safely
 from ._shadow import Shadow
 
@@ -27,6 +29,7 @@ except ModuleNotFoundError as error:
     raise missing(error, "langchain", "'langchain>=1.0'") from error
 
 if TYPE_CHECKING:
+    from ..billing.lifetimes import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
@@ -44,10 +47,16 @@ class Writes(NamedTuple):
     read are left out."""
     clears: str = "openai-responses"
     """The wire in whose words the provider is told to clear its context."""
+    caching: tuple[str, str] | None = None
+    """Where the package has a middleware that asks the provider to keep what it is sent; None if that needs none."""
 
 
 PACKAGES = {
-    "langchain_anthropic": Writes(failures=True, clears="anthropic"),
+    "langchain_anthropic": Writes(
+        failures=True,
+        clears="anthropic",
+        caching=("langchain_anthropic.middleware", "AnthropicPromptCachingMiddleware"),
+    ),
     "langchain_aws": Writes(failures=True, clears="anthropic"),
     "langchain_google_genai": Writes(objects=True),
     "langchain_google_vertexai": Writes(objects=True),
@@ -56,15 +65,25 @@ PACKAGES = {
 
 class IbidemMiddleware(AgentMiddleware):
     """One serves any number of agents and conversations at once: they are told apart by the `thread_id` of the run, and
-    by what they begin with. `session` is for a single conversation by hand."""
+    by what they begin with. `session` is for a single conversation by hand. `cache="auto"` asks the provider to keep
+    what it is sent for five minutes, in LangChain's own way, where nobody has asked for anything."""
 
     def __init__(
-        self, profile: str = "lossless", *, session: Session | None = None, store: Store | None = None
+        self,
+        profile: str = "lossless",
+        *,
+        session: Session | None = None,
+        store: Store | None = None,
+        cache: CacheMode = "off",
     ) -> None:
         super().__init__()
         self._seat = Seat(profile, session=session, store=store)
+        self._keeps = (
+            checked_cache(cache, "this middleware", 'set AnthropicPromptCachingMiddleware(ttl="1h")') == "auto"
+        )
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        request = safely(_marked, request, otherwise=request) if self._keeps else request
         shadow = safely(_shadow, request, otherwise=None)
         if shadow is None:
             return handler(request)
@@ -75,6 +94,7 @@ class IbidemMiddleware(AgentMiddleware):
         return response
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        request = safely(_marked, request, otherwise=request) if self._keeps else request
         shadow = safely(_shadow, request, otherwise=None)
         if shadow is None:
             return await handler(request)
@@ -95,6 +115,27 @@ def _thread() -> str:
 def _model(request: Any) -> str:
     name = getattr(request.model, "model_name", None) or getattr(request.model, "model", "")
     return name.removeprefix("models/") if isinstance(name, str) else ""
+
+
+def _marked(request: Any) -> Any:
+    """A request that asks for nothing, as LangChain's own middleware would have it; the first one only of an agent."""
+    caching = _package(request.model).caching
+    is_agent = request.tools and request.tool_choice in (None, "auto")
+    goes_on = any(isinstance(message, AIMessage) for message in request.messages)
+    if caching is None or _asks(request) or not (is_agent or goes_on):
+        return request
+    module, name = caching
+    theirs = getattr(import_module(module), name)(unsupported_model_behavior="ignore")
+    return theirs.wrap_model_call(request, lambda marked: marked)
+
+
+def _asks(request: Any) -> bool:
+    """Whether somebody has put a mark anywhere."""
+    said = [message.content for message in (request.system_message, *request.messages) if message is not None]
+    blocks = [block for content in said if isinstance(content, list) for block in content if isinstance(block, dict)]
+    tools = [tool if isinstance(tool, dict) else getattr(tool, "extras", None) or {} for tool in request.tools]
+    settings = [request.model_settings, getattr(request.model, "model_kwargs", None) or {}]
+    return any("cache_control" in each for each in (*blocks, *tools, *settings))
 
 
 def _tell(turn: ShadowTurn, response: Any) -> None:

@@ -5,6 +5,10 @@
 >>> from ibidem.adapters.litellm import completion  # in place of litellm.completion, whose hooks change nothing
 
 In the settings of its proxy: `litellm_settings: {callbacks: ibidem.adapters.litellm.callback}`.
+
+With `cache="auto"`, calls for Claude get marks for its cache, whoever serves it, and calls for OpenAI's models a
+`prompt_cache_key`, unless they have something of the kind. Where that is refused, `completion` asks again without; of
+an async call LiteLLM has the refusal already, and later calls of that conversation get no marks.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..proxy.outcome import Outcome
+from ._litellm import HEAD, asks, marked_for_claude
 from ._seat import Seat, Turn, failing_open, missing, safely
 from ._words import has_words
 
@@ -27,6 +32,7 @@ except ModuleNotFoundError as error:
     raise missing(error, "litellm", "litellm") from None
 
 if TYPE_CHECKING:
+    from ..billing.lifetimes import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
@@ -52,6 +58,8 @@ FAMILIES = {"claude": "anthropic"}
 WRITTEN_OUT = ("{", "[", "data:")
 NO_TEXT = [{"type": "image_url"}]
 
+POSITIONAL = ("model", "messages")
+"""What `completion` may be given by its place."""
 MAX_CALLS = 1000
 """Calls on their way whose usage is waited for; of a stream that nobody reads to its end, nothing is heard."""
 
@@ -59,6 +67,7 @@ MAX_CALLS = 1000
 class Call(NamedTuple):
     type: str
     turn: Turn
+    marked: bool = False
 
 
 class Given(NamedTuple):
@@ -81,14 +90,20 @@ class IbidemCallback(CustomLogger):
     """Rewrites what LiteLLM sends. One serves a whole program; arguments that were passed stay as they are.
 
     Conversations are named by `litellm_session_id`, and else recognised. `session` is for one conversation by hand,
-    `store` keeps what a profile lets go.
+    `store` keeps what a profile lets go, `cache` says what the provider is asked to keep (docs/caching.md).
     """
 
     def __init__(
-        self, profile: str = "lossless", *, session: Session | None = None, store: Store | None = None
+        self,
+        profile: str = "lossless",
+        *,
+        session: Session | None = None,
+        store: Store | None = None,
+        cache: CacheMode = "off",
     ) -> None:
         super().__init__()
-        self._seat = Seat(profile, session=session, store=store)
+        self._seat = Seat(profile, session=session, store=store, cache=cache)
+        self._caches = cache != "off"
         self._calls: OrderedDict[str, Call] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -102,38 +117,69 @@ class IbidemCallback(CustomLogger):
                 return None
             given = _given(kwargs[key], format, kwargs)
             if given is not None:
-                turn = await self._seat.arewrite(format, given.shown, **_named(kwargs))
-                sent = given.rewritten(turn)
+                turn = await self._seat.arewrite(format, given.shown, **self._named(kwargs))
+                plain = {**kwargs, key: given.rewritten(turn)}
+                sent = self._marked(plain, key, turn)
                 if call:
-                    self._expect(call, type, turn)
-                return {**kwargs, key: sent}
+                    self._expect(call, type, turn, turn.marked or sent is not plain)
+                return sent
         return None
 
     def completion(self, *args: Any, **kwargs: Any) -> Any:
         """`litellm.completion`, streams and all, with the history rewritten."""
-        turn: Turn | None = None
-        with failing_open():
-            named = {**kwargs, "model": args[0]} if args else kwargs
-            messages = args[1] if len(args) > 1 else kwargs.get("messages")
-            format = HISTORIES["completion"][1]
-            given = _given(messages, format, named) if isinstance(messages, list) else None
-            if given is not None:
-                turn = self._seat.rewrite(format, given.shown, **_named(named))
-                sent = given.rewritten(turn)
-                if len(args) > 1:
-                    args = (args[0], sent, *args[2:])
-                else:
-                    kwargs["messages"] = sent
-        if turn is not None and kwargs.get("stream"):  # what it cost is known when it was read to its end
-            call = kwargs.setdefault("litellm_call_id", str(uuid.uuid4()))
-            kwargs["success_callback"] = [*(kwargs.get("success_callback") or ()), self]
+        named = {**dict(zip(POSITIONAL, args, strict=False)), **kwargs}
+        as_it_is: tuple[Turn | None, dict[str, Any], bool] = (None, named, False)
+        turn, sent, marked = safely(self._prepared, named, otherwise=as_it_is)
+        if turn is not None and named.get("stream"):  # what it cost is known when it was read to its end
+            call = named.get("litellm_call_id") or str(uuid.uuid4())
+            heard = {"litellm_call_id": call, "success_callback": [*(named.get("success_callback") or ()), self]}
+            named, sent = {**named, **heard}, {**sent, **heard}
             self._expect(call, "completion", turn)
-        response = litellm.completion(*args, **kwargs)
-        if turn is not None and not kwargs.get("stream"):
+        try:
+            response = _called(args, sent)
+        except litellm.BadRequestError:
+            if turn is None or not marked:
+                raise
+            response = _called(args, named)
+            turn.refused()  # for its marks: it is taken without
+        if turn is not None and not named.get("stream"):
             with failing_open():
                 if not response._hidden_params.get("cache_hit"):
                     turn.answered(**counted(response.usage))
         return response
+
+    def _prepared(self, named: dict[str, Any]) -> tuple[Turn | None, dict[str, Any], bool]:
+        """A call as it is to be made, and whether there are marks on it."""
+        key, format = HISTORIES["completion"]
+        messages = named.get(key)
+        given = _given(messages, format, named) if isinstance(messages, list) else None
+        if given is None:
+            return None, named, False
+        turn = self._seat.rewrite(format, given.shown, **self._named(named))
+        plain = {**named, key: given.rewritten(turn)}
+        sent = self._marked(plain, key, turn)
+        return turn, sent, sent is not plain
+
+    def _marked(self, call: dict[str, Any], key: str, turn: Turn) -> dict[str, Any]:
+        """A call with what it asks of the provider's cache beside its history; itself if that is nothing."""
+        if not self._caches or asks(call, key):
+            return call
+        if turn.head:
+            known = litellm.get_supported_openai_params(*litellm.get_llm_provider(str(call["model"]))[:2]) or ()
+            taken = {name: value for name, value in turn.head.items() if name in call or name in known}
+            return {**call, **taken} if taken else call
+        if turn.format == TRANSLATED and _provider(call) in FAMILIES.values():
+            return safely(marked_for_claude, call, turn, str(call["model"]), otherwise=call)
+        return call
+
+    def _named(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        named: dict[str, Any] = {
+            "model": str(kwargs.get("model") or ""),
+            "conversation": str(kwargs.get("litellm_session_id") or ""),
+        }
+        if self._caches:
+            named["head"] = {name: kwargs[name] for name in HEAD if kwargs.get(name) is not None}
+        return named
 
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any
@@ -157,12 +203,15 @@ class IbidemCallback(CustomLogger):
         self.log_failure_event(kwargs, response_obj, start_time, end_time)
 
     def log_failure_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any) -> None:
-        with failing_open(), self._lock:
-            self._calls.pop(str(kwargs.get("litellm_call_id")), None)
+        with failing_open():
+            with self._lock:
+                call = self._calls.pop(str(kwargs.get("litellm_call_id")), None)
+            if call is not None and call.marked and isinstance(kwargs.get("exception"), litellm.BadRequestError):
+                self._seat.refuse(call.turn.outcome)
 
-    def _expect(self, name: str, type: str, turn: Turn) -> None:
+    def _expect(self, name: str, type: str, turn: Turn, marked: bool = False) -> None:
         with self._lock:
-            self._calls[name] = Call(type, _waiting(turn))
+            self._calls[name] = Call(type, _waiting(turn), marked)
             self._calls.move_to_end(name)
             if len(self._calls) > MAX_CALLS:
                 self._calls.popitem(last=False)
@@ -177,8 +226,8 @@ def counted(usage: Any) -> dict[str, int | None]:
 
 def _waiting(turn: Turn) -> Turn:
     """What is needed of a request to tell what it cost, without its text: not every call is heard of again."""
-    outcome = turn._outcome
-    revised = outcome.conversation is not None and outcome.conversation.session.revises
+    outcome = turn.outcome
+    revised = outcome.conversation is not None and outcome.conversation.session.remembers
     conversation = outcome.conversation if revised else None
     return Turn(turn._seat, Outcome(result=outcome.result, conversation=conversation, place=outcome.place), [])
 
@@ -216,8 +265,11 @@ def _shown(message: Any, provider: str) -> Any:
     return {**message, "content": NO_TEXT} if otherwise or len([*filter(None, texts)]) > 1 else message
 
 
-def _named(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return {"model": str(kwargs.get("model") or ""), "conversation": str(kwargs.get("litellm_session_id") or "")}
+def _called(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """As it was called: some pass what it is made with by its place."""
+    placed = POSITIONAL[: len(args)]
+    rest = {name: value for name, value in named.items() if name not in placed}
+    return litellm.completion(*(named[name] for name in placed), *args[len(POSITIONAL) :], **rest)
 
 
 callback = IbidemCallback()

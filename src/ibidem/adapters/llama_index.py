@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ._caching import checked_cache
 from ._seat import Seat, ShadowTurn, bounded, failing_open, missing
 from ._shadow import Shadow, ShadowCall
 
@@ -23,6 +24,7 @@ except ModuleNotFoundError as error:
     raise missing(error, "llama_index", "'llama-index-core<0.15' llama-index-llms-openai") from error
 
 if TYPE_CHECKING:
+    from ..billing.lifetimes import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
@@ -43,9 +45,16 @@ class IbidemAgent(FunctionAgent):
         profile: str = "lossless",
         session: Session | None = None,
         store: Store | None = None,
+        cache: CacheMode = "off",
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
+        checked_cache(
+            cache,
+            "this agent",
+            'set additional_kwargs={"prompt_cache_key": …}',
+            auto=False,
+        )
         self._seat = Seat(profile, session=session, store=store)
 
     async def _get_response(self, current_llm_input: list[ChatMessage], tools: Sequence[Any]) -> ChatResponse:

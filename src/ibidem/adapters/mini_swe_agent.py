@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ..billing.prices import Prices
+from ._caching import checked_cache
 from ._seat import Seat, bounded, failing_open, missing
 
 try:
@@ -24,10 +26,14 @@ bounded("mini_swe_agent", "mini-swe-agent", "2.5")  # `_query` is private
 
 class IbidemLitellmModelConfig(LitellmModelConfig):
     ibidem_profile: str = "lossless"
+    ibidem_cache: str = "off"
+    """`auto`: `set_cache_control` is "default_end" where it is not set, for models that keep only what is marked."""
 
 
 class IbidemLitellmResponseModelConfig(LitellmResponseModelConfig):
     ibidem_profile: str = "lossless"
+    ibidem_cache: str = "off"
+    """As with the other model; of what speaks this wire, nothing needs it."""
 
 
 class Rewriting:
@@ -38,7 +44,16 @@ class Rewriting:
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._seat = Seat(self.config.ibidem_profile)
+        config = self.config
+        mode = checked_cache(
+            config.ibidem_cache, "this model", "it asks for five minutes and no more", name="ibidem_cache"
+        )
+        if mode == "auto" and "set_cache_control" not in config.model_fields_set and self._wants_marks():
+            config.set_cache_control = "default_end"
+        self._seat = Seat(config.ibidem_profile)
+
+    def _wants_marks(self) -> bool:
+        return Prices().of(self.config.model_name, self.wire).caching.marks
 
     def _query(self, messages: list[Any], **kwargs: Any) -> Any:
         model = self.config.model_name
@@ -51,7 +66,7 @@ class Rewriting:
 
 
 class IbidemLitellmModel(Rewriting, LitellmModel):
-    """`LitellmModel`; `ibidem_profile` is one more setting."""
+    """`LitellmModel`; `ibidem_profile` and `ibidem_cache` are two more settings."""
 
     wire: ClassVar[str] = "openai-chat"
 
@@ -60,7 +75,7 @@ class IbidemLitellmModel(Rewriting, LitellmModel):
 
 
 class IbidemLitellmResponseModel(Rewriting, LitellmResponseModel):
-    """`LitellmResponseModel`; `ibidem_profile` is one more setting."""
+    """`LitellmResponseModel`; `ibidem_profile` and `ibidem_cache` are two more settings."""
 
     wire: ClassVar[str] = "openai-responses"
 

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ._caching import checked_cache
 from ._seat import Seat, Turn, failing_open, missing, safely
 from ._words import has_words
 
@@ -26,6 +27,7 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from agents.run_config import CallModelData, CallModelInputFilter, ModelInputData
 
+    from ..billing.lifetimes import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
@@ -46,7 +48,10 @@ class InputFilter:
         conversation: str | Callable[[CallModelData[Any]], str] = "",
         session: Session | None = None,
         store: Store | None = None,
+        cache: CacheMode = "off",
     ) -> None:
+        instead = 'set ModelSettings(extra_args={"prompt_cache_key": …})'
+        checked_cache(cache, "a filter", instead, auto=False)
         self._seat = Seat(profile, session=session, store=store)
         self._after = after
         self._conversation = conversation

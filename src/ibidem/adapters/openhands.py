@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
+from ._caching import checked_cache
 from ._seat import Seat, Turn, bounded, failing_open, missing
 
 try:
@@ -29,13 +30,17 @@ ASKED: ContextVar[Turn | None] = ContextVar("ibidem_asked", default=None)
 
 
 class IbidemLLM(LLM):
-    """`LLM` with one more setting. Conversations are named by OpenHands' own ids."""
+    """`LLM` with two more settings. Conversations are named by OpenHands' own ids."""
 
     ibidem_profile: str = "lossless"
+    ibidem_cache: str = "off"
+    """`auto` is what OpenHands does by itself, unless `caching_prompt` is false."""
     _ibidem_seat: Seat = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
+        instead = "set prompt_cache_retention for OpenAI's models; Claude's are asked for five minutes and no more"
+        checked_cache(self.ibidem_cache, "this LLM", instead, name="ibidem_cache")
         self._ibidem_seat = Seat(self.ibidem_profile)
 
     def _transport_call(self, *, messages: list[Any], **kwargs: Any) -> Any:

@@ -14,6 +14,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ._caching import checked_cache
 from ._seat import Seat, ShadowTurn, failing_open, missing, safely
 from ._shadow import Shadow
 
@@ -28,6 +29,7 @@ if not hasattr(AbstractCapability, "get_wrapper_model"):
     raise ImportError("ibidem.adapters.pydantic_ai needs a later release: pip install -U 'pydantic-ai-slim>=2.62'")
 
 if TYPE_CHECKING:
+    from ..billing.lifetimes import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
@@ -44,12 +46,14 @@ class Writing(NamedTuple):
     """Each item of a list as a text of its own."""
     arguments: bool = False
     """Arguments of a call as the model wrote them."""
+    marks: bool = False
+    """Its provider keeps what it is asked to keep, and nothing else."""
 
 
 WRITINGS = {
     "OpenAIChatModel": Writing(objects=True, arguments=True),
     "OpenAIResponsesModel": Writing(objects=True, arguments=True),
-    "AnthropicModel": Writing(objects=True, items=True),
+    "AnthropicModel": Writing(objects=True, items=True, marks=True),
 }
 NO_TEXT = ("image/", "audio/", "video/", "application/pdf")
 """Attachments that are text on no wire."""
@@ -64,9 +68,12 @@ class IbidemCapability(AbstractCapability[Any]):
     store: Store | None = None
     conversation: str = ""
     """What names the conversation; without it, that is the `conversation_id` of the run."""
+    cache: CacheMode = "off"
+    """`auto`: the setting `cache` of Pydantic AI is on where nothing is said about caches."""
     _seat: Seat = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        checked_cache(self.cache, "this capability", 'set ModelSettings(cache="1h")')
         self._seat = Seat(self.profile, session=self.session, store=self.store)
 
     async def for_run(self, ctx: Any) -> IbidemCapability:
@@ -75,17 +82,18 @@ class IbidemCapability(AbstractCapability[Any]):
         return run
 
     def get_wrapper_model(self, model: Any) -> Any:
-        return _Rewriting(model, self._seat, self.conversation)
+        return _Rewriting(model, self._seat, self.conversation, self.cache == "auto")
 
 
 class _Rewriting(WrapperModel):
-    def __init__(self, wrapped: Any, seat: Seat, conversation: str) -> None:
+    def __init__(self, wrapped: Any, seat: Seat, conversation: str, keeps: bool) -> None:
         super().__init__(wrapped)
-        self._seat, self._conversation = seat, conversation
+        self._seat, self._conversation, self._keeps = seat, conversation, keeps
 
     async def request(self, messages: list[Any], settings: Any, *rest: Any) -> Any:
         if isinstance(self.wrapped, FallbackModel):
             return await self._candidates().request(messages, settings, *rest)
+        settings = safely(self._kept, messages, settings, *rest, otherwise=settings) if self._keeps else settings
         sent, turn = await self._rewritten(messages, settings)
         response = await self.wrapped.request(sent, settings, *rest)
         _tell(turn, response)
@@ -97,6 +105,7 @@ class _Rewriting(WrapperModel):
             async with self._candidates().request_stream(messages, settings, *rest) as stream:
                 yield stream
             return
+        settings = safely(self._kept, messages, settings, *rest, otherwise=settings) if self._keeps else settings
         sent, turn = await self._rewritten(messages, settings)
         async with self.wrapped.request_stream(sent, settings, *rest) as stream:
             yield stream
@@ -106,8 +115,19 @@ class _Rewriting(WrapperModel):
     def _candidates(self) -> Any:
         """Each model that may be asked writes the messages out in its own way, so each is wrapped."""
         found = copy(self.wrapped)
-        found.models = [_Rewriting(model, self._seat, self._conversation) for model in self.wrapped.models]
+        found.models = [_Rewriting(model, self._seat, self._conversation, self._keeps) for model in self.wrapped.models]
         return found
+
+    def _kept(self, messages: list[Any], settings: Any, asked: Any, *_: Any) -> Any:
+        """Settings that ask for a cache, where nobody said anything about it; for a first request only if it is an
+        agent's."""
+        merged = {**(self.settings or {}), **(settings or {})}
+        said = any("cache" in name for name in merged) or any(map(_has_mark, messages))
+        is_agent = asked.function_tools and merged.get("tool_choice") in (None, "auto")
+        goes_on = any(isinstance(message, parts.ModelResponse) for message in messages)
+        if said or not _writing(self.wrapped).marks or not (is_agent or goes_on):
+            return settings
+        return {**(settings or {}), "cache": True}
 
     async def _rewritten(self, messages: list[Any], settings: Any) -> tuple[list[Any], ShadowTurn | None]:
         shadow = safely(self._shadow, messages, settings, otherwise=None)
@@ -133,6 +153,15 @@ def _writing(model: Any) -> Writing:
     while isinstance(model, WrapperModel):
         model = model.wrapped
     return next((found for each in type(model).__mro__ if (found := WRITINGS.get(each.__name__))), Writing())
+
+
+def _has_mark(message: Any) -> bool:
+    return any(
+        isinstance(item, parts.CachePoint)
+        for part in message.parts
+        if isinstance(part, parts.UserPromptPart) and not isinstance(part.content, str)
+        for item in part.content
+    )
 
 
 def _heard(shadow: Shadow, message: Any, writing: Writing) -> bool:

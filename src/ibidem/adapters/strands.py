@@ -5,13 +5,20 @@
 
 It changes what one call sends; `agent.messages` and sessions stay as they are. It may stand at `InvokeModelStage.Input`
 as well, where what a provider counted does not come by, so that only profiles that let nothing go are of use.
+
+With `cache="auto"` it puts cache points behind the system prompt and into messages, for Claude on Bedrock and on
+Anthropic's own API, unless the model or the agent has some of its own. Tools stand before the system prompt, whose
+point covers them.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..proxy.refusals import REFUSAL_STATUSES
+from ._caching import checked_cache
+from ._marks import SYSTEM, Spot, spots
 from ._seat import Seat, ShadowTurn, failing_open, missing, safely
 from ._shadow import Shadow
 
@@ -21,6 +28,7 @@ except ModuleNotFoundError as error:
     raise missing(error, "strands", "'strands-agents>=1.62'") from error
 
 if TYPE_CHECKING:
+    from ..billing.lifetimes import CacheMode
     from ..engine.session import Session
     from ..store import Store
 
@@ -29,6 +37,11 @@ __all__ = ["Middleware", "middleware"]
 PARTED = ("AnthropicModel", "BedrockModel")
 """Models that send each text of a result as a text of its own. Others join them, or add some."""
 NOT_SAID = {"toolResult", "toolUse", "cachePoint"}
+POINT = "cachePoint"
+SETTINGS = ("cache_config", "cache_prompt", "cache_tools")
+"""Of a model, for its provider's cache: what the user set stays, and nothing is added."""
+CARRIERS = {"text": "text", "toolUse": "tool_use", "toolResult": "tool_result", "image": "image"}
+"""Blocks behind which a point may stand, as they are called where it is known how many are looked back over."""
 
 Place = tuple[int, int]
 """Of a result: message, and block in it."""
@@ -38,9 +51,15 @@ class Middleware:
     """One serves any number of agents. Conversations are recognised; sessions and ids of agents tell them apart."""
 
     def __init__(
-        self, profile: str = "lossless", *, session: Session | None = None, store: Store | None = None
+        self,
+        profile: str = "lossless",
+        *,
+        session: Session | None = None,
+        store: Store | None = None,
+        cache: CacheMode = "off",
     ) -> None:
-        self._seat = Seat(profile, session=session, store=store)
+        instead = 'set cache_config=CacheConfig(ttl="1h") of the model'
+        self._seat = Seat(profile, session=session, store=store, cache=checked_cache(cache, "this middleware", instead))
 
     def __call__(self, context: Any = None, next_fn: Callable[[Any], Any] | None = None, **options: Any) -> Any:
         """As Strands calls it; with a profile or options alone, another middleware that has them."""
@@ -49,14 +68,27 @@ class Middleware:
         return self._changed(context) if next_fn is None else self._around(context, next_fn)
 
     async def _changed(self, context: Any) -> Any:
-        return (await self._rewritten(context))[0]
-
-    async def _around(self, context: Any, next_fn: Callable[[Any], Any]) -> AsyncIterator[Any]:
         context, turn = await self._rewritten(context)
-        async for event in next_fn(context):
-            if turn is not None and isinstance(event, ModelStopReason):
-                with failing_open():
-                    _tell(turn, event.usage)
+        return context if turn is None else safely(_marked, context, turn, otherwise=context)
+
+    async def _around(self, given: Any, next_fn: Callable[[Any], Any]) -> AsyncIterator[Any]:
+        plain, turn = await self._rewritten(given)
+        context = plain if turn is None else safely(_marked, plain, turn, otherwise=plain)
+        begun = False
+        try:
+            async for event in next_fn(context):
+                begun = True
+                if turn is not None and isinstance(event, ModelStopReason):
+                    with failing_open():
+                        _tell(turn, event.usage)
+                yield event
+        except Exception as error:
+            if turn is None or context is plain or begun or not _is_refusal(error):
+                raise
+            turn.refused()  # perhaps for its points: it goes as it came, and no later one gets any
+        else:
+            return
+        async for event in next_fn(given):
             yield event
 
     async def _rewritten(self, context: Any) -> tuple[Any, ShadowTurn | None]:
@@ -73,7 +105,7 @@ middleware = Middleware()
 
 def _shadow(context: Any) -> Shadow:
     shadow = Shadow()
-    parted = any(kind.__name__ in PARTED for kind in type(context.model).__mro__)
+    parted = _is_parted(context.model)
     for index, message in enumerate(context.messages):
         blocks = message["content"]
         for place, block in enumerate(blocks):
@@ -89,6 +121,10 @@ def _shadow(context: Any) -> Shadow:
         elif said:
             shadow.user(said)
     return shadow
+
+
+def _is_parted(model: Any) -> bool:
+    return any(kind.__name__ in PARTED for kind in type(model).__mro__)
 
 
 def _texts(content: list[Any], parted: bool) -> str | list[str | None]:
@@ -111,6 +147,81 @@ def _with(context: Any, results: dict[Place, list[str]]) -> Any:
         blocks[place] = {**blocks[place], "toolResult": {**result, "content": content}}
         messages[index] = {**messages[index], "content": blocks}
     return context.replace(messages=messages)
+
+
+# ── points ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _marked(context: Any, turn: ShadowTurn) -> Any:
+    if turn.kept is None or not _is_parted(context.model) or _asks(context):
+        return context
+    system = context.system_prompt
+    system = [{"text": system}] if isinstance(system, str) and system else list(system or ())
+    head = {
+        "system": [{"type": "text", **block} for block in system if "text" in block],
+        "tools": context.tool_specs,
+        "tool_choice": {"type": next(iter(context.tool_choice or {"auto": {}}))},
+    }
+    volatile = context.dynamic_trailing_blocks
+    told = [_told(message, volatile * (last == 1)) for last, message in enumerate_back(context.messages)]
+    found = spots(turn.kept, _model(context), head, told)
+    if not found:
+        return context
+    inside = [spot for spot in found if spot.message >= 0]
+    changed = context.replace(messages=_pointed(context.messages, inside))
+    before = [spot for spot in found if spot.message == SYSTEM]
+    return changed.replace(system_prompt=[*system, _point(before[0].long)]) if before else changed
+
+
+def enumerate_back(messages: list[Any]) -> Iterator[tuple[int, Any]]:
+    """Messages in their order, each with its number from the end."""
+    return zip(range(len(messages), 0, -1), messages, strict=True)
+
+
+def _told(message: Any, volatile: int) -> dict[str, Any]:
+    """A message in the words of `spots`. What is made anew for each call is no place to look back to."""
+    blocks = message["content"]
+    kinds = [CARRIERS.get(next(iter(block)), "other") for block in blocks]
+    kinds[len(blocks) - volatile :] = ["other"] * min(volatile, len(blocks))
+    told = [{"type": kind, **_substance(kind, block)} for kind, block in zip(kinds, blocks, strict=True)]
+    return {"role": message["role"], "content": told}
+
+
+def _substance(kind: str, block: Any) -> dict[str, Any]:
+    """What says that a block is not empty, and how long it is."""
+    if kind == "tool_result":
+        return {"content": "".join(part.get("text") or " *" for part in block["toolResult"]["content"])}
+    return {"text": block["text"]} if kind == "text" else {"size": str(block) if kind == "tool_use" else ""}
+
+
+def _pointed(messages: list[Any], found: list[Spot]) -> list[Any]:
+    new = list(messages)
+    for spot in reversed(found):
+        blocks = list(new[spot.message]["content"])
+        blocks.insert(spot.block + 1, _point(spot.long))
+        new[spot.message] = {**new[spot.message], "content": blocks}
+    return new
+
+
+def _point(long: bool) -> dict[str, Any]:
+    return {POINT: {"type": "default", "ttl": "1h"} if long else {"type": "default"}}
+
+
+def _asks(context: Any) -> bool:
+    """Whether the user said anything about the cache."""
+    system = context.system_prompt if isinstance(context.system_prompt, list) else []
+    blocks = [block for message in context.messages for block in message["content"]]
+    settings = context.model.get_config()
+    return any(POINT in block for block in (*system, *blocks)) or any(map(settings.get, SETTINGS))
+
+
+def _is_refusal(error: Exception) -> bool:
+    told = getattr(error, "response", None)
+    status = told.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(told, dict) else None
+    return (status or getattr(error, "status_code", None)) in REFUSAL_STATUSES
+
+
+# ── what is asked ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _model(context: Any) -> str:

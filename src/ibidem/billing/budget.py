@@ -8,7 +8,8 @@ all of them, for a moment when that is free (the cache is cold anyway) or paid f
     price  = (W - R) rest
     saved  = over all requests: R (removed tokens that would have been read) + W (those that would have been written)
     bill   = what the requests so far cost at least, as their provider counted them
-    change when cold; or when rent >= price and spent + price <= phi (saved + R (removed + freed)) + credit bill,
+    paid   = what other lifetimes of the cache than the client's have cost (`lifetimes`): there is one bank for both
+    change when cold; or when rent >= price and spent + paid + price <= phi (saved + R (removed + freed)) + credit bill,
     and then spent += price
 
 Rent makes changes few and large: a small one waits until it has cost about as much as the change does, and by then more
@@ -32,7 +33,7 @@ as we count.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from .calibration import TextScale
@@ -74,6 +75,14 @@ class Economy:
     """Sizes of requests, in provider tokens, from which all of it costs more."""
     window: int | None = None
     """Provider tokens that fit."""
+    brief: tuple[float, float] | None = None
+    hour: tuple[float, float] | None = None
+    """Price of a token written, and lifetime, where it is asked to keep for five minutes, and where for an hour."""
+
+    def kept(self, long: bool | None) -> Economy:
+        """With the lifetime in force; None where that is as it was."""
+        found = None if long is None else self.hour if long else self.brief
+        return self if found is None else replace(self, write=found[0], lifetime=found[1])
 
     def forgets(self, idle: float | None) -> bool:
         """Whether a change is free after so many seconds. Not knowing counts as no pause."""
@@ -91,6 +100,10 @@ class Moment(NamedTuple):
     """The store could not keep what was to go, so it stayed."""
     cached: int | None = None
     """Of the context, what the provider read from its cache."""
+    long: bool | None = None
+    """The provider is asked to keep it for an hour, or for five minutes; None where that is as at the start."""
+    paid: float = 0.0
+    """What other lifetimes than the client's have cost so far, in prices of fresh tokens; below 0 what they saved."""
 
 
 class Offer(NamedTuple):
@@ -135,7 +148,10 @@ class Bank:
     """The fold over the requests of a conversation: what was saved so far, and what may be spent of it."""
 
     def __init__(self, economy: Economy, phi: float, credit: float = 0.0) -> None:
-        self.economy = economy
+        self.economy = self._last_economy = economy
+        """With the lifetime in force; and with the one before, by which it forgets."""
+        self.paid = 0.0
+        """What other lifetimes than the client's have cost. What they saved is theirs: the next pause may take it."""
         self.phi = phi
         self.credit = credit
         self.spent = 0.0
@@ -168,6 +184,15 @@ class Bank:
     def saved(self) -> float:
         """What is left of it."""
         return self.scale * self._earned - self.spent
+
+    def keep(self, moment: Moment) -> None:
+        """What is sent now is kept so, and what lifetimes have cost is not there to be spent."""
+        self._last_economy, self.economy = self.economy, self.economy.kept(moment.long)
+        self.paid = max(0.0, moment.paid)
+
+    def forgets(self, idle: float | None) -> bool:
+        """Whether what was sent before is forgotten: it was kept for as long as was asked for then."""
+        return self._last_economy.forgets(idle)
 
     def reported(self, theirs: int | None, ours: float, cached: int | None = None) -> None:
         """The provider counted the last request, and what it read of it from its cache; we had counted it too."""
@@ -207,15 +232,15 @@ class Bank:
         economy = self.economy
         if offer.freed <= 0:
             return None
-        if economy.forgets(moment.idle):
+        if self.forgets(moment.idle):
             return "cold cache"
         price = (economy.write - economy.read) * self._rest(standing, offer)
         saved = self.scale * (self._earned + economy.read * (self._removed + offer.freed))
         rent = economy.read * self.scale * (offer.waited + SURE_REQUESTS * offer.freed)
-        if rent >= price and self.spent + price <= self.phi * saved + self.credit * self.bill:
+        if rent >= price and self.spent + self.paid + price <= self.phi * saved + self.credit * self.bill:
             return "it pays"
         size = self._head + self.kappa * standing
-        if price <= self.saved:
+        if price <= self.saved - self.paid:
             if economy.window is not None and size >= NEAR_LIMIT_SHARE * economy.window:
                 return "window"
             if any(NEAR_LIMIT_SHARE * tier <= size <= tier for tier in economy.tiers):

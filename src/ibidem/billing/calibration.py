@@ -35,7 +35,9 @@ class Weights:
         return {"thinking": self.thinking, "arguments": self.call, "assistant text": self.text}.get(kind, self.result)
 
 
-WEIGHTS: dict[str, Weights] = {"anthropic": Weights(1.11, 1.07, 1.05, 1.3, 37.0), "openai": Weights(part=10.0)}
+_CLAUDE = Weights(1.11, 1.07, 1.05, 1.3, 37.0)
+
+WEIGHTS: dict[str, Weights] = {"anthropic": _CLAUDE, "aws": _CLAUDE, "openai": Weights(part=10.0)}
 """By provider; one that is not here uses the encoding we count with, or we do not know better."""
 
 OPAQUE_TOKENS: dict[str, float] = {

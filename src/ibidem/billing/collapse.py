@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .prices import Caching
+from .caching import Caching
 from .usage import Usage
 
 FOUND_SHARE = 0.5

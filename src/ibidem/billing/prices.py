@@ -15,6 +15,7 @@ from typing import Any
 
 from ..model import IbidemError, type_name
 from .budget import Economy
+from .caching import PAID_CACHING, USUAL_CACHING, Caching, bare_name, caching_of, unsure
 from .thinking import keeps_thinking, signs_thinking
 
 PER_MILLION = 1e6
@@ -30,35 +31,9 @@ class Rates:
     write_1h: float
 
 
-@dataclass(frozen=True, slots=True)
-class Caching:
-    """When a provider finds the beginning of a request in its cache."""
-
-    minimum: int
-    """Tokens of the shortest prefix that is kept."""
-    step: int = 1
-    """Prefixes are found in multiples of so many tokens."""
-    lifetime: float = 300
-    """Seconds from the last use."""
-    lifetime_1h: float = 3600
-    """Where the longer one was paid for."""
-    forgotten: float | None = None
-    """Seconds after which nothing is left for sure, where that is later."""
-
-
-CACHING: dict[str, Caching] = {
-    "anthropic": Caching(minimum=1024),
-    "openai": Caching(minimum=1024, step=128, lifetime=600, forgotten=3600),
-    "google": Caching(minimum=2048, lifetime=600, forgotten=3600),
-    "deepseek": Caching(minimum=64, step=64, lifetime=3600, forgotten=86400),
-}
-"""By provider, as documented; lifetimes of automatic caches are their usual ones. Others have the usual one."""
-
-USUAL_CACHING = CACHING["openai"]
-"""Where nothing more is known: caches by itself."""
-
-PAID_CACHING = CACHING["anthropic"]
-"""Where nothing more is known than that writing costs extra."""
+REGIONAL = "aws"
+"""The provider in the list that names models by region and house, as in `us.anthropic.claude-sonnet-4-5-…`. Its names
+are not looked for among those of others."""
 
 DEFAULT_MODELS: dict[str, str] = {
     "anthropic": "claude-sonnet-4-5",
@@ -98,13 +73,18 @@ class Price:
 
 def economy_of(price: Price, long: bool = False) -> Economy:
     """What looking back has to reckon with; `long` if the cache was asked to remember for an hour."""
-    rates = price.tiers[0][1]
+    rates, caching = price.tiers[0][1], price.caching
     fresh = rates.fresh or 1.0
+    brief = (rates.write / fresh, caching.lifetime)
+    hour = (rates.write_1h / fresh, caching.lifetime_1h)
+    write, lifetime = hour if long else brief
     return Economy(
         read=rates.read / fresh,
-        write=(rates.write_1h if long else rates.write) / fresh,
-        lifetime=price.caching.lifetime_1h if long else price.caching.lifetime,
-        forgotten=price.caching.forgotten,
+        write=write,
+        lifetime=lifetime,
+        brief=brief,
+        hour=hour,
+        forgotten=caching.forgotten,
         preserved_thinking=price.preserved_thinking,
         keeps_thinking=price.keeps_thinking,
         tiers=tuple(start for start, _ in price.tiers[1:]),
@@ -136,12 +116,17 @@ class Prices:
         found = _listed(name, day) if name else None
         if found is None and self.model is not None:
             raise IbidemError(f"model {name!r} is not in the price list: name another one or give its prices in a file")
-        return found or replace(_default(format, day), assumed=True)
+        return found or _assumed(_default(format, day), name)
 
     def check(self) -> None:
         """Raises IbidemError if everything is to be priced as a model that nobody knows."""
         if self.model is not None:
             self.of(self.model, "")
+
+
+def _assumed(price: Price, name: str) -> Price:
+    """The price of another model for one that is not in the list; its cache is its own as far as its name tells."""
+    return replace(price, assumed=True, caching=unsure(caching_of(price.provider, name or price.model)))
 
 
 def _default(format: str, day: int | None) -> Price:
@@ -155,15 +140,16 @@ def _listed(model: str, day: int | None) -> Price | None:
     import genai_prices
 
     when = datetime.now(UTC) if day is None else datetime.fromtimestamp(day * 86400, UTC)
-    for name in dict.fromkeys((model, model.rpartition("/")[2])):  # `openrouter/vendor/model` and the like
+    last = model.rpartition("/")[2]  # of `openrouter/vendor/model` and the like
+    for name, house in dict.fromkeys(((model, None), (last, None), (last, REGIONAL), (bare_name(last), None))):
         try:
-            found = genai_prices.calc_price(genai_prices.Usage(), name, genai_request_timestamp=when)
+            found = genai_prices.calc_price(genai_prices.Usage(), name, provider_id=house, genai_request_timestamp=when)
         except (LookupError, ValueError):
             continue
         price = found.model_price
         if getattr(price, "input_mtok", None) is None:
             continue
-        caching = CACHING.get(found.provider.id, USUAL_CACHING)
+        caching = caching_of(found.provider.id, found.model.id)
         return Price(found.model.id, _tiers(price), caching, found.provider.id, found.model.context_window)
     return None
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+FULL_READ_SHARE = 0.97
+"""A provider that read this share of what could have been read missed nothing: it counts in blocks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:

@@ -6,16 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import formats
+from ..markers import placed
 from ..markers.backref import Source
 from ..markers.evicted import refs_in, stub
 from ..markers.layout import Shown
 from ..markers.numbering import Sources
 from ..markers.restore import Budget, left_of, restore
 from ..markers.thinking import Spine, blocks_of, recorded, stood
-from ..model import Message, Path
+from ..model import Conversation, Message, Path
 from ..plan import own_texts
 from ..store.recall import checked_store
 from ..wire import Change, open_document
+from . import marking
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -25,8 +27,9 @@ def expand(request: Any, *, format: str | None = None, store: Store | None = Non
     """The request as it was before `compact`, byte for byte.
 
     What arrival edits left out comes from the compacted request alone; what was let go later comes from the store, and
-    stays as it is without one. A part is restored only if the digest in its marker agrees with the outcome; everything
-    else is passed on as it is. Same type and shape as given; the same object if there is nothing to restore.
+    stays as it is without one, as do marks that were put on it (`cache="auto"`). A part is restored only if the digest
+    in its marker agrees with the outcome; everything else is passed on as it is. Same type and shape as given; the same
+    object if there is nothing to restore.
     """
     checked_store(store)
     document = open_document(request)
@@ -38,7 +41,11 @@ def expand(request: Any, *, format: str | None = None, store: Store | None = Non
         return request
     prefix = (dialect.history_key,) if isinstance(document.value, dict) else ()
     try:
-        messages = formats.parse(document.value, dialect).messages
+        conv = formats.parse(document.value, dialect)
+        if store is not None and (undo := _marks(conv, store)):
+            document = open_document(document.write(undo))
+            conv = formats.parse(document.value, dialect)
+        messages = conv.messages
         known = Expansion(messages, store)
     except RecursionError:
         return request  # the same: what is nested so deeply cannot be rewritten
@@ -116,6 +123,15 @@ def _kept(messages: Iterable[Message], store: Store) -> dict[str, str]:
         for text in (*texts, *(text for _, text in own_texts(message))):
             refs.update(refs_in(text, sources.tag))
     return store.get(refs) if refs else {}
+
+
+def _marks(conv: Conversation, store: Store) -> list[Change]:
+    """What takes off the marks of a request that are ours."""
+    key, history = conv.dialect.history_key, [message.wire for message in conv.messages]
+    if not conv.dialect.marks.asks(conv.head, conv.dialect.marks.found(conv.head, history)):
+        return []
+    refs = store.refs(placed.session_of(marking.key_of(conv.messages)))
+    return placed.taken_off(len(history), {**conv.head, key: history}, store.get(refs).values()) if refs else []
 
 
 def _thinking(messages: Sequence[Message], store: Store, dialect: formats.Format) -> Iterator[tuple[Path, Any]]:

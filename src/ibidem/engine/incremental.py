@@ -7,17 +7,19 @@ the fold can see of it: a cache mark that moved does not matter.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from .. import formats
 from ..billing.budget import Moment, Point
 from ..formats import Format
+from ..formats.marks import CacheMark
 from ..markers.thinking import blocks_of
 from ..model import Conversation, Message, Text, Thinking, ToolCall, ToolResult, to_json
 from ..plan import Edit, Plan
 from ..strategies.strategy import Progress, Start, Strategy
+from ..tokens import BYTES_PER_TOKEN
 from ..wire import Change, Scanned, open_document
 from ..wire.scan import Known, Written, rescan
 from . import pipeline
@@ -87,6 +89,24 @@ class SentPrefix:
         return scanned.origin is not None and scanned.origin is self.known
 
 
+@dataclass(frozen=True, slots=True)
+class SentMessages:
+    """The messages of a request as they are written, looked at one by one."""
+
+    scanned: Scanned
+    changes: Mapping[int, list[Change]]
+    written: Written
+
+    def __len__(self) -> int:
+        return len(self.scanned)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.scanned.written_value(index, self.changes, self.written)
+
+    def size(self, index: int) -> int:
+        return self.scanned.size(index)
+
+
 class WholeMessages(Exception):
     """A message comes or goes: what is sent is no longer message for message what was said, and is made at once."""
 
@@ -114,6 +134,9 @@ class Growing:
         self._points: tuple[Point, ...] = ()
         self._changes: dict[int, list[Change]] = {}
         self._written: Written = {}
+        self._marks: dict[int, list[CacheMark]] = {}
+        """Of the client, in messages that have any, as they came."""
+        self._removed = 0.0
         self._plan: Plan | None = None
         """Of all edits, as long as none is added."""
 
@@ -130,6 +153,16 @@ class Growing:
         """At the last request, what was to change could not be kept."""
         return self._progress.refused
 
+    @property
+    def spent(self) -> float:
+        """What changing what had been sent has cost so far, in prices of fresh tokens."""
+        return self._progress.fold.spent
+
+    @property
+    def removed(self) -> float:
+        """Our count of what edits take out of all of it, about."""
+        return self._removed
+
     def shared(self, scanned: Scanned) -> int:
         """With how many of the messages seen so far the request begins."""
         for index in range(scanned.unchanged, len(self)):
@@ -138,10 +171,36 @@ class Growing:
             known, fingerprint = self._messages[index], scanned.fingerprint(index)
             if fingerprint is not None and fingerprint == known.fingerprint:
                 continue
-            if essence(self.dialect.read(index, scanned.value(index))) != known.essence:
+            message = self.dialect.read(index, scanned.value(index))
+            if essence(message) != known.essence:
                 return index
             self._messages[index] = _Message(fingerprint, known.essence)
+            self._look(message)
         return len(self)
+
+    def _look(self, message: Message) -> None:
+        """For its marks: clients move them along."""
+        found = self.dialect.marks.in_message(message.index, message.wire)
+        if found:
+            self._marks[message.index] = found
+        else:
+            self._marks.pop(message.index, None)
+
+    def marks(self, head: Mapping[str, Any], new: Conversation) -> list[CacheMark]:
+        """Of the client, in all messages so far and some that are new, as they came."""
+        marks = self.dialect.marks
+        unseen = [mark for each in new.messages for mark in marks.in_message(each.index, each.wire)]
+        seen = [mark for index in sorted(self._marks) for mark in self._marks[index]]
+        return [*marks.in_head(head), *seen, *unseen, *marks.at_end(head, len(self) + len(new.messages))]
+
+    def sent_marks(self, scanned: Scanned) -> list[CacheMark]:
+        """Of the client, as they stand in what is written: edits may have moved them."""
+        marks, sent = self.dialect.marks, self.sent(scanned)
+        inside: list[CacheMark] = []
+        for index in sorted(self._marks):
+            moved = index in self._changes
+            inside += marks.in_message(index, sent[index]) if moved else self._marks[index]
+        return [*marks.in_head(scanned.head), *inside, *marks.at_end(scanned.head, len(scanned))]
 
     def take(
         self,
@@ -163,6 +222,7 @@ class Growing:
                 self._set(index, some)
         for message in new.messages:
             self._messages.append(_Message(scanned.fingerprint(message.index), essence(message)))
+            self._look(message)
         self.known = scanned.known
 
     def _revise(self, scanned: Scanned, model: str | None) -> None:
@@ -176,8 +236,13 @@ class Growing:
             self._set(index, by_message.get(index, ()))
         self._points = plan.points
 
-    def write(self, scanned: Scanned) -> Any:
-        return scanned.write(self._changes, self._written)
+    def sent(self, scanned: Scanned) -> SentMessages:
+        """What is written for each message."""
+        return SentMessages(scanned, self._changes, self._written)
+
+    def write(self, scanned: Scanned, late: Sequence[Change] = ()) -> Any:
+        """With changes that are made after all edits, anywhere in the request."""
+        return scanned.write(self._changes, self._written, late)
 
     @property
     def sent_prefix(self) -> SentPrefix:
@@ -196,12 +261,19 @@ class Growing:
         """These are the edits of a message."""
         found = tuple(edits)
         self._plan = None
-        if found != self._edits.pop(message, ()):
+        before = self._edits.pop(message, ())
+        self._removed += sum(map(_tokens, found)) - sum(map(_tokens, before))
+        if found != before:
             self._changes.pop(message, None)
             self._written.pop(message, None)
         if found:
             self._edits[message] = found
             self._changes[message] = [Change(edit.path, edit.op, edit.written) for edit in found]
+
+
+def _tokens(edit: Edit) -> float:
+    """That it takes out, about: by its bytes, which cost nothing to count."""
+    return edit.bytes_saved / BYTES_PER_TOKEN
 
 
 def _by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:

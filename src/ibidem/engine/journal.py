@@ -15,9 +15,12 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 from ..billing.budget import Moment
+from ..billing.lifetimes import Kept
 from ..model import IbidemError
 
-STATE_VERSION = 5
+STATE_VERSION = 6
+READABLE_VERSIONS = (5, STATE_VERSION)
+"""Notes of version 5 lack the fields about caches, which have defaults."""
 POSITION_DIGITS = 16
 MAX_NOTES = 8192
 """Notes that are kept of a conversation, the newest."""
@@ -27,6 +30,9 @@ MAX_REFUSALS = 2
 
 Position = tuple[int, str]
 """Messages, and the digest of what they say."""
+
+NOWHERE: Position = (0, "")
+"""Of requests whose history is not followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,12 @@ class Note(NamedTuple):
     """As it was planned, its provider refused it."""
     cached: int | None = None
     """Of its input tokens, those that the provider read from its cache."""
+    kept: Kept | None = None
+    """For how long the provider was asked to keep it; None where that is left to the client."""
+    removed: float = 0.0
+    """Our count of what edits took out of it."""
+    spent: float = 0.0
+    """What changing what had been sent had cost by then, in prices of fresh tokens."""
 
     def merged(self, other: Note) -> Note:
         """With what another replica noted of the same request: what is known of its answer, and how it went out."""
@@ -72,6 +84,11 @@ class Note(NamedTuple):
             stopped=self.stopped or other.stopped,
             refused=self.refused or other.refused,
         )
+
+
+def _note(moment: Moment, *rest: Any) -> Note:
+    note = Note(moment, *rest)
+    return note if note.kept is None else note._replace(kept=Kept(*note.kept))
 
 
 class Journal:
@@ -111,10 +128,27 @@ class Journal:
         return self.notes.get(self._positions[-1]) if self._positions else None
 
     @property
+    def last(self) -> tuple[int, Note] | None:
+        """Of the last request before it: its messages, and the note."""
+        found = ((position[0], self.notes.get(position)) for position in reversed(self._positions[:-1]))
+        return next(((length, note) for length, note in found if note is not None), None)
+
+    @property
     def before(self) -> Note | None:
         """Of the last request before it."""
-        found = (self.notes.get(position) for position in reversed(self._positions[:-1]))
-        return next((note for note in found if note is not None), None)
+        return self.last[1] if self.last is not None else None
+
+    @property
+    def refused(self) -> bool:
+        """A request of this history was refused as it was planned."""
+        if not self.unusual:
+            return False
+        return any(note.refused for position in self._positions if (note := self.notes.get(position)) is not None)
+
+    @property
+    def any_refused(self) -> bool:
+        """A request of any history was."""
+        return any(note.refused for note in self.notes.values())
 
     def moments(self) -> dict[int, Moment]:
         return {
@@ -148,10 +182,10 @@ class Journal:
         """Add the notes of another. Raises IbidemError for what is none."""
         try:
             found = json.loads(state)
-            if found["version"] != STATE_VERSION:
+            if found["version"] not in READABLE_VERSIONS:
                 raise ValueError(f"version {found['version']!r} instead of {STATE_VERSION}")
             rows = [
-                ((int(n), str(digest)), Note(Moment(*moment), *rest)) for n, digest, moment, *rest in found["notes"]
+                ((int(n), str(digest)), _note(Moment(*moment), *rest)) for n, digest, moment, *rest in found["notes"]
             ]
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise IbidemError(f"this is no state of a session ({error}): begin without one") from None

@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .. import formats, rules
+from ..billing.lifetimes import Asked, CacheMode, Kept, checked_mode
+from ..formats.marks import Addition
 from ..model import INSERTED_INDEX, Conversation, UsageError, size, to_json
 from ..plan import Edit, Plan, Targets, apply
 from ..rules.rule import Violation
@@ -17,6 +19,7 @@ from ..strategies import profiles
 from ..strategies.strategy import Planner, Start, Strategy, planned
 from ..tokens import counter, no_more
 from ..wire import Document, no_larger, open_document
+from . import marking
 from .stats import Stats
 
 if TYPE_CHECKING:
@@ -42,6 +45,10 @@ class Compacted:
     """Empty where nothing tells it: such a request is left as it came."""
     _conversation: Conversation | None = field(default=None, repr=False)
     _refused: tuple[Violation, ...] = ()
+    marks: tuple[Addition, ...] = ()
+    """What was put on the request to have it kept in a cache, or kept for longer or shorter: path and value of each."""
+    kept: Kept | None = None
+    """For how long the provider is asked to keep what, if that was decided."""
 
     @cached_property
     def conversation(self) -> Conversation | None:
@@ -64,6 +71,7 @@ def compact(
     format: str | None = None,
     model: str | None = None,
     store: Store | None = None,
+    cache: CacheMode = "off",
 ) -> Compacted:
     """Rewrite a request so that nothing is said twice. The request itself is never changed.
 
@@ -71,8 +79,10 @@ def compact(
     IbidemError for what is no request at all, and UsageError for settings that are none; whatever goes wrong after
     that, the request is returned as it came, with the reason (law 12). One that could be of several formats is returned
     as it came, with a reason if one of them would have something to rewrite. What a profile lets go is kept in `store`,
-    or in the store of this user.
+    or in the store of this user. `cache="auto"` asks the provider to keep what it is sent, where the request itself
+    does not: see docs/caching.md.
     """
+    mode = checked_mode(cache)
     chosen = profiles.chosen(profile, strategies)
     checked(format, model, store)
     document = open_document(request)
@@ -85,11 +95,35 @@ def compact(
     conv = formats.parse(document.value, dialect)
     try:
         name = model or _model(conv)
-        return _compact(document, conv, chosen, name, Start(conv, name, lambda: store or default_store()))
+        found = _compact(document, conv, chosen, name, Start(conv, name, lambda: store or default_store()))
+        if mode == "off" or found.reason:
+            return found
+        records = store or (default_store() if any(each.revises for each in chosen) else None)
+        return with_marks(found, marking.CacheSettings(mode), name, records)
     except (Exception, SystemExit) as error:  # a strategy may be anybody's
         reason = f"{type(error).__name__}: {error}"
         log.warning("request left as it came: %s", reason, exc_info=True)
         return Compacted(request, Plan(), Stats(failures=(reason,)), reason, dialect.name, conv)
+
+
+def with_marks(found: Compacted, settings: marking.CacheSettings, model: str | None, store: Store | None) -> Compacted:
+    """Nothing is known here of when requests came: marks are for as long as is usual."""
+    try:
+        conv = found.conversation
+        if conv is None or not conv.messages:
+            return found
+        marks = conv.dialect.marks.found(conv.head, [message.wire for message in conv.messages])
+        head = marking.tokens_in(len(to_json(dict(conv.head))))
+        asked = Asked(len(conv.messages), new=marking.tokens_of(conv.messages), head=head)
+        model = model or _model(conv)
+        kept = marking.decided(settings, conv, model, asked, None, marks)
+        key = marking.key_of(conv.messages)
+        sent = marking.marked(found.request, conv.dialect, settings.mode, kept, model, key, store)
+    except Exception:
+        log.warning("a request is sent without marks", exc_info=True)
+        return found
+    found = replace(found, kept=kept)
+    return replace(found, request=sent.request, marks=sent.additions, _conversation=None) if sent.additions else found
 
 
 def checked(format: str | None, model: str | None, store: Any) -> None:

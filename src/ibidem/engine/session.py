@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import formats
 from ..billing.budget import Moment
-from ..model import Conversation
+from ..billing.lifetimes import Asked, CacheMode, Kept, Pauses, checked_mode
+from ..model import Conversation, UsageError
 from ..store.recall import default_store
 from ..strategies import profiles
 from ..strategies.strategy import Planner, Start, grows
 from ..wire import Scanned, scan
 from ..wire.scan import rescan, scan_tolerantly
-from . import pipeline
+from . import marking, pipeline
 from .incremental import Growing, SentPrefix, WholeMessages, substance
-from .journal import Journal, Note, Position
+from .journal import NOWHERE, Journal, Note, Position
+from .marking import CacheSettings, MarkedRequest, Outgoing
 from .pipeline import Compacted
 from .stats import Stats
 
@@ -51,8 +53,17 @@ class Session:
         model: str | None = None,
         store: Store | None = None,
         state: bytes | None = None,
+        cache: CacheMode = "off",
+        pauses: Pauses | None = None,
     ) -> None:
-        """`store` keeps what is let go; the user's own if there is none. With `state`, go on where another was."""
+        """`store` keeps what is let go; the user's own if there is none. With `state`, go on where another was.
+
+        `cache` says whether the provider may be asked to keep what it is sent (`auto`), or to keep it for longer or
+        shorter than the client asks (`lifetime`); `pauses` are those of the user before this conversation.
+        """
+        if not isinstance(pauses, Pauses | None):
+            raise UsageError(f"pauses: {pauses!r} is unknown: use ibidem.Pauses, or None")
+        self._cache = CacheSettings(checked_mode(cache), Pauses() if pauses is None else pauses)
         self._strategies = profiles.chosen(profile, strategies)
         pipeline.checked(format, model, store)
         self._grows = grows(self._strategies)
@@ -62,6 +73,8 @@ class Session:
         self._store = store
         self._lock = threading.Lock()
         self._seen: Growing | None = None
+        self._key = ""
+        """The name of the conversation, for records of marks and for providers that find their cache by one."""
         self._journal = Journal()
         if state is not None:
             self._journal.load(state)
@@ -70,6 +83,11 @@ class Session:
     def revises(self) -> bool:
         """Whether what was sent may change later."""
         return self._grows and self._strategies[0].revises
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it decides by more than the history: when requests came, and what their provider counted."""
+        return self.revises or (self._grows and bool(self._cache))
 
     def state(self) -> bytes:
         """What is known beside the history: enough for another session, anywhere, to go on in the same way."""
@@ -112,7 +130,8 @@ class Session:
         if isinstance(request, str):
             given = request.encode("utf-8", "surrogatepass")
             found = self.compact(given, idle=idle, context=context, cached=cached, at=at)
-            return replace(found, request=found.request.decode("utf-8", "surrogatepass") if found.plan else request)
+            changed = found.request is not given
+            return replace(found, request=found.request.decode("utf-8", "surrogatepass") if changed else request)
         with self._lock:
             if self._grows:
                 scanned = self._scan(request)
@@ -140,6 +159,11 @@ class Session:
         with self._lock:
             if position or len(self._journal):
                 self._journal.note(position, stopped=True)
+
+    def refuse(self, position: Position) -> None:
+        """The provider refused what was made of the request at that place: no later one gets marks."""
+        with self._lock:
+            self._journal.note(position, refused=True)
 
     @property
     def sent_prefix(self) -> SentPrefix | None:
@@ -170,6 +194,8 @@ class Session:
             scanned = self._scan(request) if self._grows else None
             if scanned is not None:
                 self._grow(scanned, Moment(), at, SentOtherwise(since, refused))
+            elif refused:
+                self._journal.note(NOWHERE, refused=True)
 
     def _scan(self, request: Any) -> Scanned | None:
         if isinstance(request, Scanned):
@@ -186,9 +212,12 @@ class Session:
         return scanned
 
     def _afresh(self, request: Any) -> Compacted:
-        return pipeline.compact(
+        found = pipeline.compact(
             request, strategies=self._strategies, format=self._format, model=self.model, store=self._store
         )
+        if not self._cache or found.reason or self._journal.any_refused:
+            return found
+        return pipeline.with_marks(found, self._cache, self.model, self._records)
 
     def _grow(self, scanned: Scanned, moment: Moment, at: float | None, went: SentOtherwise | None = None) -> Compacted:
         try:
@@ -205,32 +234,101 @@ class Session:
         if seen is not None and went is not None and not self._agrees(seen, scanned, went):
             seen = None  # what was made of it was not sent: it is worked on again
         self._seen = None  # until all went well
+        marked: MarkedRequest | None = None
         try:
             read = (dialect.read(index, scanned.value(index)) for index in range(len(seen or ()), len(scanned)))
             new = Conversation(tuple(read), dialect, scanned.head)
             if seen is None:
                 self._journal.begin()
+                self._key = marking.key_of(new.messages) if self._cache else ""
                 seen = Growing(self._strategies[0], dialect, self._start(new, model))
             self._journal.follow(map(substance, new.messages))
-            if self.revises:
+            if self.remembers:
                 self._note_moment(moment, at)
             if went is not None:
                 self._note(went)
+            kept = self._keep(seen, new, model, scanned.beside if went is None else None) if self._cache else None
             moments = self._journal.moments() if self.revises else {}
             seen.take(new, scanned, model, moments, self._journal.as_is)
             if seen.refused and self.revises:
                 self._journal.note(moment=moments[len(self._journal)]._replace(refused=True))
-            written, plan = seen.write(scanned), seen.plan
+            if went is None and kept is not None:
+                self._journal.note(removed=seen.removed, spent=seen.spent)
+                marked = self._marked(seen, scanned, model, kept)
+            written, plan = marked or MarkedRequest(seen.write(scanned)), seen.plan
         except WholeMessages:
             return self._afresh(scanned.given)
         except (Exception, SystemExit):
             log.warning("a session begins again", exc_info=True)
             return self._afresh(scanned.given)
         self._seen = seen
-        return Compacted(written, plan, Stats.of(plan, model), "", dialect.name)
+        stats, marks = Stats.of(plan, model), written.additions
+        return Compacted(written.request, plan, stats, "", dialect.name, marks=marks, kept=kept)
 
     def _start(self, conv: Conversation, model: str | None) -> Start:
         return Start(conv, model, lambda: self._store or default_store())
+
+    def _marked(self, seen: Growing, scanned: Scanned, model: str | None, kept: Kept) -> MarkedRequest | None:
+        """What is written, with what it asks of a cache; None where it gets nothing. Messages that are known are not
+        looked at for it."""
+        if not scanned.key:
+            return None
+        try:
+            marks = seen.sent_marks(scanned)
+            sent = Outgoing(seen.dialect, scanned.head, seen.sent(scanned), marks, model, self._key)
+            additions = marking.planned(sent, self._cache.mode, kept)
+            if not additions:
+                return None
+            new = seen.write(scanned, marking.changes(additions))
+        except Exception:
+            log.warning("a request is sent without marks", exc_info=True)
+            return None
+        store = self._records
+        if store is not None:
+            marking.remember(sent, additions, store)
+        return MarkedRequest(new, tuple(additions))
+
+    @property
+    def _records(self) -> Store | None:
+        """Where it is noted what was put on a request. For that alone the store of the user is not opened."""
+        return self._store or (default_store() if self.revises else None)
+
+    def _keep(self, seen: Growing, new: Conversation, model: str | None, beside: int | None) -> Kept | None:
+        """For how long the provider is asked to keep what. Noted, so that whoever asks again asks alike.
+
+        `beside`: bytes that stand beside the messages; None for a request that was not sent as planned.
+        """
+        journal = self._journal
+        if journal.here is None or journal.refused:
+            return None
+        if journal.here.kept is None:
+            before = journal.before
+            kept = before.kept if before is not None else None
+            if beside is not None:
+                kept = self._decided(seen, new, model, beside)
+            if kept is not None:
+                journal.note(kept=kept, moment=journal.here.moment._replace(long=kept.long > 0, paid=kept.spent))
+        return journal.here.kept
+
+    def _decided(self, seen: Growing, new: Conversation, model: str | None, beside: int) -> Kept | None:
+        """None where that fails: then it is left to the client."""
+        length, before = self._journal.last or (0, Note(Moment()))
+        moment = (self._journal.here or before).moment
+        try:
+            asked = Asked(
+                len(self._journal),
+                idle=moment.idle,
+                context=moment.context,
+                cached=moment.cached,
+                new=marking.tokens_of(each for each in new.messages if each.index >= length),
+                removed=before.removed,
+                spent=before.spent,
+                head=marking.tokens_in(beside),
+            )
+            return marking.decided(self._cache, new, model, asked, before.kept, seen.marks(new.head, new))
+        except Exception:
+            log.warning("nothing is decided about the cache", exc_info=True)
+            return None
 
     def _agrees(self, seen: Growing, scanned: Scanned, went: SentOtherwise) -> bool:
         """Whether all that was made of the messages seen is what went out."""

@@ -19,6 +19,7 @@ from ..model import (
     ToolResult,
     string,
 )
+from .anthropic_marks import BlockMarks
 from .evidence import Evidence, names
 from .fields import marked_for_an_hour, tool_names
 
@@ -49,6 +50,7 @@ class Anthropic:
     silent_results = True
     shows_thinking = True
     evidence = EVIDENCE
+    marks = BlockMarks()
     takes_prompt = False
     single = ()
 

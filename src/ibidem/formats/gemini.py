@@ -27,6 +27,7 @@ from ..model import (
 )
 from .evidence import Evidence, names
 from .fields import marked_for_an_hour, tool_names
+from .marks import Marks
 
 _CALL = ("functionCall", "function_call")
 _RESPONSE = ("functionResponse", "function_response")
@@ -56,6 +57,7 @@ class Gemini:
     silent_results = True
     shows_thinking = True
     evidence = EVIDENCE
+    marks = Marks()
     takes_prompt = False
     single = (str, dict)  # its SDK makes a list of it
 

@@ -8,6 +8,7 @@ from typing import Any
 from ..model import MALFORMED_KIND, Answers, Message, Opaque, Part, Path, Text, ToolCall, ToolResult, string
 from .evidence import Evidence, names
 from .fields import marked_for_an_hour, tool_names
+from .marks import CacheKeys
 
 EVIDENCE = Evidence(
     fields=names(
@@ -34,6 +35,7 @@ class OpenAIChat:
     silent_results = False
     shows_thinking = False
     evidence = EVIDENCE
+    marks = CacheKeys()
     takes_prompt = False
     single = ()
 

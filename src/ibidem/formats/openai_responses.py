@@ -25,6 +25,7 @@ from ..model import (
 )
 from .evidence import Evidence, names
 from .fields import marked_for_an_hour, tool_names
+from .marks import CacheKeys
 
 # Item type of a call → (field of its name, field of its arguments). The provider runs the others itself.
 CALLS: dict[str, tuple[str, str]] = {
@@ -66,6 +67,7 @@ class OpenAIResponses:
     silent_results = True
     shows_thinking = True
     evidence = EVIDENCE
+    marks = CacheKeys()
     takes_prompt = True
     single = (str,)
     """What may stand in place of the list: there is nothing to work on."""

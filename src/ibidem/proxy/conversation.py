@@ -66,6 +66,8 @@ class LiveConversation:
     """In the store."""
     session: Session
     title: str = ""
+    parent: str = ""
+    """The one that it branches off, if that is known."""
     model: str = ""
     hint: Hashable = None
     """What its last request began with."""

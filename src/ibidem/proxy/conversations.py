@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from .. import formats
 from ..engine.incremental import SentPrefix
+from ..engine.marking import CacheSettings
 from ..engine.pipeline import Compacted
 from ..engine.session import Session
 from ..model import IbidemError, Message
@@ -78,8 +79,17 @@ class _NothingKept(MemoryStore):
 class Conversations:
     """Those that are in use. Safe to use from several threads."""
 
-    def __init__(self, profile: str, store: Store, most: int, most_bytes: int, observe: bool = False) -> None:
+    def __init__(
+        self,
+        profile: str,
+        store: Store,
+        most: int,
+        most_bytes: int,
+        observe: bool = False,
+        cache: CacheSettings | None = None,
+    ) -> None:
         self._profile = profile
+        self._cache = cache or CacheSettings()
         self._store = store
         self._originals = _NothingKept() if observe else store
         self._most = most
@@ -94,6 +104,10 @@ class Conversations:
         """Bytes that all of them take in memory, about."""
         self._strategies = profiles.named(profile)
         self.revises = not all(each.final for each in self._strategies)
+        self.remembers = self.revises or bool(self._cache)
+        """Whether it matters when requests came, and what their provider counted."""
+        self.asks_to_keep = bool(self._cache)
+        """Whether requests may be sent with other marks or lifetimes than their client's."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -151,9 +165,9 @@ class Conversations:
     def _begin(self, opening: _Opening) -> Found:
         key, scanned, messages = opening.key, opening.scanned, opening.messages
         state = self._remembered(opening.name, begins=len(scanned) == len(messages))
-        session = self._session(key[0], state)
-        alike = [(last.shared(scanned), each.sent) for each in opening.alike if (last := each.last) is not None]
-        shared, sent = max(alike, key=lambda one: one[0], default=(0, None))
+        session = self._session(key[0], state, self._cache)
+        alike = [(last.shared(scanned), each) for each in opening.alike if (last := each.last) is not None]
+        shared, nearest = max(alike, key=lambda one: one[0], default=(0, None))
         last, hint = SentPrefix.unwritten(formats.named(key[0]), scanned), _hint(key, opening.body)
         with self._lock:
             self._made += 1
@@ -163,12 +177,13 @@ class Conversations:
                 opening.name,
                 session,
                 title(messages),
+                parent=nearest.id if nearest is not None else "",
                 hint=hint,
                 messages=shared,
                 held=PER_CONVERSATION,
                 saved=state,
                 last=last,
-                sent=sent,
+                sent=nearest.sent if nearest is not None else None,
             )
             self.held += found.held
             self._all[found.id] = found
@@ -182,7 +197,7 @@ class Conversations:
         if self.revises:
             return self._store.load(name)
         try:
-            return None if begins else self._store.load(name)
+            return None if begins and not self._cache else self._store.load(name)
         except Exception as error:
             log.debug("a conversation goes on without what may be known of it: %s", type(error).__name__)
             return None
@@ -200,20 +215,27 @@ class Conversations:
         with self._lock:
             return index.newest(name)
 
-    def _session(self, format: str, state: bytes | None, model: str = "") -> Session:
-        session = Session(strategies=self._strategies, format=format, model=model or None, store=self._originals)
+    def _session(self, format: str, state: bytes | None, cache: CacheSettings, model: str = "") -> Session:
+        session = Session(
+            strategies=self._strategies,
+            format=format,
+            model=model or None,
+            store=self._originals,
+            cache=cache.mode,
+            pauses=cache.pauses,
+        )
         _learn(session, state)
         return session
 
     def preview(self, format: str, found: Found | None, body: bytes, at: float, model: str = "") -> Compacted:
-        """What would be sent, without a trace."""
+        """What would be sent, without a trace. Nothing is kept of what is only counted: it has no marks of ours."""
         state = found.conversation.session.state() if found else None
-        return self._session(format, state, model).compact(body, at=at)
+        return self._session(format, state, CacheSettings(), model).compact(body, at=at)
 
     def rewrite(self, found: Found, at: float) -> Compacted:
         """The request as it is to be sent. Under the conversation's lock."""
         conversation, scanned = found.conversation, found.scanned
-        if self.revises or conversation.went_elsewhere(scanned):
+        if self.remembers or conversation.went_elsewhere(scanned):
             self._learn(conversation)
         try:
             return conversation.rewrite(scanned, at)
@@ -252,7 +274,7 @@ class Conversations:
 
         A profile that decides from the request alone has something to remember only after a mishap.
         """
-        if not self.revises and not conversation.session.unusual:
+        if not self.remembers and not conversation.session.unusual:
             return
         state = conversation.session.state()
         if state == conversation.saved:

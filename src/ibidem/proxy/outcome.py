@@ -6,8 +6,11 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..billing.lifetimes import Kept
 from ..engine.journal import Position
+from ..formats.marks import Addition
 from ..plan import Edit
+from .asked import CacheAsked
 from .conversation import Deviation, Key, LiveConversation, SentRequest
 
 Result = Literal["rewritten", "unchanged", "observed", "failed open"]
@@ -37,6 +40,10 @@ class Outcome:
     ends: tuple[float, ...] = ()
     """Where each message ends, as a share of what is sent, about; only where none is known to have been sent before."""
     edits: tuple[Edit, ...] = ()
+    marks: tuple[Addition, ...] = ()
+    """What was put on it for the provider's cache, beside the edits."""
+    kept: Kept | None = None
+    """For how long the provider is asked to keep what, if that was decided."""
     freed: tuple[float, ...] = ()
     """Tokens that each of them takes out, by our count."""
     revision: str = ""
@@ -46,6 +53,8 @@ class Outcome:
     took: float = 0.0
     """Seconds."""
     model: str = ""
+    asked: CacheAsked | None = None
+    """What the client asks its provider to keep, where that is known."""
     place: Position | None = None
     """By which the session knows this very request later."""
     sent: SentRequest | None = None

@@ -20,6 +20,7 @@ from ..plan import Edit
 from ..store import StoreError
 from ..tokens import SAMPLE_CHARACTERS, SAMPLED_PIECES, estimate
 from ..wire import Scanned
+from .asked import CacheAsked, cache_asked
 from .clock import SYSTEM_CLOCK, Clock
 from .conversation import LiveConversation, SentRequest
 from .conversations import Conversations, Found
@@ -149,14 +150,26 @@ class Rewriter:
             new=_tokens(found.scanned, conversation.first_new) if self._books else 0.0,
             ends=() if conversation.first_new or not self._books else _ends(found.scanned, plan.edits),
             edits=plan.edits,
+            marks=compacted.marks,
+            kept=compacted.kept,
             freed=conversation.freed,
             revision=point.reason if point else "",
             rewritten=point.rewritten if point else 0.0,
             took=self._now() - start,
             model=conversation.model,
+            asked=self._asked(found, compacted) if self._books else None,
             place=conversation.session.position,
             sent=None if prefix is None or self._observe else SentRequest(prefix, conversation.freed),
         )
+
+    def _asked(self, found: Found, compacted: Compacted) -> CacheAsked | None:
+        """For the books: what goes wrong here goes wrong for nobody else."""
+        conversation, closely = found.conversation, self.conversations.asks_to_keep and not compacted.marks
+        try:
+            return cache_asked(found.scanned, conversation.key[0], conversation.first_new, closely)
+        except Exception as error:
+            log.debug("what a request asks to be kept is not known: %s", whereabouts(error))
+            return None
 
     def _counted(self, job: Job, body: bytes, start: float) -> Outcome:
         """The size is asked of what would be sent, and nothing is: so nothing is remembered of it."""

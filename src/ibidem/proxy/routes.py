@@ -38,7 +38,7 @@ MAX_MODEL_LENGTH = 200
 """Characters of a name in a path."""
 
 _VERTEX = r"(?:/.*)?/projects/[^/]+/locations/[^/]+/publishers/anthropic/models"
-_BEDROCK = r"(?:/.*)?/model/(?:[a-z-]+\.)?anthropic\.(?P<model>[^/]+?)(?:-v\d+(?:(?::|%3A)\d+)?)?"
+_BEDROCK = r"(?:/.*)?/model/(?P<model>(?:[a-z-]+\.)?anthropic\.[^/]+?)(?:-v\d+(?:(?::|%3A)\d+)?)?"
 _REGION = re.compile(r"/locations/(?P<region>[a-z]+(?:-[a-z]+\d{1,2})?)/")
 
 ROUTES = (

@@ -1,25 +1,28 @@
 """What the proxy is told: flags before the environment before the user's own `ibidem.toml` before what is said here.
 
-One table says what each setting may be, wherever it comes from, and `read` is the only place where they meet. What is
-wrong is one line that names where it was said.
+`fields` says what each setting may be, and `read` is the only place where they meet. What is wrong is one line that
+names where it was said.
 
 A file that is found in the current folder may have come with somebody else's code, so it decides nothing: it may name
-one of the profiles that lose nothing, where the user names none, and ask for less than the user allows. Whatever else
-it says is ignored, and so is the whole file where it is broken; both are told, and neither stops anything.
+one of the profiles that lose nothing, where the user names none, ask for less than the user allows, and have marks of
+caches left alone. Whatever else it says is ignored, and so is the whole file where it is broken; both are told, and
+neither stops anything.
 """
 
 from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..billing.lifetimes import CacheMode
 from ..model import IbidemError, one_line
-from ..store.limits import DEFAULT_BYTES, DEFAULT_DAYS, USE_BYTES, USE_DAYS, are_days
-from ..strategies.profiles import PROFILES, is_name
+from ..store.limits import DEFAULT_BYTES, DEFAULT_DAYS
+from .fields import FIELDS as FIELDS
+from .fields import checked, read_text
 from .files import content
 from .providers import PROVIDERS as PROVIDERS
 from .providers import base_url as base_url
@@ -51,6 +54,9 @@ class Settings:
     texts: bool = True
     """False: no text of a client is shown to anybody."""
     profile: str = "lossless"
+    cache: CacheMode = "off"
+    """Whether providers may be asked to keep what they are sent (`auto`), or to keep it for longer or shorter than the
+    client asks (`lifetime`)."""
     upstreams: Mapping[str, str] = field(default_factory=lambda: dict(PROVIDERS))
     """Base URL by provider, without a slash at its end. Its path, if any, is put before the path of the request."""
     store: str | None = field(default=None, repr=False)
@@ -77,6 +83,11 @@ class Settings:
     """A rewritten request that its provider refuses is sent once more, without new edits, and then as it came."""
     websockets: bool = True
     """False: who would send requests through a WebSocket, where nothing can be rewritten, is asked for HTTP (426)."""
+
+    @property
+    def asks_to_keep(self) -> CacheMode:
+        """What is done of that: nothing where nothing may be rewritten."""
+        return "off" if self.observe else self.cache
 
     @property
     def text_access(self) -> str:
@@ -183,92 +194,6 @@ def inherited(environment: Mapping[str, str], upstreams: Mapping[str, str]) -> d
     return {**{f"{VARIABLE_PREFIX}UPSTREAM_{name.upper()}": url for name, url in upstreams.items()}, **environment}
 
 
-# --- what each setting may be -------------------------------------------------------------------
-
-
-class FieldKind(NamedTuple):
-    """A type, how it is called, and how it is read from a text."""
-
-    types: tuple[type, ...]
-    name: str
-    read: Callable[[str], Any]
-
-
-_SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-TEXT = FieldKind((str,), "a text", str)
-WHOLE = FieldKind((int,), "a whole number", int)
-NUMBER = FieldKind((int, float), "a number", float)
-SWITCH = FieldKind((bool,), "true or false", lambda text: _SWITCH[text.lower()])
-
-
-class Field(NamedTuple):
-    kind: FieldKind
-    check: Callable[[Any], bool]
-    what: str
-    """What to use, where the check fails."""
-    secret: bool = False
-    """Never repeated in a message."""
-    limit: bool = False
-    """A smaller one may come from a file in the current folder."""
-
-
-def _visible(text: str) -> bool:
-    return text.isascii() and text.isprintable() and " " not in text
-
-
-def _sendable(token: str) -> bool:
-    return bool(token) and _visible(token)
-
-
-def _at_least_one(number: int) -> bool:
-    return number >= 1
-
-
-FIELDS: dict[str, Field] = {
-    "host": Field(TEXT, lambda host: bool(host) and _visible(host), "use a name or address like 127.0.0.1"),
-    "port": Field(WHOLE, lambda port: 0 <= port <= 65535, "use 1 to 65535, or 0 for a free one"),
-    "token": Field(TEXT, _sendable, "use letters, digits and signs, no spaces", secret=True),
-    "page_token": Field(TEXT, _sendable, "use letters, digits and signs, no spaces", secret=True),
-    "texts": Field(SWITCH, lambda _: True, ""),
-    "profile": Field(TEXT, is_name, f"use one of {', '.join(PROFILES)}, or module:attribute"),
-    "store": Field(TEXT, bool, "use a file, a redis:// URL or memory:", secret=True),
-    "store_days": Field(NUMBER, are_days, USE_DAYS),
-    "store_bytes": Field(WHOLE, lambda size: size >= 0, USE_BYTES),
-    "observe": Field(SWITCH, lambda _: True, ""),
-    "json_log": Field(TEXT, bool, "use a file, or - for standard output"),
-    "budget_ms": Field(
-        NUMBER, lambda ms: 0 < ms < 1e9, "use milliseconds above 0; --observe rewrites nothing", limit=True
-    ),
-    "max_body": Field(WHOLE, _at_least_one, "use a number of bytes above 0"),  # no limit: less would refuse requests
-    "max_rewrite": Field(WHOLE, _at_least_one, "use a number of bytes above 0", limit=True),
-    "conversations": Field(WHOLE, _at_least_one, "use 1 or more", limit=True),
-    "memory_mb": Field(WHOLE, _at_least_one, "use 1 or more", limit=True),
-    "resend": Field(SWITCH, lambda _: True, ""),
-    "websockets": Field(SWITCH, lambda _: True, ""),
-}
-
-
-def _checked(name: str, value: Any, where: str) -> Any:
-    rule = FIELDS[name]
-    right = isinstance(value, rule.kind.types) and (bool in rule.kind.types or not isinstance(value, bool))
-    shown = "this" if rule.secret else repr(one_line(str(value)))
-    if not right:
-        raise IbidemError(f"{where}: {shown} is not {rule.kind.name}: write {rule.kind.name}")
-    if not rule.check(value):
-        raise IbidemError(f"{where}: {shown} cannot be used: {rule.what}")
-    return float(value) if rule.kind is NUMBER else value
-
-
-def _read(name: str, text: str, where: str) -> Any:
-    """From a text, such as the environment has."""
-    rule = FIELDS[name]
-    try:
-        value = rule.kind.read(text)
-    except (ValueError, KeyError):
-        value = text  # of the wrong type, then
-    return _checked(name, value, where)
-
-
 # --- the sources --------------------------------------------------------------------------------
 
 
@@ -279,7 +204,7 @@ class SettingsSource(NamedTuple):
 
 def _read_flags(flags: Mapping[str, Any]) -> SettingsSource:
     values = {
-        name: _checked(name, flags[name], f"--{name.replace('_', '-')}")
+        name: checked(name, flags[name], f"--{name.replace('_', '-')}")
         for name in FIELDS
         if flags.get(name) is not None
     }
@@ -295,7 +220,7 @@ def _read_flags(flags: Mapping[str, Any]) -> SettingsSource:
 def _read_environment(environment: Mapping[str, str]) -> SettingsSource:
     """An empty variable is one that is not set."""
     values = {
-        name: _read(name, text, variable)
+        name: read_text(name, text, variable)
         for name in FIELDS
         if (text := environment.get(variable := f"{VARIABLE_PREFIX}{name.upper()}"))
     }
@@ -318,7 +243,7 @@ def _parsed(path: Path, *, missing: bool) -> SettingsSource | None:
     upstreams = _table(table, "upstreams", ("upstreams", *FIELDS), f"{where}: {SETTINGS_TABLE}")
     return SettingsSource(
         {
-            name: _checked(name, value, f"{where}: {SETTINGS_TABLE}.{name}")
+            name: checked(name, value, f"{where}: {SETTINGS_TABLE}.{name}")
             for name, value in table.items()
             if name != "upstreams"
         },
@@ -370,7 +295,7 @@ def _from_folder(path: Path, before: Settings, said: Container[str]) -> tuple[di
     taken: dict[str, Any] = {}
     for name, value in values.items():
         if name not in said and _asks_for_less(name, value, before):
-            taken[name] = _checked(name, value, where)
+            taken[name] = checked(name, value, where)
         elif name in ("upstreams", *FIELDS) and value == getattr(before, name):
             continue  # as it is without
         else:
@@ -381,11 +306,13 @@ def _from_folder(path: Path, before: Settings, said: Container[str]) -> tuple[di
 def _asks_for_less(name: str, value: Any, before: Settings) -> bool:
     if name == "profile":
         return value in FOLDER_PROFILES and value != before.profile
+    if name == "cache":
+        return bool(value == "off" != before.cache)
     rule = FIELDS.get(name)
     if rule is None or not rule.limit:
         return False
     try:
-        return bool(_checked(name, value, "") < getattr(before, name))
+        return bool(checked(name, value, "") < getattr(before, name))
     except IbidemError:
         return False
 

@@ -19,16 +19,14 @@ from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
 
 from .. import formats
+from ..billing.budget import Moment
 from ..billing.calibration import WEIGHTS, Count, Weights
+from ..billing.lifetimes import Kept
 from ..billing.prices import Price, Prices, Rates
-from ..billing.usage import Usage
+from ..billing.usage import FULL_READ_SHARE, Usage
 from ..model import Message, to_json
 from ..recordings import RecordedRequest, RecordedSegment, Recording
 from .sizes import Prefix, Sizes, WeighedSegment
-
-FULL_READ_SHARE = 0.97
-"""A recorded read of this share of what could have been read is no miss: providers count in blocks."""
-
 
 AfterBreak = Literal["hit", "miss", "free"]
 """Whether a provider still finds what stands before a change, or nothing but the head; or all, which none does: a bound
@@ -111,13 +109,16 @@ class Step:
         """Of the entries that the request before had as well, those that it had sent in the same way."""
         return view.parts_from(last, self.shared) if last is not None and self.shared > 0 else self.shared
 
-    def charge(self, view: SentView, kept: int, after_break: AfterBreak, by_rule: bool) -> Charge:
-        """The request, sent as this view, if so many of its first entries are sent as they were before."""
+    def charge(
+        self, view: SentView, kept: int, after_break: AfterBreak, by_rule: bool, found: float | None = None
+    ) -> Charge:
+        """The request, sent as this view, if so many of its first entries are sent as they were before. `found`: what
+        was in the cache, where that is not as recorded."""
         size = max(0.0, self.size - self.scale * view.before(self.sent.length))
-        could = min(size, _readable(self, view, None if by_rule else self.found))
+        could = min(size, _readable(self, view, found if found is not None else None if by_rule else self.found))
         read = could
         if kept < self.shared and after_break != "free":
-            read = min(could, _position(self, view, kept if after_break == "hit" else 0))
+            read = min(could, position_of(self, view, kept if after_break == "hit" else 0))
         dear = self.write if by_rule else self.dear
         cost = read * self.rates.read + (size - read) * dear
         return Charge(cost, size, read, (could - read) * (dear - self.rates.read))
@@ -167,6 +168,13 @@ class Told(NamedTuple):
     """How many of ours the thinking in a message is; what the message shows of it decides if there is none."""
     reads: Callable[[int, SentView, SentView | None], int] | None = None
     """What it read from its cache of a request that was sent so after another; if there is none, it does not tell."""
+    keeps: Callable[[int, SentView | None, float], Kept] | None = None
+    """For how long it is asked to keep what, given how the request before was sent, and what revisions have cost."""
+
+    def moment(self, number: int, views: Sequence[SentView], spent: float) -> Moment:
+        """What a request is asked to be kept for, after those that were sent so."""
+        kept = self.keeps(number, views[-1] if views else None, spent) if self.keeps else None
+        return Moment(long=kept.long > 0, paid=kept.spent) if kept else Moment()
 
 
 class Replay:
@@ -174,7 +182,7 @@ class Replay:
 
     def __init__(self, session: Recording, prices: Prices, count: Count, messages: Sequence[Sequence[Message]]) -> None:
         """`messages` are the histories of its segments as values."""
-        self.session = session
+        self.session, self.messages = session, messages
         first = next((sent for segment in session.segments for sent in segment.requests), None)
         price = prices.of(first.model if first else "", session.format, first.at if first else None)
         self.weights = WEIGHTS.get(price.provider, Weights())
@@ -318,10 +326,15 @@ def _warm(sent: RecordedRequest, last: Step, price: Price) -> bool:
     """Whether the cache still holds the request before. A log without times is taken for one without pauses."""
     if sent.model != last.sent.model:
         return False
-    if sent.at is None or last.sent.answered is None:
-        return True
     long = last.sent.usage is not None and last.sent.usage.written_1h > 0
-    return sent.at - last.sent.answered <= (price.caching.lifetime_1h if long else price.caching.lifetime)
+    lifetime = price.caching.lifetime_1h if long else price.caching.lifetime
+    return (idle_between(last.sent, sent) or 0.0) <= lifetime
+
+
+def idle_between(last: RecordedRequest, sent: RecordedRequest) -> float | None:
+    """Seconds since the answer before, or since it was asked for where only that is told; None if nothing is."""
+    since = last.at if last.answered is None else last.answered
+    return None if sent.at is None or since is None else max(0.0, sent.at - since)
 
 
 def _dear(sent: RecordedRequest, rates: Rates) -> float:
@@ -333,18 +346,21 @@ def _dear(sent: RecordedRequest, rates: Rates) -> float:
     return cost / (usage.input - usage.read)
 
 
-def _position(step: Step, view: SentView, entry: int) -> float:
+def position_of(step: Step, view: SentView, entry: int) -> float:
     """Tokens of the request before an entry of its history."""
     return step.head + step.held * step.prefix.before(entry) - step.scale * view.before(entry)
 
 
 def _readable(step: Step, view: SentView, found: float | None) -> float:
-    """Tokens that are in the cache if nothing was changed that had been sent."""
+    return 0.0 if found is None and not step.warm else readable(step, view, found, step.shared)
+
+
+def readable(step: Step, view: SentView, found: float | None, reach: int = -1) -> float:
+    """Tokens that are in the cache if nothing was changed that had been sent: what was found, or, where that is not
+    said or was all that could be, the first so many entries (-1: not even what stands before them)."""
     if found is not None and found != float("inf"):
         return max(0.0, found - step.scale * view.before(step.entry_at(found)))
-    if found is None and not step.warm:
-        return 0.0
-    read = _position(step, view, max(step.shared, 0)) if step.shared >= 0 else 0.0
+    read = position_of(step, view, reach) if reach >= 0 else 0.0
     if found is not None:
         return max(0.0, read - step.short)
     if step.whole:  # elsewhere system prompt and tools are missing, and they are never short

@@ -238,10 +238,11 @@ class Simulation:
                 idle = sent.at - self._answered if self._answered and sent.at is not None else None
                 if last is None and not moments and segment.cause != "start":
                     idle = float("inf")  # the client rewrote its context: little of it is in the cache
-                self._answered = sent.answered
+                self._answered = sent.at if sent.answered is None else sent.answered
+                moment = self._told.moment(number, self.views, progress.fold.spent)
                 if sent.length not in moments:
                     told = (self._context(last), self._cached(number - 1)) if last else (None, None)
-                    moments[sent.length] = Moment(idle, told[0], cached=told[1])
+                    moments[sent.length] = moment._replace(idle=idle, context=told[0], cached=told[1])
                 yield self._taken(progress, conv, sent, moments)
                 if watch is not None:
                     watch.look(number)

@@ -139,6 +139,14 @@ def off(session: SessionFigures) -> float | None:
     return found.baseline / found.cost - 1 if found and found.cost else None
 
 
+def _read(session: SessionFigures) -> float | None:
+    return session.cached.shares.read if session.cached else None
+
+
+def _lost(session: SessionFigures) -> float | None:
+    return sum(missed.cost for missed in session.cached.misses.values()) if session.cached else None
+
+
 def saved_share(session: SessionFigures, profile: str) -> float:
     return tidy(saved_in(session, profile))
 
@@ -217,6 +225,8 @@ def _columns(names: Names, looks: Mapping[str, str]) -> list[Column]:
         ("recorded", "dollars", "as the log says", lambda each: each.recorded.cost if each.recorded else None),
         ("error", "error", "of the replay, against what was recorded", off),
         ("cost", "dollars", "with nothing done, by our replay", lambda each: each.baseline.cost),
+        ("read", "saved", "share of the input that came from a cache, as recorded", _read),
+        ("lost", "dollars", "what was paid for what could have been read from a cache, as recorded", _lost),
         ("peak", "tokens", "of the largest request", lambda each: each.baseline.peak),
         ("broken", "count", "requests that break a rule of their provider", lambda each: each.invalid),
     )

@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from .. import __version__
-from .figures import Recorded, SessionFigures, Spent, World, plain
-from .totals import Group, Profile, Repeated, Report, Worlds, saved_in, share
+from ..billing.misses import MISS_CAUSES, Shares
+from ..billing.usage import Usage
+from .figures import NOTHING_DONE, Cached, Missed, Recorded, SessionFigures, Spent, World, plain
+from .totals import CachedTotal, Group, MissedTotal, Profile, Repeated, Report, Worlds, saved_in, share
 
 JSON_SCHEMA = 1
 
@@ -60,7 +62,50 @@ def _group(group: Group) -> dict[str, Any]:
             "error_90": group.error_at(0.9),
         },
         "profiles": {name: _profile(group, profile) for name, profile in group.profiles.items()},
+        "cached": None if group.cached is None else _cached_total(group.cached),
+        "caching": {
+            name: {way: _worlds(each, group.baseline.cost) for way, each in ways.items()}
+            for name, ways in group.caching.items()
+        },
     }
+
+
+def _cached_total(cached: CachedTotal) -> dict[str, Any]:
+    return {
+        **_cached(cached.tokens, cached.shares),
+        "sessions": cached.sessions,
+        "misses": {cause: _missed_total(missed) for cause, missed in cached.misses.items()},
+        "unmarked": {
+            "sessions": cached.unmarked,
+            "cost": cached.unmarked_cost,
+            "with_marks": cached.unmarked_cost - cached.unmarked_saved,
+        },
+    }
+
+
+def _missed_total(missed: MissedTotal) -> dict[str, Any]:
+    worst, session = missed.dearest, missed.dearest_in
+    named = None if session is None else {**_which(session), **_dearest(worst)}
+    return {"count": missed.count, "tokens": missed.tokens, "cost": missed.cost, "dearest": named}
+
+
+def _dearest(missed: Missed) -> dict[str, Any]:
+    return {"request": missed.request, "where": missed.where, "cost": missed.dearest}
+
+
+def _cached(tokens: Usage | Cached, shares: Shares) -> dict[str, Any]:
+    return {"tokens": {name: getattr(tokens, name) for name in Shares._fields}, "shares": shares._asdict()}
+
+
+def _session_cached(session: SessionFigures) -> dict[str, Any] | None:
+    cached = session.cached
+    if cached is None:
+        return None
+    misses = {
+        cause: {"count": missed.count, "tokens": missed.tokens, "cost": missed.cost, "dearest": _dearest(missed)}
+        for cause, missed in cached.misses.items()
+    }
+    return {**_cached(cached, cached.shares), "misses": misses, "unmarked": cached.unmarked}
 
 
 def _profile(group: Group, profile: Profile) -> dict[str, Any]:
@@ -135,6 +180,11 @@ def _session(session: SessionFigures) -> dict[str, Any]:
             }
             for name, outcome in session.profiles.items()
         },
+        "cached": _session_cached(session),
+        "caching": {
+            name: {way: {**_world(each, session.baseline.cost), "worst": each.worst} for way, each in ways.items()}
+            for name, ways in session.caching.items()
+        },
         "skipped_lines": [{"line": line, "why": why} for line, why in session.skipped],
         "invalid_requests": session.invalid,
         "invalid_requests_counted": session.accepted,
@@ -149,6 +199,7 @@ def write_csv(report: Report, stream: IO[str]) -> None:
     for profile in report.profiles:
         columns += [f"{profile}_cost", f"{profile}_saved_share", f"{profile}_worst", f"{profile}_law_failures"]
         columns += [f"{profile}_{name}" for name in _more(report, profile)]
+    columns += _caching_columns(report)
     writer.writerow([*columns, "baseline_tokens", "baseline_peak", "invalid_requests", "skipped_lines"])
     for session in report.sessions:
         row: list[Any] = [session.path, session.name, session.agent, session.model, session.project, session.requests]
@@ -157,8 +208,31 @@ def write_csv(report: Report, stream: IO[str]) -> None:
             outcome = session.profiles[profile]
             row += [outcome.spent.cost, saved_in(session, profile), outcome.worst, outcome.law_failures]
             row += [REVISION_COLUMNS[name](outcome.worlds) for name in _more(report, profile)]
+        row += _caching_cells(session, report)
         base = session.baseline
         writer.writerow([*row, round(base.tokens), round(base.peak), session.invalid, len(session.skipped)])
+
+
+def _caching_columns(report: Report) -> list[str]:
+    """Shares of the input, what misses cost by cause, and what asking for caching in another way would have."""
+    shares = [f"cached_{name}" for name in Shares._fields]
+    misses = [f"lost_{cause}" for cause in MISS_CAUSES]
+    ways = [
+        f"{'baseline' if way == NOTHING_DONE else way}_caching_{name}_cost"
+        for name, found in report.total.caching.items()
+        for way in found
+    ]
+    return [*shares, "unmarked", *misses, *ways]
+
+
+def _caching_cells(session: SessionFigures, report: Report) -> list[Any]:
+    cached = session.cached
+    if cached is None:
+        row: list[Any] = [""] * (len(Shares._fields) + 1 + len(MISS_CAUSES))
+    else:
+        costs = [cached.misses[cause].cost if cause in cached.misses else 0.0 for cause in MISS_CAUSES]
+        row = [*cached.shares, int(cached.unmarked), *costs]
+    return row + [session.caching[name][way].cost for name, found in report.total.caching.items() for way in found]
 
 
 REVISION_COLUMNS: dict[str, Callable[[Mapping[str, World]], float | None]] = {

@@ -5,9 +5,17 @@ Money is dollars for input; tokens are the provider's, as far as they are known 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
+
+from ..billing.misses import Shares, shares
+from ..billing.usage import Usage
+
+NOTHING_DONE = "nothing done"
+"""In place of a profile's name, where none is at work."""
 
 
 class Spent(msgspec.Struct):
@@ -87,6 +95,42 @@ class Recorded(msgspec.Struct):
     """What nothing done costs by the rules of the cache alone: recorded hits and misses are not looked at."""
 
 
+class Missed(msgspec.Struct):
+    """Requests of which a provider read less than it could, for one reason (`billing.misses`)."""
+
+    count: int = 0
+    tokens: float = 0.0
+    """That had been sent before, and were not read."""
+    cost: float = 0.0
+    """What was paid for these, above the price of reading them."""
+    dearest: float = 0.0
+    """Of the cost, that of the dearest one."""
+    request: int = 0
+    """Which that was, from 1 on."""
+    where: str = ""
+    """And what it was: in words."""
+
+
+class Cached(msgspec.Struct):
+    """How the requests that have usage were cached. Tokens as their provider counted them; the four add up to all."""
+
+    read: int = 0
+    written: int = 0
+    """For five minutes, or however long a provider keeps it unasked."""
+    written_1h: int = 0
+    fresh: int = 0
+    """Not cached."""
+    misses: dict[str, Missed] = {}
+    """By cause."""
+    unmarked: bool = False
+    """The provider keeps only what requests mark, and none marked anything. The cost of the one miss is then what
+    five-minute marks would have saved in all: below 0 where they would have cost."""
+
+    @property
+    def shares(self) -> Shares:
+        return shares([Usage(self.fresh, self.read, self.written, self.written_1h)]) or Shares()
+
+
 class SessionFigures(msgspec.Struct):
     path: str
     agent: str
@@ -116,6 +160,16 @@ class SessionFigures(msgspec.Struct):
     """Of the invalid requests, those that the log has usage of: their provider took them all the same."""
     thinking: float = 0.0
     """Dollars of the baseline for thinking that was sent back with later requests."""
+    cached: Cached | None = None
+    """None where no usage was recorded."""
+    caching: dict[str, dict[str, World]] = {}
+    """How caching is asked for → profile, or `NOTHING_DONE` → what that would have cost. `worst` is against nothing
+    done, as it was sent."""
+    unasked: bool = False
+    """Its provider keeps by itself what it is sent: whatever is asked for, caching is as recorded."""
+    spoken: tuple[int, int, int] = (0, 0, 0)
+    looped: tuple[int, int, int] = (0, 0, 0)
+    """How long after the answer before requests came, as in `billing.lifetimes.Pauses`."""
 
     @property
     def thinking_share(self) -> float:
@@ -154,3 +208,9 @@ def decoded(data: bytes) -> FileFigures:
 def plain(value: Any) -> Any:
     """As JSON values."""
     return msgspec.to_builtins(value)
+
+
+def worst_share(before: Sequence[float], after: Sequence[float]) -> float:
+    """By which share the second was ever dearer than the first, over all beginnings; 0 if never. Costs by request."""
+    shares = [ours / theirs - 1 for theirs, ours in zip(accumulate(before), accumulate(after), strict=True) if theirs]
+    return max([0.0, *shares])

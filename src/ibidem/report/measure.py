@@ -12,17 +12,32 @@ from itertools import accumulate
 import msgspec
 
 from .. import formats, recordings, rules
+from ..billing.budget import Economy
 from ..billing.calibration import Count, Weights
 from ..billing.prices import Price, Prices, economy_of
 from ..model import Conversation, Message, Text
 from ..recordings import Recording
-from ..replay.billing import AfterBreak, Bill, Replay, messages_of
+from ..replay.billing import AfterBreak, Bill, Replay, Told, messages_of
+from ..replay.caching import CachingName, cached_bill, pauses_of, recorded_as
 from ..replay.hindsight import best as best_moments
 from ..replay.simulate import CallTarget, Simulation, asked_in
 from ..strategies import profiles
 from ..strategies.strategy import Strategy
 from ..tokens import counter, remembering
-from .figures import FileFigures, ProfileOutcome, Recorded, Results, Saved, SessionFigures, Spent, Unread, World
+from .asked import asked_for
+from .figures import (
+    FileFigures,
+    ProfileOutcome,
+    Recorded,
+    Results,
+    Saved,
+    SessionFigures,
+    Spent,
+    Unread,
+    World,
+    worst_share,
+)
+from .missed import cached_in
 
 UNDONE_LABEL = "taken back"
 """Where the price is put of a change that only undid an earlier one."""
@@ -41,6 +56,13 @@ class ReportSettings(msgspec.Struct, frozen=True):
     """Of one's own, by model."""
     optimum: bool = False
     """Also work out the best moments for what profiles let go of."""
+    caching: tuple[CachingName, ...] = ("recorded",)
+    """How caching is asked for, each with every profile."""
+
+    @property
+    def ways(self) -> tuple[CachingName, ...]:
+        """Those to tell: none where it is as recorded, which is told anyway."""
+        return () if self.caching == ("recorded",) else self.caching
 
 
 WORLDS: tuple[AfterBreak, ...] = ("hit", "miss")
@@ -82,12 +104,17 @@ def measure_session(session: Recording, settings: ReportSettings) -> SessionFigu
     invalid, accepted, violations = _invalid(session, messages)
     tools, files = _results(session, messages, replay.weights, count)
 
+    simulations: dict[str, Simulation] = {}
+
+    def simulate(strategies: Sequence[Strategy], economy: Economy, told: Told) -> Simulation:
+        return Simulation(session, messages, strategies, replay.weights, count, economy, told)
+
     def simulated(strategies: Sequence[Strategy], world: AfterBreak) -> Simulation:
-        return Simulation(session, messages, strategies, replay.weights, count, economy, replay.told(world))
+        return simulate(strategies, economy, replay.told(world))
 
     def outcome(name: str) -> ProfileOutcome:
         strategies = profiles.named(name)
-        simulation = simulated(strategies, "hit")
+        simulation = simulations[name] = simulated(strategies, "hit")
         found = _outcome(replay, baseline, simulation)
         if not all(each.final for each in strategies):
             told = any(point.rewritten for point in simulation.points)  # else the worlds do not differ
@@ -95,6 +122,8 @@ def measure_session(session: Recording, settings: ReportSettings) -> SessionFigu
             found.worlds = {world: _world(replay, baseline, worlds[world], world, settings.optimum) for world in WORLDS}
         return found
 
+    outcomes = {name: outcome(name) for name in settings.profiles}
+    pauses = pauses_of(session)
     return SessionFigures(
         path=session.path,
         agent=session.agent,
@@ -113,7 +142,12 @@ def measure_session(session: Recording, settings: ReportSettings) -> SessionFigu
         baseline=_spent(baseline),
         recorded=_recorded(replay, baseline),
         thinking=replay.thinking(),
-        profiles={name: outcome(name) for name in settings.profiles},
+        cached=cached_in(replay, messages, Prices(settings.prices)),
+        caching={name: asked_for(name, replay, baseline, economy, simulations, simulate) for name in settings.ways},
+        unasked=not any(step.price.caching.marks for step in replay.steps),
+        spoken=pauses.spoken,
+        looped=pauses.looped,
+        profiles=outcomes,
         tools=tools,
         files=files,
     )
@@ -128,7 +162,8 @@ def _recorded(replay: Replay, baseline: Bill) -> Recorded | None:
     known = [number for number, cost in enumerate(found) if cost is not None]
     if not known:
         return None
-    by_rule = replay.bill(by_rule=True).costs
+    bare = recorded_as(replay) == "none"  # by the rules, what nothing marks is not kept where marks are wanted
+    by_rule = (cached_bill(replay, None, "none") if bare else replay.bill(by_rule=True)).costs
     return Recorded(
         sum(cost for cost in found if cost is not None),
         len(known),
@@ -141,7 +176,7 @@ def _outcome(replay: Replay, baseline: Bill, simulation: Simulation) -> ProfileO
     bill = replay.bill(simulation.views)
     outcome = ProfileOutcome(
         _spent(bill),
-        worst=_worst(baseline.costs, bill.costs),
+        worst=worst_share(baseline.costs, bill.costs),
         law_failures=len(simulation.failures),
         failures=sorted(set(simulation.failures))[:20],
         points=dict(Counter(point.reason for point in simulation.points)),
@@ -168,12 +203,7 @@ def _outcome(replay: Replay, baseline: Bill, simulation: Simulation) -> ProfileO
 def _world(replay: Replay, baseline: Bill, simulation: Simulation, world: AfterBreak, hindsight: bool) -> World:
     bill = replay.bill(simulation.views, after_break=world)
     best = best_moments(replay, simulation.phases, after_break=world).cost if hindsight and simulation.phases else None
-    return World(bill.cost, bill.rewrites, _worst(baseline.costs, bill.costs), best)
-
-
-def _worst(before: Sequence[float], after: Sequence[float]) -> float:
-    shares = [ours / theirs - 1 for theirs, ours in zip(accumulate(before), accumulate(after), strict=True) if theirs]
-    return max([0.0, *shares])
+    return World(bill.cost, bill.rewrites, worst_share(baseline.costs, bill.costs), best)
 
 
 def _invalid(session: Recording, messages: Sequence[Sequence[Message]]) -> tuple[int, int, dict[str, int]]:

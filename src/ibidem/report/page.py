@@ -14,6 +14,7 @@ from statistics import median
 from typing import IO, NamedTuple
 
 from .. import __version__
+from .caching import banner, cached_section
 from .changes import changes
 from .charts import (
     MAX_ROWS,
@@ -114,6 +115,7 @@ class _ReportPage:
         report = self.report
         if report.sessions:
             yield "cost", "Cost of input", self._costs()
+            yield "caching", "How it was cached", cached_section(report, self.names)
             yield "error", "How far the replay is off", self._error()
             yield "dearer", "Would any session have been dearer?", self._dearer()
             yield "changes", "What changing it again costs", changes(self.total, self.names, self.looks)
@@ -142,6 +144,7 @@ class _ReportPage:
                 '<p class="banner"><b>These are figures of the bundled sample</b>: no logs were found. '
                 "Name a log or a folder of logs to see your own: <code>ibidem report PATH</code></p>"
             )
+        lines += filter(None, [banner(total.cached)])
         if not report.sessions:
             lines.append('<p class="banner"><b>No session was found</b>, so there is nothing to price.</p>')
         return "\n".join(lines)

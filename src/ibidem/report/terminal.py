@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import IO, NamedTuple
+from typing import IO
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from . import caching
 from .figures import SessionFigures
 from .numbers import NO_NUMBER, dollars, file_size, percent, plural, tokens
+from .tables import Bar, TableCell, TableRow, colour, ending, say, short, table
 from .totals import Group, Profile, Repeated, Report, saved_in, share, unread_notes
 
 MAX_ROWS = 8
 """Rows of a table that could be long; the rest is in `--html` and `--json`."""
-
-BAR_LENGTH = 30
-"""Characters of the longest bar."""
-
-
-class Bar(NamedTuple):
-    part: float
-    style: str
-
-    def drawn(self, width: int) -> Text:
-        eighths = round(max(0.0, min(1.0, self.part)) * width * 8)
-        return Text(("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8]).rstrip()[:width], self.style)
-
-
-TableCell = str | Text | Bar
-TableRow = Sequence[TableCell]
 
 
 def draw(report: Report, stream: IO[str], *, plain: bool = False) -> None:
@@ -40,8 +24,10 @@ def draw(report: Report, stream: IO[str], *, plain: bool = False) -> None:
         _title(console, report)
         if report.sessions:
             _bills(console, report)
+            _ways(console, report.total)
             _changes(console, report)
             _error(console, report.total)
+            _cached(console, report)
             _strategies(console, report)
             _groups(console, "agent", report.agents, report)
             _groups(console, "project", report.projects, report)
@@ -54,59 +40,17 @@ def draw(report: Report, stream: IO[str], *, plain: bool = False) -> None:
 
 def _title(console: Console, report: Report) -> None:
     total = report.total
+    if said := caching.headline(total.cached):
+        say(console, f"{said} ({caching.MARKS_COMMAND}).", "bold yellow")
     if report.sample:
-        _say(console, "No logs of an agent were found here: these are figures of the bundled sample.", "yellow")
+        say(console, "No logs of an agent were found here: these are figures of the bundled sample.", "yellow")
     if not report.sessions:
         read = f"{plural(report.files_read, 'file')}, {file_size(report.bytes_read)}"
-        _say(console, f"No session was found ({read}). What was looked at and gave nothing:", "bold")
+        say(console, f"No session was found ({read}). What was looked at and gave nothing:", "bold")
         return
     count = f"{plural(total.sessions, 'session')}, {plural(total.requests, 'request')}"
     files = f"{plural(report.files_read, 'file')}, {file_size(report.bytes_read)}"
-    _say(console, f"{count} ({files}). Dollars for input; output is not changed and not counted.", "bold")
-
-
-def _say(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(text, style=style))
-
-
-def _table(console: Console, head: Sequence[str], rows: Sequence[TableRow]) -> None:
-    """Numbers are never cut short: where it is narrow, bars become shorter, then names."""
-    if not rows:
-        return
-    widths = [max(_width(cell) for cell in column) for column in zip(head, *rows, strict=True)]
-    spare = console.width - sum(widths) - 2 * (len(widths) - 1)
-    for place in (len(head) - 1, 0):
-        if place == 0 or not head[place]:
-            least = 12 if place == 0 else 0
-            cut = min(max(0, -spare), max(0, widths[place] - least))
-            widths[place] -= cut
-            spare += cut
-    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False, header_style="bold")
-    for place, name in enumerate(head):
-        text = place == 0 or not name  # a column without a name holds bars
-        table.add_column(
-            _cell(name, widths[place]), justify="left" if text else "right", no_wrap=True, min_width=widths[place]
-        )
-    for row in rows:
-        table.add_row(*(_cell(cell, width) for cell, width in zip(row, widths, strict=True)))
-    console.print()
-    console.print(table, crop=False)
-
-
-def _width(cell: TableCell) -> int:
-    return BAR_LENGTH if isinstance(cell, Bar) else cell_len(str(cell))
-
-
-def _cell(cell: TableCell, width: int) -> Text:
-    if isinstance(cell, Bar):
-        return cell.drawn(width)
-    text = cell if isinstance(cell, Text) else Text(cell)
-    if cell_len(text.plain) <= width:
-        return text
-    rest = text.plain[1 - width :]
-    while cell_len(rest) >= width:
-        rest = rest[1:]
-    return Text("…" + rest, text.style)
+    say(console, f"{count} ({files}). Dollars for input; output is not changed and not counted.", "bold")
 
 
 def _bills(console: Console, report: Report) -> None:
@@ -129,17 +73,71 @@ def _bills(console: Console, report: Report) -> None:
             (
                 name,
                 dollars(spent.cost),
-                Text(percent(saved), _colour(saved)),
+                Text(percent(saved), colour(saved)),
                 tokens(spent.tokens),
                 tokens(spent.peak),
                 f"{spent.breaks:,}",
-                Bar(spent.cost / widest, _colour(saved)),
+                Bar(spent.cost / widest, colour(saved)),
             )
         )
-    _table(console, ("what it costs", "input $", "saved", "tokens", "peak", "breaks", ""), rows)
+    table(console, ("what it costs", "input $", "saved", "tokens", "peak", "breaks", ""), rows)
     if total.thinking:
         part = f"{dollars(total.thinking)} ({percent(total.thinking_share)})"
-        _say(console, f"Of the bill with nothing done, {part} is for thinking that is sent back with later requests.")
+        say(console, f"Of the bill with nothing done, {part} is for thinking that is sent back with later requests.")
+
+
+def _ways(console: Console, total: Group) -> None:
+    """What asking for caching in another way costs, with and without each profile."""
+    found = list(caching.ways(total))
+    widest = max([total.baseline.cost, *(each.cost for _, _, each in found)]) or 1.0
+    rows: list[TableRow] = []
+    for asked, way, each in found:
+        saved = share(total.baseline.cost, each.cost)
+        cells = (dollars(each.cost), Text(percent(saved), colour(saved)), f"{each.dearer:,}", percent(each.ratio))
+        rows.append((f"  {way}" if way else asked, *cells, Bar(each.cost / widest, colour(saved))))
+    if not rows:
+        return
+    table(console, ("asked to be cached", "input $", "saved", "dearer", "dearest", ""), rows)
+    say(console, WAYS, "dim")
+    if said := caching.as_they_are(total):
+        say(console, said)
+    named: dict[tuple[str, str], str] = {}
+    for asked, way, each in found:
+        if each.dearest and each.dearer:
+            named.setdefault((asked, each.dearest.label), f"{asked}, {way}" if way else asked)
+    for (_, label), who in named.items():
+        say(console, f"{who}: dearest is {ending(label, console.width - cell_len(who) - 14)}.")
+
+
+WAYS = (
+    "Compared with nothing done, as it was sent. dearer: sessions; dearest: the dearest session's bill, of its bill"
+    " with nothing done. Misses that a pause explains are decided anew, all others stay."
+)
+
+
+def _cached(console: Console, report: Report) -> None:
+    """Shares by agent, and what was missed for which reason."""
+    total = report.total.cached
+    if total is None:
+        return
+    rows: list[TableRow] = [
+        (short(name), f"{each.sessions:,}", *map(percent, each.shares)) for name, each in caching.by_agent(report)
+    ]
+    table(console, ("how it was cached", "sessions", *caching.SHARES), rows)
+    if said := caching.not_recorded(report):
+        say(console, said)
+    misses = caching.by_cost(total)
+    largest = max((abs(missed.cost) for _, missed in misses), default=0.0) or 1.0
+    rows = []
+    for cause, missed in misses:
+        part = missed.cost / total.cost if total.cost else 0.0
+        cells = (f"{missed.count:,}", tokens(missed.tokens), dollars(missed.cost), percent(part))
+        rows.append((caching.CAUSES[cause], *cells, Bar(missed.cost / largest, "red")))
+    table(console, ("read less than it could", "misses", "tokens", "lost $", "of bill", ""), rows)
+    for cause, missed in misses[: caching.NAMED_CAUSES]:
+        if named := caching.dearest(cause, missed):
+            said = f"{cause}: {named[0]} "
+            say(console, f"{said}{ending(named[1].label, console.width - len(said) - 1)}.")
 
 
 def _changes(console: Console, report: Report) -> None:
@@ -154,7 +152,7 @@ def _changes(console: Console, report: Report) -> None:
             row: list[TableCell] = [
                 name if world == "hit" else "  on a miss",
                 dollars(each.cost),
-                Text(percent(saved), _colour(saved)),
+                Text(percent(saved), colour(saved)),
             ]
             row.append(dollars(each.rewrites))
             if hindsight:
@@ -163,8 +161,8 @@ def _changes(console: Console, report: Report) -> None:
             rows.append([*row, percent(each.ratio), percent(each.worst, signed=True)])
     if rows:
         more = ("hindsight", "reached") if hindsight else ()
-        _table(console, ("after a change", "input $", "saved", "rewrites", *more, "dearest", "ever"), rows)
-        _say(console, EXPLAINED + (HINDSIGHT if hindsight else ""), "dim")
+        table(console, ("after a change", "input $", "saved", "rewrites", *more, "dearest", "ever"), rows)
+        say(console, EXPLAINED + (HINDSIGHT if hindsight else ""), "dim")
     for name, profile in total.profiles.items():
         _verdict(console, name, profile)
 
@@ -181,43 +179,32 @@ def _verdict(console: Console, name: str, profile: Profile) -> None:
     """Why a profile changed what had been sent, and which session it was dearest for."""
     if profile.points:
         reasons = ", ".join(f"{reason} {number:,}" for reason, number in profile.points.most_common())
-        _say(console, f"{name} changed what had been sent {profile.points.total():,} times: {reasons}.")
+        say(console, f"{name} changed what had been sent {profile.points.total():,} times: {reasons}.")
     dearest = dict.fromkeys(each.dearest.label for each in profile.changing.values() if each.dearest)
     for label, when in zip(dearest, ("", " on a miss"), strict=False):
-        _say(console, f"{name}: dearest{when} is {_ending(label, console.width - len(name) - len(when) - 14)}.")
+        say(console, f"{name}: dearest{when} is {ending(label, console.width - len(name) - len(when) - 14)}.")
     dearer = max([profile.dearer, *(each.dearer for each in profile.changing.values())])
     moments = [(each.worst, each.worst_in.label) for each in profile.changing.values() if each.worst_in]
     worst, label = max(moments, default=(profile.worst, ""))
     if dearer or worst > 5e-4:
-        _say(
+        say(
             console,
             f"{name}: {plural(dearer, 'session')} dearer than with nothing done; at the worst moment of the"
             f" worst one {percent(worst)}{':' if label else '.'}",
             "red",
         )
         if label:
-            _say(console, _ending(label, console.width), "red")
-
-
-def _ending(name: str, width: int) -> str:
-    """On one line: the end of a long path says most."""
-    return _cell(_short(name), max(width, 12)).plain
-
-
-def _colour(saved: float) -> str:
-    return "green" if saved > 0.0005 else "red" if saved < -0.0005 else ""
+            say(console, ending(label, console.width), "red")
 
 
 def _error(console: Console, total: Group) -> None:
     console.print()
     if total.recorded is None:
-        _say(
-            console, "The logs record no usage: what doing nothing costs is computed, and cannot be checked.", "yellow"
-        )
+        say(console, "The logs record no usage: what doing nothing costs is computed, and cannot be checked.", "yellow")
         return
     recorded = total.recorded
     of = "" if recorded.requests == total.requests else f" (for {recorded.requests:,} of {total.requests:,} requests)"
-    _say(
+    say(
         console,
         f"Replay against the recorded bill{of}: {percent(total.error, signed=True)} in all, median session"
         f" {percent(total.error_at(0.5))}, 90 % of sessions within {percent(total.error_at(0.9))}."
@@ -235,7 +222,7 @@ def _strategies(console: Console, report: Report) -> None:
             bar = Bar(abs(saved.cost) / largest, "green" if saved.cost > 0 else "red")
             cells = (f"{saved.hits:,}", tokens(saved.tokens), dollars(saved.cost), percent(part), bar)
             rows.append((f"{name}: {strategy}" if len(report.profiles) > 1 else strategy, *cells))
-    _table(console, ("strategy", "hits", "tokens", "saved $", "of bill", ""), rows)
+    table(console, ("strategy", "hits", "tokens", "saved $", "of bill", ""), rows)
 
 
 def _groups(console: Console, what: str, groups: dict[str, Group], report: Report) -> None:
@@ -244,35 +231,35 @@ def _groups(console: Console, what: str, groups: dict[str, Group], report: Repor
     ordered = sorted(groups.items(), key=lambda item: -item[1].baseline.cost)
     rows: list[TableRow] = [
         (
-            _short(name),
+            short(name),
             f"{group.sessions:,}",
             f"{group.requests:,}",
             dollars(group.baseline.cost),
             percent(group.error, signed=True),
-            *(Text(percent(group.saved(profile)), _colour(group.saved(profile))) for profile in report.profiles),
+            *(Text(percent(group.saved(profile)), colour(group.saved(profile))) for profile in report.profiles),
         )
         for name, group in ordered[:MAX_ROWS]
     ]
-    _table(console, (what, "sessions", "requests", "input $", "error", *report.profiles), rows)
+    table(console, (what, "sessions", "requests", "input $", "error", *report.profiles), rows)
     _rest(console, len(ordered))
 
 
 def _rest(console: Console, number: int) -> None:
     if number > MAX_ROWS:
-        _say(console, f"{number - MAX_ROWS:,} more: --html and --json have them all.", "dim")
+        say(console, f"{number - MAX_ROWS:,} more: --html and --json have them all.", "dim")
 
 
-def _repeated(console: Console, what: str, table: dict[str, Repeated], report: Report) -> None:
+def _repeated(console: Console, what: str, found: dict[str, Repeated], report: Report) -> None:
     """What is repeated most, by what the first profile saves."""
     first = report.profiles[0]
 
     def saved(entry: Repeated) -> float:
         return entry.profiles[first].cost if first in entry.profiles else 0.0
 
-    ordered = sorted(table.items(), key=lambda item: (-saved(item[1]), -item[1].results.tokens))
+    ordered = sorted(found.items(), key=lambda item: (-saved(item[1]), -item[1].results.tokens))
     rows = [
         (
-            _short(name),
+            short(name),
             f"{entry.results.count:,}",
             tokens(entry.results.tokens),
             percent(entry.profiles[first].tokens / entry.results.tokens if entry.results.tokens else 0.0)
@@ -282,7 +269,7 @@ def _repeated(console: Console, what: str, table: dict[str, Repeated], report: R
         )
         for name, entry in ordered[:MAX_ROWS]
     ]
-    _table(console, (what, "results", "tokens", "taken out", "saved $"), rows)
+    table(console, (what, "results", "tokens", "taken out", "saved $"), rows)
     _rest(console, len(ordered))
 
 
@@ -294,7 +281,7 @@ def _sessions(console: Console, report: Report) -> None:
     for head, some in ((f"saved most by {first}", best), (f"saved least by {first}", worst)):
         rows: list[TableRow] = [
             (
-                _short(session.label),
+                short(session.label),
                 f"{session.requests:,}",
                 dollars(session.baseline.cost),
                 *(_saved(session, profile) for profile in report.profiles),
@@ -303,23 +290,18 @@ def _sessions(console: Console, report: Report) -> None:
             )
             for session in some
         ]
-        _table(console, (head, "requests", "input $", *report.profiles, "peak", "now"), rows)
+        table(console, (head, "requests", "input $", *report.profiles, "peak", "now"), rows)
 
 
 def _saved(session: SessionFigures, profile: str) -> Text:
     found = saved_in(session, profile)
-    return Text(percent(found), _colour(found))
-
-
-def _short(name: str) -> str:
-    """One line, whatever is in it."""
-    return "".join(char if char.isprintable() else "�" for char in name)
+    return Text(percent(found), colour(found))
 
 
 def _notes(console: Console, report: Report) -> None:
     notes = []
     for model, other in report.priced_as.items():
-        notes.append(f"Model {_short(model)} is not in the price list: priced as {other}.")
+        notes.append(f"Model {short(model)} is not in the price list: priced as {other}.")
     if report.skipped:
         notes.append(f"{plural(report.skipped, 'line')} of logs could not be used and were skipped: --json names them.")
     if report.invalid:
@@ -329,8 +311,10 @@ def _notes(console: Console, report: Report) -> None:
         notes.append(f"{told} ({rules}){taken}.")
     failures = {name: profile.law_failures for name, profile in report.total.profiles.items() if profile.law_failures}
     notes += [f"{name}: {plural(number, 'law failure')}: --json names them." for name, number in failures.items()]
-    notes += map(_short, unread_notes(report))
+    notes += map(short, unread_notes(report))
+    if caching.headline(report.total.cached):
+        notes.append(caching.ADVICE)
     if notes:
         console.print()
     for note in notes:
-        _say(console, note, "dim")
+        say(console, note, "dim")

@@ -7,14 +7,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from ..billing.lifetimes import Pauses
+from ..billing.misses import Shares, shares
+from ..billing.usage import Usage
 from ..recordings import READERS, UNKNOWN
-from .figures import FileFigures, Recorded, Results, Saved, SessionFigures, Spent, Unread, World
+from .figures import Cached, FileFigures, Missed, Recorded, Results, Saved, SessionFigures, Spent, Unread, World
 
 NAMED_SESSIONS = 5
 """Best and worst sessions that are named."""
 NAMED_FILES = 8
 """Files without a session that are named."""
 
+
+PAUSE_DAYS = 120
+"""Days for which the pauses of a session tell something about its user."""
 
 ROUNDING = 1e-9
 """Shares below this are rounding."""
@@ -79,6 +85,64 @@ class Profile:
 
 
 @dataclass(slots=True)
+class MissedTotal:
+    """Misses of a group of sessions, for one reason."""
+
+    count: int = 0
+    tokens: float = 0.0
+    cost: float = 0.0
+    dearest: Missed = field(default_factory=Missed)
+    """That of the session with the dearest one."""
+    dearest_in: SessionFigures | None = None
+
+    def add(self, session: SessionFigures, missed: Missed) -> None:
+        self.count += missed.count
+        self.tokens += missed.tokens
+        self.cost += missed.cost
+        if self.dearest_in is None or missed.dearest > self.dearest.dearest:
+            self.dearest, self.dearest_in = missed, session
+
+
+@dataclass(slots=True)
+class CachedTotal:
+    """How a group of sessions was cached: those that recorded usage."""
+
+    sessions: int = 0
+    cost: float = 0.0
+    """As recorded."""
+    tokens: Usage = field(default_factory=Usage)
+    misses: dict[str, MissedTotal] = field(default_factory=dict)
+    """By cause."""
+    unmarked: int = 0
+    """Sessions that asked for no cache where it has to be asked for."""
+    unmarked_cost: float = 0.0
+    """What these cost, as recorded."""
+    unmarked_saved: float = 0.0
+    """What five-minute marks would have saved of it."""
+
+    def add(self, session: SessionFigures, cached: Cached) -> None:
+        cost = session.recorded.cost if session.recorded else 0.0
+        self.sessions += 1
+        self.cost += cost
+        self.tokens = Usage(
+            self.tokens.fresh + cached.fresh,
+            self.tokens.read + cached.read,
+            self.tokens.written + cached.written,
+            self.tokens.written_1h + cached.written_1h,
+        )
+        for cause, missed in cached.misses.items():
+            self.misses.setdefault(cause, MissedTotal()).add(session, missed)
+        if cached.unmarked:
+            self.unmarked += 1
+            self.unmarked_cost += cost
+            self.unmarked_saved += cached.misses["unmarked"].cost
+
+    @property
+    def shares(self) -> Shares:
+        return shares([self.tokens]) or Shares()
+
+
+@dataclass(slots=True)
 class Group:
     """Sessions that have something in common."""
 
@@ -91,16 +155,29 @@ class Group:
     errors: list[float] = field(default_factory=list)
     """Of the baseline against the recorded bill, as a share, by session."""
     profiles: dict[str, Profile] = field(default_factory=dict)
+    cached: CachedTotal | None = None
+    """None where nothing was recorded."""
+    caching: dict[str, dict[str, Worlds]] = field(default_factory=dict)
+    """How caching is asked for → profile, or `NOTHING_DONE`."""
+    unasked: int = 0
+    """Sessions whose provider keeps by itself."""
 
     def add(self, session: SessionFigures) -> None:
         self.sessions += 1
         self.requests += session.requests
+        self.unasked += session.unasked
         _add(self.baseline, session.baseline)
         self.thinking += session.thinking
         if session.recorded:
             if session.recorded.cost:
                 self.errors.append(session.recorded.baseline / session.recorded.cost - 1)
             self.recorded = _sum(self.recorded, session.recorded)
+        if session.cached:
+            self.cached = self.cached or CachedTotal()
+            self.cached.add(session, session.cached)
+        for caching, ways in session.caching.items():
+            for way, figures in ways.items():
+                self.caching.setdefault(caching, {}).setdefault(way, Worlds()).add(session, figures)
         for name, outcome in session.profiles.items():
             profile = self.profiles.setdefault(name, Profile())
             _add(profile.spent, outcome.spent)
@@ -227,6 +304,13 @@ def add_up(profiles: Sequence[str], files: Iterable[FileFigures], progress: Call
         _repeated(report.tools, session.tools, {name: out.tools for name, out in session.profiles.items()})
         _repeated(report.files, session.files, {name: out.files for name, out in session.profiles.items()})
     return report
+
+
+def pauses_in(sessions: Iterable[SessionFigures], now: float) -> Pauses:
+    """Those of the sessions that began in the last months: habits change. Times are Unix seconds."""
+    since = now - PAUSE_DAYS * 86400
+    recent = (each for each in sessions if each.started is not None and each.started >= since)
+    return sum((Pauses(each.spoken, each.looped, 1) for each in recent), Pauses())
 
 
 def unread_notes(report: Report) -> list[str]:

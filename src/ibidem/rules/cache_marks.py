@@ -1,8 +1,8 @@
-"""At most four cache marks, long-lived ones first, none on thinking or empty text."""
+"""At most four cache marks, long-lived ones first; none on thinking, empty text, or a tool that is loaded later."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..model import Conversation
@@ -29,10 +29,12 @@ class CacheMarks:
             short = short or not long
             if block.get("type") in ("thinking", "redacted_thinking") or block.get("text") == "":
                 yield Violation(self.name, position, "A cache mark cannot stand on thinking or empty text.")
+            if block.get("defer_loading"):
+                yield Violation(self.name, position, "A cache mark cannot stand on a tool that is loaded later.")
 
 
 def _marks(conv: Conversation) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Marked blocks in the order of the prefix: tools, system, messages."""
+    """Marked blocks in the order of the prefix: tools, system, messages; then the request, which counts as its end."""
     for field in ("tools", "system"):
         blocks = conv.head.get(field)
         for number, block in enumerate(blocks if isinstance(blocks, list) else ()):
@@ -47,7 +49,9 @@ def _marks(conv: Conversation) -> Iterator[tuple[str, dict[str, Any]]]:
             for below, segment in enumerate(inner if isinstance(inner, list) else ()):
                 if _marked(segment):
                     yield at(conv, message, ("content", number, "content", below)), segment
+    if _marked(conv.head):
+        yield "cache_control", {"cache_control": conv.head["cache_control"]}
 
 
 def _marked(block: Any) -> bool:
-    return isinstance(block, dict) and bool(block.get("cache_control"))
+    return isinstance(block, Mapping) and bool(block.get("cache_control"))

@@ -102,6 +102,8 @@ class Fold(Protocol):
 
     inventory: Inventory | None = None
     """The texts it may still change, for those who look for better moments in hindsight."""
+    spent: float = 0.0
+    """What changing what had been sent has cost so far, in prices of fresh tokens."""
 
     def feed(self, message: Message, as_is: bool = False) -> Iterable[Edit]:
         """The edits of one more message: they are final. `as_is`: it was sent as it came, and has to stay so.

@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import formats, rules
+from ..billing.lifetimes import CacheMode
 from ..engine import pipeline
 from ..engine.expansion import expand
 from ..model import Conversation, Opaque, Text, Thinking, ToolCall, ToolResult
@@ -17,11 +18,15 @@ from ..strategies.strategy import Planner
 from ..tokens import counter
 from ..wire import open_document
 
+if TYPE_CHECKING:
+    from ..store import Store
+
 Run = Callable[[Any], pipeline.Compacted]
 
 
-def runner(strategies: Sequence[Planner], format: str) -> Run:
-    return lambda request: pipeline.compact(request, strategies=strategies, format=format)
+def runner(strategies: Sequence[Planner], format: str, cache: CacheMode = "off", store: Store | None = None) -> Run:
+    """`cache` and `store` as `compact` takes them."""
+    return lambda request: pipeline.compact(request, strategies=strategies, format=format, cache=cache, store=store)
 
 
 def read(request: Any, format: str) -> Conversation:
@@ -157,6 +162,53 @@ def text_and_value_agree(run: Run, request: Any, format: str) -> None:
     """A request as JSON text is rewritten as its value is."""
     text = json.dumps(request)
     assert json.loads(run(text).request) == json.loads(json.dumps(run(request).request))
+
+
+# ── with marks ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+MARK_FIELDS = frozenset({"cache_control", "prompt_cache_key", "prompt_cache_retention"})
+
+
+def unmarked(value: Any) -> Any:
+    """Without what it asks of a cache: marks and names are taken off, and a list of one bare text is that text."""
+    if isinstance(value, dict):
+        return {key: unmarked(each) for key, each in value.items() if key not in MARK_FIELDS}
+    if not isinstance(value, list):
+        return value
+    if len(value) == 1 and isinstance(value[0], dict) and value[0].keys() - MARK_FIELDS == {"type", "text"}:
+        return value[0]["text"]
+    return [unmarked(each) for each in value]
+
+
+def marks_change_no_text(run: Run, plain: Run, request: Any, format: str) -> None:
+    """Laws 2 to 5 and 8 of a runner that marks: but for marks, it sends what one that does not sends. So no text, and
+    nothing that costs a token, comes or goes with them."""
+    marked, bare = run(request), plain(request)
+    assert unmarked(marked.request) == unmarked(bare.request)
+    assert marked.plan == bare.plan
+
+
+def marks_touch_nothing_else(run: Run, request: Any, format: str) -> None:
+    """Law 7: what carries no mark of ours and has no edit is the same object, and the request given is as it was."""
+    copy = deepcopy(request)
+    result = run(request)
+    assert request == copy
+    key = formats.named(format).history_key
+    paths = [mark.path for mark in result.marks]
+    touched = {path[1] for path in paths if path[0] == key} | {edit.message for edit in result.plan}
+    for number, message in enumerate(request[key]):
+        assert number in touched or any(message is each for each in result.request[key])
+    for name in request:
+        assert name == key or name in {path[0] for path in paths} or result.request[name] is request[name]
+    if not result.plan and not result.marks:
+        assert result.request is request
+
+
+def marks_come_off(run: Run, request: Any, format: str, store: Store) -> None:
+    """Law 6: with the store of the runner the original comes back, as a value and as text, to the byte."""
+    assert expand(run(request).request, format=format, store=store) == request
+    for text in (json.dumps(request), json.dumps(request, indent=1), _raw(request)):
+        assert expand(run(text).request, format=format, store=store) == text
 
 
 def _dump(request: Any) -> str:

@@ -2,8 +2,9 @@
 
 A request is a row of units: tools, system, then blocks or messages, as they were sent. Units that stand at the
 beginning of an earlier request of the same key and model, unchanged, are read; the rest is paid in full. Where a
-provider wants marks, only what a mark covers is kept or found, and a mark looks back over a limited number of units.
-Sizes are in the tokens of `ibidem.tokens`.
+provider wants marks, only what a mark covers is kept or found, for as long as the mark says, and a mark looks back over
+a limited number of units. What is read is kept for as long again as was paid for when it was written: a mark that asks
+for more does not change that. Sizes are in the tokens of `ibidem.tokens`.
 """
 
 from __future__ import annotations
@@ -15,14 +16,10 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from ..billing.prices import CACHING, Caching
+from ..billing.caching import Caching
 from ..billing.usage import Usage
 from ..tokens import counter
 from .answers import AnswerPart, Thought
-
-LOOK_BACK = 20
-"""Units before a mark at which an earlier one is found."""
-
 
 UNIT_TOKENS = 4
 """Tokens that a unit takes beside its texts."""
@@ -50,14 +47,13 @@ class PromptCache:
         self._sizes: dict[bytes, int] = {}
 
     def ask(
-        self, provider: str, key: str, units: Sequence[Unit], now: float, *, keeps: bool = True, tells: bool = True
+        self, caching: Caching, key: str, units: Sequence[Unit], now: float, *, keeps: bool = True, tells: bool = True
     ) -> Usage:
         """The usage of such a request. It is remembered if it `keeps`; unless it `tells`, what is written is fresh."""
-        caching = CACHING[provider]
         names = [_name(json.dumps(unit.value, sort_keys=True)) for unit in units]
-        prefixes = list(accumulate(names, lambda before, name: _name(before, name), initial=_name(provider, key)))[1:]
+        prefixes = list(accumulate(names, lambda before, name: _name(before, name), initial=_name(key)))[1:]
         ends = list(accumulate(self._size(name, unit.value) for name, unit in zip(names, units, strict=True)))
-        marks = _marks(provider, units, caching)
+        marks = _marks(units, caching)
         found = self._found(prefixes, marks, ends, caching, now)
         if keeps:
             self._keep(prefixes, marks, ends, found, caching, now)
@@ -74,19 +70,24 @@ class PromptCache:
     ) -> int:
         """The number of units that are read."""
         for mark in sorted(marks, reverse=True):
-            for place in range(mark, max(mark - LOOK_BACK, 0) - 1, -1):
-                entry = self._kept.get(prefixes[place])
-                if entry is not None and entry.until >= now and ends[place] >= caching.minimum:
+            first = max(mark - caching.look_back, 0) if caching.look_back is not None else mark
+            for place in range(mark, first - 1, -1):
+                if self._alive(prefixes[place], now) and ends[place] >= caching.minimum:
                     return place + 1
         return 0
+
+    def _alive(self, prefix: bytes, now: float) -> bool:
+        entry = self._kept.get(prefix)
+        return entry is not None and entry.until >= now
 
     def _keep(
         self, prefixes: list[bytes], marks: dict[int, float], ends: list[int], found: int, caching: Caching, now: float
     ) -> None:
-        if found:  # being read is being used
-            lifetime = self._kept[prefixes[found - 1]].lifetime
-            self._kept[prefixes[found - 1]] = CachedPrefix(now + lifetime, lifetime)
-        for place, lifetime in marks.items():
+        read = self._kept[prefixes[found - 1]].lifetime if found else 0.0
+        wanted = {**({found - 1: read} if found else {}), **marks}
+        for place, lifetime in wanted.items():
+            if place < found:  # being read is being used, and was paid for already
+                lifetime = self._kept[prefixes[place]].lifetime if self._alive(prefixes[place], now) else read
             if ends[place] >= caching.minimum:
                 self._kept[prefixes[place]] = CachedPrefix(now + lifetime, lifetime)
 
@@ -112,11 +113,11 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _marks(provider: str, units: Sequence[Unit], caching: Caching) -> dict[int, float]:
+def _marks(units: Sequence[Unit], caching: Caching) -> dict[int, float]:
     """Places where a beginning is kept, and for how long. An automatic cache keeps every one."""
-    if provider == "anthropic":
+    if caching.marks:
         return {place: unit.mark for place, unit in enumerate(units) if unit.mark is not None}
-    return dict.fromkeys(range(len(units)), caching.lifetime)
+    return {place: unit.mark or caching.lifetime for place, unit in enumerate(units)}
 
 
 def _split(ends: list[int], found: int, marks: dict[int, float], caching: Caching) -> Usage:
@@ -128,6 +129,6 @@ def _split(ends: list[int], found: int, marks: dict[int, float], caching: Cachin
     done = read
     for place, lifetime in sorted(marks.items()):
         if ends[place] > done and ends[place] >= caching.minimum:
-            written[lifetime > caching.lifetime] += ends[place] - done
+            written[caching.marks and lifetime > caching.lifetime] += ends[place] - done
             done = ends[place]
     return Usage(fresh=total - done, read=read, written=written[False], written_1h=written[True])

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import parse_qs
 
+from ..billing.caching import caching_of
 from ..billing.prices import Prices
 from . import wire
 from .answers import DEFAULT_ANSWER, Answer, Fails, Header
@@ -189,19 +190,21 @@ class Upstream:
                 raise ValueError("the body is no object")
         except (ValueError, OSError, EOFError, RecursionError, zlib.error) as error:
             return self._failure(dialect, Fails(400, message=f"cannot read the request: {error}"))
-        if self.strict and (refused := _refused(body, dialect)):
+        if refused := dialect.refusal(body) or (self.strict and _refused(body, dialect)):
             return self._failure(dialect, Fails(400, message=refused))
         query = parse_qs(seen.target.partition("?")[2])
         key = "" if self.shared else _key(seen, query)
         model = found.model or str(body.get("model"))
         units, now = dialect.units(body), self.clock()
+        caching = caching_of(dialect.provider, model)
         if found.kind == "count":
-            usage = self._cache.ask(dialect.provider, "", units, now, keeps=False)
+            usage = self._cache.ask(caching, "", units, now, keeps=False)
             return DEFAULT_ANSWER, [_json(dialect.counted(usage))], JSON
         answer = self._next(seen)
         if answer.status >= 400:
             return self._failure(dialect, answer)
-        usage = self._cache.ask(dialect.provider, f"{key}\0{model}", units, now, tells=_writes_cost(model, dialect))
+        name = "\0".join((dialect.provider, key, model, dialect.cache_key(body)))
+        usage = self._cache.ask(caching, name, units, now, tells=_writes_cost(model, dialect))
         streams = found.kind == "stream" or body.get("stream") is True
         sse = dialect.format != "gemini" or query.get("alt") == ["sse"]
         reply = Reply(number, model, body, answer.parts, self._cache.spoken(usage, answer.parts), sse)

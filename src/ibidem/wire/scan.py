@@ -6,13 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..model import IbidemError, Path
+from ..model import IbidemError, Path, to_json
 from .splice import CLOSE_LIST, CLOSE_OBJECT, COMMA, key_at, past_space, raw_fields, raw_items, splice, string_end
 from .text import parse
 from .tree import Change, rebuild
 
 Written = dict[int, tuple[int, bytes]]
 """What was written for a message, and the fingerprint of what came: a message that comes again is not written anew."""
+
+
+BESIDE = -1
+"""In place of a message: what stands beside them all."""
 
 
 class Known(NamedTuple):
@@ -58,8 +62,28 @@ class Scanned:
     def value(self, index: int) -> Any:
         raise NotImplementedError
 
-    def write(self, changes: Mapping[int, list[Change]], written: Written) -> Any:
-        """The request with changes inside its messages, by index; `written` is kept from one request to the next."""
+    def size(self, index: int) -> int:
+        """Bytes of a message, about."""
+        return len(to_json(self.value(index)))
+
+    @property
+    def beside(self) -> int:
+        """Bytes of what stands beside the messages, about; 0 where that is no JSON."""
+        try:
+            return len(to_json(dict(self.head)))
+        except (TypeError, ValueError, RecursionError):
+            return 0
+
+    def written_value(self, index: int, changes: Mapping[int, list[Change]], written: Written) -> Any:
+        """A message as it is written."""
+        value = self.value(index)
+        return rebuild(value, changes[index]) if index in changes else value
+
+    def write(self, changes: Mapping[int, list[Change]], written: Written, late: Sequence[Change] = ()) -> Any:
+        """The request with changes inside its messages, by index; `written` is kept from one request to the next.
+
+        `late` changes are made after these, anywhere in it: their paths lead from the request to what is written.
+        """
         raise NotImplementedError
 
 
@@ -114,22 +138,23 @@ class _ScannedValue(Scanned):
     def value(self, index: int) -> Any:
         return self._history[index]
 
-    def write(self, changes: Mapping[int, list[Change]], written: Written) -> Any:
+    def write(self, changes: Mapping[int, list[Change]], written: Written, late: Sequence[Change] = ()) -> Any:
         prefix: Path = (self.key,) if self.key else ()
         every = [
             Change((*prefix, index, *one.path), one.op, one.value) for index, some in changes.items() for one in some
         ]
-        return self._with(every) if every else self.given
+        new = self._with(self.given, self._value, every) if every else self.given
+        return self._with(new, None, late) if late else new
 
-    def _with(self, changes: list[Change]) -> Any:
-        return rebuild(self._value, changes)
+    def _with(self, given: Any, value: Any, changes: Sequence[Change]) -> Any:
+        return rebuild(given, changes)
 
 
 class _ScannedText(_ScannedValue):
     """JSON text that only the tolerant parser takes."""
 
-    def _with(self, changes: list[Change]) -> Any:
-        return splice(self.given, self._value, changes)
+    def _with(self, given: Any, value: Any, changes: Sequence[Change]) -> Any:
+        return splice(given, parse(given) if value is None else value, changes)
 
 
 class _ScannedBytes(Scanned):
@@ -169,18 +194,51 @@ class _ScannedBytes(Scanned):
         start, end = self._spans[index]
         return parse(self.given[start:end])
 
-    def write(self, changes: Mapping[int, list[Change]], written: Written) -> Any:
-        if not changes:
+    def size(self, index: int) -> int:
+        start, end = self._spans[index]
+        return end - start
+
+    @property
+    def beside(self) -> int:
+        return len(self.given) - self._spans[-1][1] + self._spans[0][0]
+
+    def written_value(self, index: int, changes: Mapping[int, list[Change]], written: Written) -> Any:
+        return parse(self._written(index, changes[index], written)) if index in changes else self.value(index)
+
+    def write(self, changes: Mapping[int, list[Change]], written: Written, late: Sequence[Change] = ()) -> Any:
+        if not changes and not late:
             return self.given
+        beside = [change for change in late if change.path[0] != self.key]
+        inside: dict[int, list[Change]] = {}
+        for path, op, value in late:
+            if path[0] == self.key:
+                inside.setdefault(int(path[1]), []).append(Change(path[2:], op, value))
         view = memoryview(self.given)
-        pieces: list[bytes | memoryview] = []
-        cursor = 0
-        for index, some in sorted(changes.items()):
+        first, last = self._spans[0][0], self._spans[-1][1]
+        before, after = self._around(beside, written) if beside else (view[:first], view[last:])
+        pieces: list[bytes | memoryview] = [before]
+        cursor = first
+        for index in sorted(changes.keys() | inside.keys()):
             start, end = self._spans[index]
             pieces.append(view[cursor:start])
-            pieces.append(self._written(index, some, written))
+            new = self._written(index, changes[index], written) if index in changes else self.given[start:end]
+            pieces.append(_spliced(new, inside[index], self.key) if index in inside else new)
             cursor = end
-        return b"".join([*pieces, view[cursor:]])
+        return b"".join([*pieces, view[cursor:last], after])
+
+    def _around(self, changes: list[Change], written: Written) -> tuple[bytes, bytes]:
+        """What stands before and behind all messages, changed. Without them it is a request too, and a short one."""
+        first, last = self._spans[0][0], self._spans[-1][1]
+        bare = self.given[:first] + self.given[last:]
+        fingerprint = hash((bare, repr(changes)))
+        known = written.get(BESIDE)
+        new = known[1] if known is not None and known[0] == fingerprint else splice(bare, parse(bare), changes)
+        written[BESIDE] = (fingerprint, new)
+        start = _field_start(new, raw_fields().decode(new), self.key)
+        if start < 0:
+            raise IbidemError("what stands beside the messages cannot be told from them")
+        cut = start + first - bare.rindex(b"[", 0, first)
+        return new[:cut], new[cut:]
 
     def _written(self, index: int, changes: list[Change], written: Written) -> bytes:
         known = written.get(index)
@@ -190,21 +248,30 @@ class _ScannedBytes(Scanned):
         if known is not None and known[0] == fingerprint:
             return known[1]
         start, end = self._spans[index]
-        data = b"[" + self.given[start:end] + b"]"
-        wanted = [Change((0, *one.path), one.op, one.value) for one in changes]
-        new = splice(data, [self.value(index)], wanted)[1:-1]
+        new = _spliced(self.given[start:end], changes, self.key)
         written[index] = (fingerprint, new)
         return new
 
 
+def _spliced(data: bytes, changes: Sequence[Change], key: str) -> bytes:
+    """A message, changed, as deep in a text as in the request: what is put in is indented by that."""
+    lead, tail, prefix = (b'{"":[', b"]}", ("", 0)) if key else (b"[", b"]", (0,))
+    wanted = [Change((*prefix, *one.path), one.op, one.value) for one in changes]
+    value = [parse(data)]
+    return splice(lead + data + tail, {"": value} if key else value, wanted)[len(lead) : -len(tail)]
+
+
 class _Head(Mapping[str, Any]):
-    """Fields that are parsed when they are asked for."""
+    """Fields that are parsed when they are asked for, once."""
 
     def __init__(self, raws: Mapping[str, Any]) -> None:
         self._raws = raws
+        self._parsed: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        return parse(bytes(self._raws[name]))
+        if name not in self._parsed:
+            self._parsed[name] = parse(bytes(self._raws[name]))
+        return self._parsed[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._raws)

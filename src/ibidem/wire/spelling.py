@@ -116,6 +116,15 @@ class Escapes(NamedTuple):
         return cls(text.isascii() and _ESCAPED.search(text) is not None, html)
 
 
+NO_ESCAPES = Escapes(False, False)
+
+
+def may_be_escaped(value: Any) -> bool:
+    """Whether writers differ in how they write it."""
+    text = json.dumps(value, ensure_ascii=False)
+    return not text.isascii() or _HTML.search(text) is not None
+
+
 class Look(NamedTuple):
     """How JSON text parts its values, so that a value that is put in looks like those beside it."""
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from ..model import IbidemError
-from .spelling import DEFAULT_LOOK, Escapes, Look, respell
-from .tree import Change, Op, by_key, rebuild
+from .spelling import DEFAULT_LOOK, NO_ESCAPES, Escapes, Look, may_be_escaped, respell
+from .tree import Change, Keyed, Op, by_key, filled, hole_of, moved, rebuild
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _SCALAR = re.compile(rb"[^\s,\]}]+")
@@ -24,6 +25,7 @@ _LONG = 512  # characters from which a string is worth the quick way to its end
 Piece = bytes | memoryview
 Pieces = list[Piece]
 Changes = dict[Any, list[Change]]
+Spelled = Callable[[Any, Look, int], bytes]
 
 
 def splice_text(text: str, value: Any, changes: Iterable[Change], depth: int = 0) -> str:
@@ -39,8 +41,9 @@ def splice(data: bytes, value: Any, changes: Iterable[Change]) -> bytes:
     """The JSON text with the changes made and every other byte as it was. `value` is what the text was parsed to."""
     changes = list(changes)
     start = past_space(data, 3 if data.startswith(b"\xef\xbb\xbf") else 0)
-    history = value if isinstance(value, list) else value[changes[0].path[0]]
-    lengths = _lengths(data, value, changes)
+    key = _longest(value, changes)
+    history = value if key is None else value.get(key)
+    lengths = _lengths(data, key)
     plain = lengths is not None and all(map(_plain, changes))
     splicer = _Splicer(data, memoryview(data), history, lengths, plain)
     pieces, end = splicer.container(start, value, changes, 0)
@@ -62,22 +65,39 @@ class _Row:
             self._items.append((gap, item))
         self.put(beside, "after")
 
+    def move(self, old: int, new: int) -> None:
+        """An item to another place. What stands between items stays where it is."""
+        items = moved([item for _, item in self._items], old, new)
+        self._items = [(gap, item) for (gap, _), item in zip(self._items, items, strict=True)]
+
+    def insert(self, item: Change, place: int = sys.maxsize) -> None:
+        self._items.insert(place, (b"", item))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
     def put(self, beside: Sequence[Change], op: Op) -> None:
         self._items.extend((b"", change) for change in beside if change.op == op)
 
-    def written(self, escapes: Escapes, look: Look, tail: bytes, depth: int) -> Pieces:
+    def written(self, spelled: Spelled, look: Look, tail: bytes, depth: int, brackets: bytes = b"[]") -> Pieces:
         """New items are spelled, and parted from the others, as these are."""
         lead, comma = [*self._gaps, b"", b""][:2]
         own = comma.lstrip()
         if not own and b"\n" in lead + look.comma:  # the only item: on a line of its own, or in a line
             own = b"," + (lead if b"\n" in lead else b"")
         look = look._replace(comma=own or look.comma)
-        pieces: Pieces = [b"[", lead]
+        pieces: Pieces = [brackets[:1], lead]
         for number, (gap, item) in enumerate(self._items):
             if number:
                 pieces.append(gap if b"," in gap else look.comma)
-            pieces.extend(item if isinstance(item, list) else [look.spelled(item.value, escapes, depth)])
-        return [*pieces, tail if self._items else b"", b"]"]
+            pieces.extend(item if isinstance(item, list) else self._new(item.value, look, spelled, depth, brackets))
+        return [*pieces, tail if self._items or brackets == b"{}" else b"", brackets[1:]]
+
+    def _new(self, value: Any, look: Look, spelled: Spelled, depth: int, brackets: bytes) -> Pieces:
+        if brackets == b"[]":
+            return [spelled(value, look, depth)]
+        ((key, inner),) = value.items()
+        return [spelled(key, look, depth), look.colon, spelled(inner, look, depth)]
 
 
 @dataclass(slots=True)
@@ -107,10 +127,14 @@ class _Splicer:
     def object(
         self, start: int, value: dict[str, Any], here: Changes, below: Changes, depth: int
     ) -> tuple[Pieces, int]:
-        data, cursor, pieces = self.data, start, Pieces()
+        data, pieces, cursor = self.data, Pieces(), start
         changed: set[str] = set()
-        at = past_space(data, start + 1)
+        # As with the items of an array: commas are laid anew only where keys come, go or move.
+        row = None if all(each in value and not any(map(_moves, here[each])) for each in here) else _Row()
+        moves: list[tuple[int, int]] = []
+        end, at = start + 1, past_space(data, start + 1)
         while data[at] != CLOSE_OBJECT:
+            opened = at
             stop = string_end(data, at)
             key = key_at(data, at, stop)
             first = past_space(data, past_space(data, stop) + 1)
@@ -120,15 +144,31 @@ class _Splicer:
                 if key in changed:
                     raise IbidemError(f"the key {key!r} stands twice in one object: which of them counts is unsure")
                 changed.add(key)
-                pieces.append(self.view[cursor:first])
-                new, cursor = self.item(first, value[key], here.get(key, ()), below.get(key), depth + 1)
-                pieces.extend(new)
-                at = cursor
+                new, stop = self.item(first, value[key], here.get(key, ()), below.get(key), depth + 1)
+                pieces += [self.view[cursor:first], *new]
+                cursor = stop
             else:
-                at = self.end_of(first, value[key])
-            at = self.comma(at)
-        pieces.append(self.view[cursor : at + 1])
-        return pieces, at + 1
+                stop = self.end_of(first, value[key])
+                new = [self.view[first:stop]]
+            if row is not None:
+                moves += [(len(row), place) for place in _places(here.get(key, ()))]
+                row.add(data[end:opened], [self.view[opened:first], *new], here.get(key, ()))
+            end, at = stop, self.comma(stop)
+        if row is None:
+            pieces.append(self.view[cursor : at + 1])
+            return pieces, at + 1
+        added = rebuild({}, [change for key in here if key not in value for change in here[key]], depth)
+        for old, place in moves:
+            row.move(old, place)
+        for key, each in added.items():
+            row.insert(Change((), "before", {key: each}), *_places(here[key]))
+        return row.written(self.spelled, self.look, data[end:at], depth + 1, b"{}"), at + 1
+
+    def spelled(self, value: Any, look: Look, depth: int) -> bytes:
+        """A value in the way of the text. What nobody escapes is written without asking how."""
+        if self._escapes is None and may_be_escaped(value):
+            self._escapes = Escapes.of(self.data)
+        return look.spelled(value, self._escapes or NO_ESCAPES, depth)
 
     def array(self, start: int, value: list[Any], here: Changes, below: Changes, depth: int) -> tuple[Pieces, int]:
         """Untouched items in one piece with what stands between them, unless items come or go."""
@@ -137,7 +177,7 @@ class _Splicer:
         known = self.lengths if value is self.history else None
         # As long as no item comes or goes, every comma stays where it is, and all between two changed items is passed
         # on as one slice. Otherwise the commas must be laid anew, so items are collected one by one with their space.
-        fixed = all(change.op == "set" for ops in here.values() for change in ops)
+        fixed = all(change.op in ("set", "lift") for ops in here.values() for change in ops)
         row = _Row()
         pieces, cursor = Pieces(), start
         end, at = start + 1, past_space(data, start + 1)
@@ -162,9 +202,7 @@ class _Splicer:
             pieces.append(self.view[cursor : at + 1])
             return pieces, at + 1
         row.put(here.get(len(value), ()), "before")  # behind the last: named as before one that is not there
-        if self._escapes is None:
-            self._escapes = Escapes.of(data)
-        return row.written(self._escapes, self.look, data[end:at], depth + 1), at + 1
+        return row.written(self.spelled, self.look, data[end:at], depth + 1), at + 1
 
     def item(
         self, at: int, value: Any, beside: Sequence[Change], below: list[Change] | None, depth: int
@@ -172,10 +210,14 @@ class _Splicer:
         """One value, changed; and where the original ends."""
         for change in beside:
             if change.op == "set":
-                end = self.end_of(at, value)
-                if isinstance(value, str) and isinstance(change.value, str):
-                    return [respell(self.data[at:end], value, change.value)], end
-                return [self.encode(change.value)], end
+                end, new = self.end_of(at, value), _unplaced(change.value)
+                if isinstance(value, str) and isinstance(new, str):
+                    return [respell(self.data[at:end], value, new)], end
+                if hole_of(new) is not None:
+                    return self.around(self.data[at:end], new, depth), end
+                return [self.encode(new)], end
+            if change.op == "lift":
+                return [self.inside(at, value, change.value)], self.end_of(at, value)
         if not below:
             end = self.end_of(at, value)
             return [self.view[at:end]], end
@@ -187,6 +229,31 @@ class _Splicer:
             if length:  # then what we write differs from it in the changes alone
                 return [self.encode(rebuild(value, below, depth))], at + length
         return self.container(at, value, below, depth)
+
+    def around(self, token: bytes, template: Any, depth: int) -> Pieces:
+        """A template, spelled as what stands beside it is, with the token where `...` stands in it."""
+        sign = "0"  # until it is longer than any in the template
+        while (spelled := self.spelled(filled(template, sign), self.look, depth)).count(sign.encode()) != 1:
+            sign += "0"
+        before, after = spelled.split(b'"%b"' % sign.encode())
+        return [before, token, after]
+
+    def inside(self, at: int, value: Any, path: Iterable[Any]) -> Piece:
+        """What stands in the value at `at`, as it is spelled."""
+        for step in path:
+            number, at = 0, past_space(self.data, at + 1)
+            while True:
+                first, key = self.named(at) if isinstance(value, dict) else (at, number)
+                if key == step:
+                    break
+                number, at = number + 1, self.comma(self.end_of(first, value[key]))
+            at, value = first, value[step]
+        return self.view[at : self.end_of(at, value)]
+
+    def named(self, at: int) -> tuple[int, Any]:
+        """Where the value of the key at `at` begins, and the key."""
+        stop = string_end(self.data, at)
+        return past_space(self.data, past_space(self.data, stop) + 1), key_at(self.data, at, stop)
 
     def written(self, at: int, value: Any) -> int:
         """Length of the value at `at`, if the text there is what we would write for it; else 0."""
@@ -218,15 +285,20 @@ class _Splicer:
         return _value_end(self.data, at)
 
 
-def _lengths(data: bytes, value: Any, changes: list[Change]) -> list[int] | None:
+def _longest(value: Any, changes: list[Change]) -> str | None:
+    """The field with the longest list that a change reaches into: the history, if any does. None for a bare list."""
+    if isinstance(value, list):
+        return None
+    names = [str(change.path[0]) for change in changes]
+    return max(names, key=lambda name: len(found) if isinstance(found := value.get(name), list) else -1)
+
+
+def _lengths(data: bytes, key: str | None) -> list[int] | None:
     """Lengths of the history's items, from the fast parser, so that they need not be walked through."""
     import msgspec
 
     try:
-        if isinstance(value, list):
-            items = raw_items().decode(data)
-        else:
-            items = raw_items(str(changes[0].path[0])).decode(data).items
+        items = raw_items().decode(data) if key is None else raw_items(key).decode(data).items
     except (msgspec.DecodeError, RecursionError):
         return None
     return [memoryview(item).nbytes for item in items]
@@ -249,9 +321,22 @@ def raw_items(key: str | None = None) -> Any:
     return msgspec.json.Decoder(body)
 
 
+def _moves(change: Change) -> bool:
+    """Whether the key that it names comes, goes, or stands elsewhere then."""
+    return change.op == "drop" or isinstance(change.value, Keyed)
+
+
+def _places(beside: Sequence[Change]) -> list[int]:
+    return [change.value.at for change in beside if isinstance(change.value, Keyed)]
+
+
+def _unplaced(value: Any) -> Any:
+    return value.value if isinstance(value, Keyed) else value
+
+
 def _plain(change: Change) -> bool:
     """Nothing or text is put in: what both writers write alike. Parts of a message may hold NaN, or any number."""
-    value = change.value
+    value = _unplaced(change.value)
     return value is None or (isinstance(value, str) and (value.isascii() or not _SURROGATE.search(value)))
 
 

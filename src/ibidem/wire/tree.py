@@ -8,11 +8,23 @@ from typing import Any, Literal, NamedTuple
 
 from ..model import Path
 
-Op = Literal["set", "drop", "before", "after"]
+Op = Literal["set", "drop", "before", "after", "lift"]
+
+
+class Keyed(NamedTuple):
+    """A value that is set, and where its key then stands among those of its object."""
+
+    at: int
+    value: Any
 
 
 class Change(NamedTuple):
-    """Set or drop the value at `path`, or insert `value` beside it (path then ends in a list index)."""
+    """Set or drop the value at `path`, or insert `value` beside it (path then ends in a list index).
+
+    To set a key that an object lacks is to add it, behind all others, or where `Keyed` says. Where `...` stands in a
+    value that is set, there what was at the path stands from then on, as it was spelled; `lift` is the way back: what
+    is at the path gives way to what stands in it at the path `value`.
+    """
 
     path: Path
     op: Op
@@ -45,15 +57,60 @@ def rebuild(value: Any, changes: Iterable[Change], depth: int = 0) -> Any:
         return kept
     new = dict(value)
     for key in {**here, **below}:
-        new[key] = _one(value[key], here.get(key, ()), below.get(key), depth)
+        ops = [change.op for change in here.get(key, ())]
+        if "drop" in ops:
+            del new[key]
+        else:
+            old = value.get(key) if "set" in ops else value[key]
+            new[key] = _one(old, here.get(key, ()), below.get(key), depth)
+            if isinstance(new[key], Keyed):
+                at, new[key] = new[key]
+                order = moved(list(new), list(new).index(key), at)
+                new = {each: new[each] for each in order}
     return new
+
+
+def moved(items: list[Any], old: int, new: int) -> list[Any]:
+    """With the one at a place at another."""
+    others = [*items[:old], *items[old + 1 :]]
+    return [*others[:new], items[old], *others[new:]]
 
 
 def _one(value: Any, beside: Sequence[Change], below: list[Change] | None, depth: int) -> Any:
     for change in beside:
         if change.op == "set":
-            return change.value
+            return change.value if hole_of(change.value) is None else filled(change.value, value)
+        if change.op == "lift":
+            return found_at(value, change.value)
     return rebuild(value, below, depth + 1) if below else value
+
+
+def filled(template: Any, value: Any) -> Any:
+    """The template with the value in place of `...`."""
+    if template is ...:
+        return value
+    if isinstance(template, dict):
+        return {key: filled(each, value) for key, each in template.items()}
+    return [filled(each, value) for each in template] if isinstance(template, list) else template
+
+
+def hole_of(template: Any) -> Path | None:
+    """Where in it `...` stands."""
+    if template is ...:
+        return ()
+    inside = enumerate(template) if isinstance(template, list) else ()
+    for key, each in template.items() if isinstance(template, dict) else inside:
+        below = hole_of(each)
+        if below is not None:
+            return (key, *below)
+    return None
+
+
+def found_at(value: Any, path: Iterable[Any]) -> Any:
+    """What stands there. KeyError, IndexError or TypeError if nothing does."""
+    for step in path:
+        value = value[step]
+    return value
 
 
 def by_key(changes: Iterable[Change], depth: int) -> tuple[dict[Any, list[Change]], dict[Any, list[Change]]]:

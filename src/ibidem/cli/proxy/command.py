@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ...billing.lifetimes import CACHE_MODES
 from ..options import PROFILE, without_password
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -31,6 +32,12 @@ _OPTIONS: dict[str, Decorator] = {
         help="Whether texts may be seen at all; off where others can connect and no page token is set.",
     ),
     "profile": click.option("--profile", type=PROFILE, help="Which strategies run, lossless if not given."),
+    "cache": click.option(
+        "--cache",
+        type=click.Choice(CACHE_MODES),
+        help="What providers are asked to keep: as the client says (off, if not given), for other lifetimes, or marked "
+        "by us where the client marks nothing (auto).",
+    ),
     "upstream": click.option(
         "--upstream",
         metavar="FORMAT=URL",
@@ -87,8 +94,8 @@ def settings_options(*names: str) -> Decorator:
 
 
 @click.command(short_help="Rewrite requests on their way, until stopped.")
-@settings_options("host", "port", "token", "page token", "texts", "profile", "upstream", "store", "store limits")
-@settings_options("observe", "json log")
+@settings_options("host", "port", "token", "page token", "texts", "profile", "cache", "upstream", "store")
+@settings_options("store limits", "observe", "json log")
 @settings_options("budget", "body", "rewrite", "conversations", "memory", "resend", "websockets", "config")
 def proxy(**flags: Any) -> int:
     """Rewrite requests on their way to the provider, until stopped.

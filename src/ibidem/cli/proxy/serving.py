@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ... import environment
+from ...billing.pauses import load_pauses
 from ...model import IbidemError, one_line
 from ...proxy.settings import Loaded, Settings, read
 from ...proxy.wiring import lines
@@ -90,7 +91,7 @@ async def served(settings: Settings, ready: Callable[[Address], None], stop: asy
         way_out = "pip install --force-reinstall 'ibidem-llm[proxy]'"
         raise InputError(error.name or "aiohttp", f"cannot be loaded ({one_line(str(error))}): {way_out}") from None
     try:
-        return await serve(settings, ready=ready, stop=stop)
+        return await serve(settings, ready=ready, stop=stop, pauses=load_pauses())
     except OSError as error:
         if error.filename is not None:
             raise InputError(one_line(place(error)), reason(error)) from None
@@ -135,8 +136,9 @@ _TEXTS = {
 def _announced(address: Address, settings: Settings) -> list[str]:
     url = address.url
     does = "Observing" if settings.observe else f"Rewriting with profile {settings.profile}"
+    marks = f", cache {settings.asks_to_keep}" if settings.asks_to_keep != "off" else ""
     return [
-        f"{does}, on {url}",
+        f"{does}{marks}, on {url}",
         f"What happens is shown on {url}/ibidem",
         "",
         *(f"  {line}" for line in lines(url)),

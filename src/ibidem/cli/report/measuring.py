@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -12,16 +13,18 @@ from typing import NamedTuple
 
 import click
 
+from ...billing.pauses import keep_pauses
 from ...billing.prices import Price, Prices, own_prices
 from ...environment import cache_folder, home, variables
 from ...model import IbidemError, one_line
 from ...recordings.discovery import discover, logs_in
+from ...replay.caching import CACHING_NAMES
 from ...report import executors
 from ...report.cache import ReportCache
 from ...report.export import write_csv, write_json
 from ...report.figures import FileFigures
 from ...report.measure import ReportSettings, measure_log
-from ...report.totals import Report, add_up, unread_notes
+from ...report.totals import Report, add_up, pauses_in, unread_notes
 from ...strategies.profiles import PROFILES
 from ..errors import InputError, at_the_prompt, reason
 from ..writing import output
@@ -35,6 +38,7 @@ class Options(NamedTuple):
     """What was asked for on the command line."""
 
     profiles: tuple[str, ...]
+    caching: tuple[str, ...]
     optimum: bool
     model: str | None
     price_file: str | None
@@ -49,7 +53,8 @@ class Options(NamedTuple):
 
 def run(paths: tuple[str, ...], options: Options) -> int:
     names = tuple(dict.fromkeys(options.profiles))
-    settings = ReportSettings(names, options.model, _own(options.price_file), options.optimum)
+    caching = tuple(name for name in CACHING_NAMES if name in options.caching)
+    settings = ReportSettings(names, options.model, _own(options.price_file), options.optimum, caching)
     own = any(name not in PROFILES for name in settings.profiles)  # whose code may change unseen
     memory = None if options.no_cache or own else ReportCache(cache_folder(), settings)
     try:
@@ -57,6 +62,8 @@ def run(paths: tuple[str, ...], options: Options) -> int:
         found = _gather(paths, settings, memory, options)
     except IbidemError as error:
         raise InputError("report", at_the_prompt(str(error))) from None
+    if not paths and not options.no_cache and not found.sample:
+        keep_pauses(pauses_in(found.sessions, time.time()))
     _show(found, options)
     return 0 if found.sessions else 2
 

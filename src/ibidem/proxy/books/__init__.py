@@ -4,6 +4,8 @@
   request goes out, `resent` when it goes out again, `end` when its answer is over. `ExchangeRow` and `ConversationRow`
   have the field names of the page, of `/ibidem/api` and of the log: these are promised to users.
 - `bill` makes money of what a provider counted, both as it was sent and the other way (`Account`, `untouched`).
+- `ledger` says what the client's own marks would have done (`as_asked`), `explained` why a cache was missed.
+- `rows` and `watched` are what is held of a request and of a conversation.
 
 The books decide nothing: nobody asks them what to send. What is judged from them is judged by pure functions of
 `billing` (`collapse.judge`, `calibration.ScaleFit`). An error in here is told once and reaches no exchange.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, replace
 from typing import Any
 
 from ... import __version__
@@ -22,9 +22,15 @@ from ...report.numbers import dollars
 from ..outcome import Outcome
 from ..settings import Settings
 from .bill import Account, Removed, paid, rewritten, untouched
+from .explained import explained
+from .ledger import SharedHeads, as_asked, sent
+from .rows import ConversationRow, ExchangeRow
+from .watched import MAX_EXCHANGES, WatchedConversation
 
-MAX_CONVERSATIONS, MAX_EXCHANGES, MAX_EVENTS, MAX_DETAILS = 200, 500, 50, 50
-"""Most that are held: conversations that are shown, requests of one, events, requests of one with their texts."""
+__all__ = ["ConversationRow", "ExchangeRow", "Records"]
+
+MAX_CONVERSATIONS, MAX_EVENTS, MAX_DETAILS = 200, 50, 50
+"""Most that are held: conversations that are shown, events, requests of one conversation with their texts."""
 
 ALL_EXCHANGES = 50_000
 """Requests that are held of all conversations."""
@@ -38,80 +44,10 @@ POINTER_BYTES = 8
 TEXTS_SHARE = 0.25
 """The share of the memory setting that texts which are held to be shown may take."""
 
+SUMMED_TOKENS = ("input", "read", "written", "written_1h", "removed")
+
 BOUNDARY_ERROR = 0.02
 """By what share of a request we may be wrong about where its messages end."""
-
-
-@dataclass(slots=True)
-class ExchangeRow:
-    """One request. Field names are those of the page."""
-
-    id: str
-    at: float
-    path: str
-    outcome: str
-    reason: str = ""
-    status: int = 0
-    messages: int = 0
-    edits: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    took_ms: float = 0.0
-    first_byte_ms: float | None = None
-    total_ms: float | None = None
-    input: int = 0
-    read: int = 0
-    written: int = 0
-    fresh: int = 0
-    output: int = 0
-    removed: int = 0
-    paid: float | None = None
-    would_have_paid: float | None = None
-    revision: str | None = None
-    conversation: str | None = None
-    resent: str = ""
-    """What the provider called it, where it refused what was sent first."""
-
-
-@dataclass(slots=True)
-class ConversationRow:
-    """One conversation. Field names are those of the page."""
-
-    id: str
-    title: str
-    client: str
-    model: str
-    format: str
-    first: float
-    last: float
-    requests: int = 0
-    active: bool = False
-    paid: float = 0.0
-    would_have_paid: float = 0.0
-    input: int = 0
-    read: int = 0
-    written: int = 0
-    removed: int = 0
-    hits: int = 0
-    misses: int = 0
-    breaks: int = 0
-    stopped: bool = False
-
-
-@dataclass(slots=True)
-class _Watched:
-    """What is known of a conversation to judge its next answer by."""
-
-    row: ConversationRow
-    account: Account
-    exchanges: deque[ExchangeRow] = field(default_factory=lambda: deque(maxlen=MAX_EXCHANGES))
-    details: OrderedDict[str, tuple[tuple[Edit, ...], int]] = field(default_factory=OrderedDict)
-    """The edits of the newest requests, and how many messages were not new in each."""
-    texts: int = 0
-    """Bytes that the texts in them take, about: requests share them."""
-    active: int = 0
-    """Requests that are on their way."""
-    last: Billed | None = None
 
 
 class Records:
@@ -122,11 +58,13 @@ class Records:
         self._started = started
         self._prices = Prices()
         self._made = 0
-        self._conversations: OrderedDict[str, _Watched] = OrderedDict()
+        self._conversations: OrderedDict[str, WatchedConversation] = OrderedDict()
         self._exchanges = self._texts = 0
         """How many are held, and bytes of their texts."""
         self._totals: Counter[str] = Counter()
-        self._money = {"paid": 0.0, "would_have_paid": 0.0}
+        self._money = {"paid": 0.0, "would_have_paid": 0.0, "by_marks": 0.0}
+        self._missed: dict[str, float] = {}
+        self._heads = SharedHeads()
         self._breaks: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._edits: Counter[str] = Counter()
@@ -191,7 +129,7 @@ class Records:
             usual = WEIGHTS.get(self._prices.of(outcome.model, format).provider, Weights()).result * usual_scale(
                 outcome.model
             )
-            watched = self._conversations[owner.id] = _Watched(row, Account(ScaleFit(BILLING, usual)))
+            watched = self._conversations[owner.id] = WatchedConversation(row, Account(ScaleFit(BILLING, usual)))
         self._conversations.move_to_end(owner.id)
         row = watched.row
         row.requests, row.last, row.active, row.model = row.requests + 1, found.at, True, outcome.model
@@ -228,7 +166,7 @@ class Records:
             self._exchanges -= len(each.exchanges)
             each.exchanges.clear()
 
-    def _forget_texts(self, watched: _Watched) -> None:
+    def _forget_texts(self, watched: WatchedConversation) -> None:
         self._texts -= watched.texts
         watched.details.clear()
         watched.texts = 0
@@ -240,6 +178,8 @@ class Records:
             return None
         row = watched.row
         caching = self._prices.of(outcome.model, row.format).caching
+        if watched.seen.ours is not None and watched.seen.ours.long:
+            caching = replace(caching, lifetime=caching.lifetime_1h)
         return CacheHistory(caching, watched.last, row.hits, row.stopped)
 
     def end(
@@ -258,18 +198,23 @@ class Records:
         else:
             self._billed(found, outcome, usage, watched, verdict)
 
-    def _watched_of(self, outcome: Outcome | None) -> _Watched | None:
+    def _watched_of(self, outcome: Outcome | None) -> WatchedConversation | None:
         owner = outcome.conversation if outcome else None
         return self._conversations.get(owner.id) if owner else None
 
-    def _billed(self, found: ExchangeRow, outcome: Outcome, usage: Usage, watched: _Watched, verdict: Verdict) -> None:
+    def _billed(
+        self, found: ExchangeRow, outcome: Outcome, usage: Usage, watched: WatchedConversation, verdict: Verdict
+    ) -> None:
         row = watched.row
         price = self._prices.of(outcome.model, row.format)
         self._calibrate(outcome, usage, watched)
         other = self._other(outcome, usage, watched, price, verdict)
-        found.paid, found.would_have_paid = paid(usage, price), paid(other, price)
+        theirs = self._as_asked(found, outcome, other, watched, price)
+        found.paid, found.would_have_paid = paid(usage, price), paid(theirs, price)
+        found.by_marks = found.would_have_paid - paid(other, price)
         found.input, found.read, found.fresh, found.output = usage.input, usage.read, usage.fresh, usage.output
-        found.written = usage.written + usage.written_1h
+        found.written, found.written_1h = usage.written + usage.written_1h, usage.written_1h
+        self._explain(found, outcome, usage, watched, price)
         self._add(row, found)
         for strategy, tokens in watched.account.by_strategy.items():
             self._removed[strategy] += round(watched.account.scale * tokens)
@@ -283,14 +228,37 @@ class Records:
             row.stopped = True
             self.event("collapse", found.at, "cache reads fell after a revision: revisions stop here", row.id)
 
-    def _calibrate(self, outcome: Outcome, usage: Usage, watched: _Watched) -> None:
+    def _as_asked(
+        self, found: ExchangeRow, outcome: Outcome, other: Usage, watched: WatchedConversation, price: Price
+    ) -> Usage:
+        """The usage with the client's own marks and lifetimes, where others may have been sent."""
+        asked = outcome.asked or watched.seen.asked
+        if asked is None or self._settings.asks_to_keep == "off":
+            return other
+        return as_asked(watched.seen, self._heads, other, asked, price.caching, outcome.model, found.at)
+
+    def _explain(
+        self, found: ExchangeRow, outcome: Outcome, usage: Usage, watched: WatchedConversation, price: Price
+    ) -> None:
+        owner = outcome.conversation
+        parent = self._conversations.get(owner.parent) if owner is not None else None
+        view = watched.seen
+        miss = explained(found, watched.row, view, parent.seen if parent else None, outcome, usage, price)
+        view.asked = outcome.asked or view.asked
+        sent(view, usage, found.at)
+        if miss is not None:
+            self._missed[miss.cause] = self._missed.get(miss.cause, 0.0) + miss.dollars
+
+    def _calibrate(self, outcome: Outcome, usage: Usage, watched: WatchedConversation) -> None:
         last, account = watched.last, watched.account
         if last is None or outcome.revision or last.messages != outcome.first_new or last.model != outcome.model:
             return
         new = account.all - account.before(outcome.first_new)
         account.fit.grew(outcome.new - (0.0 if self._settings.observe else new), usage.input - last.sent)
 
-    def _other(self, outcome: Outcome, usage: Usage, watched: _Watched, price: Price, verdict: Verdict) -> Usage:
+    def _other(
+        self, outcome: Outcome, usage: Usage, watched: WatchedConversation, price: Price, verdict: Verdict
+    ) -> Usage:
         """The usage of the same request the other way: as it came, or if nothing is rewritten as it would have been."""
         last, account = watched.last, watched.account
         known = _read_messages(outcome, usage, last, price.caching.step)
@@ -313,9 +281,11 @@ class Records:
         assert found.would_have_paid is not None
         self._money["paid"] += found.paid
         self._money["would_have_paid"] += found.would_have_paid
+        self._money["by_marks"] += found.by_marks
         row.paid += found.paid
         row.would_have_paid += found.would_have_paid
-        for name in ("input", "read", "written", "removed"):
+        row.by_marks += found.by_marks
+        for name in SUMMED_TOKENS:
             self._totals[name] += getattr(found, name)
             setattr(row, name, getattr(row, name) + getattr(found, name))
 
@@ -327,18 +297,21 @@ class Records:
 
     def snapshot(self, now: float) -> dict[str, Any]:
         names = ("requests", "rewritten", "passed", "failed_open", "refused", "resent", "unpriced", "hits", "misses")
-        tokens = ("input", "read", "written", "removed")
         newest = list(reversed(self._conversations.values()))[:MAX_CONVERSATIONS]
         return {
             "version": __version__,
             "profile": self._settings.profile,
+            "cache": self._settings.asks_to_keep,
             "observe": self._settings.observe,
             "started": self._started,
             "now": now,
             "totals": {
-                **{name: self._totals[name] for name in (*names, *tokens)},
+                **{name: self._totals[name] for name in (*names, *SUMMED_TOKENS)},
                 **self._money,
                 "breaks": dict(self._breaks),
+                "missed": dict(self._missed),
+                "unmarked": len(self._unmarked),
+                "marks_would_save": sum(row.marks_would_save for row in self._unmarked),
             },
             "failures": [{"reason": reason, "count": count} for reason, count in self._failures.most_common()],
             "strategies": [
@@ -365,8 +338,28 @@ class Records:
         return None
 
     @property
+    def _unmarked(self) -> list[ConversationRow]:
+        """Conversations that ask their provider to keep nothing, where we could. After a refusal we do not."""
+        if self._settings.asks_to_keep == "auto":
+            return []
+        return [each.row for each in self._conversations.values() if each.row.unmarked]
+
+    @property
     def line(self) -> str:
         """One line about all of it."""
+        return f"{self._sums}{self._advice}"
+
+    @property
+    def _advice(self) -> str:
+        count, less = len(self._unmarked), sum(row.marks_would_save for row in self._unmarked)
+        if not count or less <= 0:
+            return ""
+        whose = "its provider" if count == 1 else "their provider"
+        asks = f"{count:,} conversation{'s ask' if count != 1 else ' asks'} {whose} to keep nothing"
+        return f"; {asks}: with --cache auto about {dollars(less)} less"
+
+    @property
+    def _sums(self) -> str:
         totals, money = self._totals, self._money
         count = f"{totals['requests']:,} request{'s' if totals['requests'] != 1 else ''}"
         if not money["paid"]:

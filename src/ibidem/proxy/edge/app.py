@@ -17,7 +17,9 @@ from typing import IO, Any, Self
 from aiohttp import web
 from multidict import CIMultiDict
 
+from ...billing.lifetimes import Pauses
 from ...engine.journal import Position
+from ...engine.marking import CacheSettings
 from ...environment import store_target
 from ...model import IbidemError
 from ...store import Limits, Store, open_store
@@ -83,7 +85,14 @@ class Workers:
 
 
 class Proxy:
-    def __init__(self, settings: Settings, store: Store | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        pauses: Pauses | None = None,
+    ) -> None:
+        """`pauses` are those of the user so far, for how long a cache is to be kept."""
         self.settings = settings
         self.clock = clock
         self.egress = egress_of(settings.upstreams)  # before anything is opened: it may be that there is none
@@ -91,7 +100,14 @@ class Proxy:
         limits = Limits.of(settings.store_days, settings.store_bytes)
         self.store = store or open_store(settings.store or store_target(), limits=limits)
         most = settings.memory_mb * 2**20
-        self.conversations = Conversations(settings.profile, self.store, settings.conversations, most, settings.observe)
+        self.conversations = Conversations(
+            settings.profile,
+            self.store,
+            settings.conversations,
+            most,
+            settings.observe,
+            CacheSettings(settings.asks_to_keep, pauses or Pauses()),
+        )
         self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite, clock)
         self.records = Records(settings, clock.time())
         self.pages = pages.Pages(settings, self.records, self.store, clock.time)
@@ -268,7 +284,14 @@ class Proxy:
         log.warning("a rewritten request was refused: %s", kind)
         told = f"refused by the provider: {kind}"
         conversation = refused.conversation
-        failed = Outcome(result="failed open", reason=told, refused=True, took=refused.took, conversation=conversation)
+        failed = Outcome(
+            result="failed open",
+            reason=told,
+            refused=True,
+            took=refused.took,
+            conversation=conversation,
+            asked=refused.asked,
+        )
         found = await self._fall_back(job, failed)
         if found.body is not None and found.body not in tried:
             return found
@@ -312,7 +335,7 @@ class Proxy:
     def remember(self, outcome: Outcome, counted: Counted, collapsed: bool) -> None:
         """What the answer told about a conversation, for profiles that go by it. Nobody waits for that."""
         found = outcome.conversation
-        if found is not None and self.conversations.revises:
+        if found is not None and self.conversations.remembers:
             if outcome.place is None:  # of which request it is, is not known
                 counted = Counted()
             self._in_background(self._remember(found, outcome.place, self.clock.time(), counted, collapsed))

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from aiohttp import web
 
+from ...billing.lifetimes import Pauses
 from ...store import Store
 from ..clock import SYSTEM_CLOCK, Clock
 from ..settings import Settings
@@ -79,9 +80,10 @@ async def serve(
     stop: asyncio.Event | None = None,
     store: Store | None = None,
     clock: Clock = SYSTEM_CLOCK,
+    pauses: Pauses | None = None,
 ) -> Summary:
     """Listen until `stop` is set. Raises OSError if the address cannot be listened on."""
-    async with Proxy(settings, store, clock) as proxy:
+    async with Proxy(settings, store, clock, pauses) as proxy:
         server = Server(proxy.handle, handler_cancellation=True, access_log=None, logger=quiet, **READING)
         runner = web.ServerRunner(server, shutdown_timeout=GRACE_SECONDS)
         await runner.setup()
@@ -109,8 +111,9 @@ class Running:
         store: Store | None = None,
         runner: Callable[[Any], Any] = asyncio.run,
         clock: Clock = SYSTEM_CLOCK,
+        pauses: Pauses | None = None,
     ) -> None:
-        self._serving = partial(serve, settings, store=store, clock=clock)
+        self._serving = partial(serve, settings, store=store, clock=clock, pauses=pauses)
         self._runner = runner
         self._address: Future[Address] = Future()
         self._summary: Future[Summary] = Future()

@@ -30,7 +30,7 @@ function line(text) {
   return found.slice(0, LONG).replace(UNSEEN, spell) + (found.length > LONG ? "…" : "");
 }
 const plural = (count, noun) => `${fixed(count, 0)} ${noun}${count === 1 ? "" : "s"}`;
-const misses = (each) => `${fixed(each.misses, 0)} ${each.misses === 1 ? "miss" : "misses"}`;
+const missCount = (each) => `${fixed(each.misses, 0)} ${each.misses === 1 ? "miss" : "misses"}`;
 const counts = (pairs) => pairs.map(([what, count]) => `${line(what)} ${fixed(count, 0)}`).join(" · ");
 const known = (number) => typeof number === "number" && Number.isFinite(number);
 const maybe = (write) => (number) => (known(number) ? write(number) : "–");
@@ -107,6 +107,7 @@ const WITHHELD = {
 };
 const withheld = () => WITHHELD[state?.texts] ?? "";
 const titled = (each) => line(each.title) || (withheld() ? `Conversation ${line(each.id)}` : "(no title)");
+const caching = () => ((state.cache ?? "off") === "off" ? "" : `cache ${line(state.cache)}`);
 const observing = () => Boolean(state?.observe);
 // `paid` is what was paid. `would_have_paid` is the other way: without ibidem; when observing, with it.
 const WORDS = {
@@ -135,7 +136,8 @@ function bill(entry) {
 const before = (each) => each.input + (observing() ? 0 : each.removed);
 
 function costs(frame, entry) {
-  const found = bill(entry), word = words(), ours = `with ${line(state.profile)}`, more = found.saved < 0;
+  const found = bill(entry), word = words(), more = found.saved < 0;
+  const ours = `with ${[line(state.profile), caching()].filter(Boolean).join(", ")}`;
   const rows = observing()
     ? [["paid", "Paid", found.paid, "nothing", "as it came"], ["other", word.other, found.other, "p0", ours]]
     : [["other", word.other, found.other, "nothing", "without ibidem"], ["paid", "Paid", found.paid, "p0", ours]];
@@ -159,7 +161,8 @@ function costRow() {
   const bar = drawn("svg", { "aria-hidden": "true" }, drawn("rect", { class: "v", height: "100%" }));
   return made("div", "cost", element("span", "", "what"), element("b"), bar, element("span"));
 }
-function billNote(entry) {
+const billNote = (entry) => [priceNote(entry), savedBy(entry)].filter(Boolean).join(" ");
+function priceNote(entry) {
   const { requests, unpriced } = entry, why = unbilled(entry);
   if (why === "unknown") return "What it cost is not known: no usage was reported, or its model has no known price.";
   if (why) return "Nothing was billed yet: no answer has told its usage.";
@@ -179,8 +182,32 @@ function inputTile(each) {
   return ["Input tokens", tokens(each.input), `${tokens(each.removed)} ${words().removed}${share}`];
 }
 function cacheTile(each) {
-  const plain = Math.max(0, each.input - each.read - each.written);
-  return ["Read from cache", ofInput(each.read, each), `${tokens(each.written)} written · ${tokens(plain)} uncached`];
+  const plain = Math.max(0, each.input - each.read - each.written), long = each.written_1h ?? 0;
+  const parts = [["written for 5 min", each.written - long], ["for 1 h", long], ["not cached", plain]];
+  return ["Read from cache", ofInput(each.read, each),
+    parts.filter(([, count]) => count).map(([what, count]) => `${ofInput(count, each)} ${what}`).join(" · ")];
+}
+// Misses by their cause, with what each cost above reading what had been sent before.
+function hitsTile(each) {
+  const causes = Object.entries(each.missed ?? {}).sort((one, other) => other[1] - one[1]);
+  const notes = causes.map(([cause, cost]) => `${line(cause)} ${dollars(cost)}`);
+  return ["Cache hits", fixed(each.hits, 0), [missCount(each), ...notes].join(" · ")];
+}
+// Clients that ask their provider to keep nothing: what marks would have spared them.
+function unmarked(entry) {
+  const count = Number(entry.unmarked ?? 0), less = entry.marks_would_save;
+  if (!count || !(less > 0) || state.cache === "auto") return "";
+  const who = entry.id ? "This client asks its provider"
+    : `${plural(count, "conversation")} ${count === 1 ? "asks its" : "ask their"} provider`;
+  return `${who} to keep nothing: with --cache auto about ${dollars(less)} less.`;
+}
+// Of what was saved, what marks and lifetimes did and what texts did.
+function savedBy(entry) {
+  const found = bill(entry), marks = entry.by_marks ?? 0;
+  if (!found.known || observing() || Math.abs(marks) < NOISE) return "";
+  const texts = Math.abs(found.saved - marks) < NOISE ? 0 : found.saved - marks;
+  const part = (amount, what) => `${what} ${amount < 0 ? "cost" : "saved"} ${dollars(Math.abs(amount))}`;
+  return `${part(marks, "Cache marks and lifetimes")}, ${part(texts, "texts")}.`;
 }
 
 // --- tables that sort ----------------------------------------------------------------------------------------------

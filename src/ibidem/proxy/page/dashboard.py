@@ -86,6 +86,7 @@ def _families(state: Mapping[str, Any]) -> Iterator[MetricFamily]:
     about = {
         "version": state["version"],
         "profile": state["profile"],
+        "cache": state["cache"],
         "observe": "true" if state["observe"] else "false",
     }
     yield MetricFamily("ibidem_info", "gauge", "What runs here.", [(about, 1)])
@@ -94,6 +95,18 @@ def _families(state: Mapping[str, Any]) -> Iterator[MetricFamily]:
     )
     yield MetricFamily(
         "ibidem_conversations", "gauge", "Conversations in memory, as listed.", [({}, len(state["conversations"]))]
+    )
+    yield MetricFamily(
+        "ibidem_saved_by_marks_dollars",
+        "gauge",
+        "Of what was saved, what other marks and lifetimes than the clients' did; below 0 what they cost.",
+        [({}, _money(totals, "by_marks"))],
+    )
+    yield MetricFamily(
+        "ibidem_unmarked_conversations",
+        "gauge",
+        "Conversations in memory that ask their provider to keep nothing.",
+        [({}, totals["unmarked"])],
     )
     for name, help_text, samples in _counters(state, totals):
         yield MetricFamily(f"ibidem_{name}_total", "counter", help_text, samples)
@@ -125,17 +138,29 @@ def _counters(state: Mapping[str, Any], totals: Mapping[str, Any]) -> Iterator[t
     yield "strategy_removed_tokens", "Tokens left out, summed over requests.", _by("strategy", by_strategy)
     yield "cache_hits", "Requests whose beginning the provider's cache knew.", [({}, totals["hits"])]
     yield "cache_misses", "Requests whose beginning it should have known and did not.", [({}, totals["misses"])]
+    missed = "What was paid above the price of reading what had been sent before, in dollars."
+    yield "cache_missed_dollars", missed, _by("cause", totals["missed"] if _is_priced(totals) else {})
     yield "cache_breaks", "Requests in which ibidem changed what had been sent.", _by("reason", totals["breaks"])
 
 
 def _money(totals: Mapping[str, Any], name: str) -> float | None:
-    return None if totals["unpriced"] and totals["unpriced"] >= totals["requests"] else totals[name]
+    return totals[name] if _is_priced(totals) else None
+
+
+def _is_priced(totals: Mapping[str, Any]) -> bool:
+    return totals["paid"] is not None and not totals["unpriced"] >= max(1, totals["requests"])
 
 
 def _tokens(totals: Mapping[str, Any]) -> dict[str, Any]:
     """Parts that add up to all input."""
     plain = totals["input"] - totals["read"] - totals["written"]
-    return {"read": totals["read"], "written": totals["written"], "uncached": max(0, plain)}
+    short = totals["written"] - totals["written_1h"]
+    return {
+        "read": totals["read"],
+        "written": short,
+        "written_1h": totals["written_1h"],
+        "uncached": max(0, plain),
+    }
 
 
 def _by(label: str, found: Mapping[str, Any]) -> Samples:

@@ -120,8 +120,8 @@ function pageTitle() {
 }
 function header() {
   const up = Math.max(0, state.now - state.started);
-  put(byId("facts"), [`profile ${line(state.profile)}`, observing() ? "observing" : "rewriting",
-    `since ${clock(state.started)} (${duration(up)})`].join(" · "));
+  put(byId("facts"), [`profile ${line(state.profile)}`, caching(), observing() ? "observing" : "rewriting",
+    `since ${clock(state.started)} (${duration(up)})`].filter(Boolean).join(" · "));
   byId("observing").hidden = !observing();
   put(byId("hidden-texts"), withheld() && `What clients sent ${withheld()}.`);
   byId("hidden-texts").hidden = !withheld();

@@ -5,7 +5,8 @@ const conversationsTable = grid(byId("conversations"), {
   key: (each) => each.id,
   name: (each) => line(each.title),
   link(cell, each) {
-    const notes = [each.active && "active", each.stopped && "revisions stopped", line(each.client), line(each.model)];
+    const notes = [each.active && "active", each.unmarked && "no cache marks", each.stopped && "revisions stopped",
+      line(each.client), line(each.model)];
     named(cell, toConversation(each.id), titled(each), notes.filter(Boolean).join(" · "),
       (each.active ? "active" : "") + (each.stopped ? " stopped" : ""));
   },
@@ -54,11 +55,16 @@ function strategies(found) {
     put(node.cells[3], fixed(each.edits, 0));
   });
 }
+function banner(node, text) {
+  put(node, text);
+  node.hidden = !text;
+}
 function overview() {
   const { totals } = state;
   byId("empty").hidden = totals.requests > 0;
   byId("filled").hidden = !totals.requests;
   if (!totals.requests) return;
+  banner(byId("unmarked"), unmarked(totals));
   costs(byId("costs"), totals);
   put(byId("priced"), billNote(totals));
   const broken = Object.entries(totals.breaks ?? {});
@@ -68,7 +74,7 @@ function overview() {
     ["Requests", fixed(totals.requests, 0), went],
     inputTile(totals),
     cacheTile(totals),
-    ["Cache hits", fixed(totals.hits, 0), misses(totals)],
+    hitsTile(totals),
     ["Cache breaks", fixed(broken.reduce((sum, [, count]) => sum + count, 0), 0), counts(broken)],
     ["Failed open", fixed(totals.failed_open, 0), counts(state.failures.map((each) => [each.reason, each.count])),
       totals.failed_open ? "bad" : ""],
@@ -98,7 +104,8 @@ const requestsTable = grid(inside("conversation")(".list"), {
   key: (each) => each.id,
   name: (each) => each.number,
   link(cell, each) {
-    const notes = [each.revision && `break: ${line(each.revision)}`, line(each.outcome), line(each.reason)];
+    const notes = [each.revision && `break: ${line(each.revision)}`, each.miss && `miss: ${line(each.miss)}`,
+      line(each.outcome), line(each.reason)];
     named(cell, toRequest(each.id), `Request ${each.number}`, notes.filter(Boolean).join(" · "),
       BAD[each.outcome] ?? (each.revision ? "broken" : ""));
   },
@@ -122,6 +129,7 @@ function conversationView(found) {
     `${clock(conversation.first)} to ${clock(conversation.last)}`, conversation.active && "active",
     conversation.stopped && "revisions stopped"];
   put(at(".facts"), facts.filter(Boolean).join(" · "));
+  banner(at(".unmarked"), unmarked(conversation));
   costs(at(".costs"), conversation);
   put(at(".priced"), billNote(conversation));
   tiles(at(".tiles"), [
@@ -129,7 +137,7 @@ function conversationView(found) {
       ? `the last ${fixed(exchanges.length, 0)} are in memory` : ""],
     inputTile(conversation),
     cacheTile(conversation),
-    ["Cache hits", fixed(conversation.hits, 0), misses(conversation)],
+    hitsTile(conversation),
     ["Cache breaks", fixed(conversation.breaks, 0), conversation.stopped ? "revisions stopped here" : ""],
   ]);
   events(at(".events"), state.events.filter((each) => each.conversation === conversation.id));

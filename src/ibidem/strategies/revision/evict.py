@@ -148,10 +148,10 @@ class EvictionFold(Fold):
 
     def request(self, moment: Moment) -> Revision | None:
         """Everything taken in is sent. Whether something goes first is decided here."""
-        economy = self._bank.economy
         self._bank.reported(moment.context, self._standing, moment.cached)
+        self._bank.keep(moment)
         self.inventory.grow_older()
-        cold = not self._standing or economy.forgets(moment.idle)
+        cold = not self._standing or self._bank.forgets(moment.idle)
         undone = self._arrival.as_is  # it went out without what was planned for it
         revision = None
         if self._revises and not (moment.refused or undone):
@@ -161,6 +161,7 @@ class EvictionFold(Fold):
         self._standing += self._new
         self._removed += self._spared
         self._new = self._spared = 0.0
+        self.spent = self._bank.spent
         return revision
 
     def still_used(self) -> None:

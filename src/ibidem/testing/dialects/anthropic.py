@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...billing.prices import CACHING
+from ...billing.caching import CACHING
 from ...billing.usage import Usage
 from ..answers import AnswerPart, Called, Spoken, Thought
 from ..prompt_cache import Unit
@@ -21,7 +21,20 @@ ERRORS = {
     500: "api_error",
     529: "overloaded_error",
 }
+LIFETIMES = {"5m": CACHING["anthropic"].lifetime, "1h": CACHING["anthropic"].lifetime_1h}
 SIGNATURE = "RXZlbiBhIHNjcmlwdGVkIHRob3VnaHQgaXMgc2lnbmVkLg=="
+
+
+MAX_MARKS = 4
+TOO_MANY = "A maximum of 4 blocks with cache_control may be provided. Found {}."
+WRONG_ORDER = (
+    "cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block. "
+    "Note that blocks are processed in the following order: `tools`, `system`, `messages`."
+)
+WRONG_LIFETIME = "cache_control.ephemeral.ttl: Input should be '5m' or '1h'"
+TWO_LIFETIMES = "cache_control: the last block is marked with another ttl already"
+ON_THINKING = "thinking.cache_control: Extra inputs are not permitted"
+ON_EMPTY = "cache_control cannot be set for empty text blocks"
 
 
 def units(body: Mapping[str, Any]) -> list[Unit]:
@@ -29,10 +42,42 @@ def units(body: Mapping[str, Any]) -> list[Unit]:
     for message in listed(body.get("messages")):
         if isinstance(message, dict):
             found += _blocks(str(message.get("role")), message.get("content"))
-    mark = _lifetime(body.get("cache_control"))
-    if mark is not None and found:  # a mark on the request is one on its last block
-        found[-1] = Unit(found[-1].value, mark)
+    mark, last = _lifetime(body.get("cache_control")), _last_that_can(found)
+    if mark is not None and last is not None:  # a mark on the request is one on its last block
+        found[last] = Unit(found[last].value, mark)
     return found
+
+
+def _last_that_can(found: list[Unit]) -> int | None:
+    """The last block that may be marked."""
+    return next((place for place in reversed(range(len(found))) if not _unmarkable(found[place].value)), None)
+
+
+def _unmarkable(value: Any) -> str:
+    """Why a block may have no mark."""
+    block = value[1] if isinstance(value[1], dict) else {}
+    if block.get("type") in ("thinking", "redacted_thinking"):
+        return ON_THINKING
+    return ON_EMPTY if block.get("type") == "text" and not block.get("text") else ""
+
+
+def refusal(body: Mapping[str, Any]) -> str:
+    own = {name: value for name, value in body.items() if name != "cache_control"}
+    found, whole = units(own), units(body)
+    marks = [unit for unit in whole if unit.mark is not None]
+    for unit in found:
+        if unit.mark is not None and (wrong := _unmarkable(unit.value)):
+            return wrong
+    last = _last_that_can(found)
+    automatic = last is not None and body.get("cache_control") is not None
+    if automatic and last is not None and found[last].mark not in (None, whole[last].mark):
+        return TWO_LIFETIMES
+    if len(marks) > MAX_MARKS:
+        return TOO_MANY.format(len(marks))
+    if any(unit.mark not in LIFETIMES.values() for unit in marks):
+        return WRONG_LIFETIME
+    lifetimes = [unit.mark or 0.0 for unit in marks]
+    return WRONG_ORDER if lifetimes != sorted(lifetimes, reverse=True) else ""
 
 
 def _blocks(role: str, content: Any) -> Iterator[Unit]:
@@ -49,8 +94,7 @@ def _blocks(role: str, content: Any) -> Iterator[Unit]:
 def _lifetime(mark: Any) -> float | None:
     if not isinstance(mark, dict):
         return None
-    caching = CACHING["anthropic"]
-    return caching.lifetime_1h if mark.get("ttl") == "1h" else caching.lifetime
+    return LIFETIMES.get(str(mark.get("ttl", "5m")), -1.0)
 
 
 def whole(reply: Reply) -> Any:
@@ -146,4 +190,5 @@ DIALECT = UpstreamDialect(
     error=lambda status, text: {"type": "error", "error": {"type": ERRORS.get(status, "api_error"), "message": text}},
     counted=lambda usage: {"input_tokens": usage.input},
     headers=lambda number: (("request-id", f"req_{number:06}"),),
+    refusal=refusal,
 )

@@ -35,7 +35,7 @@ class Reply:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamDialect:
     provider: str
-    """As in `prices.CACHING`."""
+    """As in `caching.CACHING`."""
     format: str
     """As in `ibidem.formats`."""
     units: Callable[[Mapping[str, Any]], list[Unit]]
@@ -50,6 +50,10 @@ class UpstreamDialect:
     headers: Callable[[int], tuple[Header, ...]]
     """That this provider sends with each answer, by its number."""
     stream_type: str = "text/event-stream; charset=utf-8"
+    cache_key: Callable[[Mapping[str, Any]], str] = lambda _: ""
+    """What a request calls the cache that it wants to be found in."""
+    refusal: Callable[[Mapping[str, Any]], str] = lambda _: ""
+    """What is wrong with what a request asks its provider to keep, in the provider's words; empty if nothing is."""
 
 
 def pieces(text: str, size: int = PIECE_CHARACTERS) -> Iterator[str]:

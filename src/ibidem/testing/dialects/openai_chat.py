@@ -16,11 +16,23 @@ ERRORS = {
     429: ("requests", "rate_limit_exceeded"),
     500: ("server_error", None),
 }
+RETENTION_SECONDS = 24 * 3600.0
 
 
 def units(body: Mapping[str, Any]) -> list[Unit]:
     messages = [Unit(message) for message in listed(body.get("messages"))]
-    return named(("tools", body.get("tools"))) + messages
+    return kept(body, named(("tools", body.get("tools"))) + messages)
+
+
+def kept(body: Mapping[str, Any], found: list[Unit]) -> list[Unit]:
+    """For longer than usual, where a request asks for it."""
+    if body.get("prompt_cache_retention") != "24h":
+        return found
+    return [unit._replace(mark=RETENTION_SECONDS) for unit in found]
+
+
+def cache_key(body: Mapping[str, Any]) -> str:
+    return str(body.get("prompt_cache_key") or "")
 
 
 def whole(reply: Reply) -> Any:
@@ -118,4 +130,5 @@ DIALECT = UpstreamDialect(
     error=error,
     counted=lambda usage: {"input_tokens": usage.input},
     headers=lambda number: (("x-request-id", f"req_{number:06}"), ("openai-processing-ms", "1")),
+    cache_key=cache_key,
 )

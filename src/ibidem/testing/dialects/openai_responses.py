@@ -19,9 +19,8 @@ ResponsesEvent = tuple[str, dict[str, Any]]
 def units(body: Mapping[str, Any]) -> list[Unit]:
     given = body.get("input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else listed(given)
-    return named(("tools", body.get("tools")), ("instructions", body.get("instructions"))) + [
-        Unit(item) for item in items
-    ]
+    head = named(("tools", body.get("tools")), ("instructions", body.get("instructions")))
+    return openai_chat.kept(body, head + [Unit(item) for item in items])
 
 
 def whole(reply: Reply) -> Any:
@@ -150,4 +149,5 @@ DIALECT = UpstreamDialect(
     error=openai_chat.error,
     counted=lambda usage: {"object": "response.input_tokens", "input_tokens": usage.input},
     headers=openai_chat.DIALECT.headers,
+    cache_key=openai_chat.cache_key,
 )

@@ -1,0 +1,91 @@
+"""Marks for a provider's cache on requests that are a framework's own values, not bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .. import formats
+from ..billing.lifetimes import Kept
+from ..billing.prices import Prices
+from ..engine import marking
+from ..formats.anthropic_marks import LONG
+from ..formats.marks import Addition
+from ..model import Path
+from ..wire.tree import Change, rebuild
+
+BLOCKS = "anthropic"
+"""The format whose blocks are those of others too: where marks stand in it, there cache points stand in Converse, and
+fields in messages that are translated to it."""
+
+
+def with_marks(
+    history: list[Any], head: Mapping[str, Any], key: str, marks: Sequence[Addition]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The history, and the other fields that differ, with marks on them."""
+    changes = [Change(path, "set", value) for path, value in marks]
+    whole = rebuild(_opened({**head, key: history}, [path for path, _ in marks]), changes)
+    touched = {path[0] for path, _ in marks}
+    return whole[key], {name: whole[name] for name in whole if name in touched and name != key}
+
+
+def _opened(request: Any, paths: Iterable[Path]) -> Any:
+    """With plain values wherever a mark is to stand in an object of a framework."""
+    changes = {}
+    for path in paths:
+        place, way = path[:2], path[2:-1]
+        if way and place not in changes:
+            value = request[place[0]][place[1]]
+            if not _is_plain(value, way):
+                changes[place] = Change(place, "set", json.loads(json.dumps(value, default=_as_sent)))
+    return rebuild(request, changes.values()) if changes else request
+
+
+def _is_plain(value: Any, way: Iterable[Any]) -> bool:
+    for step in way:
+        if not isinstance(value, dict | list):
+            return False
+        value = value[step]
+    return isinstance(value, dict | list)
+
+
+def _as_sent(value: Any) -> Any:
+    """As SDKs write what they once read."""
+    return value.model_dump(mode="json", exclude_unset=True, by_alias=True)
+
+
+TOOLS, SYSTEM = -2, -1
+"""In `Spot.message`."""
+
+
+class Spot(NamedTuple):
+    """Behind what a mark is to stand."""
+
+    message: int
+    """`TOOLS` and `SYSTEM` stand before all messages."""
+    block: int
+    """Of those that were told; of a mark that stands on a text, 0."""
+    long: bool
+
+
+def spots(kept: Kept | None, model: str, head: Mapping[str, Any], messages: list[Any]) -> list[Spot]:
+    """Where marks belong in a request without any, told in the words of `BLOCKS`: its system and tools, and messages
+    that have a list of blocks each."""
+    if kept is None:
+        return []
+    request = {**head, "model": model, "messages": messages}
+    found = marking.marked(request, formats.named(BLOCKS), "auto", kept, model, "").additions
+    hour = Prices().of(model, BLOCKS).caching.hour
+    known = {_place(path): hour and _is_long(value) for path, value in found}
+    return [Spot(*place, long) for place, long in sorted(known.items())]
+
+
+def _place(path: Path) -> tuple[int, int]:
+    if path[0] == "messages":
+        return int(path[1]), int(path[3]) if len(path) > 3 else 0
+    return (TOOLS if path[0] == "tools" else SYSTEM), int(path[1]) if len(path) > 1 else 0
+
+
+def _is_long(mark: Any) -> bool:
+    return isinstance(mark, dict) and mark.get("ttl") == LONG

@@ -1,0 +1,67 @@
+"""The user's own pauses between requests, as logs of this machine told them: counts, and nothing else.
+
+`ibidem report` writes them; who decides for how long a provider is to keep something reads them (`lifetimes.choose`).
+Whatever is wrong with the file, there is simply nothing known of the user.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..environment import data_folder
+from ..model import IbidemError
+from .lifetimes import Pauses
+
+PAUSES_FILE = "pauses.json"
+PAUSES_VERSION = 1
+MAX_COUNT = 10**12
+"""Requests that nobody has sent: a file that says more is damaged."""
+MAX_FILE_BYTES = 4096
+
+
+def load_pauses(folder: Path | None = None) -> Pauses:
+    """Those that were kept in a folder, by default that for data; none where nothing is known."""
+    with suppress(OSError, ValueError, RecursionError, IbidemError):
+        with open((folder or data_folder()) / PAUSES_FILE, "rb") as file:
+            found = json.loads(file.read(MAX_FILE_BYTES))
+        if isinstance(found, dict) and found.get("version") == PAUSES_VERSION:
+            spoken, looped = _counts(found.get("spoken")), _counts(found.get("looped"))
+            conversations = found.get("conversations")
+            if spoken and looped and isinstance(conversations, int) and _is_count(conversations):
+                return Pauses(spoken, looped, conversations)
+    return Pauses()
+
+
+def keep_pauses(pauses: Pauses, folder: Path | None = None) -> None:
+    """In place of those that were kept, in one step. Where that is not possible, those stay."""
+    value = {"version": PAUSES_VERSION, **pauses._asdict()}
+    with suppress(OSError, IbidemError):
+        target = (folder or data_folder()) / PAUSES_FILE
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        beside = target.with_name(f".{PAUSES_FILE}.{secrets.token_hex(4)}.part")
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with open(handle, "w", encoding="ascii") as file:
+                json.dump(value, file)
+                file.write("\n")
+            os.replace(beside, target)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(beside)
+
+
+def _counts(value: Any) -> tuple[int, int, int] | None:
+    """Three numbers; None for anything else."""
+    match value:
+        case [soon, later, last] if all(map(_is_count, value)):
+            return soon, later, last
+    return None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_COUNT

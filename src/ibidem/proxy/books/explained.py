@@ -1,0 +1,51 @@
+"""Why a provider read less of a request than it could have, and what marks would have done for one that has none."""
+
+from __future__ import annotations
+
+from ...billing.misses import CachedRequest, Miss, SinceThen, explain, marks_would_save
+from ...billing.prices import Price
+from ...billing.usage import Usage
+from ..outcome import Outcome
+from .ledger import CacheView
+from .rows import ConversationRow, ExchangeRow
+
+REVISED = "changed by ibidem"
+
+
+def explained(
+    found: ExchangeRow,
+    row: ConversationRow,
+    view: CacheView,
+    parent: CacheView | None,
+    outcome: Outcome,
+    usage: Usage,
+    price: Price,
+) -> Miss | None:
+    """Written down with the request and its conversation. `parent` is a conversation that this one branches off."""
+    asked = outcome.asked or view.asked
+    tools, system = (asked.tools, asked.system) if asked is not None else (None, None)
+    answered = found.at + (found.total_ms or 0.0) / 1e3
+    request = CachedRequest(outcome.model, usage, outcome.messages, found.at, answered, tools, system)
+    before, since = view.before, SinceThen(view.before.messages if view.before is not None else 0)
+    if before is None and parent is not None and asked is not None and outcome.first_new:
+        before = parent.before
+        since = SinceThen(outcome.first_new, tokens=asked.shared * usage.input)
+    blocks = asked.blocks if asked is not None else None
+    ours = view.ours or (parent.ours if parent is not None else None)
+    since = since._replace(blocks=blocks, long=ours is not None and ours.long)
+    rates = price.rates(usage.input)
+    miss = explain(before, request, since, price.caching, rates)
+    if miss is not None:
+        if outcome.revision and miss.cause in ("unexplained", "look-back"):
+            miss = miss._replace(cause="history", where=REVISED)
+        found.miss = f"{miss.cause}: {miss.where}" if miss.where not in ("", miss.cause) else miss.cause
+        found.missed = miss.dollars
+        row.missed[miss.cause] = row.missed.get(miss.cause, 0.0) + miss.dollars
+    bare = price.caching.marks and asked is not None and not asked.marks and usage.fresh == usage.input
+    if bare and usage.input >= price.caching.minimum:
+        row.unmarked = before is not None
+        row.marks_would_save += marks_would_save(before, request, since, price.caching, rates)
+    elif not bare:
+        row.unmarked = False
+    view.before = request
+    return miss

@@ -1,0 +1,78 @@
+"""What is shown of a request and of a conversation. Field names are promised: page, API and log have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class ExchangeRow:
+    """One request. Field names are those of the page."""
+
+    id: str
+    at: float
+    path: str
+    outcome: str
+    reason: str = ""
+    status: int = 0
+    messages: int = 0
+    edits: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    took_ms: float = 0.0
+    first_byte_ms: float | None = None
+    total_ms: float | None = None
+    input: int = 0
+    read: int = 0
+    written: int = 0
+    """For how long whatever."""
+    written_1h: int = 0
+    """Of these, for an hour."""
+    fresh: int = 0
+    output: int = 0
+    removed: int = 0
+    paid: float | None = None
+    would_have_paid: float | None = None
+    by_marks: float = 0.0
+    """Of the difference, what other marks and lifetimes than the client's did."""
+    miss: str | None = None
+    """Why less was read from the cache than could have been, and where that shows."""
+    missed: float = 0.0
+    """What that cost, in dollars."""
+    revision: str | None = None
+    conversation: str | None = None
+    resent: str = ""
+    """What the provider called it, where it refused what was sent first."""
+
+
+@dataclass(slots=True)
+class ConversationRow:
+    """One conversation. Field names are those of the page."""
+
+    id: str
+    title: str
+    client: str
+    model: str
+    format: str
+    first: float
+    last: float
+    requests: int = 0
+    active: bool = False
+    paid: float = 0.0
+    would_have_paid: float = 0.0
+    input: int = 0
+    read: int = 0
+    written: int = 0
+    written_1h: int = 0
+    removed: int = 0
+    by_marks: float = 0.0
+    missed: dict[str, float] = field(default_factory=dict)
+    """Dollars, by the cause of a miss."""
+    unmarked: bool = False
+    """The client asks its provider to keep nothing, and neither do we."""
+    marks_would_save: float = 0.0
+    """Dollars that marks would have spared it."""
+    hits: int = 0
+    misses: int = 0
+    breaks: int = 0
+    stopped: bool = False

@@ -1,0 +1,180 @@
+"""Keys that come and go, and values that are put into others: in values and in bytes alike, and back to the byte."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ibidem.model import IbidemError
+from ibidem.wire import Change, parse, rebuild, splice
+from ibidem.wire.tree import Keyed
+
+from .test_wire import GAPS, NODES, VALUES, Node, exact
+
+SLOW = settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+MARK = {"type": "ephemeral"}
+WRAPPED = [{"type": "text", "text": ..., "cache_control": MARK}]
+
+
+@st.composite
+def bodies(draw: Any) -> Node:
+    """With objects in a history and beside it."""
+    gaps = st.sampled_from(GAPS)
+    history = Node(open="[", items=draw(st.lists(NODES, min_size=1, max_size=4)), spaces=draw(gaps))
+    items = [history, *draw(st.lists(NODES, max_size=2))]
+    return Node(
+        open="{", keys=['"messages"', '"tools"', '"sys\\u0074em"'][: len(items)], items=items, spaces=draw(gaps)
+    )
+
+
+def found(value: Any, kind: type, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    here = [path] if isinstance(value, kind) else []
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return here + [each for key, item in inside for each in found(item, kind, (*path, key))]
+
+
+def order(value: Any) -> str:
+    """As it is written, key for key."""
+    return json.dumps(value)
+
+
+def data_of(node: Node) -> bytes:
+    return node.text().encode("utf-8", "surrogatepass")
+
+
+def is_insertion(before: bytes, after: bytes) -> bool:
+    """Whether the one is the other with something put in at one place."""
+    same = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), len(before))
+    rest = len(before) - same
+    return len(after) >= len(before) and (not rest or after[-rest:] == before[-rest:])
+
+
+@given(bodies(), st.data())
+@SLOW
+def test_a_key_is_added_and_dropped(node: Node, draw: st.DataObject) -> None:
+    data = data_of(node)
+    value = parse(data)
+    places = draw.draw(st.lists(st.sampled_from(found(value, dict)), min_size=1, max_size=3, unique=True))
+    added = [Change((*path, "cache_control"), "set", draw.draw(VALUES)) for path in places]
+    spliced = splice(data, value, added)
+    assert exact(parse(spliced)) == exact(rebuild(value, added))
+    assert len(added) > 1 or is_insertion(data, spliced)
+    dropped = [Change(change.path, "drop") for change in added]
+    assert splice(spliced, parse(spliced), dropped) == data
+    assert exact(rebuild(rebuild(value, added), dropped)) == exact(value)
+
+
+@given(bodies(), st.data())
+@SLOW
+def test_a_key_is_added_at_a_place_and_dropped(node: Node, draw: st.DataObject) -> None:
+    data = data_of(node)
+    value = parse(data)
+    path = draw.draw(st.sampled_from(found(value, dict)))
+    added = [Change((*path, "ttl"), "set", Keyed(draw.draw(st.integers(0, 2)), "1h"))]
+    spliced, rebuilt = splice(data, value, added), rebuild(value, added)
+    assert exact(parse(spliced)) == exact(rebuilt)
+    assert is_insertion(data, spliced)
+    assert order(parse(spliced)) == order(rebuilt)
+    dropped = [Change((*path, "ttl"), "drop")]
+    assert splice(spliced, parse(spliced), dropped) == data
+    assert exact(rebuild(rebuilt, dropped)) == exact(value)
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        '{"type":"ephemeral","ttl":"5m"}',
+        '{ "type" : "ephemeral" ,"ttl" : "5m" }',
+        '{\n  "type": "ephemeral",\n  "t\\u0074l": "5m",\n  "scope": {}\n}',
+        '{"scope": 1.0,"type": "ephemeral" , "ttl":"5m"}',
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_key_is_moved_and_moved_back(mark: str, place: int) -> None:
+    data = f'{{"messages": [{{"cache_control":{mark}}}]}}'.encode()
+    value, path = parse(data), ("messages", 0, "cache_control", "ttl")
+    stood = list(value["messages"][0]["cache_control"]).index("ttl")
+    there, back = [Change(path, "set", Keyed(place, "1h"))], [Change(path, "set", Keyed(stood, "5m"))]
+    spliced = splice(data, value, there)
+    moved = parse(spliced)["messages"][0]["cache_control"]
+    assert list(moved).index("ttl") == min(place, len(moved) - 1)
+    assert order(parse(spliced)) == order(rebuild(value, there))
+    assert splice(spliced, parse(spliced), back) == data
+    assert order(rebuild(rebuild(value, there), back)) == order(value)
+
+
+@given(bodies(), st.data())
+@SLOW
+def test_keys_that_were_there_are_dropped(node: Node, draw: st.DataObject) -> None:
+    data = data_of(node)
+    value = parse(data)
+    keys = [path for path in found(value, object) if path and isinstance(path[-1], str)]
+    chosen = draw.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3, unique=True))
+    outer = [path for path in chosen if not any(path[: len(each)] == each for each in chosen if each != path)]
+    changes = [Change(path, "drop") for path in outer]
+    assert exact(parse(splice(data, value, changes))) == exact(rebuild(value, changes))
+
+
+@given(bodies(), st.data())
+@SLOW
+def test_a_text_is_put_into_a_list_and_lifted_out_again(node: Node, draw: st.DataObject) -> None:
+    data = data_of(node)
+    value = parse(data)
+    places = found(value, str)
+    if not places:
+        return
+    chosen = draw.draw(st.lists(st.sampled_from(places), min_size=1, max_size=3, unique=True))
+    wrapped = [Change(path, "set", WRAPPED) for path in chosen]
+    spliced = splice(data, value, wrapped)
+    assert exact(parse(spliced)) == exact(rebuild(value, wrapped))
+    lifted = [Change(path, "lift", (0, "text")) for path in chosen]
+    assert splice(spliced, parse(spliced), lifted) == data
+    assert exact(rebuild(rebuild(value, wrapped), lifted)) == exact(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{}", '{"k":{"a":1}}'),
+        ("{ }", '{"k":{"a":1} }'),
+        ('{"a":1}', '{"a":1,"k":{"a":1}}'),
+        ('{"a": 1, "b": 2}', '{"a": 1, "b": 2, "k": {"a": 1}}'),
+        ('{\n  "a": 1\n}', '{\n  "a": 1,\n  "k": {\n    "a": 1\n  }\n}'),
+        ('{"a": 1, "b": 2 }', '{"a": 1, "b": 2, "k": {"a": 1} }'),
+    ],
+)
+def test_what_is_added_is_spelled_as_what_stands_beside_it(text: str, expected: str) -> None:
+    assert splice(text.encode(), json.loads(text), [Change(("k",), "set", {"a": 1})]).decode() == expected
+
+
+def test_a_text_keeps_its_spelling_where_it_is_put() -> None:
+    text = '{"n": 1.0, "system": "caf\\u00e9 \\u003c \\/"}'
+    mark = '"cache_control": {"type": "ephemeral"}'
+    expected = f'{{"n": 1.0, "system": [{{"type": "text", "text": "caf\\u00e9 \\u003c \\/", {mark}}}]}}'
+    assert splice(text.encode(), json.loads(text), [Change(("system",), "set", WRAPPED)]).decode() == expected
+
+
+def test_a_key_that_stands_twice_is_not_set() -> None:
+    text = b'{"messages":[{"k":1,"k":2}]}'
+    with pytest.raises(IbidemError, match="stands twice"):
+        splice(text, parse(text), [Change(("messages", 0, "k"), "set", 3)])
+
+
+def test_other_keys_that_stand_twice_stay() -> None:
+    text = b'{"messages":[{"a":1,"a":2}]}'
+    added = splice(text, parse(text), [Change(("messages", 0, "k"), "set", 3)])
+    assert added == b'{"messages":[{"a":1,"a":2,"k":3}]}'
+    assert splice(added, parse(added), [Change(("messages", 0, "k"), "drop")]) == text
+
+
+def test_what_is_not_there_cannot_be_dropped() -> None:
+    text = b'{"messages":[{"a":1}]}'
+    changes = [Change(("messages", 0, "k"), "drop")]
+    with pytest.raises(KeyError):
+        rebuild(parse(text), changes)
+    with pytest.raises(KeyError):
+        splice(text, parse(text), changes)
