@@ -308,6 +308,7 @@ class Window:
         token = f"?token={self.proxy.token}" if self.proxy.token else ""
         self.page.goto(f"{self.proxy.url}/ibidem{token}{place}")
         expect(self.page.locator("#link")).to_have_text("live")
+        expect(self.page.locator("main[aria-busy=true]")).to_have_count(0)  # what the place needs was asked for before
         return self.page
 
 

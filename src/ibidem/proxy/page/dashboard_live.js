@@ -60,6 +60,10 @@ function conversationMark(id) {
 function exchangeMark() {
   return unfinished ? JSON.stringify(state.totals) : "";
 }
+function loading(now) {
+  busy = now;
+  attribute(document.querySelector("main"), "aria-busy", String(now));
+}
 async function refresh() {
   const view = VIEWS[here.kind], { hash, id } = here;
   document.title = `${pageTitle()} – ibidem proxy`;
@@ -67,7 +71,7 @@ async function refresh() {
   if (hash !== loaded.hash) unfinished = false;
   const mark = view.mark(id);
   if (busy || (loaded.hash === hash && loaded.mark === mark)) return;
-  busy = true;
+  loading(true);
   try {
     const found = await ask(`${view.path}/${encodeURIComponent(id)}`);
     if (here.kind === "e") await neighbours(found.exchange);
@@ -81,7 +85,7 @@ async function refresh() {
   } catch (error) {
     if (here.hash === hash && (loaded.hash !== hash || error.status)) tell(trouble(error, view.what));
   } finally {
-    busy = false;
+    loading(false);
   }
   if (here.hash !== hash) refresh();
 }
