@@ -73,6 +73,10 @@ class Recording:
     """The file it was read from."""
     name: str = ""
     """Tells sessions of one file apart; empty where there is one only."""
+    id: str = ""
+    """As the agent itself prints it, to resume the session; empty where the log does not say."""
+    title: str = ""
+    """Its first prompt, on one line; empty where there is none."""
     project: str = ""
     """What was worked on: a folder or a task, where the log says."""
     head: Json = field(default_factory=dict)
