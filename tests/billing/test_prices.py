@@ -18,8 +18,8 @@ M = 1e-6
 """Dollars per million tokens → per token."""
 
 
-def rates(fresh: float, read: float, write: float, write_1h: float) -> Rates:
-    near: list[Any] = [pytest.approx(each * M) for each in (fresh, read, write, write_1h)]
+def rates(fresh: float, read: float, write: float, write_1h: float, output: float = 0) -> Rates:
+    near: list[Any] = [pytest.approx(each * M) for each in (fresh, read, write, write_1h, output)]
     return Rates(*near)
 
 
@@ -30,13 +30,13 @@ def day(year: int, month: int, date: int, hour: int = 0) -> float:
 # ── the list ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 LISTED = {
-    "Claude, with surcharges for writes": ("claude-opus-4-5", rates(5, 0.5, 6.25, 10), "anthropic"),
-    "OpenAI, where writing costs nothing more": ("gpt-5", rates(1.25, 0.125, 1.25, 1.25), "openai"),
-    "a discount of a half": ("gpt-4o", rates(2.5, 1.25, 2.5, 2.5), "openai"),
-    "Gemini": ("gemini-2.5-pro", rates(1.25, 0.125, 1.25, 1.25), "google"),
+    "Claude, with surcharges for writes": ("claude-opus-4-5", rates(5, 0.5, 6.25, 10, 25), "anthropic"),
+    "OpenAI, where writing costs nothing more": ("gpt-5", rates(1.25, 0.125, 1.25, 1.25, 10), "openai"),
+    "a discount of a half": ("gpt-4o", rates(2.5, 1.25, 2.5, 2.5, 10), "openai"),
+    "Gemini": ("gemini-2.5-pro", rates(1.25, 0.125, 1.25, 1.25, 10), "google"),
     "no discount in the list: reading costs what fresh input does": (
         "kimi-k2",
-        rates(0.57, 0.57, 0.57, 0.57),
+        rates(0.57, 0.57, 0.57, 0.57, 2.3),
         "moonshotai",
     ),
 }
@@ -89,8 +89,8 @@ def test_a_model_is_known_as_bedrock_names_it_and_a_region_costs_a_tenth_more(ca
 
 def test_a_larger_request_pays_the_higher_tier_whole() -> None:
     price = Prices().of("claude-sonnet-4-5", "anthropic")
-    assert price.rates(200_000) == price.rates(0) == rates(3, 0.3, 3.75, 6)
-    assert price.rates(200_000.5) == price.rates(900_000) == rates(6, 0.6, 7.5, 12)
+    assert price.rates(200_000) == price.rates(0) == rates(3, 0.3, 3.75, 6, 15)
+    assert price.rates(200_000.5) == price.rates(900_000) == rates(6, 0.6, 7.5, 12, 22.5)
 
 
 def test_the_price_is_that_of_the_day() -> None:
@@ -188,9 +188,9 @@ GOOD: dict[str, tuple[dict[str, Any], list[tuple[int, Rates]], Caching]] = {
         USUAL_CACHING,
     ),
     "nothing costs anything": ({"input": 0}, [(0, rates(0, 0, 0, 0))], USUAL_CACHING),
-    "all four, and so a cache that is written to": (
-        {"input": 3, "read": 0.3, "write": 3.75, "write_1h": 6},
-        [(0, rates(3, 0.3, 3.75, 6))],
+    "all of them, and so a cache that is written to": (
+        {"input": 3, "read": 0.3, "write": 3.75, "write_1h": 6, "output": 15},
+        [(0, rates(3, 0.3, 3.75, 6, 15))],
         PAID_CACHING,
     ),
     "a write for an hour costs what a write does": (
@@ -230,7 +230,7 @@ BAD: dict[str, tuple[Any, list[str]]] = {
     "a price alone": ({"m": 3}, ["m: ", "must be an object with a field 'input'", "number"]),
     "null for a model": ({"m": None}, ["m: ", "null"]),
     "a model without fields": ({"m": {}}, ["m: ", "'input' is missing"]),
-    "a model with a wrong field": ({"m": {"input": 3, "output": 15}}, ["m: ", "unknown field 'output'", "write_1h"]),
+    "a model with a wrong field": ({"m": {"input": 3, "price": 15}}, ["m: ", "unknown field 'price'", "write_1h"]),
     "no price for input": ({"m": {"read": 3}}, ["m: ", "'input' is missing"]),
     "tiers that are no list": ({"m": {"input": 3, "tiers": {}}}, ["m: ", "'tiers' must be a list", "object"]),
     "a tier that is no object": ({"m": {"input": 3, "tiers": [3]}}, ["m: ", "tier", "'from'"]),

@@ -1,4 +1,4 @@
-"""What providers charge for input, and how long they remember it: data, and the arithmetic on it.
+"""What providers charge, and how long they remember what they are sent: data, and the arithmetic on it.
 
 Prices come from `genai-prices`, which ships them in its wheel; nothing is fetched. They are dollars per token here and
 per million tokens in a file of one's own. How caches work is not in that package, so it stands here, by provider.
@@ -17,18 +17,25 @@ from ..model import IbidemError, type_name
 from .budget import Economy
 from .caching import PAID_CACHING, USUAL_CACHING, Caching, bare_name, caching_of, unsure
 from .thinking import keeps_thinking, signs_thinking
+from .usage import Usage
 
 PER_MILLION = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Dollars per input token."""
+    """Dollars per token."""
 
     fresh: float
     read: float
     write: float
     write_1h: float
+    output: float = 0.0
+
+    def input_cost(self, usage: Usage) -> float:
+        """Dollars for what a provider counted as input."""
+        written = usage.written * self.write + usage.written_1h * self.write_1h
+        return usage.fresh * self.fresh + usage.read * self.read + written
 
 
 REGIONAL = "aws"
@@ -155,7 +162,7 @@ def _listed(model: str, day: int | None) -> Price | None:
 
 
 def _tiers(price: Any) -> tuple[tuple[int, Rates], ...]:
-    names = ("input_mtok", "cache_read_mtok", "cache_write_mtok", "cache_write_1h_mtok")
+    names = ("input_mtok", "cache_read_mtok", "cache_write_mtok", "cache_write_1h_mtok", "output_mtok")
     listed = [getattr(price, name, None) for name in names]
     starts = {tier.start for value in listed for tier in getattr(value, "tiers", ())}
     return tuple((start, _rates(*(_at(value, start) for value in listed))) for start in (0, *sorted(starts)))
@@ -172,20 +179,24 @@ def _at(value: Any, start: int) -> float | None:
     return float(found)
 
 
-def _rates(fresh: float | None, read: float | None, write: float | None, write_1h: float | None) -> Rates:
-    """From dollars per million. What is not listed costs what fresh input does: no discount, or no surcharge."""
+def _rates(
+    fresh: float | None, read: float | None, write: float | None, write_1h: float | None, output: float | None
+) -> Rates:
+    """From dollars per million. What is not listed costs what fresh input does: no discount, or no surcharge; output
+    costs nothing then."""
     fresh = fresh or 0.0
     write = fresh if write is None else write
     read, write_1h = (fresh if read is None else read), (write if write_1h is None else write_1h)
-    return Rates(fresh / PER_MILLION, read / PER_MILLION, write / PER_MILLION, write_1h / PER_MILLION)
+    return Rates(*(each / PER_MILLION for each in (fresh, read, write, write_1h, output or 0.0)))
 
 
-PRICE_FIELDS = ("input", "read", "write", "write_1h")
+PRICE_FIELDS = ("input", "read", "write", "write_1h", "output")
 
 
 def own_prices(text: str | bytes, where: str) -> dict[str, Price]:
-    """Prices from a JSON file: `{"my-model": {"input": 3, "read": 0.3, "write": 3.75, "write_1h": 6}}`, in dollars per
-    million tokens. Also `lifetime` and `minimum` of the cache, and `tiers`: a list of the same with a `from`."""
+    """Prices from a JSON file: `{"my-model": {"input": 3, "read": 0.3, "write": 3.75, "write_1h": 6, "output": 15}}`,
+    in dollars per million tokens. Also `lifetime` and `minimum` of the cache, and `tiers`: a list of the same with a
+    `from`."""
     try:
         found = json.loads(text)
     except RecursionError:

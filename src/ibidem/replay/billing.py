@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, compress, pairwise, repeat
 from typing import Literal, NamedTuple
 
 from .. import formats
@@ -121,7 +121,7 @@ class Step:
             read = min(could, position_of(self, view, kept if after_break == "hit" else 0))
         dear = self.write if by_rule else self.dear
         cost = read * self.rates.read + (size - read) * dear
-        return Charge(cost, size, read, (could - read) * (dear - self.rates.read))
+        return Charge(cost, size, read, (could - read) * (dear - self.rates.read), kept < self.shared)
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class Bill:
     """Requests that changed what had been sent before."""
     rewrites: float = 0.0
     """Dollars of the cost for writing again what could have been read, had nothing been changed."""
-    costs: list[float] = field(default_factory=list)
+    charges: list[Charge] = field(default_factory=list)
     """By request."""
 
     def add(self, charge: Charge) -> None:
@@ -145,18 +145,33 @@ class Bill:
         self.tokens += charge.size
         self.read += charge.read
         self.peak = max(self.peak, charge.size)
+        self.breaks += charge.broken
         self.rewrites += charge.again
-        self.costs.append(charge.cost)
+        self.charges.append(charge)
+
+    @property
+    def costs(self) -> list[float]:
+        """By request."""
+        return [charge.cost for charge in self.charges]
+
+    def over(self, counted: Sequence[bool]) -> Bill:
+        """The part of it for some of the requests; the others are there, and cost nothing."""
+        found = Bill()
+        for charge, here in zip(self.charges, counted, strict=True):
+            found.add(charge if here else Charge())
+        return found
 
 
 class Charge(NamedTuple):
     """What one request costs: dollars, and provider tokens."""
 
-    cost: float
-    size: float
-    read: float
-    again: float
+    cost: float = 0.0
+    size: float = 0.0
+    read: float = 0.0
+    again: float = 0.0
     """Dollars of the cost for writing again what could have been read, had nothing been changed."""
+    broken: bool = False
+    """It changed what had been sent before."""
 
 
 class Told(NamedTuple):
@@ -246,9 +261,7 @@ class Replay:
         last: SentView | None = None
         for number, step in enumerate(self.steps):
             view = views[number] if views else AS_RECORDED
-            kept = step.kept(view, last)
-            bill.breaks += kept < step.shared
-            bill.add(step.charge(view, kept, after_break, by_rule))
+            bill.add(step.charge(view, step.kept(view, last), after_break, by_rule))
             last = view
         return bill
 
@@ -270,10 +283,10 @@ class Replay:
         """Thinking of earlier turns was counted as long as it was sent."""
         return not self.steps or self.sizes.calibrations[self._model].keeping == "kept"
 
-    def thinking(self) -> float:
-        """Dollars of the bill with nothing done for thinking that was sent back."""
+    def thinking(self, counted: Sequence[bool] | None = None) -> float:
+        """Dollars of the bill with nothing done for thinking that was sent back, in requests that count."""
         total = 0.0
-        for step in self.steps:
+        for step in compress(self.steps, counted or repeat(True)):
             read = step.charge(AS_RECORDED, step.shared, "hit", by_rule=False).read
             before = step.prefix.thought(min(step.sent.length, step.entry_at(read)))
             after = step.prefix.thought(step.sent.length) - before

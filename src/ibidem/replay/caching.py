@@ -224,7 +224,7 @@ class Keeping:
             charge = step.charge(view, kept, self._after_break, self._ruled, step.found)
         else:
             charge = self._marked(number, step, last, view, kept, size)
-        self.bill.breaks += kept < step.shared
+        charge = charge._replace(broken=kept < step.shared)
         self.bill.add(charge)
         self.charges.append(charge)
         self._removed.append(view.before(step.sent.length))

@@ -12,7 +12,7 @@ from ..replay.caching import CachingName, Keeping, cached_bill
 from ..replay.simulate import Simulation
 from ..strategies import profiles
 from ..strategies.strategy import Strategy
-from .figures import NOTHING_DONE, World, worst_share
+from .figures import NOTHING_DONE
 
 Simulate = Callable[[Sequence[Strategy], Economy, Told], Simulation]
 
@@ -20,28 +20,23 @@ Simulate = Callable[[Sequence[Strategy], Economy, Told], Simulation]
 def asked_for(
     caching: CachingName,
     replay: Replay,
-    baseline: Bill,
     economy: Economy,
     simulations: Mapping[str, Simulation],
     simulate: Simulate,
-) -> dict[str, World]:
-    """What nothing done costs, and every profile. A profile that changes what had been sent does so for other reasons
-    where caching costs something else, so it is simulated again. `auto` knows nothing of the user beforehand: of the
-    pauses in other sessions, none is known inside of one."""
-    found = {NOTHING_DONE: _world(baseline, cached_bill(replay, None, caching))}
+) -> dict[str, Bill]:
+    """The bill with nothing done, and with every profile. A profile that changes what had been sent does so for other
+    reasons where caching costs something else, so it is simulated again. `auto` knows nothing of the user beforehand:
+    of the pauses in other sessions, none is known inside of one."""
+    found = {NOTHING_DONE: cached_bill(replay, None, caching)}
     for name, simulation in simulations.items():
         strategies = profiles.named(name)
         if caching == "recorded" or all(each.final for each in strategies):
-            bill = cached_bill(replay, simulation.views, caching)
+            found[name] = cached_bill(replay, simulation.views, caching)
         else:
             keeping = Keeping(replay, caching)
-            bill = keeping.finish(simulate(strategies, _economy(caching, replay, economy), keeping.told()).views)
-        found[name] = _world(baseline, bill)
+            simulated = simulate(strategies, _economy(caching, replay, economy), keeping.told())
+            found[name] = keeping.finish(simulated.views)
     return found
-
-
-def _world(baseline: Bill, bill: Bill) -> World:
-    return World(bill.cost, bill.rewrites, worst_share(baseline.costs, bill.costs))
 
 
 def _economy(caching: CachingName, replay: Replay, recorded: Economy) -> Economy:

@@ -171,6 +171,20 @@ class SessionFigures(msgspec.Struct):
     looped: tuple[int, int, int] = (0, 0, 0)
     """How long after the answer before requests came, as in `billing.lifetimes.Pauses`."""
 
+    id: str = ""
+    """As its agent prints it."""
+    title: str = ""
+    times: list[float | None] = []
+    """By request that is counted, in Unix seconds: when its answer was complete."""
+    asked: list[int] = []
+    """By request: which of the models; -1 where that is not known."""
+    costs: dict[str, list[float]] = {}
+    """Dollars by request: `NOTHING_DONE`, and every profile."""
+    sizes: dict[str, list[float]] = {}
+    """Tokens by request, likewise."""
+    windows: dict[str, int] = {}
+    """Model → input tokens that fit, where that is known."""
+
     @property
     def thinking_share(self) -> float:
         """Of the bill with nothing done."""
@@ -179,6 +193,11 @@ class SessionFigures(msgspec.Struct):
     @property
     def label(self) -> str:
         return f"{self.path} ({self.name})" if self.name else self.path
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Tells it apart from all others."""
+        return self.path, self.name
 
 
 class Unread(msgspec.Struct):

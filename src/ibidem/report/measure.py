@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, compress, islice
 
 import msgspec
 
@@ -25,7 +25,9 @@ from ..strategies import profiles
 from ..strategies.strategy import Strategy
 from ..tokens import counter, remembering
 from .asked import asked_for
+from .facts import moment
 from .figures import (
+    NOTHING_DONE,
     FileFigures,
     ProfileOutcome,
     Recorded,
@@ -38,6 +40,7 @@ from .figures import (
     worst_share,
 )
 from .missed import cached_in
+from .selection import EVERYTHING, Chosen
 
 UNDONE_LABEL = "taken back"
 """Where the price is put of a change that only undid an earlier one."""
@@ -68,13 +71,24 @@ class ReportSettings(msgspec.Struct, frozen=True):
 WORLDS: tuple[AfterBreak, ...] = ("hit", "miss")
 
 
-def measure_log(path: str, data: bytes, settings: ReportSettings, known: frozenset[str] = frozenset()) -> FileFigures:
-    """The sessions in a log. Answers in `known` are in another file already: a session that was resumed."""
+def measure_log(
+    path: str,
+    data: bytes,
+    settings: ReportSettings,
+    known: frozenset[str] = frozenset(),
+    chosen: Mapping[str, Chosen] | None = None,
+) -> FileFigures:
+    """The sessions in a log. Answers in `known` are in another file already: a session that was resumed. `chosen` says
+    by the name of a session which of its requests count; all of them where it does not."""
     try:
         found = recordings.read(path, data)
     except recordings.LogError as error:
         return FileFigures(unread=[Unread(path, str(error).removeprefix(f"{path}: "))], size=len(data))
-    figures = [measure_session(session, settings) for each in found if (session := without(each, known)).length]
+    figures = []
+    for each in found:
+        session, which = without(each, known), (chosen or {}).get(each.name, EVERYTHING)
+        if any(which.takes(sent) for segment in session.segments for sent in segment.requests):
+            figures.append(measure_session(session, settings, which))
     return FileFigures(figures, size=len(data))
 
 
@@ -93,87 +107,132 @@ def answers_in(session: Recording) -> Iterator[str]:
     return (sent.answer for segment in session.segments for sent in segment.requests if sent.answer)
 
 
-def measure_session(session: Recording, settings: ReportSettings) -> SessionFigures:
-    count = remembering(counter(session.models[0] if session.models else None))
-    prices = Prices(settings.prices, settings.model)
-    messages = messages_of(session)
-    replay = Replay(session, prices, count, messages)
-    baseline = replay.bill()
-    long = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
-    economy = replace(economy_of(replay.steps[0].price, long), keeps_thinking=replay.keeps_thinking)
-    invalid, accepted, violations = _invalid(session, messages)
-    tools, files = _results(session, messages, replay.weights, count)
+def measure_session(session: Recording, settings: ReportSettings, chosen: Chosen = EVERYTHING) -> SessionFigures:
+    """The figures of those of its requests that were chosen, in a conversation that was sent as a whole."""
+    return _Measured(session, settings, chosen).figures()
 
-    simulations: dict[str, Simulation] = {}
 
-    def simulate(strategies: Sequence[Strategy], economy: Economy, told: Told) -> Simulation:
-        return Simulation(session, messages, strategies, replay.weights, count, economy, told)
+class _Measured:
+    """A session that was read, and what its figures are made of."""
 
-    def simulated(strategies: Sequence[Strategy], world: AfterBreak) -> Simulation:
-        return simulate(strategies, economy, replay.told(world))
+    def __init__(self, session: Recording, settings: ReportSettings, chosen: Chosen) -> None:
+        self.session, self.settings = session, settings
+        self.count = remembering(counter(session.models[0] if session.models else None))
+        self.messages = messages_of(session)
+        self.replay = Replay(session, Prices(settings.prices, settings.model), self.count, self.messages)
+        steps = self.replay.steps
+        self.counted = [chosen.takes(step.sent) for step in steps]
+        long = any(step.sent.usage and step.sent.usage.written_1h for step in steps)
+        self.economy = replace(economy_of(steps[0].price, long), keeps_thinking=self.replay.keeps_thinking)
+        self.baseline = self.over(self.replay.bill())
+        self.simulations: dict[str, Simulation] = {}
+        self.bills = {NOTHING_DONE: self.baseline}
 
-    def outcome(name: str) -> ProfileOutcome:
+    def over(self, bill: Bill) -> Bill:
+        """Its part for the requests that count."""
+        return bill if all(self.counted) else bill.over(self.counted)
+
+    def figures(self) -> SessionFigures:
+        session, replay, settings = self.session, self.replay, self.settings
+        outcomes = {name: self.outcome(name) for name in settings.profiles}
+        steps = list(compress(replay.steps, self.counted))
+        models = list(dict.fromkeys(step.sent.model for step in steps if step.sent.model))
+        places = {model: place for place, model in enumerate(models)}
+        times = [moment(step.sent) for step in steps]
+        invalid, accepted, violations = _invalid(session, self.messages, self.counted)
+        tools, files = _results(session, self.messages, replay.weights, self.count, self.counted)
+        pauses = pauses_of(session)
+        return SessionFigures(
+            path=session.path,
+            agent=session.agent,
+            name=session.name,
+            project=session.project,
+            id=session.id,
+            title=session.title,
+            model=models[0] if models else "",
+            models=models,
+            priced_as={step.sent.model or UNNAMED_MODEL: step.price.model for step in steps if step.price.assumed},
+            started=next((step.sent.at for step in steps if step.sent.at is not None), None),
+            requests=len(steps),
+            restarts=dict(Counter(segment.cause for segment in session.segments if segment.cause != "start")),
+            skipped=[(skipped.line, skipped.why) for skipped in session.skipped],
+            invalid=invalid,
+            accepted=accepted,
+            violations=violations,
+            baseline=_spent(self.baseline),
+            recorded=self.recorded(),
+            thinking=replay.thinking(self.counted),
+            cached=cached_in(replay, self.messages, Prices(settings.prices), self.counted),
+            caching={name: self.asked_for(name) for name in settings.ways},
+            unasked=not any(step.price.caching.marks for step in replay.steps),
+            spoken=pauses.spoken,
+            looped=pauses.looped,
+            profiles=outcomes,
+            tools=tools,
+            files=files,
+            times=times,
+            asked=[places.get(step.sent.model, -1) for step in steps],
+            costs={name: self.by_request(bill.costs) for name, bill in self.bills.items()},
+            sizes={name: self.by_request([each.size for each in bill.charges]) for name, bill in self.bills.items()},
+            windows={step.sent.model: step.price.window for step in steps if step.price.window},
+        )
+
+    def by_request(self, numbers: Sequence[float]) -> list[float]:
+        return list(compress(numbers, self.counted))
+
+    def simulate(self, strategies: Sequence[Strategy], economy: Economy, told: Told) -> Simulation:
+        weights = self.replay.weights
+        return Simulation(self.session, self.messages, strategies, weights, self.count, economy, told)
+
+    def simulated(self, strategies: Sequence[Strategy], world: AfterBreak) -> Simulation:
+        return self.simulate(strategies, self.economy, self.replay.told(world))
+
+    def outcome(self, name: str) -> ProfileOutcome:
         strategies = profiles.named(name)
-        simulation = simulations[name] = simulated(strategies, "hit")
-        found = _outcome(replay, baseline, simulation)
+        simulation = self.simulations[name] = self.simulated(strategies, "hit")
+        bill = self.bills[name] = self.over(self.replay.bill(simulation.views))
+        found = _outcome(self.replay, self.baseline, bill, simulation)
         if not all(each.final for each in strategies):
             told = any(point.rewritten for point in simulation.points)  # else the worlds do not differ
-            worlds = {"hit": simulation, "miss": simulated(strategies, "miss") if told else simulation}
-            found.worlds = {world: _world(replay, baseline, worlds[world], world, settings.optimum) for world in WORLDS}
+            worlds = {"hit": simulation, "miss": self.simulated(strategies, "miss") if told else simulation}
+            found.worlds = {world: self.world(worlds[world], world) for world in WORLDS}
         return found
 
-    outcomes = {name: outcome(name) for name in settings.profiles}
-    pauses = pauses_of(session)
-    return SessionFigures(
-        path=session.path,
-        agent=session.agent,
-        name=session.name,
-        project=session.project,
-        model=session.models[0] if session.models else "",
-        models=session.models,
-        priced_as={step.sent.model or UNNAMED_MODEL: step.price.model for step in replay.steps if step.price.assumed},
-        started=next((step.sent.at for step in replay.steps if step.sent.at is not None), None),
-        requests=session.length,
-        restarts=dict(Counter(segment.cause for segment in session.segments if segment.cause != "start")),
-        skipped=[(skipped.line, skipped.why) for skipped in session.skipped],
-        invalid=invalid,
-        accepted=accepted,
-        violations=violations,
-        baseline=_spent(baseline),
-        recorded=_recorded(replay, baseline),
-        thinking=replay.thinking(),
-        cached=cached_in(replay, messages, Prices(settings.prices)),
-        caching={name: asked_for(name, replay, baseline, economy, simulations, simulate) for name in settings.ways},
-        unasked=not any(step.price.caching.marks for step in replay.steps),
-        spoken=pauses.spoken,
-        looped=pauses.looped,
-        profiles=outcomes,
-        tools=tools,
-        files=files,
-    )
+    def world(self, simulation: Simulation, world: AfterBreak) -> World:
+        bill = self.over(self.replay.bill(simulation.views, after_break=world))
+        best = None
+        if self.settings.optimum and simulation.phases and all(self.counted):  # moments are those of a whole session
+            best = best_moments(self.replay, simulation.phases, after_break=world).cost
+        return World(bill.cost, bill.rewrites, worst_share(self.baseline.costs, bill.costs), best)
+
+    def asked_for(self, caching: CachingName) -> dict[str, World]:
+        bills = asked_for(caching, self.replay, self.economy, self.simulations, self.simulate)
+        return {
+            way: World(bill.cost, bill.rewrites, worst_share(self.baseline.costs, bill.costs))
+            for way, bill in ((way, self.over(bill)) for way, bill in bills.items())
+        }
+
+    def recorded(self) -> Recorded | None:
+        replay, found = self.replay, self.replay.recorded()
+        known = [number for number, cost in enumerate(found) if cost is not None and self.counted[number]]
+        if not known:
+            return None
+        bare = recorded_as(replay) == "none"  # by the rules, what nothing marks is not kept where marks are wanted
+        by_rule = (cached_bill(replay, None, "none") if bare else replay.bill(by_rule=True)).costs
+        costs = self.baseline.costs
+        return Recorded(
+            sum(found[number] or 0.0 for number in known),
+            len(known),
+            sum(costs[number] for number in known),
+            sum(by_rule[number] for number in known),
+        )
 
 
 def _spent(bill: Bill) -> Spent:
     return Spent(bill.cost, bill.tokens, bill.read, bill.peak, bill.breaks)
 
 
-def _recorded(replay: Replay, baseline: Bill) -> Recorded | None:
-    found = replay.recorded()
-    known = [number for number, cost in enumerate(found) if cost is not None]
-    if not known:
-        return None
-    bare = recorded_as(replay) == "none"  # by the rules, what nothing marks is not kept where marks are wanted
-    by_rule = (cached_bill(replay, None, "none") if bare else replay.bill(by_rule=True)).costs
-    return Recorded(
-        sum(cost for cost in found if cost is not None),
-        len(known),
-        sum(baseline.costs[number] for number in known),
-        sum(by_rule[number] for number in known),
-    )
-
-
-def _outcome(replay: Replay, baseline: Bill, simulation: Simulation) -> ProfileOutcome:
-    bill = replay.bill(simulation.views)
+def _outcome(replay: Replay, baseline: Bill, bill: Bill, simulation: Simulation) -> ProfileOutcome:
     outcome = ProfileOutcome(
         _spent(bill),
         worst=worst_share(baseline.costs, bill.costs),
@@ -200,18 +259,16 @@ def _outcome(replay: Replay, baseline: Bill, simulation: Simulation) -> ProfileO
     return outcome
 
 
-def _world(replay: Replay, baseline: Bill, simulation: Simulation, world: AfterBreak, hindsight: bool) -> World:
-    bill = replay.bill(simulation.views, after_break=world)
-    best = best_moments(replay, simulation.phases, after_break=world).cost if hindsight and simulation.phases else None
-    return World(bill.cost, bill.rewrites, worst_share(baseline.costs, bill.costs), best)
-
-
-def _invalid(session: Recording, messages: Sequence[Sequence[Message]]) -> tuple[int, int, dict[str, int]]:
+def _invalid(
+    session: Recording, messages: Sequence[Sequence[Message]], counted: Sequence[bool]
+) -> tuple[int, int, dict[str, int]]:
     """Requests that break a rule of their provider, those among them that it counted, and how many break which rule.
     What is wrong in a history is wrong in every longer one."""
     dialect = formats.named(session.format)
     invalid, accepted, broken = 0, 0, Counter[str]()
+    rest = iter(counted)
     for segment, history in zip(session.segments, messages, strict=True):
+        here = list(islice(rest, len(segment.requests)))
         lengths = [sent.length for sent in segment.requests]
         found: dict[str, int] = {}
         whole = Conversation(tuple(history[: lengths[-1]]), dialect, session.head)
@@ -219,24 +276,34 @@ def _invalid(session: Recording, messages: Sequence[Sequence[Message]]) -> tuple
             index = re.search(r"\[(\d+)\]", violation.position)
             place = int(index[1]) if index else 0
             found[violation.rule] = min(place, found.get(violation.rule, place))
-        reach = {rule: len(lengths) - bisect_right(lengths, place) for rule, place in found.items()}
-        wrong = segment.requests[len(lengths) - max(reach.values(), default=0) :]
+        first = {rule: bisect_right(lengths, place) for rule, place in found.items()}
+        start = min(first.values(), default=len(lengths))
+        wrong = list(compress(segment.requests[start:], here[start:]))
         invalid += len(wrong)
         accepted += sum(sent.usage is not None for sent in wrong)
-        broken.update(reach)
-    return invalid, accepted, dict(broken)
+        broken.update({rule: sum(here[number:]) for rule, number in first.items()})
+    return invalid, accepted, {rule: number for rule, number in broken.items() if number}
 
 
 def _results(
-    session: Recording, messages: Sequence[Sequence[Message]], weights: Weights, count: Count
+    session: Recording,
+    messages: Sequence[Sequence[Message]],
+    weights: Weights,
+    count: Count,
+    counted: Sequence[bool],
 ) -> tuple[dict[str, Results], dict[str, Results]]:
-    """Tool results by tool and by file."""
+    """Tool results by tool and by file: those that a request that counts was the first to send."""
     tools: dict[str, Results] = {}
     files: dict[str, Results] = {}
+    rest = iter(counted)
     for segment, history in zip(session.segments, messages, strict=True):
-        sent = history[: segment.requests[-1].length]
+        here = list(islice(rest, len(segment.requests)))
+        lengths = [request.length for request in segment.requests]
+        sent = history[: lengths[-1]]
         asked = asked_in(sent)
-        for message in sent[segment.inherited :]:
+        for place, message in enumerate(sent[segment.inherited :], segment.inherited):
+            if not here[bisect_right(lengths, place)]:
+                continue
             for result in message.results:
                 what = asked.get(result.call_id, CallTarget(result.name))
                 tokens = weights.result * sum(count(part.text) for part in result.segments if isinstance(part, Text))

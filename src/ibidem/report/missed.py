@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 from ..billing.misses import CachedRequest, SinceThen, explain, is_unmarked, marks_would_save
@@ -25,10 +26,12 @@ class _Pair(NamedTuple):
     since: SinceThen
 
 
-def cached_in(replay: Replay, messages: Sequence[Sequence[Message]], prices: Prices) -> Cached | None:
-    """None where nothing was counted. `prices` tells how the models that were asked are cached, whatever they are to
-    be priced as; of a model that it does not know, nothing is said but the shares."""
-    usages = [step.sent.usage for step in replay.steps if step.sent.usage is not None]
+def cached_in(
+    replay: Replay, messages: Sequence[Sequence[Message]], prices: Prices, chosen: Sequence[bool]
+) -> Cached | None:
+    """Of the requests that were chosen; None where nothing was counted. `prices` tells how the models that were asked
+    are cached, whatever they are to be priced as; of a model that it does not know, nothing is said but the shares."""
+    usages = [step.sent.usage for step in compress(replay.steps, chosen) if step.sent.usage is not None]
     if not sum(usage.input for usage in usages):
         return None
     found = Cached(
@@ -40,6 +43,7 @@ def cached_in(replay: Replay, messages: Sequence[Sequence[Message]], prices: Pri
     pairs = [pair for pair in _pairs(replay, messages, prices) if not pair.price.assumed]
     marked = bool(pairs) and all(pair.price.caching.marks for pair in pairs)
     found.unmarked = marked and is_unmarked((pair.sent.usage for pair in pairs), pairs[0].price.caching)
+    pairs = [pair for pair in pairs if chosen[pair.number - 1]]
     for pair in pairs:
         miss = explain(pair.before, pair.sent, pair.since, pair.price.caching, pair.rates)
         if miss is not None:
