@@ -1,6 +1,7 @@
-"""Figures of logs that were read before, by content, so that a second run reads only what is new.
+"""What was found in logs that were read before, so that a second run reads only what is new.
 
-A cache and nothing more: it may be deleted at any time, and whatever goes wrong with it, the work is done again.
+Facts go by a file's size and time, figures by its content. A cache and nothing more: it may be deleted at any time, and
+whatever goes wrong with it, the work is done again.
 """
 
 from __future__ import annotations
@@ -9,26 +10,30 @@ import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from .facts import FileFacts
 from .figures import FileFigures, decoded, encoded
 from .measure import ReportSettings
 
 T = TypeVar("T")
 
 MAX_KEPT_LOGS = 50_000
-"""Logs whose figures are kept; the ones that were used longest ago go first."""
+"""Logs of which something is kept; the ones that were used longest ago go first."""
+ASKED_AT_ONCE = 500
+"""Rows that one question is about."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS logs (state TEXT PRIMARY KEY, digest TEXT);
 CREATE TABLE IF NOT EXISTS figures (key TEXT PRIMARY KEY, used REAL, data BLOB);
+CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, used REAL, data BLOB);
 """
 
 
@@ -39,40 +44,78 @@ class ReportCache:
         self._path = folder / "report.sqlite"
         self._asked = hashlib.sha256(repr(settings).encode("utf-8", "backslashreplace") + edition()).hexdigest()
 
-    def digest(self, state: str) -> str | None:
-        """The digest of a log that was read when its size and time were the same."""
-        rows = self._ask(lambda db: db.execute("SELECT digest FROM logs WHERE state = ?", (_spelt(state),)).fetchall())
-        return rows[0][0] if rows and isinstance(rows[0][0], str) else None
+    # --- what logs say --------------------------------------------------------------------------
 
-    def figures(self, digests: Sequence[str]) -> list[FileFigures] | None:
-        """The figures of logs with these contents, that were read together."""
-        key = self._key(digests)
-        used = "UPDATE figures SET used = ? WHERE key = ? RETURNING data"
-        rows = self._ask(lambda db: db.execute(used, (time.time(), key)).fetchall())
-        try:
-            return [decoded(part) for part in msgspec.msgpack.decode(rows[0][0], type=list[bytes])] if rows else None
-        except (msgspec.DecodeError, TypeError):
-            return None
+    def facts(self, states: Iterable[str]) -> dict[str, FileFacts]:
+        """What is known of logs, by size and time."""
+        keys = {_fact_key(state): state for state in states if state}
+        found: dict[str, FileFacts] = {}
+        for key, data in self._rows("facts", keys):
+            with suppress(msgspec.DecodeError, TypeError):
+                found[keys[key]] = msgspec.msgpack.decode(data, type=FileFacts)
+        return found
 
-    def keep(self, states: Sequence[str], digests: Sequence[str], figures: Sequence[FileFigures]) -> None:
+    def keep_facts(self, facts: Mapping[str, FileFacts]) -> None:
+        """By state; of a log whose state cannot be told, nothing is kept."""
+        rows = []
+        for state, each in facts.items():
+            with suppress(UnicodeEncodeError):  # a lone surrogate in a name: such a log is read again each time
+                rows.append((_fact_key(state), time.time(), msgspec.msgpack.encode(each)))
+        self._keep("facts", rows)
+
+    # --- what they would have cost --------------------------------------------------------------
+
+    def digests(self, states: Iterable[str]) -> dict[str, str]:
+        """Of logs that were read when their size and time were the same."""
+        spelt = {_spelt(state): state for state in states if state}
+        found = self._ask(lambda db: list(_select(db, "SELECT state, digest FROM logs WHERE state", list(spelt))))
+        return {spelt[state]: str(digest) for state, digest in found or () if isinstance(digest, str)}
+
+    def figures(self, logs: Sequence[Sequence[str]], asked: Sequence[str]) -> list[list[FileFigures] | None]:
+        """The figures of logs with these contents, that were read together, and what was asked of each such family."""
+        keys = [self._key(digests, what) for digests, what in zip(logs, asked, strict=True)]
+        found: dict[str, list[FileFigures]] = {}
+        for key, data in self._rows("figures", keys):
+            with suppress(msgspec.DecodeError, TypeError):
+                found[key] = [decoded(part) for part in msgspec.msgpack.decode(data, type=list[bytes])]
+        return [found.get(key) for key in keys]
+
+    def keep(self, states: Sequence[str], digests: Sequence[str], figures: Sequence[FileFigures], asked: str) -> None:
         try:
             data = msgspec.msgpack.encode([encoded(each) for each in figures])
-        except UnicodeEncodeError:  # a lone surrogate in a name: such a log is read again each time
+        except UnicodeEncodeError:  # as above
             return
+        pairs = [pair for pair in zip(map(_spelt, states), digests, strict=True) if pair[0]]
+        self._ask(lambda db: db.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?)", pairs))
+        self._keep("figures", [(self._key(digests, asked), time.time(), data)])
+
+    def _key(self, digests: Sequence[str], asked: str) -> str:
+        return hashlib.sha256("\n".join([self._asked, asked, *digests]).encode()).hexdigest()
+
+    # --- the database ---------------------------------------------------------------------------
+
+    def _rows(self, table: str, keys: Iterable[str]) -> list[tuple[str, bytes]]:
+        """Keys and what is kept under them; that they were used is noted."""
+        names = list(keys)
+
+        def read(db: sqlite3.Connection) -> list[tuple[str, bytes]]:
+            found = list(_select(db, f"SELECT key, data FROM {table} WHERE key", names))
+            for some in _batches([key for key, _ in found]):
+                marks = ", ".join("?" * len(some))
+                db.execute(f"UPDATE {table} SET used = ? WHERE key IN ({marks})", (time.time(), *some))
+            return found
+
+        return (self._ask(read) if names else None) or []
+
+    def _keep(self, table: str, rows: Sequence[tuple[str, float, bytes]]) -> None:
+        oldest = f"SELECT key FROM {table} ORDER BY used DESC LIMIT -1 OFFSET ?"
 
         def write(db: sqlite3.Connection) -> None:
-            pairs = zip(map(_spelt, states), digests, strict=True)
-            db.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?)", [pair for pair in pairs if pair[0]])
-            db.execute("INSERT OR REPLACE INTO figures VALUES (?, ?, ?)", (self._key(digests), time.time(), data))
-            db.execute(
-                "DELETE FROM figures WHERE key IN (SELECT key FROM figures ORDER BY used DESC LIMIT -1 OFFSET ?)",
-                (MAX_KEPT_LOGS,),
-            )
+            db.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", rows)
+            db.execute(f"DELETE FROM {table} WHERE key IN ({oldest})", (MAX_KEPT_LOGS,))
 
-        self._ask(write)
-
-    def _key(self, digests: Sequence[str]) -> str:
-        return hashlib.sha256("\n".join([self._asked, *digests]).encode()).hexdigest()
+        if rows:
+            self._ask(write)
 
     def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T | None:
         with suppress(sqlite3.Error, OSError):
@@ -82,6 +125,19 @@ class ReportCache:
                 db.executescript(SCHEMA)
                 return question(db)
         return None
+
+
+def _select(db: sqlite3.Connection, question: str, keys: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    for some in _batches(keys):
+        yield from db.execute(f"{question} IN ({', '.join('?' * len(some))})", some)
+
+
+def _batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (keys[first : first + ASKED_AT_ONCE] for first in range(0, len(keys), ASKED_AT_ONCE))
+
+
+def _fact_key(state: str) -> str:
+    return hashlib.sha256(f"{_edition_digest()} {_spelt(state)}".encode()).hexdigest()
 
 
 def _spelt(state: str) -> str:
@@ -98,3 +154,8 @@ def edition() -> bytes:
         status = path.stat()
         parts.append(f"{path.relative_to(package)} {status.st_size} {status.st_mtime_ns}")
     return "\n".join(parts).encode()
+
+
+@cache
+def _edition_digest() -> str:
+    return hashlib.sha256(edition()).hexdigest()

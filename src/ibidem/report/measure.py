@@ -79,15 +79,15 @@ def measure_log(
     chosen: Mapping[str, Chosen] | None = None,
 ) -> FileFigures:
     """The sessions in a log. Answers in `known` are in another file already: a session that was resumed. `chosen` says
-    by the name of a session which of its requests count; all of them where it does not."""
+    by the name of a session which of its requests count; sessions that it does not name do not."""
     try:
         found = recordings.read(path, data)
     except recordings.LogError as error:
         return FileFigures(unread=[Unread(path, str(error).removeprefix(f"{path}: "))], size=len(data))
     figures = []
     for each in found:
-        session, which = without(each, known), (chosen or {}).get(each.name, EVERYTHING)
-        if any(which.takes(sent) for segment in session.segments for sent in segment.requests):
+        session, which = without(each, known), EVERYTHING if chosen is None else chosen.get(each.name)
+        if which and any(which.takes(sent) for segment in session.segments for sent in segment.requests):
             figures.append(measure_session(session, settings, which))
     return FileFigures(figures, size=len(data))
 
