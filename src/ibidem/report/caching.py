@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from ..billing.misses import Shares
 from .charts import Names, money_cell, percent, share_cell, table, text, tidy
 from .figures import NOTHING_DONE, SessionFigures
+from .groups import CachedTotal, Group, MissedTotal, Worlds, share
 from .numbers import dollars, plural, tokens
-from .totals import CachedTotal, Group, MissedTotal, Report, Worlds, share
+from .totals import Report
 
 MARKS_COMMAND = "ibidem wrap --cache auto -- …"
 ADVICE_PAGE = "docs/caching.md"

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from .charts import Names, money_cell, percent, share_cell, table, text, tidy
+from .groups import Group, Profile, Worlds, share
 from .numbers import NO_NUMBER, dollars, plural
-from .totals import Group, Profile, Worlds, share
 
 FINDS = {"hit": "what stands before the change", "miss": "nothing of the conversation"}
 """What a provider finds afterwards, by world."""

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 from ..model import one_line
 from . import numbers
 from .figures import SessionFigures
+from .groups import share
 from .numbers import ROUNDING, dollars, plural, sign
-from .totals import saved_in, share
+from .totals import saved_in
 
 MAX_ROWS = 250
 """Rows of a list in the page; what is left out is said, and stands in `--json`."""

@@ -14,7 +14,8 @@ from .. import __version__
 from ..billing.misses import MISS_CAUSES, Shares
 from ..billing.usage import Usage
 from .figures import NOTHING_DONE, Cached, Missed, Recorded, SessionFigures, Spent, World, plain
-from .totals import CachedTotal, Group, MissedTotal, Profile, Repeated, Report, Worlds, saved_in, share
+from .groups import CachedTotal, Group, MissedTotal, Profile, Worlds, share
+from .totals import Repeated, Report, saved_in
 
 JSON_SCHEMA = 1
 

@@ -40,8 +40,9 @@ from .charts import (
     tidy,
 )
 from .figures import SessionFigures, Spent
+from .groups import Group
 from .numbers import NO_NUMBER, ROUNDING, dollars, file_size, plural, tokens
-from .totals import Group, Repeated, Report, saved_in
+from .totals import Repeated, Report, saved_in
 
 COLOURED_PROFILES = 4
 """Profiles that have a colour of their own; their names always stand beside it."""

@@ -9,19 +9,30 @@ from rich.console import Console
 from rich.text import Text
 
 from . import caching
-from .figures import SessionFigures
+from .groups import Group, Profile, share
+from .headline import logged_line, next_step, paid_line, saving_line
+from .listing import draw_sessions, draw_table, draw_windows, rest, top
 from .numbers import NO_NUMBER, dollars, file_size, percent, plural, tokens
 from .tables import Bar, TableCell, TableRow, colour, ending, say, short, table
-from .totals import Group, Profile, Repeated, Report, saved_in, share, unread_notes
-
-MAX_ROWS = 8
-"""Rows of a table that could be long; the rest is in `--html` and `--json`."""
+from .totals import Repeated, Report, unread_notes
 
 
-def draw(report: Report, stream: IO[str], *, plain: bool = False) -> None:
-    console = Console(file=stream, markup=False, emoji=False, highlight=False, no_color=plain or None)
+def draw_paid(report: Report, stream: IO[str], *, plain: bool = False) -> None:
+    """What is known before anything is replayed."""
+    console = _console(stream, plain)
+    with console.capture() as page:
+        _paid(console, report)
+    _write(page.get(), stream)
+    stream.flush()
+
+
+def draw(report: Report, stream: IO[str], *, plain: bool = False, begun: bool = False) -> None:
+    """All of it; or what comes after `draw_paid`, if it has begun with that."""
+    console = _console(stream, plain)
     with console.capture() as page:  # written by us: rich has its own way to end when the reader is gone
-        _title(console, report)
+        _title(console, report, begun)
+        if report.sessions or report.paid:
+            _asked(console, report)
         if report.sessions:
             _bills(console, report)
             _ways(console, report.total)
@@ -31,26 +42,59 @@ def draw(report: Report, stream: IO[str], *, plain: bool = False) -> None:
             _strategies(console, report)
             _groups(console, "agent", report.agents, report)
             _groups(console, "project", report.projects, report)
-            _repeated(console, "tool", report.tools, report)
-            _repeated(console, "file", report.files, report)
-            _sessions(console, report)
+            for what, found in (("tool", report.tools), ("file", report.files)):
+                if what not in report.asked.by:
+                    _repeated(console, what, found, report)
+            draw_sessions(console, report)
         _notes(console, report)
-    stream.write("\n".join(line.rstrip() for line in page.get().split("\n")))  # rich fills lines with spaces
+    _write(page.get(), stream)
 
 
-def _title(console: Console, report: Report) -> None:
-    total = report.total
-    if said := caching.headline(total.cached):
+def _console(stream: IO[str], plain: bool) -> Console:
+    return Console(file=stream, markup=False, emoji=False, highlight=False, no_color=plain or None)
+
+
+def _write(text: str, stream: IO[str]) -> None:
+    stream.write("\n".join(line.rstrip() for line in text.split("\n")))  # rich fills lines with spaces
+
+
+def _title(console: Console, report: Report, begun: bool) -> None:
+    if said := caching.headline(report.total.cached):
         say(console, f"{said} ({caching.MARKS_COMMAND}).", "bold yellow")
+    if not begun:
+        _paid(console, report)
+    if not report.sessions and not report.paid:
+        return
+    if report.partial:
+        say(console, report.partial, "bold yellow")
+    if said := saving_line(report):
+        say(console, said, "bold")
+    for said in filter(None, (logged_line(report.tally), next_step(report))):
+        say(console, said, "green")
+
+
+def _paid(console: Console, report: Report) -> None:
     if report.sample:
         say(console, "No logs of an agent were found here: these are figures of the bundled sample.", "yellow")
-    if not report.sessions:
+    if report.asked.period:
+        say(console, report.asked.period, "dim")
+    if not report.sessions and not report.paid:
         read = f"{plural(report.files_read, 'file')}, {file_size(report.bytes_read)}"
-        say(console, f"No session was found ({read}). What was looked at and gave nothing:", "bold")
+        looked = " What was looked at and gave nothing:" if report.unread else ""
+        say(console, f"No session was found ({read}).{looked}", "bold")
         return
-    count = f"{plural(total.sessions, 'session')}, {plural(total.requests, 'request')}"
-    files = f"{plural(report.files_read, 'file')}, {file_size(report.bytes_read)}"
-    say(console, f"{count} ({files}). Dollars for input; output is not changed and not counted.", "bold")
+    say(console, paid_line(report), "bold")
+
+
+def _asked(console: Console, report: Report) -> None:
+    """The tables that were asked for."""
+    for by in report.asked.by:
+        if by == "window":
+            draw_windows(console, report)
+        elif by in ("tool", "file"):
+            _repeated(console, by, report.tools if by == "tool" else report.files, report)
+        else:
+            draw_table(console, report, by)  # type: ignore[arg-type]  # the command line took nothing else
 
 
 def _bills(console: Console, report: Report) -> None:
@@ -80,7 +124,7 @@ def _bills(console: Console, report: Report) -> None:
                 Bar(spent.cost / widest, colour(saved)),
             )
         )
-    table(console, ("what it costs", "input $", "saved", "tokens", "peak", "breaks", ""), rows)
+    table(console, ("what it costs", "input $", "saved", "tokens", "peak", "cache rewritten", ""), rows)
     if total.thinking:
         part = f"{dollars(total.thinking)} ({percent(total.thinking_share)})"
         say(console, f"Of the bill with nothing done, {part} is for thinking that is sent back with later requests.")
@@ -106,7 +150,7 @@ def _ways(console: Console, total: Group) -> None:
         if each.dearest and each.dearer:
             named.setdefault((asked, each.dearest.label), f"{asked}, {way}" if way else asked)
     for (_, label), who in named.items():
-        say(console, f"{who}: dearest is {ending(label, console.width - cell_len(who) - 14)}.")
+        say(console, f"{who}: dearest is {ending(console, label, console.width - cell_len(who) - 14)}.")
 
 
 WAYS = (
@@ -137,7 +181,7 @@ def _cached(console: Console, report: Report) -> None:
     for cause, missed in misses[: caching.NAMED_CAUSES]:
         if named := caching.dearest(cause, missed):
             said = f"{cause}: {named[0]} "
-            say(console, f"{said}{ending(named[1].label, console.width - len(said) - 1)}.")
+            say(console, f"{said}{ending(console, named[1].label, console.width - len(said) - 1)}.")
 
 
 def _changes(console: Console, report: Report) -> None:
@@ -182,7 +226,7 @@ def _verdict(console: Console, name: str, profile: Profile) -> None:
         say(console, f"{name} changed what had been sent {profile.points.total():,} times: {reasons}.")
     dearest = dict.fromkeys(each.dearest.label for each in profile.changing.values() if each.dearest)
     for label, when in zip(dearest, ("", " on a miss"), strict=False):
-        say(console, f"{name}: dearest{when} is {ending(label, console.width - len(name) - len(when) - 14)}.")
+        say(console, f"{name}: dearest{when} is {ending(console, label, console.width - len(name) - len(when) - 14)}.")
     dearer = max([profile.dearer, *(each.dearer for each in profile.changing.values())])
     moments = [(each.worst, each.worst_in.label) for each in profile.changing.values() if each.worst_in]
     worst, label = max(moments, default=(profile.worst, ""))
@@ -194,7 +238,7 @@ def _verdict(console: Console, name: str, profile: Profile) -> None:
             "red",
         )
         if label:
-            say(console, ending(label, console.width), "red")
+            say(console, ending(console, label, console.width), "red")
 
 
 def _error(console: Console, total: Group) -> None:
@@ -226,7 +270,7 @@ def _strategies(console: Console, report: Report) -> None:
 
 
 def _groups(console: Console, what: str, groups: dict[str, Group], report: Report) -> None:
-    if len(groups) < 2:
+    if len(groups) < 2 or what in report.asked.by:
         return
     ordered = sorted(groups.items(), key=lambda item: -item[1].baseline.cost)
     rows: list[TableRow] = [
@@ -238,15 +282,10 @@ def _groups(console: Console, what: str, groups: dict[str, Group], report: Repor
             percent(group.error, signed=True),
             *(Text(percent(group.saved(profile)), colour(group.saved(profile))) for profile in report.profiles),
         )
-        for name, group in ordered[:MAX_ROWS]
+        for name, group in ordered[: top(report)]
     ]
     table(console, (what, "sessions", "requests", "input $", "error", *report.profiles), rows)
-    _rest(console, len(ordered))
-
-
-def _rest(console: Console, number: int) -> None:
-    if number > MAX_ROWS:
-        say(console, f"{number - MAX_ROWS:,} more: --html and --json have them all.", "dim")
+    rest(console, len(ordered), top(report))
 
 
 def _repeated(console: Console, what: str, found: dict[str, Repeated], report: Report) -> None:
@@ -267,35 +306,10 @@ def _repeated(console: Console, what: str, found: dict[str, Repeated], report: R
             else NO_NUMBER,
             dollars(saved(entry)),
         )
-        for name, entry in ordered[:MAX_ROWS]
+        for name, entry in ordered[: top(report)]
     ]
     table(console, (what, "results", "tokens", "taken out", "saved $"), rows)
-    _rest(console, len(ordered))
-
-
-def _sessions(console: Console, report: Report) -> None:
-    first = report.profiles[0]
-    if len(report.sessions) < 2:
-        return
-    best, worst = report.extremes(first)
-    for head, some in ((f"saved most by {first}", best), (f"saved least by {first}", worst)):
-        rows: list[TableRow] = [
-            (
-                short(session.label),
-                f"{session.requests:,}",
-                dollars(session.baseline.cost),
-                *(_saved(session, profile) for profile in report.profiles),
-                tokens(session.baseline.peak),
-                tokens(session.profiles[first].spent.peak),
-            )
-            for session in some
-        ]
-        table(console, (head, "requests", "input $", *report.profiles, "peak", "now"), rows)
-
-
-def _saved(session: SessionFigures, profile: str) -> Text:
-    found = saved_in(session, profile)
-    return Text(percent(found), colour(found))
+    rest(console, len(ordered), top(report))
 
 
 def _notes(console: Console, report: Report) -> None:

@@ -14,7 +14,7 @@ from operator import itemgetter
 
 from .facts import PaidRequest
 from .figures import NOTHING_DONE, SessionFigures
-from .grouping import Tally
+from .tally import Tally
 
 PLAN_WINDOW = 5 * 3600.0
 """Seconds."""

@@ -1,48 +1,71 @@
-"""What `ibidem report` does: find the logs, have them looked at, show what was found."""
+"""What `ibidem report` does: read logs and say what was paid; then have them replayed, and show what was found."""
 
 from __future__ import annotations
 
 import io
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 
 from ...billing.pauses import keep_pauses
 from ...billing.prices import Price, Prices, own_prices
-from ...environment import cache_folder, home, variables
+from ...environment import cache_folder
 from ...model import IbidemError, one_line
-from ...recordings.discovery import discover, logs_in
 from ...replay.caching import CACHING_NAMES
-from ...report import executors
 from ...report.cache import ReportCache
+from ...report.executors import OnDask, OnThisMachine, Workers
 from ...report.export import write_csv, write_json
-from ...report.figures import FileFigures
+from ...report.facts import FileFacts, PaidRequest, SessionFacts, paid_requests, read_facts
+from ...report.figures import FileFigures, SessionFigures, Unread
+from ...report.gather import Family, LogFile, Work, families, gather, measured, unread_in
 from ...report.measure import ReportSettings, measure_log
-from ...report.totals import Report, add_up, pauses_in, unread_notes
+from ...report.numbers import dollars
+from ...report.selection import Selection
+from ...report.tally import Order
+from ...report.totals import Asked, Report, add_up, pauses_in, unread_notes
 from ...strategies.profiles import PROFILES
 from ..errors import InputError, at_the_prompt, reason
+from ..reading import STDIN
 from ..writing import output
+from .asking import check_words, newest_month, period_asked, zone_named
+from .finding import AgentOf, found_here, holding, named, standard_input
+from .progress import progress
 
 SAMPLE_FILE = "conversation.json"
+EXIT_INTERRUPTED = 130
 
-Done = Callable[[FileFigures], None]
 
-
-class Options(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
     """What was asked for on the command line."""
 
+    since: str | None
+    until: str | None
+    everything: bool
+    agents: tuple[str, ...]
+    projects: tuple[str, ...]
+    models: tuple[str, ...]
+    session: str | None
+    timezone: str | None
+    by: tuple[str, ...]
+    order: Order | None
+    top: int | None
+    paid: bool
     profiles: tuple[str, ...]
     caching: tuple[str, ...]
     optimum: bool
-    model: str | None
+    price_as: str | None
     price_file: str | None
     page: str | None
+    opened: bool
+    details: str | None
     as_json: bool
     as_csv: bool
     no_color: bool
@@ -50,22 +73,32 @@ class Options(NamedTuple):
     jobs: int | None
     scheduler: str | None
 
+    @property
+    def as_text(self) -> bool:
+        return not (self.as_json or self.as_csv)
+
 
 def run(paths: tuple[str, ...], options: Options) -> int:
     names = tuple(dict.fromkeys(options.profiles))
     caching = tuple(name for name in CACHING_NAMES if name in options.caching)
-    settings = ReportSettings(names, options.model, _own(options.price_file), options.optimum, caching)
+    settings = ReportSettings(names, options.price_as, _own(options.price_file), options.optimum, caching)
     own = any(name not in PROFILES for name in settings.profiles)  # whose code may change unseen
     memory = None if options.no_cache or own else ReportCache(cache_folder(), settings)
     try:
-        Prices(settings.prices, options.model).check()
-        found = _gather(paths, settings, memory, options)
+        Prices(settings.prices, options.price_as).check()
+        workers: Workers = OnThisMachine(options.jobs) if options.scheduler is None else OnDask(options.scheduler)
+        with workers, standard_input(paths) as piped:
+            making = _Making(options, settings, memory, workers, piped)
+            found = making.report(named(paths, piped) if paths else found_here(), bool(paths))
     except IbidemError as error:
         raise InputError("report", at_the_prompt(str(error))) from None
-    if not paths and not options.no_cache and not found.sample:
-        keep_pauses(pauses_in(found.sessions, time.time()))
-    _show(found, options)
-    return 0 if found.sessions else 2
+    if making.all_here and memory is not None:
+        sessions = {one.session.key: one.session for one in found.paid}
+        keep_pauses(pauses_in(sessions.values(), time.time()))
+    _show(found, options, making.begun)
+    if found.partial:
+        return EXIT_INTERRUPTED
+    return 0 if found.sessions or found.paid else 2
 
 
 def _own(file: str | None) -> dict[str, Price]:
@@ -80,75 +113,158 @@ def _own(file: str | None) -> dict[str, Price]:
         raise click.UsageError(str(error)) from None
 
 
-def _gather(paths: tuple[str, ...], settings: ReportSettings, memory: ReportCache | None, options: Options) -> Report:
-    files = _listed(paths) if paths else [str(path) for path in discover(variables(), home(), sys.platform)]
-    if not files and not paths:
+@dataclass(slots=True)
+class _Making:
+    """A report while it is made, so that what is known can be told at any moment."""
+
+    options: Options
+    settings: ReportSettings
+    memory: ReportCache | None
+    workers: Workers
+    piped: str | None
+    begun: bool = False
+    """What was paid was told already."""
+    all_here: bool = False
+    """It is about this machine's logs, and nothing was selected."""
+    found: dict[LogFile, FileFacts] = field(default_factory=dict)
+    files: list[FileFigures] = field(default_factory=list)
+    unfinished: int = 0
+    waiting: int = 0
+
+    def report(self, agents: AgentOf, are_named: bool) -> Report:
+        options, zone = self.options, zone_named(self.options.timezone)
+        now = datetime.now(zone)
+        words = Selection(
+            agents=options.agents, projects=options.projects, models=options.models, session=options.session or ""
+        )
+        usual = not (are_named or options.everything or options.since or options.until) and words.whole
+        period = period_asked(options.since, options.until, now, usual)
+        if not agents and not are_named:
+            return self._sample()
+        selection = words._replace(since=period.since, until=period.until)
+        self._read(holding(agents, selection))
+        counted = families(self.found, selection)
+        if usual and not counted and not self.unfinished:
+            self._read(holding(agents, words))
+            period = newest_month((each for facts in self.found.values() for each in facts.sessions), zone)
+            counted = families(self.found, words._replace(since=period.since, until=period.until))
+        if not self.unfinished:
+            check_words(words, [each for facts in self.found.values() for each in facts.sessions])
+        self.all_here = not are_named and words.whole and (usual or options.everything)
+        asked = Asked(period.told, zone, options.by, options.order, options.top)
+        paid = self._paid(counted)
+        if not options.paid:
+            self._replay(counted, paid, asked)
+        return self._added_up(paid, asked)
+
+    def _sample(self) -> Report:
         data = (resources.files("ibidem") / "samples" / SAMPLE_FILE).read_bytes()
-        found = add_up(settings.profiles, [measure_log(SAMPLE_FILE, data, settings)], _nobody)
+        self.found = {LogFile(SAMPLE_FILE, len(data)): read_facts(SAMPLE_FILE, data)}
+        if not self.options.paid:
+            self.files = [measure_log(SAMPLE_FILE, data, self.settings)]
+        zone = zone_named(self.options.timezone)
+        asked = Asked("", zone, self.options.by, self.options.order, self.options.top)
+        found = self._added_up(self._paid(families(self.found, Selection())), asked)
         found.sample = True
         return found
-    work = executors.families(files)
-    if options.scheduler is None:
-        some = executors.on_this_machine(work, settings, memory, options.jobs)
-    else:
-        some = executors.on_dask(work, settings, options.scheduler)
-    with _progress(files) as done:
-        return add_up(settings.profiles, (one for family in some for one in family), done)
+
+    def _read(self, logs: Sequence[LogFile]) -> None:
+        new = [log for log in logs if log not in self.found]
+        prices, paid, sessions = self._prices, 0.0, 0
+        try:
+            with progress("reading logs", sum(log.size for log in new)) as done:
+                for log, facts in gather(new, self.workers, self.memory):
+                    self.found[log] = facts
+                    for session in facts.sessions:
+                        sessions += 1
+                        every = paid_requests(session, prices, range(len(session.times)))
+                        paid += sum((one.input or 0.0) + (one.output or 0.0) for one in every)
+                    done(log.size, f"{dollars(paid)} paid in {sessions:,} sessions")
+        except KeyboardInterrupt:
+            self.unfinished = len([log for log in new if log not in self.found])
+            if not self.unfinished:
+                raise
+
+    @property
+    def _prices(self) -> Prices:
+        return Prices(self.settings.prices, self.settings.model)
+
+    def _paid(self, counted: Sequence[Family]) -> list[PaidRequest]:
+        every = (each for family in counted for each in family.sessions)
+        return [one for each in every for one in paid_requests(each.session, self._prices, each.numbers)]
+
+    def _replay(self, counted: Sequence[Family], paid: list[PaidRequest], asked: Asked) -> None:
+        """Newest first. What was paid is told before, where people read it."""
+        replayed = [family for family in counted if any(each.session.replayed for each in family.sessions)]
+        if self.unfinished:
+            self.waiting = sum(len(family.sessions) for family in replayed)
+            return
+        if self.options.as_text and self.options.page != "-" and replayed and not self._may_be_unmarked(counted):
+            from ...report.terminal import draw_paid
+
+            draw_paid(self._added_up(paid, asked), sys.stdout, plain=self.options.no_color)
+            self.begun = True
+        left = {Work.of(family).asked: family for family in replayed}
+        work = [Work.of(family) for family in replayed]
+        try:
+            with progress("what would have been", sum(family.size for family in replayed)) as done:
+                for one, files in measured(work, self.settings, self.workers, self.memory):
+                    self.files += files
+                    done(left.pop(one.asked).size, "")
+        except KeyboardInterrupt:
+            self.waiting = sum(len(family.sessions) for family in left.values())
+            if not self.waiting:
+                raise
+
+    def _may_be_unmarked(self, counted: Sequence[Family]) -> bool:
+        """Sessions that never cached anything: what marks would have saved comes before everything else."""
+        return any(
+            not any(tokens and (tokens[1] or tokens[2] or tokens[3]) for tokens in each.session.counted)
+            for family in counted
+            for each in family.sessions
+            if any(each.session.counted)
+        )
+
+    def _added_up(self, paid: list[PaidRequest], asked: Asked) -> Report:
+        found = add_up(self.settings.profiles, self.files, lambda _: None, paid)
+        found.asked, found.waiting, found.unfinished = asked, self.waiting, self.unfinished
+        found.files_read, found.bytes_read = len(self.found), sum(log.size for log in self.found)
+        known = {unread.path for unread in found.unread}
+        found.unread += [each for each in unread_in(self.found.values()) if each.path not in known]
+        if self.piped is not None:
+            _renamed(found, self.piped)
+        return found
 
 
-def _nobody(found: FileFigures) -> None:
-    """Is watching."""
-
-
-def _listed(paths: tuple[str, ...]) -> list[str]:
-    found: dict[str, None] = {}
-    for path in paths:
-        if "://" in path:
-            try:
-                there = executors.below(path)
-            except OSError as error:
-                why = error.strerror or str(error) or type(error).__name__
-                raise InputError(one_line(path), f"cannot be reached ({one_line(why)}): check the address") from None
-            if not there:
-                raise InputError(one_line(path), "no logs in this folder: name another")
-            found.update(dict.fromkeys(there))
-            continue
-        if not Path(path).exists():
-            raise InputError(one_line(click.format_filename(path)), "no such file or folder: check the path")
-        logs_there = logs_in(Path(path))
-        if not logs_there:
-            raise InputError(one_line(click.format_filename(path)), "no logs in this folder: name another")
-        found.update(dict.fromkeys(map(str, logs_there)))
-    told: dict[str, str] = {}
-    for each in found:
-        told.setdefault(each if "://" in each else str(Path(each).resolve()), each)
-    return list(told.values())
+def _renamed(report: Report, piped: str) -> None:
+    """What came through a pipe has no name of its own."""
+    every: list[SessionFigures | SessionFacts | Unread] = [*report.sessions, *report.unread]
+    every += (one.session for one in report.paid)
+    for each in every:
+        if each.path == piped:
+            each.path = STDIN
 
 
 @contextmanager
-def _progress(files: list[str]) -> Iterator[Done]:
-    """A bar with rate and time left on standard error, if somebody is watching."""
-    if not sys.stderr.isatty():
-        yield _nobody
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (TextColumn("reading logs"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    total = sum(Path(file).stat().st_size for file in files if "://" not in file and Path(file).is_file())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total or None)
-        yield lambda found: bar.advance(task, found.size)
+def _written(page: str | None) -> Iterator[None]:
+    """Says where a page went."""
+    yield
+    if page not in (None, "-"):
+        click.echo(f"ibidem: wrote {one_line(click.format_filename(str(page)))}", err=True)
 
 
-def _show(found: Report, options: Options) -> None:
-    with output(options.page) as write:
+def _show(found: Report, options: Options, begun: bool) -> None:
+    with _written(options.page), output(options.page) as write:
         if options.page is not None:
             from ...report.page import write_page
 
             text = io.StringIO()
             write_page(found, text)
             write(text.getvalue().encode("utf-8", "replace"))
+    if options.opened and options.page:
+        import webbrowser
+
+        webbrowser.open(Path(options.page).resolve().as_uri())
     stream = sys.stderr if options.page == "-" else sys.stdout
     if options.as_json:
         write_json(found, stream)
@@ -159,4 +275,4 @@ def _show(found: Report, options: Options) -> None:
     else:
         from ...report.terminal import draw  # rich takes a while to import
 
-        draw(found, stream, plain=options.no_color)
+        draw(found, stream, plain=options.no_color, begun=begun)

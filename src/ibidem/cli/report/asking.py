@@ -1,0 +1,173 @@
+"""What `--since`, `--until`, `--timezone` and the words that select sessions mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import click
+
+from ...model import one_line
+from ...report.facts import SessionFacts
+from ...report.selection import Selection
+from ...report.tally import local
+
+DEFAULT_DAYS = 30
+"""Days that a report is about where nothing is said."""
+
+FORMS = "a date (2026-11-01, 2026-11-01T14:30), a time ago (7d, 24h, 2w), today, yesterday, this-week or this-month"
+
+_AGO = re.compile(r"(\d{1,5})(h|d|w)")
+_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+
+class Moment(NamedTuple):
+    """From when on, and up to when what was named lasts: a day is all of it."""
+
+    start: datetime
+    end: datetime
+
+
+def zone_named(name: str | None) -> tzinfo:
+    """The named one, or that of this machine's clock."""
+    if name is None:
+        return datetime.now().astimezone().tzinfo or UTC
+    if name.upper() == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise click.UsageError(
+            f"--timezone: {name!r} is not known here: use a name such as Europe/Berlin, or UTC"
+        ) from None
+
+
+def moment_named(option: str, text: str, now: datetime) -> Moment:
+    """Raises UsageError for anything that is no moment."""
+    if ago := _AGO.fullmatch(text):
+        try:
+            then = now - int(ago[1]) * _UNITS[ago[2]]
+        except OverflowError:
+            raise _wrong(option, text) from None
+        return Moment(then, then)
+    day = _midnight(now)
+    match text:
+        case "today":
+            return Moment(day, _later(day, 1))
+        case "yesterday":
+            return Moment(_later(day, -1), day)
+        case "this-week":
+            return Moment(_later(day, -day.weekday()), now)
+        case "this-month":
+            return Moment(day.replace(day=1), now)
+    return _dated(option, text, now)
+
+
+def _dated(option: str, text: str, now: datetime) -> Moment:
+    compact = re.fullmatch(r"(\d{4})(\d\d)(\d\d)", text)
+    try:
+        found = datetime.fromisoformat("-".join(compact.groups()) if compact else text)
+    except ValueError:
+        raise _wrong(option, text) from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=now.tzinfo)
+    if "T" in text or " " in text:
+        return Moment(found, found)
+    return Moment(found, _later(found, 1))
+
+
+def _wrong(option: str, text: str) -> click.UsageError:
+    return click.UsageError(f"{option}: {text!r} is no moment: use {FORMS}")
+
+
+def _midnight(when: datetime) -> datetime:
+    return when.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _later(when: datetime, days: int) -> datetime:
+    """By the calendar: days on which clocks are changed are as long as they are."""
+    moved = when.replace(tzinfo=None) + timedelta(days=days)
+    return moved.replace(tzinfo=when.tzinfo)
+
+
+def spelt_day(when: datetime) -> str:
+    return f"{when.day} {when:%b %Y}"
+
+
+class Period(NamedTuple):
+    """From when to when, in Unix seconds, and what is said about it."""
+
+    since: float | None = None
+    until: float | None = None
+    told: str = ""
+
+
+def period_asked(since: str | None, until: str | None, now: datetime, usual: bool) -> Period:
+    """The one that was named; the last days where nothing was, and nothing was selected (`usual`)."""
+    if usual:
+        start = _later(_midnight(now), -DEFAULT_DAYS)
+        told = f"The last {DEFAULT_DAYS} days, from {spelt_day(start)} on. All there is: --all"
+        return Period(start.timestamp(), None, told)
+    start_of = moment_named("--since", since, now).start if since else None
+    end_of = moment_named("--until", until, now).end if until else None
+    if start_of and end_of and start_of >= end_of:
+        raise click.UsageError(f"--since {since} is not before --until {until}: exchange them")
+    if not start_of and not end_of:
+        return Period()
+    words = [f"from {_spelt(start_of)} on"] if start_of else []
+    words += [f"until {_spelt(end_of)}"] if end_of else []
+    told = f"Requests {' '.join(words)}."
+    return Period(start_of.timestamp() if start_of else None, end_of.timestamp() if end_of else None, told)
+
+
+def _spelt(when: datetime) -> str:
+    return spelt_day(when) if when == _midnight(when) else f"{spelt_day(when)}, {when:%H:%M}"
+
+
+def newest_month(sessions: Iterable[SessionFacts], zone: tzinfo) -> Period:
+    """The month of the last request there is; everything if none has a time."""
+    when = local(max((session.last for session in sessions), default=0.0) or None, zone)
+    if when is None:
+        return Period()
+    start = _midnight(when).replace(day=1)
+    following = _later(start, 32).replace(day=1)
+    told = f"Nothing in the last {DEFAULT_DAYS} days: these are figures of {start:%B %Y}. All there is: --all"
+    return Period(start.timestamp(), following.timestamp(), told)
+
+
+def check_words(asked: Selection, sessions: Sequence[SessionFacts]) -> None:
+    """Raises UsageError for a word that fits nothing, with those that there are."""
+    models = {model for session in sessions for model in session.models}
+    for option, words, known, whole in (
+        ("--agent", asked.agents, {session.agent for session in sessions}, True),
+        ("--project", asked.projects, {session.project for session in sessions if session.project}, False),
+        ("--model", asked.models, models, False),
+    ):
+        for word in words:
+            fits = (word.lower() == each.lower() if whole else word.lower() in each.lower() for each in known)
+            if sessions and not any(fits):
+                raise click.UsageError(f"{option}: {word!r} fits nothing here: there is {_some(known)}")
+    if asked.session:
+        _check_session(asked.session, sessions)
+
+
+def _check_session(beginning: str, sessions: Sequence[SessionFacts]) -> None:
+    found = {session.id for session in sessions if session.id.lower().startswith(beginning.lower())}
+    if len(found) == 1 or not sessions:
+        return
+    if found:
+        raise click.UsageError(f"--session: {beginning!r} is the beginning of several: {_some(found)}")
+    raise click.UsageError(f"--session: no id begins with {beginning!r}: `ibidem report --by session` lists them")
+
+
+NAMED = 8
+"""Of what there is, how many are named."""
+
+
+def _some(known: Iterable[str]) -> str:
+    names = sorted(known)
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return one_line(", ".join(names[:NAMED])) + more if names else "none that is told"

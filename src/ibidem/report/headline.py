@@ -1,0 +1,64 @@
+"""What a report says first: what was paid, what would have been saved, and what to type next."""
+
+from __future__ import annotations
+
+from .numbers import dollars, percent, plural
+from .tally import Tally
+from .totals import Report
+
+COMMANDS = {"claude-code": "claude", "codex": "codex", "opencode": "opencode", "gemini-cli": "gemini", "pi": "pi"}
+"""Agents whose command `ibidem wrap` runs, as their logs name them."""
+
+
+def paid_line(report: Report) -> str:
+    """What was paid, or why that is not known. Known before anything is replayed."""
+    tally = report.tally
+    sessions, requests = len(tally.sessions) or report.total.sessions, tally.requests or report.total.requests
+    count = f"{plural(sessions, 'session')}, {plural(requests, 'request')}"
+    if not tally.counted:
+        return f"{count}. What was paid is not known: the logs record no usage."
+    split = f"{dollars(tally.input)} for input, {dollars(tally.output)} for output"
+    part = ""
+    if tally.counted < tally.requests:
+        part = f", of which {tally.counted:,} recorded their usage"
+    return f"Paid {dollars(tally.total)} ({split}) for {count}{part}."
+
+
+def saving_line(report: Report) -> str:
+    """What each profile would have saved of the input; empty where nothing was replayed."""
+    tally = report.tally
+    parts = []
+    for number, name in enumerate(report.profiles if tally.costs else ()):
+        saved, part = tally.saved(name), tally.saved_share(name) or 0.0
+        if saved < 0 and dollars(-saved) != dollars(0.0):
+            parts.append(f"{name} would have cost {dollars(-saved)} more ({percent(-part)})")
+        else:
+            of = " of the input" if not number else ""
+            parts.append(f"{name} {'would have saved ' if not number else ''}{dollars(saved)} ({percent(part)}{of})")
+    return f"{'; '.join(parts)}." if parts else ""
+
+
+def logged_line(tally: Tally) -> str:
+    """What was saved in fact, where requests went through our own proxy and it logged them."""
+    if not tally.otherwise:
+        return ""
+    part = 1 - tally.logged / tally.otherwise
+    how = f"{percent(abs(part))} {'less' if part >= 0 else 'more'}"
+    return f"Through ibidem: paid {dollars(tally.logged)} instead of {dollars(tally.otherwise)} for input ({how})."
+
+
+def next_step(report: Report) -> str:
+    """What to type to have it saved from now on; empty where nothing would be."""
+    first = report.profiles[0] if report.profiles else ""
+    if not report.tally.costs or report.tally.saved(first) <= 0:
+        return ""
+    return f"To save it from now on: {wrap_command(report)}"
+
+
+def wrap_command(report: Report) -> str:
+    """For the agent that costs most, or for Claude Code where none of them has a command."""
+    costs: dict[str, float] = {}
+    for session in report.sessions:
+        costs[session.agent] = costs.get(session.agent, 0.0) + session.baseline.cost
+    dearest = max(costs, key=lambda agent: costs[agent], default="")
+    return f"ibidem wrap -- {COMMANDS.get(dearest, 'claude')}"
