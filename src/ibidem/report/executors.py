@@ -22,7 +22,7 @@ W = TypeVar("W")
 R = TypeVar("R")
 
 
-class Workers(Protocol):
+class LogWorkers(Protocol):
     """Used in a `with` block, at whose end they are gone."""
 
     def __enter__(self) -> Self: ...
@@ -79,7 +79,7 @@ class OnThisMachine:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Workers that start in here are deaf to Ctrl-C from their first moment on, where the platform can do that."""
+    """LogWorkers that start in here are deaf to Ctrl-C from their first moment on, where the platform can do that."""
     mask = getattr(signal, "pthread_sigmask", None)
     if mask is None:
         yield

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC
 from typing import IO, Any
 
 from .. import __version__
@@ -15,7 +16,9 @@ from ..billing.misses import MISS_CAUSES, Shares
 from ..billing.usage import Usage
 from .figures import NOTHING_DONE, Cached, Missed, Recorded, SessionFigures, Spent, World, plain
 from .groups import CachedTotal, Group, MissedTotal, Profile, Worlds, share
-from .totals import Repeated, Report, saved_in
+from .rows import known_sessions, paid, repeated, session_named, tables
+from .tally import Tally, local
+from .totals import Report, saved_in
 
 JSON_SCHEMA = 1
 
@@ -25,7 +28,13 @@ def as_dict(report: Report) -> dict[str, Any]:
         "ibidem": __version__,
         "schema": JSON_SCHEMA,
         "sample": report.sample,
+        "partial": bool(report.partial),
+        "since": report.asked.since,
+        "until": report.asked.until,
         "profiles": list(report.profiles),
+        "paid": paid(report.tally),
+        "logged": {"paid": report.tally.logged, "would_have_paid": report.tally.otherwise},
+        "by": tables(report),
         "totals": {
             **_group(report.total),
             "files": report.files_read,
@@ -38,9 +47,9 @@ def as_dict(report: Report) -> dict[str, Any]:
         },
         "agents": {name: _group(group) for name, group in report.agents.items()},
         "projects": {name: _group(group) for name, group in report.projects.items()},
-        "tools": {name: _repeated(each) for name, each in report.tools.items()},
-        "files": {name: _repeated(each) for name, each in report.files.items()},
-        "sessions": [_session(session) for session in report.sessions],
+        "tools": {name: repeated(each) for name, each in report.tools.items()},
+        "files": {name: repeated(each) for name, each in report.files.items()},
+        "sessions": _sessions(report),
         "unread": [plain(unread) for unread in report.unread],
     }
 
@@ -154,14 +163,20 @@ def _recorded(recorded: Recorded | None) -> dict[str, Any]:
     return {**plain(recorded), "error": recorded.baseline / recorded.cost - 1 if recorded.cost else None}
 
 
-def _repeated(each: Repeated) -> dict[str, Any]:
-    return {**plain(each.results), "profiles": plain(each.profiles)}
+def _sessions(report: Report) -> list[dict[str, Any]]:
+    """What was paid for each; and what would have been, where it was replayed."""
+    tallies, figures = dict(report.table("session")), {session.key: session for session in report.sessions}
+    found = []
+    for key, session in sorted(known_sessions(report).items()):
+        tally = tallies.get(key, Tally())
+        one = {**session_named(session), "requests": tally.requests, "paid": paid(tally)}
+        found.append({**one, **(_session(figures[key]) if key in figures else {})})
+    return found
 
 
 def _session(session: SessionFigures) -> dict[str, Any]:
-    rest = ("path", "agent", "name", "project", "model", "models", "priced_as", "started", "requests", "restarts")
     return {
-        **{key: getattr(session, key) for key in rest},
+        **{key: getattr(session, key) for key in ("model", "models", "priced_as", "started", "requests", "restarts")},
         "law_failures": sum(outcome.law_failures for outcome in session.profiles.values()),
         "baseline": plain(session.baseline),
         "thinking": {"cost": session.thinking, "share": session.thinking_share},
@@ -194,16 +209,26 @@ def _session(session: SessionFigures) -> dict[str, Any]:
 
 
 def write_csv(report: Report, stream: IO[str]) -> None:
-    """A line per session; some columns per profile, and some more for one that changes what had been sent."""
+    """The tables that were asked for, or a line per session; some columns per profile, and some more for one that
+    changes what had been sent."""
     writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    columns = ["path", "name", "agent", "model", "project", "requests", "baseline_cost", "recorded_cost"]
+    if report.asked.by:
+        for by, rows in tables(report).items():
+            _write_table(writer, by, rows)
+        return
+    columns = ["path", "name", "agent", "model", "project", "id", "title", "started", "requests"]
+    columns += ["paid_input", "paid_output", "paid", "baseline_cost", "recorded_cost"]
     for profile in report.profiles:
         columns += [f"{profile}_cost", f"{profile}_saved_share", f"{profile}_worst", f"{profile}_law_failures"]
         columns += [f"{profile}_{name}" for name in _more(report, profile)]
     columns += _caching_columns(report)
     writer.writerow([*columns, "baseline_tokens", "baseline_peak", "invalid_requests", "skipped_lines"])
+    tallies = dict(report.table("session"))
     for session in report.sessions:
-        row: list[Any] = [session.path, session.name, session.agent, session.model, session.project, session.requests]
+        row: list[Any] = [session.path, session.name, session.agent, session.model, session.project]
+        row += [session.id, session.title, _spelt(session.started), session.requests]
+        spent = paid(tallies.get(session.key, Tally()))
+        row += ["" if spent[name] is None else spent[name] for name in ("input", "output", "total")]
         row += [session.baseline.cost, session.recorded.cost if session.recorded else ""]
         for profile in report.profiles:
             outcome = session.profiles[profile]
@@ -212,6 +237,29 @@ def write_csv(report: Report, stream: IO[str]) -> None:
         row += _caching_cells(session, report)
         base = session.baseline
         writer.writerow([*row, round(base.tokens), round(base.peak), session.invalid, len(session.skipped)])
+
+
+def _spelt(at: float | None) -> str:
+    when = local(at, UTC)
+    return f"{when:%Y-%m-%dT%H:%M:%SZ}" if when else ""
+
+
+def _write_table(writer: Any, by: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Names of nested values are joined: `tokens_read`, `lossless_saved`."""
+    flat = [dict(_flat({by: row["name"], **row} if "name" in row and by != "session" else row)) for row in rows]
+    columns = list(dict.fromkeys(key for row in flat for key in row if key != "name" or by == "session"))
+    writer.writerow(columns)
+    for row in flat:
+        writer.writerow(["" if row.get(key) is None else row[key] for key in columns])
+
+
+def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in row.items():
+        name = f"{before}{key}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, "" if key == "profiles" else f"{name}_")
+        else:
+            yield name, " ".join(value) if isinstance(value, list) else value
 
 
 def _caching_columns(report: Report) -> list[str]:

@@ -18,7 +18,7 @@ from ..model import IbidemError
 from ..recordings import LogError, read
 from ..recordings.discovery import load
 from .cache import ReportCache
-from .executors import Workers
+from .executors import LogWorkers
 from .facts import FileFacts, SessionFacts, read_facts
 from .figures import FileFigures, Unread
 from .measure import ReportSettings, answers_in, measure_log
@@ -90,7 +90,7 @@ class LogFile(NamedTuple):
 
 
 def gather(
-    logs: Sequence[LogFile], workers: Workers, memory: ReportCache | None
+    logs: Sequence[LogFile], workers: LogWorkers, memory: ReportCache | None
 ) -> Iterator[tuple[LogFile, FileFacts]]:
     """What every log says, the newest first; those that did not change since they were read are not opened."""
     known = memory.facts(log.state for log in logs) if memory is not None else {}
@@ -135,7 +135,7 @@ def _fault(error: Exception) -> str:
 # --- what counts --------------------------------------------------------------------------------
 
 
-class Counted(NamedTuple):
+class CountedSession(NamedTuple):
     """A session, and which of its requests count: those that were asked for and stand in no log before."""
 
     session: SessionFacts
@@ -151,7 +151,7 @@ class Family(NamedTuple):
     """Logs that have answers in common, in the order in which they are measured."""
 
     logs: tuple[LogFile, ...]
-    sessions: tuple[Counted, ...]
+    sessions: tuple[CountedSession, ...]
 
     @property
     def last(self) -> float:
@@ -212,7 +212,7 @@ def _counted(logs: list[LogFile], found: Mapping[LogFile, FileFacts], selection:
             ]
             new.update(filter(None, session.answers))
             if numbers and selection.wants(session):
-                sessions.append(Counted(session, chosen, numbers))
+                sessions.append(CountedSession(session, chosen, numbers))
         known |= new
     return Family(tuple(logs), tuple(sessions))
 
@@ -243,7 +243,7 @@ Measured = tuple[Work, list[FileFigures]]
 
 
 def measured(
-    work: Sequence[Work], settings: ReportSettings, workers: Workers, memory: ReportCache | None = None
+    work: Sequence[Work], settings: ReportSettings, workers: LogWorkers, memory: ReportCache | None = None
 ) -> Iterator[Measured]:
     """Figures of every family, as they are done. Of logs that did not change since, they are not even opened."""
     rest = list(work)

@@ -13,9 +13,10 @@ from rich.text import Text
 from .facts import SessionFacts
 from .figures import NOTHING_DONE, SessionFigures
 from .numbers import NO_NUMBER, dollars, percent, tokens
+from .rows import known_sessions
 from .tables import TableCell, TableRow, Titled, colour, say, short, table
 from .tally import TIMES, By, Key, Tally, local
-from .totals import Report
+from .totals import Report, saved_in
 from .windows import PlanWindow, plan_windows
 
 MAX_ROWS = 8
@@ -31,8 +32,7 @@ BYS: tuple[str, ...] = get_args(By)
 def draw_table(console: Console, report: Report, by: By) -> None:
     """What was paid, and what share each profile would have saved."""
     rows = report.table(by)
-    known: dict[tuple[str, str], SessionFacts | SessionFigures] = {each.key: each for each in report.sessions}
-    known.update((each.session.key, each.session) for each in report.paid)
+    known = known_sessions(report)
     replayed = any(tally.costs for _, tally in rows)
     wide = console.width >= WIDE and by != "session"
     some = rows if report.asked.top is None and by in TIMES else rows[: top(report)]
@@ -60,7 +60,10 @@ def _cells(report: Report, tally: Tally, by: By, wide: bool, replayed: bool) -> 
 
 
 def _saved(tally: Tally, profile: str) -> Text:
-    found = tally.saved_share(profile)
+    return _share(tally.saved_share(profile))
+
+
+def _share(found: float | None) -> Text:
     return Text(percent(found), colour(found or 0.0))
 
 
@@ -106,9 +109,9 @@ def _draw_some(
 ) -> None:
     rows: list[TableRow] = []
     for session in sessions:
-        tally = tallies[session.key]
+        tally = tallies.get(session.key, Tally())
         paid = dollars(tally.total) if tally.counted else NO_NUMBER
-        saved = [_saved(tally, name) for name in report.profiles]
+        saved = [_share(saved_in(session, name)) for name in report.profiles]
         rows.append([titled(session, report.asked.zone), f"{session.requests:,}", paid, *saved])
     table(console, (head, "requests", "paid $", *report.profiles), rows)
 

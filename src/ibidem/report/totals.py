@@ -34,11 +34,14 @@ class Repeated:
 
 
 @dataclass(slots=True)
-class Asked:
+class Telling:
     """What a report was asked to be about, and how it is to be told."""
 
     period: str = ""
     """In words: of when, and how to get more; empty for all there is."""
+    since: float | None = None
+    until: float | None = None
+    """Unix seconds."""
     zone: tzinfo = UTC
     by: tuple[str, ...] = ()
     """Tables that come first."""
@@ -60,7 +63,7 @@ class Report:
     """It is about the bundled sample: there were no logs."""
     paid: list[PaidRequest] = field(default_factory=list)
     """All requests that count, replayed or not."""
-    asked: Asked = field(default_factory=Asked)
+    asked: Telling = field(default_factory=Telling)
     tally: Tally = field(default_factory=Tally)
     waiting: int = 0
     """Sessions that were to be replayed, and were not: it was interrupted."""

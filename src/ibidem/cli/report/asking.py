@@ -24,7 +24,7 @@ _AGO = re.compile(r"(\d{1,5})(h|d|w)")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
-class Moment(NamedTuple):
+class NamedTime(NamedTuple):
     """From when on, and up to when what was named lasts: a day is all of it."""
 
     start: datetime
@@ -45,28 +45,28 @@ def zone_named(name: str | None) -> tzinfo:
         ) from None
 
 
-def moment_named(option: str, text: str, now: datetime) -> Moment:
+def moment_named(option: str, text: str, now: datetime) -> NamedTime:
     """Raises UsageError for anything that is no moment."""
     if ago := _AGO.fullmatch(text):
         try:
             then = now - int(ago[1]) * _UNITS[ago[2]]
         except OverflowError:
             raise _wrong(option, text) from None
-        return Moment(then, then)
+        return NamedTime(then, then)
     day = _midnight(now)
     match text:
         case "today":
-            return Moment(day, _later(day, 1))
+            return NamedTime(day, _later(day, 1))
         case "yesterday":
-            return Moment(_later(day, -1), day)
+            return NamedTime(_later(day, -1), day)
         case "this-week":
-            return Moment(_later(day, -day.weekday()), now)
+            return NamedTime(_later(day, -day.weekday()), now)
         case "this-month":
-            return Moment(day.replace(day=1), now)
+            return NamedTime(day.replace(day=1), now)
     return _dated(option, text, now)
 
 
-def _dated(option: str, text: str, now: datetime) -> Moment:
+def _dated(option: str, text: str, now: datetime) -> NamedTime:
     compact = re.fullmatch(r"(\d{4})(\d\d)(\d\d)", text)
     try:
         found = datetime.fromisoformat("-".join(compact.groups()) if compact else text)
@@ -75,8 +75,8 @@ def _dated(option: str, text: str, now: datetime) -> Moment:
     if found.tzinfo is None:
         found = found.replace(tzinfo=now.tzinfo)
     if "T" in text or " " in text:
-        return Moment(found, found)
-    return Moment(found, _later(found, 1))
+        return NamedTime(found, found)
+    return NamedTime(found, _later(found, 1))
 
 
 def _wrong(option: str, text: str) -> click.UsageError:

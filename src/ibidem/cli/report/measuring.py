@@ -20,7 +20,7 @@ from ...environment import cache_folder
 from ...model import IbidemError, one_line
 from ...replay.caching import CACHING_NAMES
 from ...report.cache import ReportCache
-from ...report.executors import OnDask, OnThisMachine, Workers
+from ...report.executors import LogWorkers, OnDask, OnThisMachine
 from ...report.export import write_csv, write_json
 from ...report.facts import FileFacts, PaidRequest, SessionFacts, paid_requests, read_facts
 from ...report.figures import FileFigures, SessionFigures, Unread
@@ -29,7 +29,7 @@ from ...report.measure import ReportSettings, measure_log
 from ...report.numbers import dollars
 from ...report.selection import Selection
 from ...report.tally import Order
-from ...report.totals import Asked, Report, add_up, pauses_in, unread_notes
+from ...report.totals import Report, Telling, add_up, pauses_in, unread_notes
 from ...strategies.profiles import PROFILES
 from ..errors import InputError, at_the_prompt, reason
 from ..reading import STDIN
@@ -86,7 +86,7 @@ def run(paths: tuple[str, ...], options: Options) -> int:
     memory = None if options.no_cache or own else ReportCache(cache_folder(), settings)
     try:
         Prices(settings.prices, options.price_as).check()
-        workers: Workers = OnThisMachine(options.jobs) if options.scheduler is None else OnDask(options.scheduler)
+        workers: LogWorkers = OnThisMachine(options.jobs) if options.scheduler is None else OnDask(options.scheduler)
         with workers, standard_input(paths) as piped:
             making = _Making(options, settings, memory, workers, piped)
             found = making.report(named(paths, piped) if paths else found_here(), bool(paths))
@@ -120,7 +120,7 @@ class _Making:
     options: Options
     settings: ReportSettings
     memory: ReportCache | None
-    workers: Workers
+    workers: LogWorkers
     piped: str | None
     begun: bool = False
     """What was paid was told already."""
@@ -151,7 +151,7 @@ class _Making:
         if not self.unfinished:
             check_words(words, [each for facts in self.found.values() for each in facts.sessions])
         self.all_here = not are_named and words.whole and (usual or options.everything)
-        asked = Asked(period.told, zone, options.by, options.order, options.top)
+        asked = Telling(period.told, period.since, period.until, zone, options.by, options.order, options.top)
         paid = self._paid(counted)
         if not options.paid:
             self._replay(counted, paid, asked)
@@ -163,7 +163,7 @@ class _Making:
         if not self.options.paid:
             self.files = [measure_log(SAMPLE_FILE, data, self.settings)]
         zone = zone_named(self.options.timezone)
-        asked = Asked("", zone, self.options.by, self.options.order, self.options.top)
+        asked = Telling(zone=zone, by=self.options.by, order=self.options.order, top=self.options.top)
         found = self._added_up(self._paid(families(self.found, Selection())), asked)
         found.sample = True
         return found
@@ -193,7 +193,7 @@ class _Making:
         every = (each for family in counted for each in family.sessions)
         return [one for each in every for one in paid_requests(each.session, self._prices, each.numbers)]
 
-    def _replay(self, counted: Sequence[Family], paid: list[PaidRequest], asked: Asked) -> None:
+    def _replay(self, counted: Sequence[Family], paid: list[PaidRequest], asked: Telling) -> None:
         """Newest first. What was paid is told before, where people read it."""
         replayed = [family for family in counted if any(each.session.replayed for each in family.sessions)]
         if self.unfinished:
@@ -225,7 +225,7 @@ class _Making:
             if any(each.session.counted)
         )
 
-    def _added_up(self, paid: list[PaidRequest], asked: Asked) -> Report:
+    def _added_up(self, paid: list[PaidRequest], asked: Telling) -> Report:
         found = add_up(self.settings.profiles, self.files, lambda _: None, paid)
         found.asked, found.waiting, found.unfinished = asked, self.waiting, self.unfinished
         found.files_read, found.bytes_read = len(self.found), sum(log.size for log in self.found)
