@@ -34,6 +34,7 @@ from .show import show
 from .store import store
 from .validate import validate
 from .wrap.command import wrap
+from .writing import PLAINLY
 
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
@@ -46,7 +47,7 @@ class _OneLineErrors(click.Group):
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character must not stop us
-                stream.reconfigure(errors="backslashreplace")
+                stream.reconfigure(errors=PLAINLY)
         try:
             code = super().main(*args, **{**extra, "prog_name": _called(), "standalone_mode": False})
         except click.UsageError as error:

@@ -1,7 +1,9 @@
-"""Where requests go. A file gets its new content whole or not at all."""
+"""Where requests go, and how text is written where a terminal lacks its characters. A file gets its new content whole
+or not at all."""
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import secrets
@@ -16,6 +18,26 @@ from ..model import one_line
 from .errors import InputError, reason
 
 Write = Callable[[bytes], object]
+
+PLAINER = {
+    **dict.fromkeys("█▉▊▋▌", "#"),
+    **dict.fromkeys("▍▎▏", ""),
+    **{"…": "...", "–": "-", "−": "-", "→": "->", "·": "|", "»": ">"},
+}
+"""What is written for characters that a terminal lacks: bars are made of `#` there."""
+
+PLAINLY = "ibidem-plainly"
+
+
+def _plainly(error: UnicodeError) -> tuple[str, int]:
+    """Whatever else it lacks is spelt out. Nothing of it stops a program."""
+    assert isinstance(error, UnicodeEncodeError)
+    lacking = error.object[error.start : error.end]
+    known = (PLAINER.get(char, char.encode("ascii", "backslashreplace").decode()) for char in lacking)
+    return "".join(known), error.end
+
+
+codecs.register_error(PLAINLY, _plainly)
 
 
 @contextmanager

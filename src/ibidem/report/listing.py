@@ -23,6 +23,8 @@ MAX_ROWS = 8
 """Rows of a table that could be long; the rest is in `--html` and `--json`, or here with `--top`."""
 WIDE = 100
 """Columns of a terminal from which on a table also tells how many sessions there are."""
+SHOWN_TITLE = 40
+"""Characters of a title in a sentence."""
 SHOWN_ID = 8
 """Characters of an id that are enough to ask for it."""
 
@@ -92,6 +94,14 @@ def titled(session: SessionFacts | SessionFigures, zone: tzinfo) -> Titled:
     facts = [f"{when:%Y-%m-%d %H:%M}" if when else "", session.id[:SHOWN_ID], model, project]
     words = session.title or PurePath(session.path).name
     return Titled(short(f"{words} ({session.name})" if session.name else words), short(" ".join(filter(None, facts))))
+
+
+def called(session: SessionFacts | SessionFigures) -> str:
+    """In a sentence: the front of its id and its title, or where it lies."""
+    if not session.title and not session.id:
+        return short(f"{session.path} ({session.name})" if session.name else session.path)
+    name = f" ({session.name})" if session.name else ""
+    return short(f"{session.id[:SHOWN_ID]} “{session.title[:SHOWN_TITLE]}”{name}".strip())
 
 
 def draw_sessions(console: Console, report: Report) -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import IO
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from . import caching
 from .groups import Group, Profile, share
 from .headline import logged_line, next_step, paid_line, saving_line
-from .listing import draw_sessions, draw_table, draw_windows, rest, top
+from .listing import called, draw_sessions, draw_table, draw_windows, rest, top
 from .numbers import NO_NUMBER, dollars, file_size, percent, plural, tokens
-from .tables import Bar, TableCell, TableRow, colour, ending, say, short, table
+from .tables import Bar, TableCell, TableRow, colour, say, short, table
 from .totals import Repeated, Report, unread_notes
 
 
@@ -141,21 +140,21 @@ def _ways(console: Console, total: Group) -> None:
         rows.append((f"  {way}" if way else asked, *cells, Bar(each.cost / widest, colour(saved))))
     if not rows:
         return
-    table(console, ("asked to be cached", "input $", "saved", "dearer", "dearest", ""), rows)
+    table(console, ("asked to be cached", "input $", "saved", "cost more", "worst", ""), rows)
     say(console, WAYS, "dim")
     if said := caching.as_they_are(total):
         say(console, said)
     named: dict[tuple[str, str], str] = {}
     for asked, way, each in found:
         if each.dearest and each.dearer:
-            named.setdefault((asked, each.dearest.label), f"{asked}, {way}" if way else asked)
+            named.setdefault((asked, called(each.dearest)), f"{asked}, {way}" if way else asked)
     for (_, label), who in named.items():
-        say(console, f"{who}: dearest is {ending(console, label, console.width - cell_len(who) - 14)}.")
+        say(console, f"{who}: worst is {label}.")
 
 
 WAYS = (
-    "Compared with nothing done, as it was sent. dearer: sessions; dearest: the dearest session's bill, of its bill"
-    " with nothing done. Misses that a pause explains are decided anew, all others stay."
+    "Compared with nothing done, as it was sent. cost more: sessions that would have; worst: of the one that fares"
+    " worst, its bill as a share of its bill with nothing done. Misses that a pause explains are decided anew, all others stay."
 )
 
 
@@ -180,8 +179,7 @@ def _cached(console: Console, report: Report) -> None:
     table(console, ("read less than it could", "misses", "tokens", "lost $", "of bill", ""), rows)
     for cause, missed in misses[: caching.NAMED_CAUSES]:
         if named := caching.dearest(cause, missed):
-            said = f"{cause}: {named[0]} "
-            say(console, f"{said}{ending(console, named[1].label, console.width - len(said) - 1)}.")
+            say(console, f"{cause}: {named[0]} {called(named[1])}.")
 
 
 def _changes(console: Console, report: Report) -> None:
@@ -205,7 +203,7 @@ def _changes(console: Console, report: Report) -> None:
             rows.append([*row, percent(each.ratio), percent(each.worst, signed=True)])
     if rows:
         more = ("hindsight", "reached") if hindsight else ()
-        table(console, ("after a change", "input $", "saved", "rewrites", *more, "dearest", "ever"), rows)
+        table(console, ("after a change", "input $", "saved", "rewrites", *more, "worst", "ever"), rows)
         say(console, EXPLAINED + (HINDSIGHT if hindsight else ""), "dim")
     for name, profile in total.profiles.items():
         _verdict(console, name, profile)
@@ -213,32 +211,30 @@ def _changes(console: Console, report: Report) -> None:
 
 EXPLAINED = (
     "The provider still finds what stands before a change; on a miss, nothing of the conversation. rewrites: what"
-    " writing again cost; dearest: the dearest session's bill, of its bill with nothing done; ever: by how much a"
-    " session was dearer at its worst moment."
+    " writing again cost; worst: of the session that fares worst, its bill as a share of its bill with nothing done;"
+    " ever: how much more a session had cost at its worst moment."
 )
 HINDSIGHT = " hindsight: what the same edits would have saved at the best moments; reached: the share that was."
 
 
 def _verdict(console: Console, name: str, profile: Profile) -> None:
-    """Why a profile changed what had been sent, and which session it was dearest for."""
+    """Why a profile changed what had been sent, and which session fares worst."""
     if profile.points:
         reasons = ", ".join(f"{reason} {number:,}" for reason, number in profile.points.most_common())
         say(console, f"{name} changed what had been sent {profile.points.total():,} times: {reasons}.")
-    dearest = dict.fromkeys(each.dearest.label for each in profile.changing.values() if each.dearest)
-    for label, when in zip(dearest, ("", " on a miss"), strict=False):
-        say(console, f"{name}: dearest{when} is {ending(console, label, console.width - len(name) - len(when) - 14)}.")
+    worst_ones = dict.fromkeys(called(each.dearest) for each in profile.changing.values() if each.dearest)
+    for label, when in zip(worst_ones, ("", " on a miss"), strict=False):
+        say(console, f"{name}: worst{when} is {label}.")
     dearer = max([profile.dearer, *(each.dearer for each in profile.changing.values())])
-    moments = [(each.worst, each.worst_in.label) for each in profile.changing.values() if each.worst_in]
+    moments = [(each.worst, called(each.worst_in)) for each in profile.changing.values() if each.worst_in]
     worst, label = max(moments, default=(profile.worst, ""))
     if dearer or worst > 5e-4:
         say(
             console,
-            f"{name}: {plural(dearer, 'session')} dearer than with nothing done; at the worst moment of the"
-            f" worst one {percent(worst)}{':' if label else '.'}",
+            f"{name}: {plural(dearer, 'session')} would have cost more than with nothing done; at the worst moment of the"
+            f" worst one {percent(worst)} more{f': {label}' if label else ''}.",
             "red",
         )
-        if label:
-            say(console, ending(console, label, console.width), "red")
 
 
 def _error(console: Console, total: Group) -> None:
