@@ -154,7 +154,8 @@ def _ways(console: Console, total: Group) -> None:
 
 WAYS = (
     "Compared with nothing done, as it was sent. cost more: sessions that would have; worst: of the one that fares"
-    " worst, its bill as a share of its bill with nothing done. Misses that a pause explains are decided anew, all others stay."
+    " worst, its bill as a share of its bill with nothing done. Misses that a pause explains are decided anew, all"
+    " others stay."
 )
 
 
@@ -231,8 +232,8 @@ def _verdict(console: Console, name: str, profile: Profile) -> None:
     if dearer or worst > 5e-4:
         say(
             console,
-            f"{name}: {plural(dearer, 'session')} would have cost more than with nothing done; at the worst moment of the"
-            f" worst one {percent(worst)} more{f': {label}' if label else ''}.",
+            f"{name}: {plural(dearer, 'session')} would have cost more than with nothing done; at the worst moment of"
+            f" the worst one {percent(worst)} more{f': {label}' if label else ''}.",
             "red",
         )
 
