@@ -52,8 +52,8 @@ class Paid(NamedTuple):
     dollars: float = 0.0
 
     def plus(self, other: Paid) -> Paid:
-        counts = (one + another for one, another in zip(self[:4], other[:4], strict=True))
-        return Paid(*counts, dollars=self.dollars + other.dollars)
+        fresh, read, written, output = (one + another for one, another in zip(self[:4], other[:4], strict=True))
+        return Paid(fresh, read, written, output, self.dollars + other.dollars)
 
 
 Table = dict[str, Paid]
