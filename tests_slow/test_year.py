@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from benchmarks.report import SINCE, start_of_figures
+from benchmarks.report import SINCE, first_dollars
 from benchmarks.year import END, SMALL_FILES, Year, year
 from ibidem import recordings, rules
 from ibidem.formats import named, parse
@@ -75,13 +76,18 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "found"), [(b"reading\r\n\x1b[1m$\x1b[0m12.30\r\n", True), (b"reading logs\r\nno figures\r\n", False)]
+    ("shown", "line"),
+    [
+        (b"reading\r\n\x1b[1mpaid: $\x1b[0m12.30\r\nmore", "paid: $12.30"),
+        (b"reading logs\r\nno figures, $ or not\r\n", None),
+    ],
 )
-def test_the_first_dollars_on_the_screen_are_found(shown: bytes, found: bool, tmp_path: Path) -> None:
+def test_the_first_dollars_on_the_screen_are_found(shown: bytes, line: str | None, tmp_path: Path) -> None:
     screen = tmp_path / "screen"
     screen.write_bytes(shown)
     with screen.open("rb") as file:
-        assert (start_of_figures(file.fileno(), 0.0) is not None) is found
+        found = first_dollars(file.fileno(), time.perf_counter())
+    assert (found and found.line) == line
 
 
 def test_the_benchmark_runs(logs: Year) -> None:
