@@ -225,10 +225,9 @@ def measure(logs: Year, folder: Path, rounds: int) -> None:
     aim = f"(aim {FIRST_FIGURES_AIM:.0f} s)"
     if not shown:
         print(f"\nreport --all, first: no dollars on the screen {aim}")
-    else:
-        print(
-            f"\nreport --all, first: dollars are on the screen after {min(shown).after:.1f} s {aim}\n  {min(shown).line}"
-        )
+        return
+    earliest = min(shown)
+    print(f"\nreport --all, first: dollars are on the screen after {earliest.after:.1f} s {aim}\n  {earliest.line}")
 
 
 def _megabytes(files: Sequence[Path]) -> str:
