@@ -11,7 +11,8 @@ Where the two are not the same, and no log here has it:
 - a model without a price costs nothing there, and here as much as another one, which is named; prices here are those of
   the day of the request, there those of today;
 - Claude's fast mode, and dollars that very old logs have themselves, count there and not here;
-- lines without a request id, of old releases: there, by day, each line of such an answer is paid;
+- lines without a request id: there, by day, each line of such an answer is paid, while by session the answer is once;
+- a sub-agent's answers that stand only as progress in its session's file: there they are paid by day, here not;
 - tokens that Codex counted for an answer that is not in the log (a summary that was asked for in words), or only as a
   sum of all: they count there and not here;
 - compressed rollouts are not read there;
