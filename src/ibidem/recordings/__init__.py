@@ -32,6 +32,7 @@ from .recording import RecordedRequest, RecordedSegment, Recording, RequestBody,
 from .requests import READER as REQUESTS
 from .swe_agent import READER as SWE_AGENT
 from .tau_bench import READER as TAU_BENCH
+from .titles import on_one_line, title_of
 
 READERS: tuple[Reader, ...] = (
     CLAUDE_CODE,
@@ -79,6 +80,8 @@ def read(path: str, data: bytes) -> list[Recording]:
     for session in sessions:
         session.path = path
         session.project, session.name = string(session.project), str(session.name)
+        session.id = on_one_line(string(session.id))
+        session.title = on_one_line(string(session.title)) or title_of(session.segments[0].history)
         for segment in session.segments:
             segment.requests = [_sound(sent) for sent in segment.requests]
     sessions[0].skipped = log.skipped

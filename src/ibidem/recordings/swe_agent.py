@@ -86,7 +86,7 @@ def _read(log: Log) -> Iterator[Recording]:
                 with log.tolerating(line):
                     run.message(message)
             name = f"attempt {number}" if len(attempts) > 1 else ""
-            yield Recording(AGENT, "openai-chat", [run.chat.done()], name=name, project=project)
+            yield Recording(AGENT, "openai-chat", [run.chat.done()], name=name, id=project, project=project)
 
 
 READER = Reader(AGENT, _knows, _read)
