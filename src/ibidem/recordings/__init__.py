@@ -6,6 +6,8 @@ were sent, in segments that only grow, with what the provider counted for each.
 - `builders`, `chat`: histories from what an agent's own log tells of a conversation.
 - `counts`: token counts as agents copy them.
 - `discovery`: where agents keep their logs on this machine.
+- `titles`, `projects`: what a session is called, and what it belongs to.
+- `json_log`: the figures that ibidem's own proxy writes, which are no recording.
 
 A new format is a file with a `READER`, a row in `READERS`, a row in `discovery.AGENT_LOGS`, and an example
 in tests/recordings, where test_contract.py holds every reader to the same contract. Logs are anybody's: what cannot be
@@ -20,7 +22,9 @@ from ..model import string
 from .claude_code import READER as CLAUDE_CODE
 from .codex import READER as CODEX
 from .copilot_cli import READER as COPILOT_CLI
+from .counts import MAX_TOKENS
 from .gemini_cli import READER as GEMINI_CLI
+from .json_log import REFUSAL, is_logged
 from .log import Log, LogError, read_log
 from .mini_swe_agent import READER as MINI_SWE_AGENT
 from .moatless import READER as MOATLESS
@@ -98,10 +102,6 @@ def _nothing_in(log: Log) -> str:
     )
 
 
-MAX_TOKENS = 10**12
-"""Tokens that no request has: a log that says more counts for one that says nothing."""
-
-
 def _sound(sent: RecordedRequest) -> RecordedRequest:
     """Whatever a log held, names are text and counts are counts."""
     usage = sent.usage
@@ -116,4 +116,5 @@ def reader_of(log: Log) -> Reader:
         for reader in READERS:
             if reader.knows(row):
                 return reader
-    raise LogError(f"{log.path}: {UNKNOWN}")
+    proxys = any(is_logged(row) for _, row in log.rows[:PROBED_ROWS])
+    raise LogError(f"{log.path}: {REFUSAL if proxys else UNKNOWN}")

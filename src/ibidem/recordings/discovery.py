@@ -16,8 +16,17 @@ import msgspec
 from .opencode_store import exports, is_store
 
 DATABASES = ("opencode.db", "opencode-*.db")
-LOGS = ("*.jsonl", "*.json", "*.jsonl.zst", "*.jsonl.gz", "*.traj", *DATABASES)
+PACKINGS = ("", ".gz", ".zst")
+"""What the name of a log ends with as it was written, and packed."""
+LOG_ENDINGS = tuple(f"{ending}{packing}" for ending in (".jsonl", ".json", ".traj") for packing in PACKINGS)
+"""What names of logs end with, in a folder or at a URL."""
+LOGS = (*(f"*{ending}" for ending in LOG_ENDINGS), *DATABASES)
 """What is looked for in a folder that the user names."""
+
+
+def _packed(*names: str) -> tuple[str, ...]:
+    """These names, and those of packed copies: old logs are often packed to save space."""
+    return tuple(f"{name}{packing}" for name in names for packing in PACKINGS)
 
 
 class Files(NamedTuple):
@@ -55,15 +64,15 @@ AGENT_LOGS: tuple[AgentLogs, ...] = (
             Root(".claude", "CLAUDE_CONFIG_DIR"),
             Root(".config/claude", "XDG_CONFIG_HOME", "claude", ("linux", "darwin")),
         ),
-        ((Files("projects", ("*.jsonl",)),),),
+        ((Files("projects", _packed("*.jsonl")),),),
     ),
     AgentLogs(
         "codex",
         (Root(".codex", "CODEX_HOME"),),
         (
             (
-                Files("sessions", ("rollout-*.jsonl", "rollout-*.jsonl.zst")),
-                Files("archived_sessions", ("rollout-*.jsonl", "rollout-*.jsonl.zst")),
+                Files("sessions", _packed("rollout-*.jsonl")),
+                Files("archived_sessions", _packed("rollout-*.jsonl")),
             ),
         ),
     ),
@@ -71,15 +80,15 @@ AGENT_LOGS: tuple[AgentLogs, ...] = (
         "copilot-cli",
         (Root(".copilot", "COPILOT_HOME"),),
         # Beside its events a session keeps files of its own, which may be of any kind.
-        ((Files("session-state", ("events.jsonl",)), Files("session-state", ("*.jsonl",), deep=False)),),
+        ((Files("session-state", _packed("events.jsonl")), Files("session-state", _packed("*.jsonl"), deep=False)),),
     ),
     AgentLogs(
         "gemini-cli",
         (Root(".gemini", "GEMINI_CLI_HOME", ".gemini"),),
         # A sub-agent's chat lies in a folder with the name of the session.
-        ((Files("tmp", ("chats/session-*.json", "chats/session-*.jsonl", "chats/*/*.jsonl")),),),
+        ((Files("tmp", _packed("chats/session-*.json", "chats/session-*.jsonl", "chats/*/*.jsonl")),),),
     ),
-    AgentLogs("pi", (Root(".pi/agent", "PI_CODING_AGENT_DIR"),), ((Files("sessions", ("*.jsonl",)),),)),
+    AgentLogs("pi", (Root(".pi/agent", "PI_CODING_AGENT_DIR"),), ((Files("sessions", _packed("*.jsonl")),),)),
     AgentLogs(
         "opencode",
         (Root(".local/share/opencode", "XDG_DATA_HOME", "opencode"),),
@@ -91,14 +100,28 @@ AGENT_LOGS: tuple[AgentLogs, ...] = (
 
 def discover(environ: Mapping[str, str], home: Path, platform: str) -> list[Path]:
     """The logs of every agent that is known. Folders that cannot be read are passed over."""
-    found: set[Path] = set()
+    return _told_apart(path for _, path in _everywhere(environ, home, platform))
+
+
+def discover_by_agent(environ: Mapping[str, str], home: Path, platform: str) -> dict[str, list[Path]]:
+    """The logs that `discover` finds, in its order, by the agent in whose place they lie; only agents that have any."""
+    owners: dict[Path, str] = {}
+    for agent, path in _everywhere(environ, home, platform):
+        owners.setdefault(path, agent)
+    paths = _told_apart(owners)
+    agents = dict.fromkeys(owners.values())
+    return {agent: own for agent in agents if (own := [path for path in paths if owners[path] == agent])}
+
+
+def _everywhere(environ: Mapping[str, str], home: Path, platform: str) -> Iterator[tuple[str, Path]]:
+    """Agents, and what lies in their places."""
     for place in AGENT_LOGS:
         for root in _roots(place, environ, home, platform):
             for files in place.files:
                 if paths := {path for one in files for path in _found(root, one)}:
-                    found |= paths
+                    yield from ((place.agent, path) for path in paths)
                     break
-    return _told_apart(found | set(_named(environ, home)))
+    yield from _named(environ, home)
 
 
 def _roots(place: AgentLogs, environ: Mapping[str, str], home: Path, platform: str) -> Iterator[Path]:
@@ -110,16 +133,16 @@ def _roots(place: AgentLogs, environ: Mapping[str, str], home: Path, platform: s
             yield _expanded(folder, home) / root.below if folder.strip() else home / root.default
 
 
-def _named(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
+def _named(environ: Mapping[str, str], home: Path) -> Iterator[tuple[str, Path]]:
     """Logs in places of their own: a folder of pi's sessions, and OpenCode's database."""
     if folder := environ.get("PI_CODING_AGENT_SESSION_DIR"):
-        yield from _found(_expanded(folder, home), Files("", ("*.jsonl",)))
+        yield from (("pi", path) for path in _found(_expanded(folder, home), Files("", _packed("*.jsonl"))))
     if name := environ.get("OPENCODE_DB"):
         data = environ.get("XDG_DATA_HOME")
         base = _expanded(data, home) if data else home / ".local/share"
         path = base / "opencode" / _expanded(name, home)
         if path.is_file():
-            yield path
+            yield "opencode", path
 
 
 def _expanded(folder: str, home: Path) -> Path:

@@ -21,7 +21,8 @@ from typing import Any
 
 from ..model import IbidemError
 from ..recordings import LogError, read
-from ..recordings.discovery import load
+from ..recordings.discovery import LOG_ENDINGS, load
+from ..recordings.log import beginning
 from .cache import ReportCache
 from .figures import FileFigures, Unread
 from .measure import ReportSettings, answers_in, measure_log
@@ -67,9 +68,8 @@ def below(url: str) -> list[str]:
         raise IbidemError(f"{url}: {error}") from None
     if not system.isdir(path):
         return [url]
-    endings = (".jsonl", ".json", ".jsonl.zst", ".jsonl.gz", ".traj")
-    found: list[str] = [system.unstrip_protocol(each) for each in sorted(system.find(path)) if each.endswith(endings)]
-    return found
+    names = [each for each in sorted(system.find(path)) if each.endswith(LOG_ENDINGS)]
+    return [system.unstrip_protocol(each) for each in names]
 
 
 def families(paths: Sequence[str]) -> list[LogFamily]:
@@ -86,10 +86,12 @@ def families(paths: Sequence[str]) -> list[LogFamily]:
 
 
 def _begun(path: str) -> re.Match[bytes] | None:
-    if not path.endswith((".jsonl", ".json")):
+    """A packed copy belongs to the log that it is a copy of, too."""
+    if not path.endswith(LOG_ENDINGS):
         return None
-    opening = fetch(path, OPENING_BYTES)
-    return (_ANSWER.search(opening) if path.endswith(".jsonl") else None) or _CHAT.search(opening)
+    opening = beginning(fetch(path, OPENING_BYTES), OPENING_BYTES)
+    lines = path.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl")
+    return (_ANSWER.search(opening) if lines else None) or _CHAT.search(opening)
 
 
 def _size(path: str) -> int:
