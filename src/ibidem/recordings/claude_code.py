@@ -298,10 +298,15 @@ def _id(log: Log) -> str:
 
 def _title(log: Log, session: str) -> str:
     """What the session is called in its own log. A summary names the line it is about: others' lie in the file too."""
-    rows = [row for _, row in log.rows if row.get("type") in TITLES and row.get("sessionId", session) == session]
-    own = {row.get("uuid") for _, row in log.rows} if rows else set()
-    named = [row for row in rows if row["type"] != "summary" or row.get("leafUuid") in own]
-    latest = {row["type"]: string(row.get(TITLES[row["type"]])) for row in named}
+    rows = [row for _, row in log.rows if string(row.get("type")) in TITLES]
+    lines = {string(row.get("uuid")) for _, row in log.rows} if rows else set()
+    own = [
+        row
+        for row in rows
+        if row.get("sessionId", session) == session
+        and (row["type"] != "summary" or string(row.get("leafUuid")) in lines - {""})
+    ]
+    latest = {row["type"]: string(row.get(TITLES[row["type"]])) for row in own}
     return next((latest[kind] for kind in reversed(TITLES) if latest.get(kind)), "")
 
 

@@ -93,13 +93,13 @@ class _Rollout:
             case "event_msg", "token_count":
                 self._count(payload.get("info") or {})
             case "event_msg", "thread_name_updated" if payload.get("thread_id") in (None, self.id):
-                self.title = payload.get("thread_name") or self.title
+                self.title = string(payload.get("thread_name")) or self.title
             case "event_msg", "thread_rolled_back":
                 self._roll_back(payload.get("num_turns") or 0)
 
     def _meta(self, payload: Json, at: float | None) -> None:
         self.project = self.project or project_of(string(payload.get("cwd")))
-        self.id = self.id or payload.get("id") or ""
+        self.id = self.id or string(payload.get("id"))
         instructions = payload.get("base_instructions")
         text = instructions.get("text") if isinstance(instructions, dict) else instructions
         self.head = {"instructions": text} if text else self.head

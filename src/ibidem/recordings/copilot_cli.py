@@ -137,10 +137,10 @@ class _CopilotReading:
         match kind:
             case "session.start" | "session.resume":
                 self.project = self.project or project_of(string((data.get("context") or {}).get("cwd")))
-                self.id = self.id or data.get("sessionId") or ""
+                self.id = self.id or string(data.get("sessionId"))
                 self.model = data.get("selectedModel") or self.model
             case "session.title_changed":
-                self.title = data["title"]
+                self.title = string(data["title"])
             case "session.model_change":
                 self.model = data["newModel"]
             case "system.message":

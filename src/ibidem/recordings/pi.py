@@ -55,7 +55,7 @@ def read(log: Log) -> Iterable[Recording]:
             tree.take(row)
     tree.sent.turns.done()
     segments, project = tree.sent.turns.segments.done(), project_of(string(header.get("cwd")))
-    yield Recording("pi", format_, segments, id=header.get("id") or "", title=_name(log), project=project)
+    yield Recording("pi", format_, segments, id=string(header.get("id")), title=_name(log), project=project)
 
 
 def _name(log: Log) -> str:
