@@ -118,7 +118,7 @@ TITLES: dict[str, tuple[list[dict[str, Any]], str]] = {
     ),
     "a terminal that is steered": (
         [user("\x1b[31mred\x1b[0m \x1b]0;gone\x07 \x9b1m and\u202e\u2028 \ud800back")],
-        None,
+        "red ]0;gone 1m and back",
     ),
 }
 ODD: tuple[Any, ...] = (None, 1, "", "\x00", [], [None], [1], ["x"], {}, {"text": 1}, [{"text": None}], [{"text": {}}])
