@@ -204,6 +204,8 @@ def _broken() -> bytes:
 EXAMPLES = [
     Example(
         name="an answer over several lines, with its usage on the last",
+        ids=["s1"],
+        titles=["Fix the bug"],
         data=_plain(),
         agent="claude-code",
         format="anthropic",
@@ -246,6 +248,8 @@ EXAMPLES = [
     ),
     Example(
         name="sub-agents are sessions of their own",
+        ids=["s1", "s1", "s1"],
+        titles=["Begin", "search", "search elsewhere"],
         data=_sidechains(),
         agent="claude-code",
         format="anthropic",

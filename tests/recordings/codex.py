@@ -185,6 +185,8 @@ def _broken() -> bytes:
 EXAMPLES = [
     Example(
         name="calls, reasoning, usage, and a change of model",
+        ids=["r1"],
+        titles=["Fix the bug"],
         data=_plain(),
         agent="codex",
         format="openai-responses",
@@ -237,6 +239,8 @@ EXAMPLES = [
     ),
     Example(
         name="a forked session does not tell the other one's requests again",
+        ids=["r1"],
+        titles=["Two"],
         data=_forked(),
         agent="codex",
         format="openai-responses",

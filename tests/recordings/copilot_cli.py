@@ -44,6 +44,8 @@ USER = event(3, "user.message", content="What is in here?", transformedContent="
 EXAMPLES = [
     Example(
         name="parallel calls, their results in another order, a notice in between",
+        ids=["s"],
+        titles=["What is in here?"],
         data=lines(
             START,
             MODEL,

@@ -22,6 +22,8 @@ class Example:
     """Per session: what each segment begins with; None when all begin with nothing."""
     models: list[list[str]] | None = None
     projects: list[str] | None = None
+    ids: list[str] | None = None
+    titles: list[str] | None = None
     skipped: list[int] = field(default_factory=list)
     """Lines that cannot be used."""
     inputs: list[list[int | None]] | None = None

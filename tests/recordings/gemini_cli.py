@@ -63,6 +63,8 @@ PICTURE = {"inlineData": {"mimeType": "image/png", "data": "aGk="}}
 EXAMPLES = [
     Example(
         name="one object: parallel calls, results with their calls, usage and times",
+        ids=["5e551011-0000"],
+        titles=["Was ist hier? 🦊"],
         data=chat(
             user(1, "Was ist hier? 🦊"),
             answer(2, "Looking.", call("c1", 4), call("c2", 4, "ключ"), tokens=tokens(100, 3)),
@@ -102,6 +104,8 @@ EXAMPLES = [
     ),
     Example(
         name="lines: a message again when its calls are done, results as messages, a picture in a result",
+        ids=["5e551011-0000"],
+        titles=["One"],
         data=lines(
             HEAD,
             put(user(0, CONTEXT)),

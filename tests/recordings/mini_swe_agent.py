@@ -53,6 +53,8 @@ ALL_APART = {"prompt_tokens": 10, "cache_read_input_tokens": 100, "cache_creatio
 EXAMPLES = [
     Example(
         name="version 1: commands in the text, without times or usage",
+        ids=["kitchen__kettle-3"],
+        titles=["Make the kettle whistle."],
         data=lines(
             run(
                 SYSTEM,
@@ -179,6 +181,7 @@ EXAMPLES = [
     ),
     Example(
         name="runs one per line",
+        ids=["one", "two"],
         data=lines(run(TASK, answer("One."), instance_id="one"), run(TASK, answer("Two."), instance_id="two")),
         agent="mini-swe-agent",
         format="openai-chat",

@@ -50,6 +50,8 @@ DOUBLE = {
 EXAMPLES = [
     Example(
         name="one way, without counts or times",
+        ids=["house__door-1"],
+        titles=["The door squeaks."],
         data=lines(tree(root(), step(1, 0), step(2, 1, "still squeaks 🚪"), step(3, 2, None))),
         agent="moatless",
         format="openai-chat",
@@ -159,6 +161,8 @@ EXAMPLES = [
     ),
     Example(
         name="trees one per line",
+        ids=["house__door-1", "b"],
+        titles=["The door squeaks.", "Elsewhere."],
         data=lines(tree(root(), step(1, 0)), tree(root("Elsewhere."), step(1, 0), metadata={"instance_id": "b"})),
         agent="moatless",
         format="openai-chat",

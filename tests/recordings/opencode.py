@@ -54,6 +54,8 @@ def export(*messages: Any, **info: Any) -> dict[str, Any]:
 EXAMPLES = [
     Example(
         name="two steps in one message, parallel calls, usage and times, and another model, told thoughts as text",
+        ids=["ses_1"],
+        titles=["Was ist hier? 🦊"],
         data=json.dumps(
             export(
                 user(1, "Was ist hier? 🦊", text("never", ignored=True), PICTURE, {"type": "agent", "name": "x"}),
@@ -190,6 +192,8 @@ EXAMPLES = [
     ),
     Example(
         name="several sessions, one per line, as they come from the store",
+        ids=["ses_1", "ses_2"],
+        titles=["One", "Two"],
         data=lines(
             export(user(1, "One"), answer(2, STEP, "1")),
             export(user(1, "Two"), {"info": {}}, answer(2, STEP, "2"), id="ses_2", directory="/home/me/till"),

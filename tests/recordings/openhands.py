@@ -123,6 +123,8 @@ USAGES = [
 EXAMPLES = [
     Example(
         name="an evaluation: parallel calls, an error without a call, and text after the finish",
+        ids=["mill__loom-1"],
+        titles=["The thread is torn. 🧵"],
         data=lines(row(*TALK)),
         agent="openhands",
         format="openai-chat",
@@ -176,6 +178,8 @@ EXAMPLES = [
     ),
     Example(
         name="a conversation of events of the SDK, one per line",
+        ids=[""],
+        titles=["The thread is torn. It is red."],
         data=lines(*SDK, message(9, "assistant", "Then not.", llm_response_id="r3"), message(10, "user", "So be it.")),
         agent="openhands",
         format="openai-chat",

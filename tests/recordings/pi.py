@@ -57,6 +57,8 @@ PICTURE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
 EXAMPLES = [
     Example(
         name="thoughts, parallel calls, usage, times and entries that are not sent",
+        ids=["s"],
+        titles=["Was ist hier? 🦊"],
         data=lines(
             HEADER,
             entry(1, None, "model_change", provider="anthropic", modelId="model-a"),

@@ -119,6 +119,7 @@ EXAMPLES = [
     ),
     Example(
         name="Responses: a text alone, then items; usage in its words",
+        titles=["Hi"],
         data=lines(
             {"model": "m", "instructions": "x", "input": "Hi"},
             {
@@ -145,6 +146,7 @@ EXAMPLES = [
     ),
     Example(
         name="Gemini in one list of records",
+        titles=["Hi"],
         data=json.dumps(
             [
                 {

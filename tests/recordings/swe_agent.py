@@ -54,6 +54,8 @@ EXAMPLES = [
     ),
     Example(
         name="function calls, and a configuration that names model and task",
+        ids=["bells__bell-7"],
+        titles=["The bell rings twice."],
         data=lines(
             traj(
                 SYSTEM,
@@ -89,6 +91,7 @@ EXAMPLES = [
     ),
     Example(
         name="a demonstration is part of the prompt",
+        titles=["The bell rings twice."],
         data=lines(
             traj(
                 SYSTEM,

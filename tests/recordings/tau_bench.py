@@ -41,6 +41,8 @@ def results(*simulations: Any, **info: Any) -> Json:
 EXAMPLES = [
     Example(
         name="tau-bench: a list of conversations",
+        ids=["0", "1"],
+        titles=["To Zürich, please.", "Hello?"],
         data=json.dumps(
             [
                 {
@@ -98,6 +100,8 @@ EXAMPLES = [
     ),
     Example(
         name="tau2: usage, of the response where it was kept",
+        ids=["s"],
+        titles=["One way."],
         data=lines(
             results(
                 simulation(

@@ -15,6 +15,7 @@ import zstandard
 
 import ibidem
 from ibidem import formats, recordings
+from ibidem.recordings.titles import TITLE_LENGTH
 
 from .examples import Example
 from .hostile import ODD, Hostile, refusal
@@ -48,6 +49,27 @@ def test_the_sessions_are_found(example: Example) -> None:
     assert causes == (example.causes or [["start"] * len(each) for each in causes])
     assert example.models is None or [each.models for each in found] == example.models
     assert example.projects is None or [each.project for each in found] == example.projects
+
+
+WITHOUT_ID = "requests"
+"""Bodies of requests name no session, but for those of two agents: see test_titles.py."""
+
+
+@each
+def test_sessions_can_be_recognised(example: Example) -> None:
+    found = read(example)
+    assert example.ids is None or [each.id for each in found] == example.ids
+    assert example.titles is None or [each.title for each in found] == example.titles
+    for session in found:
+        assert session.title == " ".join(session.title.split())
+        assert session.title
+        assert len(session.title) <= TITLE_LENGTH
+
+
+def test_every_reader_tells_ids_and_titles() -> None:
+    agents = {reader.agent for reader in recordings.READERS}
+    assert {example.agent for example in EXAMPLES if example.titles} == agents
+    assert {example.agent for example in EXAMPLES if any(example.ids or ())} == agents - {WITHOUT_ID}
 
 
 @each

@@ -13,21 +13,26 @@ from typing import Any
 import pytest
 
 from ibidem import recordings
-from ibidem.recordings.discovery import discover, load, logs_in
+from ibidem.recordings.discovery import LOG_ENDINGS, discover, discover_by_agent, load, logs_in
 
 PLATFORMS = ("linux", "darwin", "win32")
 FOUND = [
     ".claude/projects/-shop/1/subagents/agent-1.jsonl",
     ".claude/projects/-shop/1.jsonl",
+    ".claude/projects/-shop/2.jsonl.gz",
     ".codex/archived_sessions/rollout-3.jsonl",
     ".codex/sessions/2026/01/02/rollout-1.jsonl",
     ".codex/sessions/2026/01/02/rollout-2.jsonl.zst",
+    ".codex/sessions/2026/01/02/rollout-3.jsonl.gz",
     ".copilot/session-state/1.jsonl",
     ".copilot/session-state/2/events.jsonl",
+    ".copilot/session-state/3/events.jsonl.zst",
     ".gemini/tmp/shop/chats/5e551011/a9e27.jsonl",
     ".gemini/tmp/shop/chats/session-1.json",
+    ".gemini/tmp/shop/chats/session-1.json.gz",
     ".gemini/tmp/shop/chats/session-2.jsonl",
     ".pi/agent/sessions/--shop--/1.jsonl",
+    ".pi/agent/sessions/--shop--/2.jsonl.gz",
 ]
 PASSED_OVER = [
     ".claude/history.jsonl",
@@ -57,6 +62,33 @@ def found(home: Path, platform: str = "linux", **environ: str) -> list[str]:
 def test_the_logs_of_every_agent_are_found(tmp_path: Path, platform: str) -> None:
     put(tmp_path, *FOUND, *PASSED_OVER)
     assert found(tmp_path, platform) == FOUND
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_logs_are_told_by_agent(tmp_path: Path, platform: str) -> None:
+    put(tmp_path, *FOUND, *PASSED_OVER, "pi/3.jsonl", "my.db")
+    environ = {"PI_CODING_AGENT_SESSION_DIR": str(tmp_path / "pi"), "OPENCODE_DB": str(tmp_path / "my.db")}
+    by_agent = discover_by_agent(environ, tmp_path, platform)
+    assert set(by_agent) <= {reader.agent for reader in recordings.READERS}
+    assert list(by_agent) == ["claude-code", "codex", "copilot-cli", "gemini-cli", "pi", "opencode"]
+    assert [len(paths) for paths in by_agent.values()] == [3, 4, 3, 4, 3, 1]
+    everything = discover(environ, tmp_path, platform)
+    assert sorted(path for paths in by_agent.values() for path in paths) == everything
+    assert all(paths == [path for path in everything if path in paths] for paths in by_agent.values())
+    assert discover_by_agent({}, tmp_path / "nobody", platform) == {}
+
+
+def test_one_file_has_one_agent(tmp_path: Path) -> None:
+    put(tmp_path, ".claude/projects/a/1.jsonl")
+    shared = {"PI_CODING_AGENT_SESSION_DIR": str(tmp_path / ".claude/projects")}
+    assert discover_by_agent(shared, tmp_path, "linux") == {"claude-code": [tmp_path / ".claude/projects/a/1.jsonl"]}
+
+
+def test_folders_take_every_ending_packed_and_plain(tmp_path: Path) -> None:
+    names = [f"a{ending}{packing}" for ending in (".json", ".jsonl", ".traj") for packing in ("", ".gz", ".zst")]
+    put(tmp_path, *names, "a.txt", "a.gz", "a.tar.gz", "opencode.db")
+    assert [path.name for path in logs_in(tmp_path)] == sorted([*names, "opencode.db"])
+    assert sorted(LOG_ENDINGS) == sorted(name[1:] for name in names)
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
@@ -151,7 +183,7 @@ def store_files(data: Path) -> Path:
         "part/m9/p1.json",
         "session_diff/s1.json",
     )
-    (storage / "session/p/s1.json").write_text(json.dumps({"id": "old", "directory": "/shop"}))
+    (storage / "session/p/s1.json").write_text(json.dumps({"id": "old", "directory": "/shop", "title": "Greeting"}))
     (storage / "message/s2/m9.json").write_text("no JSON")
     for name, info, part in MESSAGES:
         put(storage, f"message/s1/{name}.json", f"part/{name}/p1.json")
@@ -167,7 +199,7 @@ def store_database(data: Path) -> Path:
         database.execute("CREATE TABLE session (id TEXT, directory TEXT, parent_id TEXT, title TEXT)")
         database.execute("CREATE TABLE message (id TEXT, session_id TEXT, time_created INTEGER, data TEXT)")
         database.execute("CREATE TABLE part (id TEXT, message_id TEXT, session_id TEXT, data TEXT)")
-        database.execute("INSERT INTO session VALUES ('s1', '/shop', NULL, ''), ('s2', '/till', 's1', '')")
+        database.execute("INSERT INTO session VALUES ('s1', '/shop', NULL, 'Greeting'), ('s2', '/till', 's1', '')")
         database.execute("INSERT INTO message VALUES ('m9', 's2', 1, 'no JSON')")
         for name, info, part in MESSAGES:
             row = (name, "s1", info["time"]["created"], json.dumps(info))
@@ -186,6 +218,7 @@ def test_what_opencode_keeps_reads_like_an_export(tmp_path: Path, make: Callable
     assert path in logs_in(data)
     [session] = recordings.read(str(path), load(path))
     assert (session.agent, session.project, session.name, session.length) == ("opencode", "/shop", "s1", 1)
+    assert (session.id, session.title) == ("s1", "Greeting")
     assert session.segments[0].history == [
         {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
         {"role": "assistant", "content": [{"type": "text", "text": "Hello."}]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 import multiprocessing
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from ibidem.billing.prices import own_prices
 from ibidem.model import IbidemError
@@ -97,6 +99,16 @@ def test_logs_that_begin_with_the_same_answer_belong_together(tmp_path: Path) ->
         tmp_path, long=log(*TWICE, "c.py", "d.py"), other=log(*TWICE, id="b"), short=log("a.py", "b.py")
     )
     assert families([long, other, short]) == [(short, long), (other,)]
+
+
+def test_a_packed_copy_belongs_to_its_log(tmp_path: Path) -> None:
+    data = log(*TWICE, "c.py")
+    [plain] = put(tmp_path, one=data)
+    for ending, pack in ((".gz", gzip.compress), (".zst", zstandard.compress)):
+        Path(f"{plain}{ending}").write_bytes(pack(data))
+    (family,) = families([plain, f"{plain}.gz", f"{plain}.zst"])
+    found = look(family, ReportSettings())
+    assert sum(session.requests for each in found for session in each.sessions) == 5
 
 
 def test_a_chat_of_gemini_cli_that_was_resumed_is_counted_once(tmp_path: Path) -> None:

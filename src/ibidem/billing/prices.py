@@ -20,6 +20,8 @@ from .thinking import keeps_thinking, signs_thinking
 from .usage import Usage
 
 PER_MILLION = 1e6
+MAX_KNOWN = 4096
+"""Prices that are kept at hand: clients may name any number of models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +108,24 @@ class Prices:
         self.own = dict(own or {})
         self.model = model
         """Price everything as this one."""
+        self._known: dict[tuple[str, str, int | None], Price] = {}
 
     def of(self, model: str, format: str, at: float | None = None) -> Price:
         """The price of a model on a day (Unix seconds; today if None); that of a default for an unknown one."""
-        found = self._of(model, format, at)
-        signs, keeps = signs_thinking(model or found.model), keeps_thinking(model or found.model)
-        if (found.preserved_thinking, found.keeps_thinking) == (signs, keeps):
-            return found
-        return replace(found, preserved_thinking=signs, keeps_thinking=keeps)
+        day = int(at // 86400) if at is not None and abs(at) < 1e11 else None  # years that a calendar has
+        key = (model, format, day)
+        if key not in self._known:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            found = self._of(*key)
+            signs, keeps = signs_thinking(model or found.model), keeps_thinking(model or found.model)
+            self._known[key] = replace(found, preserved_thinking=signs, keeps_thinking=keeps)
+        return self._known[key]
 
-    def _of(self, model: str, format: str, at: float | None) -> Price:
+    def _of(self, model: str, format: str, day: int | None) -> Price:
         name = model if self.model is None else self.model
         if name in self.own:
             return self.own[name]
-        day = int(at // 86400) if at is not None and abs(at) < 1e11 else None  # years that a calendar has
         found = _listed(name, day) if name else None
         if found is None and self.model is not None:
             raise IbidemError(f"model {name!r} is not in the price list: name another one or give its prices in a file")

@@ -6,6 +6,8 @@ were sent, in segments that only grow, with what the provider counted for each.
 - `builders`, `chat`: histories from what an agent's own log tells of a conversation.
 - `counts`: token counts as agents copy them.
 - `discovery`: where agents keep their logs on this machine.
+- `titles`, `projects`: what a session is called, and what it belongs to.
+- `json_log`: the figures that ibidem's own proxy writes, which are no recording.
 
 A new format is a file with a `READER`, a row in `READERS`, a row in `discovery.AGENT_LOGS`, and an example
 in tests/recordings, where test_contract.py holds every reader to the same contract. Logs are anybody's: what cannot be
@@ -20,7 +22,9 @@ from ..model import string
 from .claude_code import READER as CLAUDE_CODE
 from .codex import READER as CODEX
 from .copilot_cli import READER as COPILOT_CLI
+from .counts import MAX_TOKENS
 from .gemini_cli import READER as GEMINI_CLI
+from .json_log import REFUSAL, is_logged
 from .log import Log, LogError, read_log
 from .mini_swe_agent import READER as MINI_SWE_AGENT
 from .moatless import READER as MOATLESS
@@ -32,6 +36,7 @@ from .recording import RecordedRequest, RecordedSegment, Recording, RequestBody,
 from .requests import READER as REQUESTS
 from .swe_agent import READER as SWE_AGENT
 from .tau_bench import READER as TAU_BENCH
+from .titles import on_one_line, title_of
 
 READERS: tuple[Reader, ...] = (
     CLAUDE_CODE,
@@ -79,6 +84,8 @@ def read(path: str, data: bytes) -> list[Recording]:
     for session in sessions:
         session.path = path
         session.project, session.name = string(session.project), str(session.name)
+        session.id = on_one_line(string(session.id))
+        session.title = on_one_line(string(session.title)) or title_of(session.segments[0].history)
         for segment in session.segments:
             segment.requests = [_sound(sent) for sent in segment.requests]
     sessions[0].skipped = log.skipped
@@ -95,10 +102,6 @@ def _nothing_in(log: Log) -> str:
     )
 
 
-MAX_TOKENS = 10**12
-"""Tokens that no request has: a log that says more counts for one that says nothing."""
-
-
 def _sound(sent: RecordedRequest) -> RecordedRequest:
     """Whatever a log held, names are text and counts are counts."""
     usage = sent.usage
@@ -113,4 +116,5 @@ def reader_of(log: Log) -> Reader:
         for reader in READERS:
             if reader.knows(row):
                 return reader
-    raise LogError(f"{log.path}: {UNKNOWN}")
+    proxys = any(is_logged(row) for _, row in log.rows[:PROBED_ROWS])
+    raise LogError(f"{log.path}: {REFUSAL if proxys else UNKNOWN}")

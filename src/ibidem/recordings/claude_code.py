@@ -22,10 +22,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..billing.usage import Usage
+from ..model import string
 from .beginnings import shared
 from .claude_attachments import reminders
 from .claude_requests import SentRequests
 from .log import Log, seconds
+from .projects import project_of
 from .reader import Reader
 from .recording import Cause, Json, RecordedRequest, RecordedSegment, Recording
 
@@ -35,6 +37,9 @@ SYNTHETIC = "<synthetic>"
 """The model of an answer that the client wrote."""
 NO_SYSTEM_MESSAGES = re.compile(r"(?!claude-)|claude-3|claude-\w+-4(-[0-7])?(-\d{8})?(?![\d-])")
 """Models whose reminders stand in user messages: all before Opus 4.8, and those of other makers."""
+TITLES = {"summary": "summary", "ai-title": "aiTitle", "custom-title": "customTitle"}
+"""Lines that name a session, and the field with the name: by a summary, by the model, by the user, who has the last
+word."""
 
 
 def _knows(row: Json) -> bool:
@@ -75,7 +80,7 @@ class _Thread:
         return self.segments[-1].history
 
     def line(self, row: Json) -> None:
-        self.project = self.project or row.get("cwd") or ""
+        self.project = self.project or project_of(string(row.get("cwd")))
         message = row.get("message") or {}
         match row.get("type"), row.get("subtype"):
             case "system", "compact_boundary":
@@ -275,11 +280,34 @@ def _read(log: Log) -> Iterator[Recording]:
             chain[uuid] = key
             name = row.get("agentId") or f"sidechain {len(threads)}"
             threads.setdefault(key, _Thread(name, sent, paired)).line(row)
+    id_ = _id(log)
     for thread in threads.values():
-        segments = [segment for segment in thread.segments if segment.requests]
-        yield Recording(
-            "claude-code", "anthropic", segments, name=thread.name, project=thread.project, head=thread.head
-        )
+        session = Recording("claude-code", "anthropic", [each for each in thread.segments if each.requests])
+        session.name, session.id, session.project, session.head = thread.name, id_, thread.project, thread.head
+        session.title = _title(log, id_) if not thread.name else ""
+        yield session
+
+
+def _id(log: Log) -> str:
+    """The session that the file is of. One that was resumed may begin with lines of another; a sub-agent's file has
+    a name of its own, and lines of its session."""
+    ids = [id_ for _, row in log.rows if isinstance(id_ := row.get("sessionId"), str)]
+    stem = re.split(r"[\\/]", log.path)[-1].partition(".")[0]
+    return stem if stem in ids else ids[-1] if ids else ""
+
+
+def _title(log: Log, session: str) -> str:
+    """What the session is called in its own log. A summary names the line it is about: others' lie in the file too."""
+    rows = [row for _, row in log.rows if string(row.get("type")) in TITLES]
+    lines = {string(row.get("uuid")) for _, row in log.rows} if rows else set()
+    own = [
+        row
+        for row in rows
+        if row.get("sessionId", session) == session
+        and (row["type"] != "summary" or string(row.get("leafUuid")) in lines - {""})
+    ]
+    latest = {row["type"]: string(row.get(TITLES[row["type"]])) for row in own}
+    return next((latest[kind] for kind in reversed(TITLES) if latest.get(kind)), "")
 
 
 READER = Reader("claude-code", _knows, _read)

@@ -20,9 +20,12 @@ from dataclasses import replace
 from itertools import islice
 
 from ..billing.usage import Usage
+from ..model import string
 from .log import Log, seconds
+from .projects import project_of
 from .reader import Reader
 from .recording import Cause, Json, RecordedRequest, RecordedSegment, Recording, by_model
+from .titles import title_of
 
 COPYING_SECONDS = 1.0
 """How long it takes to copy the rows of the session that a new one was forked from; no answer comes so soon."""
@@ -56,7 +59,7 @@ def _knows(row: Json) -> bool:
 class _Rollout:
     def __init__(self, answered: Collection[str]) -> None:
         self.segments = [RecordedSegment()]
-        self.project = ""
+        self.project = self.id = self.title = ""
         self.head: Json = {}
         self._model = ""
         self._latest: float | None = None
@@ -69,6 +72,8 @@ class _Rollout:
         """So many entries of the history have no prompt of the user among them."""
         self._copied = 0.0
         """Until when rows are those of another session."""
+        self._foreign = 0
+        """So many entries of the history are copied from there."""
         self._total: Json = {}
         """The usage of all answers so far: it is told again, unchanged, when nothing was answered."""
 
@@ -87,11 +92,14 @@ class _Rollout:
                 self._meta(payload, at)
             case "event_msg", "token_count":
                 self._count(payload.get("info") or {})
+            case "event_msg", "thread_name_updated" if payload.get("thread_id") in (None, self.id):
+                self.title = string(payload.get("thread_name")) or self.title
             case "event_msg", "thread_rolled_back":
                 self._roll_back(payload.get("num_turns") or 0)
 
     def _meta(self, payload: Json, at: float | None) -> None:
-        self.project = self.project or payload.get("cwd") or ""
+        self.project = self.project or project_of(string(payload.get("cwd")))
+        self.id = self.id or string(payload.get("id"))
         instructions = payload.get("base_instructions")
         text = instructions.get("text") if isinstance(instructions, dict) else instructions
         self.head = {"instructions": text} if text else self.head
@@ -113,6 +121,8 @@ class _Rollout:
         if not (_is_output(item) and item["call_id"] not in self._calls):
             segment.history.append(item)
             self.head = {} if self.head and _says(item, self.head["instructions"]) else self.head
+        if at is not None and at <= self._copied:
+            self._foreign = len(segment.history)
 
     def _sent(self, at: float | None) -> None:
         """A new answer begins: what stands here was sent."""
@@ -122,6 +132,8 @@ class _Rollout:
             each for item in segment.history[start:] for each in (item, *_aborted(item, self._answered))
         ]
         if at is None or at > self._copied:
+            if self._foreign and not self.title:  # the prompts before are those of the session that it goes on from
+                self.title = title_of(segment.history[self._foreign :])
             segment.requests.append(RecordedRequest(len(segment.history), self._model, self._latest, at))
 
     def _compacted(self, payload: Json) -> None:
@@ -134,6 +146,7 @@ class _Rollout:
         self.segments.append(RecordedSegment(list(kept), [], len(kept), cause))
         self._calls = {item.get("call_id") or "" for item in kept if item.get("type") in OUTPUTS}
         self._answering = False
+        self._foreign = min(self._foreign, len(kept))
         self._unprompted = min(self._unprompted, len(kept)) if cause == "rewind" else 0
 
     def _count(self, info: Json) -> None:
@@ -221,7 +234,9 @@ def _read(log: Log) -> Iterator[Recording]:
             with log.tolerating(line):
                 rollout.row(row)
     segments = [segment for segment in rollout.segments if segment.requests]
-    yield Recording("codex", "openai-responses", segments, project=rollout.project, head=rollout.head)
+    session = Recording("codex", "openai-responses", segments, project=rollout.project, head=rollout.head)
+    session.id, session.title = rollout.id, rollout.title
+    yield session
 
 
 READER = Reader("codex", _knows, _read)

@@ -14,10 +14,12 @@ import json
 from collections.abc import Iterable
 
 from ..billing.usage import Usage
+from ..model import string
 from .builders import Segments
 from .chat import Chat
 from .counts import count
 from .log import Log, seconds
+from .projects import project_of
 from .reader import Reader
 from .recording import Cause, Json, RecordedSegment, Recording
 
@@ -35,7 +37,9 @@ def read(log: Log) -> Iterable[Recording]:
         with log.tolerating(line):
             reading.take(row)
     for name, thread in reading.threads.items():
-        yield Recording("copilot-cli", "openai-chat", thread.done(), name=name, project=reading.project)
+        session = Recording("copilot-cli", "openai-chat", thread.done(), name=name, project=reading.project)
+        session.id, session.title = reading.id, reading.title if not name else ""
+        yield session
 
 
 class _CopilotThread:
@@ -115,7 +119,7 @@ class _CopilotReading:
         """What calls that start an agent told it."""
         self.usages: dict[str, Usage] = {}
         """What the provider counted, by its id of the answer."""
-        self.project = ""
+        self.project = self.id = self.title = ""
         self.model = ""
 
     def take(self, row: Json) -> None:
@@ -132,8 +136,11 @@ class _CopilotReading:
     def _event(self, thread: _CopilotThread, kind: str, data: Json, at: float | None) -> None:
         match kind:
             case "session.start" | "session.resume":
-                self.project = self.project or (data.get("context") or {}).get("cwd") or ""
+                self.project = self.project or project_of(string((data.get("context") or {}).get("cwd")))
+                self.id = self.id or string(data.get("sessionId"))
                 self.model = data.get("selectedModel") or self.model
+            case "session.title_changed":
+                self.title = string(data["title"])
             case "session.model_change":
                 self.model = data["newModel"]
             case "system.message":

@@ -7,6 +7,9 @@ from typing import Any
 from ..billing.usage import Usage
 from .recording import Json
 
+MAX_TOKENS = 10**12
+"""Tokens that no request has: a log that says more counts for one that says nothing."""
+
 
 def name_of(*found: Any) -> str:
     """The first that is a name at all."""

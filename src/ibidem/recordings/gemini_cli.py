@@ -28,6 +28,7 @@ from .beginnings import shared
 from .builders import Segments
 from .counts import count
 from .log import UNUSABLE, Log, seconds
+from .projects import project_of
 from .reader import Reader
 from .recording import Cause, Json, RecordedRequest, Recording
 
@@ -50,7 +51,20 @@ def read(log: Log) -> Iterable[Recording]:
         with log.tolerating(line):
             reading.take(row)
     heads = [row for _, row in log.rows if knows(row)]
-    yield Recording("gemini-cli", "gemini", reading.turns.segments.done(), project=reading.folder or _folder(heads))
+    project = project_of(reading.folder or _folder(heads))
+    id_ = heads[0]["sessionId"] if heads else ""
+    segments = reading.turns.segments.done()
+    yield Recording("gemini-cli", "gemini", segments, id=id_, title=_summary(log), project=project)
+
+
+def _summary(log: Log) -> str:
+    """What newer versions call a session, once it is over: the last such line counts."""
+    found = ""
+    for _, row in log.rows:
+        match row:
+            case {"sessionId": str(), "summary": str(summary)} | {"$set": {"summary": str(summary)}}:
+                found = summary
+    return found
 
 
 def _records(log: Log) -> Iterator[tuple[int, Any]]:

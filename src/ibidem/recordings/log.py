@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -60,7 +60,7 @@ def read_log(path: str, data: bytes) -> Log:
         raise LogError(f"{path}: empty: a session log is expected")
     log = Log(path, [])
     lines = data.split(b"\n")
-    whole = _decoded(data) if _is_one_value(lines) else None
+    whole = decoded(data) if _is_one_value(lines) else None
     if isinstance(whole, dict | list):
         values = whole if isinstance(whole, list) else [whole]
         for number, value in enumerate(values, 1):
@@ -68,7 +68,7 @@ def read_log(path: str, data: bytes) -> Log:
     else:
         for number, line in enumerate(lines, 1):
             if line.strip():
-                _take(log, number, _decoded(line))
+                _take(log, number, decoded(line))
     if not log.rows:
         first, why = log.skipped[0] if log.skipped else (1, "an empty list")
         told = f"no JSON objects in it (line {first}: {why})"
@@ -87,14 +87,15 @@ def _take(log: Log, number: int, value: Any) -> None:
 def _is_one_value(lines: list[bytes]) -> bool:
     """Nothing may follow a complete value, so a complete first line with more behind it is a row."""
     filled = [line for line in lines[:64] if line.strip()]
-    return len(filled) < 2 or not isinstance(_decoded(filled[0]), dict)
+    return len(filled) < 2 or not isinstance(decoded(filled[0]), dict)
 
 
 class _Broken(msgspec.Struct):
     why: str
 
 
-def _decoded(data: bytes) -> Any:
+def decoded(data: bytes) -> Any:
+    """The JSON value that is written there; something that is no JSON value where there is none."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -107,15 +108,29 @@ def _decoded(data: bytes) -> Any:
         return _Broken("nested too deeply")
 
 
+def beginning(data: bytes, size: int) -> bytes:
+    """The first bytes of a log, unpacked; fewer where it is damaged, or `data` is only the beginning of a file."""
+    _, pieces = _packing(data)
+    found = b""
+    try:
+        for piece in pieces(data) if pieces else [data]:
+            found += piece[: size - len(found)]
+            if len(found) >= size:
+                break
+    except _Damaged:
+        pass
+    return found
+
+
+def _packing(data: bytes) -> tuple[str, Callable[[bytes], Iterator[bytes]] | None]:
+    if data.startswith(ZSTD_MAGIC):
+        return "zstd", _zstd
+    return ("gzip", _gzip) if data.startswith(GZIP_MAGIC) else ("", None)
+
+
 def _unpacked(path: str, data: bytes) -> bytes:
     """A few kilobytes may unpack to gigabytes, so that is not found out by trying."""
-    kind, pieces = (
-        ("zstd", _zstd)
-        if data.startswith(ZSTD_MAGIC)
-        else ("gzip", _gzip)
-        if data.startswith(GZIP_MAGIC)
-        else ("", None)
-    )
+    kind, pieces = _packing(data)
     if pieces is None:
         return data
     found, size = [], 0

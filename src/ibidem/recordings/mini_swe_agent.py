@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from .counts import name_of, usage_of
 from .log import Log, seconds
+from .projects import project_of
 from .reader import Reader
 from .recording import Json, RecordedRequest, RecordedSegment, Recording
 
@@ -89,15 +90,16 @@ def _read(log: Log) -> Iterator[Recording]:
             config = (row.get("info") or {}).get("config") or {}
             model = str((config.get("model") or {}).get("model_name") or "")
             folder = (config.get("environment") or {}).get("cwd")
-            project = str(row.get("instance_id") or folder or "")
+            project = str(row.get("instance_id") or project_of(str(folder or "")))
         run = _MiniSweAgentRun(model)
         for message in row["messages"]:
             with log.tolerating(line):
                 run.message(message)
         responses = any(isinstance(each, dict) and each.get("object") == "response" for each in row["messages"])
         wire = "openai-responses" if responses else "openai-chat"
-        name = str(row.get("instance_id") or line) if len(runs) > 1 else ""
-        yield Recording(AGENT, wire, [run.segment], name=name, project=project)
+        task = str(row.get("instance_id") or "")
+        name = (task or str(line)) if len(runs) > 1 else ""
+        yield Recording(AGENT, wire, [run.segment], name=name, id=task, project=project)
 
 
 READER = Reader(AGENT, _knows, _read)

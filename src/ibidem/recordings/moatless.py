@@ -149,7 +149,8 @@ def _read(log: Log) -> Iterator[Recording]:
         metadata = row.get("metadata")
         task = (metadata if isinstance(metadata, dict) else row).get("instance_id") or row.get("instance_id") or ""
         name = str(task or line) if len(trees) > 1 else ""
-        yield Recording(AGENT, "openai-chat", _segments(_nodes(log, line, row)), name=name, project=str(task))
+        segments = _segments(_nodes(log, line, row))
+        yield Recording(AGENT, "openai-chat", segments, name=name, id=str(task), project=str(task))
 
 
 READER = Reader(AGENT, _knows, _read)

@@ -19,8 +19,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..billing.usage import Usage
+from ..model import string
 from .builders import ANTHROPIC, BUILDERS, CHAT, RESPONSES, Builder, image, text
 from .log import UNUSABLE, Log, seconds
+from .projects import project_of
 from .reader import Reader
 from .recording import Json, RecordedRequest, Recording
 
@@ -29,6 +31,8 @@ INTERRUPTED = "[Tool execution was interrupted]"
 MEDIA = "Attached media from tool result:"
 PART_SENTENCES = {"compaction": "What did we do so far?", "subtask": "The following tool was executed by the user"}
 """Parts that stand for a sentence."""
+NAMELESS = ("New session - ", "Child session - ")
+"""What the title of a session begins with before it gets one."""
 
 
 def knows(row: Json) -> bool:
@@ -57,7 +61,10 @@ def _session(log: Log, line: int, row: Json, several: bool) -> Recording:
     info = row["info"]
     name = info["id"] if several else ""
     project = info.get("directory") or reading.folder
-    return Recording("opencode", reading.format, reading.turns.segments.done(), name=name, project=project)
+    title = string(info.get("title"))
+    session = Recording("opencode", reading.format, reading.turns.segments.done(), name=name, id=info["id"])
+    session.title, session.project = "" if title.startswith(NAMELESS) else title, project_of(string(project))
+    return session
 
 
 class _OpenCodeReading:

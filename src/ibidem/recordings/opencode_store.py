@@ -74,9 +74,11 @@ def _created(message: Json) -> float:
 def _of_database(path: Path) -> Iterator[Json]:
     try:
         with closing(_opened(path)) as database:
-            sessions = database.execute("SELECT id, directory, parent_id FROM session ORDER BY id").fetchall()
-            for name, directory, parent in sessions:
-                info = {"id": name, "directory": directory or "", "parentID": parent}
+            titled = any(column[1] == "title" for column in database.execute("PRAGMA table_info(session)"))
+            columns = f"id, directory, parent_id, {'title' if titled else 'NULL'}"
+            sessions = database.execute(f"SELECT {columns} FROM session ORDER BY id").fetchall()
+            for name, directory, parent, title in sessions:
+                info = {"id": name, "directory": directory or "", "parentID": parent, "title": title}
                 yield {"info": info, "messages": list(_messages(database, name))}
     except sqlite3.DatabaseError as error:
         raise LogError(f"{path}: not a database of OpenCode's, or a damaged one ({error})") from None

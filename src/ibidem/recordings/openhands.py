@@ -329,7 +329,7 @@ def _evaluation(log: Log, line: int, row: Json) -> Recording:
                 events.event(event)
     task = str(row["instance_id"])
     segments = _segments(events.steps)
-    return Recording(AGENT, "openai-chat", segments, name=task, project=repository or task, head=events.head)
+    return Recording(AGENT, "openai-chat", segments, name=task, id=task, project=repository or task, head=events.head)
 
 
 READER = Reader(AGENT, _knows, _read)

@@ -22,9 +22,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..billing.usage import Usage
+from ..model import string
 from .builders import ANTHROPIC, BUILDERS, CHAT, CHAT_THOUGHTS, RESPONSES, State, image, text
 from .counts import count
 from .log import UNUSABLE, Log, seconds
+from .projects import project_of
 from .reader import Reader
 from .recording import Cause, Json, RecordedRequest, Recording
 
@@ -52,8 +54,14 @@ def read(log: Log) -> Iterable[Recording]:
         with log.tolerating(line):
             tree.take(row)
     tree.sent.turns.done()
-    project = header.get("cwd")
-    yield Recording("pi", format_, tree.sent.turns.segments.done(), project=project if isinstance(project, str) else "")
+    segments, project = tree.sent.turns.segments.done(), project_of(string(header.get("cwd")))
+    yield Recording("pi", format_, segments, id=string(header.get("id")), title=_name(log), project=project)
+
+
+def _name(log: Log) -> str:
+    """What the user called the session; the last name counts."""
+    names = (row.get("name") for _, row in log.rows if row.get("type") == "session_info")
+    return next((name for name in reversed(list(names)) if isinstance(name, str) and name), "")
 
 
 def _mostly(log: Log) -> str:

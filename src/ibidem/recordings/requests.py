@@ -9,6 +9,7 @@ request and say nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from operator import is_
 from typing import Any
@@ -17,6 +18,7 @@ import msgspec
 
 from .. import formats
 from ..billing.usage import Usage
+from ..model import string
 from .beginnings import shared
 from .counts import count, within
 from .log import Log, seconds
@@ -29,6 +31,8 @@ OTHERS = frozenset(
     {"type", "info", "trajectory", "trajectory_format", "simulations", "traj", "instance_id", "payload", "parts"}
 )
 """What a request body does not have, and logs of agents do."""
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_IN_USER = re.compile(rf"session_(?:id\"\s*:\s*\")?({_UUID.pattern})")
 
 
 def knows(row: Json) -> bool:
@@ -107,8 +111,16 @@ class _RequestsReading:
         usage = _usage(row)
         counted = usage if usage and usage.input else None
         sent = RecordedRequest(len(entries), model if isinstance(model, str) else "", _time(row), usage=counted)
-        session = self.sessions.setdefault(opening, Recording("requests", format_, [RecordedSegment()], head=head))
+        fresh = Recording("requests", format_, [RecordedSegment()], id=_session_id(head), head=head)
+        session = self.sessions.setdefault(opening, fresh)
         _send(session, entries, sent)
+
+
+def _session_id(head: Json) -> str:
+    """What Claude Code and Codex call the session in the bodies that they send."""
+    key, user = string(head.get("prompt_cache_key")), string(within(head, "metadata").get("user_id"))
+    found = _UUID.fullmatch(key) or _IN_USER.search(user)
+    return found[found.lastindex or 0] if found else ""
 
 
 def _first(entries: list[Json]) -> int:

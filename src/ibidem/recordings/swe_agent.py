@@ -19,6 +19,7 @@ from .chat import Chat
 from .log import Log
 from .reader import Reader
 from .recording import Json, Recording
+from .titles import title_of
 
 AGENT = "swe-agent"
 
@@ -86,7 +87,14 @@ def _read(log: Log) -> Iterator[Recording]:
                 with log.tolerating(line):
                     run.message(message)
             name = f"attempt {number}" if len(attempts) > 1 else ""
-            yield Recording(AGENT, "openai-chat", [run.chat.done()], name=name, project=project)
+            session = Recording(AGENT, "openai-chat", [run.chat.done()], name=name, id=project, project=project)
+            session.title = _title(attempt["history"])
+            yield session
+
+
+def _title(history: list[Any]) -> str:
+    """A demonstration begins with a prompt too, of another task."""
+    return title_of(each for each in history if isinstance(each, dict) and not each.get("is_demo"))
 
 
 READER = Reader(AGENT, _knows, _read)

@@ -94,8 +94,10 @@ def _session(log: Log, line: int, simulation: Json, model: str, domain: str) -> 
         with log.tolerating(line):
             talk.message(message)
     trial = simulation.get("trial")
-    name = str(simulation["task_id"]) + ("" if trial is None else f" trial {trial}")
-    return Recording(AGENT, "openai-chat", [talk.chat.done()], name=name, project=domain)
+    task = str(simulation["task_id"])
+    name = task + ("" if trial is None else f" trial {trial}")
+    id_ = name_of(simulation.get("id"), task)
+    return Recording(AGENT, "openai-chat", [talk.chat.done()], name=name, id=id_, project=domain)
 
 
 READER = Reader(AGENT, _knows, _read)

@@ -15,8 +15,12 @@ from .. import recordings
 from ..billing.prices import Prices
 from ..billing.usage import Usage
 from ..recordings import RecordedRequest, Recording
+from ..recordings.json_log import LoggedExchange, read_json_log
 from ..replay.caching import pauses_of
 from .figures import Unread
+
+PROXY_LOG = "ibidem-proxy"
+"""In place of an agent's name: what our own proxy logged."""
 
 
 class SessionFacts(msgspec.Struct):
@@ -96,10 +100,38 @@ class PaidRequest(NamedTuple):
 def read_facts(path: str, data: bytes) -> FileFacts:
     """The sessions in a log, as far as it tells of them."""
     try:
+        if (logged := read_json_log(path, data)) is not None:
+            return FileFacts(list(_logged(path, logged)), size=len(data))
         found = recordings.read(path, data)
     except recordings.LogError as error:
         return FileFacts(unread=[Unread(path, str(error).removeprefix(f"{path}: "))], size=len(data))
     return FileFacts([facts_of(session) for session in found], size=len(data))
+
+
+def _logged(path: str, exchanges: Iterable[LoggedExchange]) -> Iterator[SessionFacts]:
+    """Conversations that went through our own proxy: figures, and nothing to replay. Only requests that a model was
+    asked count."""
+    conversations: dict[tuple[float | None, str], list[LoggedExchange]] = {}
+    for each in exchanges:
+        if each.usage is not None or each.paid is not None:
+            conversations.setdefault((each.started, each.conversation), []).append(each)
+    for number, ((_, name), some) in enumerate(conversations.items(), 1):
+        models = list(dict.fromkeys(each.model for each in some if each.model))
+        yield SessionFacts(
+            path,
+            PROXY_LOG,
+            some[0].format,
+            name=f"conversation {number}",
+            id=name,
+            title=some[0].title,
+            models=models,
+            asked=[models.index(each.model) if each.model else -1 for each in some],
+            times=[each.time for each in some],
+            counted=[_tokens(each.usage) for each in some],
+            answers=[""] * len(some),
+            paid=[each.paid for each in some],
+            otherwise=[None if each.observed else each.would_have_paid for each in some],
+        )
 
 
 def facts_of(session: Recording) -> SessionFacts:
@@ -134,9 +166,9 @@ def _tokens(usage: Usage | None) -> tuple[int, int, int, int, int] | None:
     return None if usage is None else (usage.fresh, usage.read, usage.written, usage.written_1h, usage.output)
 
 
-def paid_requests(session: SessionFacts, prices: Prices, numbers: Iterable[int]) -> Iterator[PaidRequest]:
-    """Some requests of a session, and what was paid for each."""
-    for number in numbers:
+def paid_requests(session: SessionFacts, prices: Prices) -> Iterator[PaidRequest]:
+    """The requests of a session, and what was paid for each."""
+    for number in range(len(session.times)):
         counted, model, at = session.counted[number], session.model_of(number), session.times[number]
         usage = None if counted is None else Usage(*counted)
         rates = None if usage is None else prices.of(model, session.format, at).rates(usage.input)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ..model import IbidemError
 from ..recordings import LogError, read
-from ..recordings.discovery import load
+from ..recordings.discovery import LOG_ENDINGS, load
 from .cache import ReportCache
 from .executors import LogWorkers
 from .facts import FileFacts, SessionFacts, read_facts
@@ -53,8 +53,8 @@ def below(url: str) -> list[str]:
         raise IbidemError(f"{url}: {error}") from None
     if not system.isdir(path):
         return [url]
-    endings = (".jsonl", ".json", ".jsonl.zst", ".jsonl.gz", ".traj")
-    found: list[str] = [system.unstrip_protocol(each) for each in sorted(system.find(path)) if each.endswith(endings)]
+    logs = (each for each in sorted(system.find(path)) if each.endswith(LOG_ENDINGS))
+    found: list[str] = [system.unstrip_protocol(each) for each in logs]
     return found
 
 

@@ -32,7 +32,12 @@ class Tally:
     requests: int = 0
     counted: int = 0
     """Of these, requests of which the log says what the provider counted."""
-    tokens: Usage = field(default_factory=Usage)
+    fresh: int = 0
+    read: int = 0
+    written: int = 0
+    written_1h: int = 0
+    sent_back: int = 0
+    """Tokens of output."""
     input: float = 0.0
     """Dollars that were paid."""
     output: float = 0.0
@@ -49,12 +54,20 @@ class Tally:
     def total(self) -> float:
         return self.input + self.output
 
+    @property
+    def tokens(self) -> Usage:
+        return Usage(self.fresh, self.read, self.written, self.written_1h, self.sent_back)
+
     def pay(self, request: PaidRequest) -> None:
         self.sessions.add(request.session.key)
         self.requests += 1
         self.counted += request.input is not None
-        if request.usage is not None:
-            self.tokens = _plus(self.tokens, request.usage)
+        if usage := request.usage:
+            self.fresh += usage.fresh
+            self.read += usage.read
+            self.written += usage.written
+            self.written_1h += usage.written_1h
+            self.sent_back += usage.output
         self.input += request.input or 0.0
         self.output += request.output or 0.0
         if request.input is not None and request.otherwise is not None:
@@ -74,16 +87,6 @@ class Tally:
         """Of what its requests cost with nothing done; None if nothing was replayed."""
         base = self.costs.get(NOTHING_DONE, 0.0)
         return self.saved(profile) / base if base else None
-
-
-def _plus(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        one.fresh + other.fresh,
-        one.read + other.read,
-        one.written + other.written,
-        one.written_1h + other.written_1h,
-        one.output + other.output,
-    )
 
 
 def in_all(paid: Iterable[PaidRequest], sessions: Iterable[SessionFigures]) -> Tally:

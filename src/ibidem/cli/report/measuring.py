@@ -127,6 +127,7 @@ class _Making:
     all_here: bool = False
     """It is about this machine's logs, and nothing was selected."""
     found: dict[LogFile, FileFacts] = field(default_factory=dict)
+    priced: dict[tuple[str, str], list[PaidRequest]] = field(default_factory=dict)
     files: list[FileFigures] = field(default_factory=list)
     unfinished: int = 0
     waiting: int = 0
@@ -159,7 +160,9 @@ class _Making:
 
     def _sample(self) -> Report:
         data = (resources.files("ibidem") / "samples" / SAMPLE_FILE).read_bytes()
-        self.found = {LogFile(SAMPLE_FILE, len(data)): read_facts(SAMPLE_FILE, data)}
+        facts = read_facts(SAMPLE_FILE, data)
+        self.found = {LogFile(SAMPLE_FILE, len(data)): facts}
+        self.priced = {each.key: list(paid_requests(each, Prices(self.settings.prices))) for each in facts.sessions}
         if not self.options.paid:
             self.files = [measure_log(SAMPLE_FILE, data, self.settings)]
         zone = zone_named(self.options.timezone)
@@ -170,28 +173,23 @@ class _Making:
 
     def _read(self, logs: Sequence[LogFile]) -> None:
         new = [log for log in logs if log not in self.found]
-        prices, paid, sessions = self._prices, 0.0, 0
+        prices, paid = Prices(self.settings.prices, self.settings.model), 0.0
         try:
             with progress("reading logs", sum(log.size for log in new)) as done:
                 for log, facts in gather(new, self.workers, self.memory):
                     self.found[log] = facts
                     for session in facts.sessions:
-                        sessions += 1
-                        every = paid_requests(session, prices, range(len(session.times)))
+                        every = self.priced[session.key] = list(paid_requests(session, prices))
                         paid += sum((one.input or 0.0) + (one.output or 0.0) for one in every)
-                    done(log.size, f"{dollars(paid)} paid in {sessions:,} sessions")
+                    done(log.size, f"{dollars(paid)} paid in {len(self.priced):,} sessions")
         except KeyboardInterrupt:
             self.unfinished = len([log for log in new if log not in self.found])
             if not self.unfinished:
                 raise
 
-    @property
-    def _prices(self) -> Prices:
-        return Prices(self.settings.prices, self.settings.model)
-
     def _paid(self, counted: Sequence[Family]) -> list[PaidRequest]:
         every = (each for family in counted for each in family.sessions)
-        return [one for each in every for one in paid_requests(each.session, self._prices, each.numbers)]
+        return [self.priced[each.session.key][number] for each in every for number in each.numbers]
 
     def _replay(self, counted: Sequence[Family], paid: list[PaidRequest], asked: Telling) -> None:
         """Newest first. What was paid is told before, where people read it."""

@@ -79,6 +79,7 @@ class Records:
         self.changes += 1
         found = ExchangeRow(f"e{self._made}", at, path, outcome.result if outcome else "passed", bytes_in=size)
         found.bytes_out = len(outcome.body) if outcome and outcome.body is not None else size
+        found.client, found.format, found.model = client, format, outcome.model if outcome else ""
         self._totals["requests"] += 1
         self._totals["passed" if found.outcome != "rewritten" else "rewritten"] += 1
         if outcome is None:

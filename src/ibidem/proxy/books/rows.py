@@ -43,6 +43,10 @@ class ExchangeRow:
     conversation: str | None = None
     resent: str = ""
     """What the provider called it, where it refused what was sent first."""
+    model: str = ""
+    format: str = ""
+    client: str = ""
+    """What it calls itself, with its version."""
 
 
 @dataclass(slots=True)

@@ -109,7 +109,8 @@ class Proxy:
             CacheSettings(settings.asks_to_keep, pauses or Pauses()),
         )
         self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite, clock)
-        self.records = Records(settings, clock.time())
+        self.started = clock.time()
+        self.records = Records(settings, self.started)
         self.pages = pages.Pages(settings, self.records, self.store, clock.time)
         self._workers = Workers(WORKERS, "ibidem", clock)
         self._large = Workers(LARGE_WORKERS, "ibidem-large", clock)
@@ -360,7 +361,9 @@ class Proxy:
         if self._log is None:
             return
         try:
-            self._log.write(json.dumps(asdict(exchange)) + "\n")
+            # A file may have the rows of several proxies.
+            whose = {"started": self.started, "observe": self.settings.observe}
+            self._log.write(json.dumps(asdict(exchange) | whose) + "\n")
             self._log.flush()
         except (OSError, ValueError) as error:
             self._log = None
