@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from math import isfinite
 from typing import Literal
 
 from ..billing.usage import Usage
@@ -131,6 +133,15 @@ def _key(by: By, session: SessionFacts | SessionFigures, at: float | None, model
 
 def period_of(by: By, at: float | None, zone: tzinfo) -> str:
     """The day, the Monday of the week, or the month of a moment."""
+    return NOT_TOLD if at is None or not isfinite(at) else _period(by, at // QUARTER * QUARTER, zone)
+
+
+QUARTER = 900.0
+"""Seconds in which no day begins anywhere but at their start: zones differ by quarters of an hour."""
+
+
+@lru_cache(4096)
+def _period(by: By, at: float, zone: tzinfo) -> str:
     when = local(at, zone)
     if when is None:
         return NOT_TOLD
