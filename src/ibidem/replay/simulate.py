@@ -280,7 +280,7 @@ class Simulation:
 
     def _removed(self, edit: Edit, message: Message | None) -> float:
         """Tokens that an edit removes, weighed. Thinking goes with what is sealed in it, not with its text alone."""
-        kind = _kind(message, edit) if message else "messages"
+        kind = kind_of(message, edit) if message else "messages"
         going = _thinking_in(message, edit) if message else []
         told = {part.text for part in going}
         removed = sum(self._count(text) for text in edit.removed if text not in told)
@@ -323,7 +323,8 @@ def _identity(edit: Edit) -> tuple[Any, ...]:
     return (edit.strategy, edit.op, edit.message, edit.path, edit.added)
 
 
-def _kind(message: Message, edit: Edit) -> Kind:
+def kind_of(message: Message, edit: Edit) -> Kind:
+    """What an edit is of: results, say, are counted otherwise than prose."""
     found = target(message, edit) if edit.path else None
     return found.kind if found else "messages"
 

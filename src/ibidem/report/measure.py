@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,7 +18,7 @@ from ..billing.calibration import Count, Weights
 from ..billing.prices import Price, Prices, economy_of
 from ..model import Conversation, Message, Text
 from ..recordings import Recording
-from ..replay.billing import AfterBreak, Bill, Replay, Told, messages_of
+from ..replay.billing import AfterBreak, Bill, Replay, SentView, Told, messages_of
 from ..replay.caching import CachingName, cached_bill, pauses_of, recorded_as
 from ..replay.hindsight import best as best_moments
 from ..replay.simulate import CallTarget, Simulation, asked_in
@@ -93,14 +94,26 @@ def answers_in(session: Recording) -> Iterator[str]:
     return (sent.answer for segment in session.segments for sent in segment.requests if sent.answer)
 
 
-def measure_session(session: Recording, settings: ReportSettings) -> SessionFigures:
+class Basis(NamedTuple):
+    """A session as every profile finds it: its requests, what its provider charges, and how tokens are counted."""
+
+    replay: Replay
+    economy: Economy
+    count: Count
+
+
+def basis_of(session: Recording, settings: ReportSettings) -> Basis:
     count = remembering(counter(session.models[0] if session.models else None))
-    prices = Prices(settings.prices, settings.model)
-    messages = messages_of(session)
-    replay = Replay(session, prices, count, messages)
-    baseline = replay.bill()
+    replay = Replay(session, Prices(settings.prices, settings.model), count, messages_of(session))
     long = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
     economy = replace(economy_of(replay.steps[0].price, long), keeps_thinking=replay.keeps_thinking)
+    return Basis(replay, economy, count)
+
+
+def measure_session(session: Recording, settings: ReportSettings) -> SessionFigures:
+    replay, economy, count = basis_of(session, settings)
+    messages = replay.messages
+    baseline = replay.bill()
     invalid, accepted, violations = _invalid(session, messages)
     tools, files = _results(session, messages, replay.weights, count)
 
@@ -181,14 +194,11 @@ def _outcome(replay: Replay, baseline: Bill, simulation: Simulation) -> ProfileO
         failures=sorted(set(simulation.failures))[:20],
         points=dict(Counter(point.reason for point in simulation.points)),
     )
-    # What a removed token saved in each request, so that the parts add up to what was saved in all.
-    rates = []
     for step, view, before, after in zip(replay.steps, simulation.views, baseline.costs, bill.costs, strict=True):
-        removed = view.before(step.sent.length)
-        rates.append((before - after) / removed if removed else 0.0)
-        if not removed and before != after:  # only what was taken back broke the cache: no text to put it down to
+        if before != after and not view.before(step.sent.length):
+            # Only what was taken back broke the cache: no text to put it down to.
             outcome.strategies.setdefault(UNDONE_LABEL, Saved()).add(1, 0.0, before - after)
-    earned = [0.0, *accumulate(rates)]
+    earned = earned_by_token(replay, simulation.views, baseline, bill)
     for span in simulation.spans:
         cost = span.tokens * (earned[span.last] - earned[span.first])
         once = (span.hits, span.taken)
@@ -198,6 +208,15 @@ def _outcome(replay: Replay, baseline: Bill, simulation: Simulation) -> ProfileO
         if span.asked.file:
             outcome.files.setdefault(span.asked.file, Saved()).add(*once, cost)
     return outcome
+
+
+def earned_by_token(replay: Replay, views: Sequence[SentView], baseline: Bill, bill: Bill) -> list[float]:
+    """Dollars that a removed token saved in the requests before each, and in all: what edits saved adds up to that."""
+    rates = []
+    for step, view, before, after in zip(replay.steps, views, baseline.costs, bill.costs, strict=True):
+        removed = view.before(step.sent.length)
+        rates.append((before - after) / removed if removed else 0.0)
+    return [0.0, *accumulate(rates)]
 
 
 def _world(replay: Replay, baseline: Bill, simulation: Simulation, world: AfterBreak, hindsight: bool) -> World:
