@@ -30,7 +30,7 @@ from .proxy.command import proxy
 from .recall import recall
 from .recall_server import recall_server
 from .report.command import report
-from .show import show
+from .show.command import show
 from .store import store
 from .validate import validate
 from .wrap.command import wrap

@@ -77,6 +77,11 @@ def is_log(data: bytes, *, requests_too: bool) -> bool:
     return bool(found) and (requests_too or found != REQUESTS_AGENT)
 
 
+def is_elsewhere(file: str) -> bool:
+    """Whether it is at an address, or in a store: nothing that requests are read from."""
+    return "://" in file or (file != "-" and is_store(Path(file)))
+
+
 def fetched(file: str) -> bytes:
     """The bytes of a file, a store or an address. Raises InputError."""
     try:
@@ -84,11 +89,11 @@ def fetched(file: str) -> bytes:
             from ..report.executors import fetch  # only it knows of addresses
 
             return fetch(file)
-        if os.path.isdir(file) and not is_store(Path(file)):
-            raise InputError(one_line(click.format_filename(file)), "this is a folder: name a log in it")
         return load(Path(file))
     except OSError as error:
         raise InputError(one_line(click.format_filename(file)), reason(error)) from None
+    except LogError as error:
+        raise InputError(one_line(click.format_filename(file)), str(error).removeprefix(f"{file}: ")) from None
 
 
 def read_sessions(file: str, data: bytes) -> FoundLog:
