@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import click
 
@@ -37,6 +38,16 @@ def output(out: str | None) -> Iterator[Write]:
             raise InputError(name, reason(error)) from None
 
 
+def write_private(folder: Path, name: str, data: bytes) -> None:
+    """A file that only this user can read, in a folder that is made if it is not there. Raises InputError."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _replaced(str(folder / name), None, 0o600) as write:
+            write(data)
+    except OSError as error:
+        raise InputError(one_line(click.format_filename(folder / name)), reason(error)) from None
+
+
 def _to_stdout(data: bytes) -> None:
     rest = memoryview(data)
     while rest:  # unbuffered (PYTHONUNBUFFERED), it may take a part and say so
@@ -58,11 +69,11 @@ def _opened(out: str) -> Iterator[Write]:
 
 
 @contextmanager
-def _replaced(target: str, mode: int | None) -> Iterator[Write]:
+def _replaced(target: str, mode: int | None, created: int = 0o666) -> Iterator[Write]:
     """A new file beside the old one takes its place and its mode in one step at the end."""
     folder, name = os.path.split(target)
     beside = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(4)}.part")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), created)
     try:
         with open(handle, "wb") as stream:
             yield stream.write

@@ -39,6 +39,8 @@ class TracedEdit(NamedTuple):
     """Dollars, in this request."""
     saved_so_far: float
     """Dollars, in this request and all before it."""
+    saved_in_all: float
+    """Dollars, in all requests of the session."""
 
 
 class TracedRequest(NamedTuple):
@@ -130,12 +132,11 @@ class SessionTrace:
         return sorted(found, key=lambda each: each.edit.message)
 
     def edits_by_request(self) -> Iterator[tuple[int, list[TracedEdit]]]:
-        """Every edit once, at the first request with it, and with what it saved in all."""
+        """Every edit once, at the first request with it."""
         found: dict[int, list[TracedEdit]] = {}
         for spans in self._spans.values():
             first = min(spans, key=lambda span: span.first)
-            edit = self._traced(first, spans, first.first)
-            found.setdefault(first.first, []).append(edit._replace(saved_so_far=self._saved(spans, len(self))))
+            found.setdefault(first.first, []).append(self._traced(first, spans, first.first))
         for number in sorted(found):
             yield number, sorted(found[number], key=lambda each: each.edit.message)
 
@@ -155,6 +156,7 @@ class SessionTrace:
             after,
             span.tokens * (self._earned[number + 1] - self._earned[number]),
             self._saved(spans, number + 1),
+            self._saved(spans, len(self)),
         )
 
     def _saved(self, spans: list[EditSpan], end: int) -> float:

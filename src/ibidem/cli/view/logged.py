@@ -19,9 +19,9 @@ from .figures import BeforeAfter
 from .parts import EditTexts, PositionNames, ViewPart, numbered
 
 REASON_WORDS: dict[Reason, str] = {
-    "cold cache": "the provider's cache had run out, so it cost nothing",
-    "it pays": "it pays for itself",
-    "price tier": "the request came near a size from which all of it costs more",
+    "cold cache": "the provider's cache had run out, so that cost nothing",
+    "it pays": "that saves more than it costs",
+    "price tier": "the request came near the size from which all of it costs more",
     "window": "the request came near the size of the context window",
 }
 """Why what had been sent was changed at a request."""
@@ -141,6 +141,7 @@ def _edit(each: TracedEdit) -> dict[str, Any]:
         "changes_what_was_sent": each.revises,
         "dollars_saved": each.saved,
         "dollars_saved_so_far": each.saved_so_far,
+        "dollars_saved_in_session": each.saved_in_all,
     }
 
 
@@ -194,8 +195,8 @@ def _since(each: TracedEdit, number: int, points: Iterable[Point]) -> str:
 
 
 def _saving(each: TracedEdit, new: bool) -> str:
-    here = f"{saves(each.saved)} in this request"
-    return here if new else f"{here}, {dollars(each.saved_so_far)} so far"
+    so_far = "" if new else f", {dollars(each.saved_so_far)} so far"
+    return f"{saves(each.saved)} in this request{so_far}, {dollars(each.saved_in_all)} in the whole session"
 
 
 def saves(amount: float) -> str:
@@ -204,9 +205,9 @@ def saves(amount: float) -> str:
 
 def eviction(point: Point, found: TracedRequest) -> str:
     """When and why what had been sent was changed, and at what price."""
-    told = f"Evicted here: {tokens(point.removed)} tokens that had been sent before; {REASON_WORDS[point.reason]}."
+    told = f"Evicted here: {tokens(point.removed)} tokens that had been sent before ({REASON_WORDS[point.reason]})."
     if point.rewritten:
-        told += f" What follows them had to be written to the cache again, for {dollars(found.rewritten)}"
+        told += f" What stands behind them was written to the cache again, for {dollars(found.rewritten)}"
         paid_back = isfinite(point.break_even) and point.break_even
         told += f"; paid back after {plural(ceil(point.break_even), 'more request')}." if paid_back else "."
     return told

@@ -184,7 +184,8 @@ class PositionNames:
 
     def part(self, edit: Edit, tokens: BeforeAfter, facts: str = "") -> ViewPart:
         original, sent = "\n".join(edit.removed), sent_text(edit)
-        source, name = self._names.get((edit.message, edit.path), (None, ""))
+        whole = self._names.get((edit.message, ()), (None, ""))
+        source, name = self._names.get((edit.message, edit.path), whole)
         position = at(self._given, Message(edit.message, "", (), None), edit.path)
         lined_up = list(blocks(original, sent, self._tag, source))
         return ViewPart(edit, position, name, source, original, sent, tokens, lined_up, facts)
