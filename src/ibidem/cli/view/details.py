@@ -22,7 +22,7 @@ from ...report.trace import SessionTrace, TracedEdit, TracedRequest
 from ..writing import write_private
 from .logged import SessionNames, eviction, moment, part_of
 from .logged_page import session_head
-from .page import LEGEND, EditCards, as_html, document
+from .page import EditCards, as_html, document, legend
 from .parts import EditTexts, PositionNames, ViewPart, numbered
 
 MAX_EDITS = 400
@@ -96,7 +96,7 @@ def details_page(trace: SessionTrace) -> str:
 </header>
 <main>
 <h2>Rewritten</h2>
-{LEGEND if sections else "<p>Nothing was rewritten.</p>"}
+{legend(linked=False) if sections else "<p>Nothing was rewritten.</p>"}
 {_left_out(trace, room)}
 {"".join(sections)}
 </main>"""

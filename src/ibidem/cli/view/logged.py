@@ -98,7 +98,8 @@ class LoggedRequest:
             f"{plural(new, 'edit')} new in this request." if new else "Nothing new is rewritten in this request."
         )
         if self.hidden:
-            lines.append(f"{plural(self.hidden, 'more edit')} made before, and still sent so: --all shows them.")
+            noun = "more edit" if new else "edit"
+            lines.append(f"{plural(self.hidden, noun)} made before, and still sent so: --all shows them.")
         return lines
 
     @property

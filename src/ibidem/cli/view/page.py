@@ -64,7 +64,10 @@ def _body(view: View, name: str) -> str:
 </main>"""
 
 
-LEGEND = """<p class="legend"><span class="gone">− left out</span><span class="marker">» marker: follow it</span>\
+def legend(linked: bool) -> str:
+    """What colours mean. `linked`: markers lead to what they point at."""
+    follow = ": follow it" if linked else ""
+    return f"""<p class="legend"><span class="gone">− left out</span><span class="marker">» marker{follow}</span>\
 <span class="new">+ written otherwise</span><span class="kept">kept</span></p>"""
 
 
@@ -74,7 +77,7 @@ def rewritten(texts: EditTexts, nothing: str) -> str:
     parts = "\n".join(map(cards.part, texts.parts)) or nothing
     beside = "\n".join(map(cards.target, cards.beside))
     return f"""<h2>Rewritten</h2>
-{LEGEND}
+{legend(linked=True)}
 {parts}
 {"<h2>What the markers point at</h2>" if beside else ""}
 {beside}"""
