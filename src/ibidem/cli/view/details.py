@@ -59,8 +59,8 @@ def details_name(recording: Recording, profile: str) -> str:
 class _Room:
     """What is left of a page."""
 
-    edits: int = MAX_EDITS
-    text: int = MAX_TEXT
+    edits: int
+    text: int
     left_out: dict[int, int] = field(default_factory=dict)
     """Edits that did not fit, by request."""
 
@@ -73,9 +73,9 @@ class _Room:
         return True
 
 
-def details_page(trace: SessionTrace) -> str:
+def details_page(trace: SessionTrace, max_edits: int = MAX_EDITS, max_text: int = MAX_TEXT) -> str:
     names = SessionNames.of(trace.session, trace.profile)
-    room = _Room()
+    room = _Room(max_edits, max_text)
     found = {number: [each for each in some if room.takes(number, each)] for number, some in trace.edits_by_request()}
     shown = {number: some for number, some in found.items() if some}
     linked = dict.fromkeys(shown)
@@ -97,7 +97,7 @@ def details_page(trace: SessionTrace) -> str:
 <main>
 <h2>Rewritten</h2>
 {legend(linked=False) if sections else "<p>Nothing was rewritten.</p>"}
-{_left_out(trace, room)}
+{_left_out(trace, room.left_out)}
 {"".join(sections)}
 </main>"""
     return document(as_html(names.title), body)
@@ -162,23 +162,22 @@ def _section(
 """
 
 
-def _left_out(trace: SessionTrace, room: _Room) -> str:
+def _left_out(trace: SessionTrace, left_out: dict[int, int]) -> str:
     """What does not fit, with the commands that show it."""
-    if not room.left_out:
+    if not left_out:
         return ""
     session = trace.session
     words = ["ibidem show", shlex.quote(session.path)]
     words += ["--session", shlex.quote(session.name)] if session.name else []
     words += ["--profile", shlex.quote(trace.profile)] if trace.profile != "lossless" else []
     command = as_html(one_line(" ".join(words)))
-    some = list(room.left_out.items())[:MAX_COMMANDS]
+    some = list(left_out.items())[:MAX_COMMANDS]
     rows = "".join(
         f"<li>{plural(count, 'edit')} of request {number + 1:,}: <code>{command} --request {number + 1}</code></li>"
         for number, count in some
     )
-    more = len(room.left_out) - len(some)
+    more = len(left_out) - len(some)
     rest = f"<li>and of {plural(more, 'more request')}</li>" if more > 0 else ""
-    total = plural(sum(room.left_out.values()), "edit")
-    limit = f"at most {MAX_EDITS:,} edits and {MAX_TEXT // 1_000_000} MB of text"
-    summary = f"<summary>{total} not in this page, which holds {limit}</summary>"
+    total = plural(sum(left_out.values()), "edit")
+    summary = f"<summary>{total} not in this page, which would be too large</summary>"
     return f'<details class="requests">{summary}<ul class="commands">{rows}{rest}</ul></details>'

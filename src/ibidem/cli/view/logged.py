@@ -190,18 +190,14 @@ def part_of(each: TracedEdit, names: PositionNames, number: int, points: Sequenc
 def _since(each: TracedEdit, number: int, points: Iterable[Point]) -> str:
     where = "here" if each.since == number else f"in request {each.since + 1:,}"
     if each.revises:
-        reason = next((f" ({point.reason})" for point in points), "")
-        return f"sent otherwise before, changed {where}{reason}"
+        reason = next((point.reason for point in points), "")
+        return f"evicted {where} ({reason})" if reason else f"sent otherwise before, changed {where}"
     return "" if each.since == number else f"since request {each.since + 1:,}"
 
 
 def _saving(each: TracedEdit, new: bool) -> str:
     so_far = "" if new else f", {dollars(each.saved_so_far)} so far"
-    return f"{saves(each.saved)} in this request{so_far}, {dollars(each.saved_in_all)} in the whole session"
-
-
-def saves(amount: float) -> str:
-    return f"saves {dollars(amount)}" if amount >= 0 else f"costs {dollars(-amount)} more"
+    return f"saved: {dollars(each.saved)} in this request{so_far}, {dollars(each.saved_in_all)} in the whole session"
 
 
 def eviction(point: Point, found: TracedRequest) -> str:
