@@ -21,7 +21,7 @@ from ..strategies import profiles
 from .measure import Basis, ReportSettings, basis_of, earned_by_token
 
 EditKey = tuple[Any, ...]
-"""The same for one edit in every segment that it is in."""
+"""Of one edit, in every segment that it is in."""
 
 
 class TracedEdit(NamedTuple):

@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from itertools import zip_longest
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
@@ -15,8 +15,10 @@ from rich.text import Text
 
 from ...model import one_line
 from . import table
-from .logged import LoggedRequest
 from .parts import Block, View, ViewLine, ViewPart, change, left_out, shortened, spelt
+
+if TYPE_CHECKING:
+    from .logged import LoggedRequest
 
 MIN_SIDE_BY_SIDE_COLUMNS = 100
 """Columns from which two texts have room beside each other."""
