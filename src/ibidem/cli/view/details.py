@@ -81,12 +81,13 @@ def details_page(trace: SessionTrace, max_edits: int = MAX_EDITS, max_text: int 
     linked = dict.fromkeys(shown)
     before = {there: here for here, there in pairwise(linked)}
     after = dict(pairwise(linked))
+    last = {trace.segment_of(number): number for number in range(len(trace))}
     positions: dict[int, tuple[PositionNames, str]] = {}
     sections = []
     for number, some in shown.items():
         segment = trace.segment_of(number)
         if segment not in positions:
-            positions[segment] = _positions(trace, segment)
+            positions[segment] = _positions(trace, last[segment])
         place, tag = positions[segment]
         parts = [part_of(each, place, number, trace.requests[number].points) for each in some]
         sections.append(_section(trace, number, tag, parts, before.get(number), after.get(number)))
@@ -103,9 +104,8 @@ def details_page(trace: SessionTrace, max_edits: int = MAX_EDITS, max_text: int 
     return document(as_html(names.title), body)
 
 
-def _positions(trace: SessionTrace, segment: int) -> tuple[PositionNames, str]:
-    """Of the longest request of a segment: all others begin with it."""
-    last = max(number for number in range(len(trace)) if trace.segment_of(number) == segment)
+def _positions(trace: SessionTrace, last: int) -> tuple[PositionNames, str]:
+    """Of the last request of a segment: all others begin like it."""
     given = trace.request_at(last)
     tag = numbered(given)[1]
     return PositionNames(given, tag), tag
