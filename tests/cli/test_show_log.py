@@ -359,7 +359,7 @@ def test_a_page_of_a_session_has_every_request_and_every_edit_once(tmp_path: Pat
 def test_a_page_of_a_session_is_private_and_has_a_name_that_stays(tmp_path: Path) -> None:
     found = [page_of(tmp_path, claude_log(LONG, LONG)) for _ in range(2)]
     assert found[0] == found[1]
-    assert re.fullmatch(r"claude-code-log-[0-9a-f]{10}\.html", found[0].name)
+    assert re.fullmatch(r"claude-code-s1-[0-9a-f]{10}\.html", found[0].name)
     assert os.listdir(found[0].parent) == [found[0].name]
     if os.name == "posix":
         assert [stat.S_IMODE(place.stat().st_mode) for place in (found[0], found[0].parent)] == [0o600, 0o700]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from statistics import median
 from typing import IO, NamedTuple
@@ -49,7 +49,7 @@ COLOURED_PROFILES = 4
 METHOD_PAGE = "docs/how-we-measure.md"
 
 
-def write_page(report: Report, stream: IO[str]) -> None:
+def write_page(report: Report, stream: IO[str], links: Mapping[tuple[str, str], str] | None = None) -> None:
     style, script = _file("page.css"), _file("page.js")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "

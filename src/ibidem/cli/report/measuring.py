@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -90,12 +90,13 @@ def run(paths: tuple[str, ...], options: Options) -> int:
         with workers, standard_input(paths) as piped:
             making = _Making(options, settings, memory, workers, piped)
             found = making.report(named(paths, piped) if paths else found_here(), bool(paths))
+            links = making.details(found)
     except IbidemError as error:
         raise InputError("report", at_the_prompt(str(error))) from None
     if making.all_here and memory is not None:
         sessions = {one.session.key: one.session for one in found.paid}
         keep_pauses(pauses_in(sessions.values(), time.time()))
-    _show(found, options, making.begun)
+    _show(found, options, making.begun, links)
     if found.partial:
         return EXIT_INTERRUPTED
     return 0 if found.sessions or found.paid else 2
@@ -157,6 +158,15 @@ class _Making:
         if not options.paid:
             self._replay(counted, paid, asked)
         return self._added_up(paid, asked)
+
+    def details(self, found: Report) -> dict[tuple[str, str], str]:
+        """Where the page finds what was rewritten in each session, if that is asked for."""
+        if self.options.details is None or self.options.page is None or found.partial or found.sample:
+            return {}
+        from .details import write_all
+
+        folder, page = Path(self.options.details).absolute(), Path(self.options.page).absolute()
+        return write_all(found.sessions, self.settings, folder, page, self.workers)
 
     def _sample(self) -> Report:
         data = (resources.files("ibidem") / "samples" / SAMPLE_FILE).read_bytes()
@@ -251,13 +261,13 @@ def _written(page: str | None) -> Iterator[None]:
         click.echo(f"ibidem: wrote {one_line(click.format_filename(str(page)))}", err=True)
 
 
-def _show(found: Report, options: Options, begun: bool) -> None:
+def _show(found: Report, options: Options, begun: bool, links: Mapping[tuple[str, str], str]) -> None:
     with _written(options.page), output(options.page) as write:
         if options.page is not None:
             from ...report.page import write_page
 
             text = io.StringIO()
-            write_page(found, text)
+            write_page(found, text, links)
             write(text.getvalue().encode("utf-8", "replace"))
     if options.opened and options.page:
         import webbrowser
