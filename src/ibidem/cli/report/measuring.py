@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import resources
@@ -253,26 +252,14 @@ def _renamed(report: Report, piped: str) -> None:
             each.path = STDIN
 
 
-@contextmanager
-def _written(page: str | None) -> Iterator[None]:
-    """Says where a page went."""
-    yield
-    if page not in (None, "-"):
-        click.echo(f"ibidem: wrote {one_line(click.format_filename(str(page)))}", err=True)
-
-
 def _show(found: Report, options: Options, begun: bool, links: Mapping[tuple[str, str], str]) -> None:
-    with _written(options.page), output(options.page) as write:
+    with output(options.page) as write:
         if options.page is not None:
             from ...report.page import write_page
 
             text = io.StringIO()
             write_page(found, text, links)
             write(text.getvalue().encode("utf-8", "replace"))
-    if options.opened and options.page:
-        import webbrowser
-
-        webbrowser.open(Path(options.page).resolve().as_uri())
     stream = sys.stderr if options.page == "-" else sys.stdout
     if options.as_json:
         write_json(found, stream)
@@ -284,3 +271,9 @@ def _show(found: Report, options: Options, begun: bool, links: Mapping[tuple[str
         from ...report.terminal import draw  # rich takes a while to import
 
         draw(found, stream, plain=options.no_color, begun=begun)
+    if options.page not in (None, "-"):
+        click.echo(f"ibidem: wrote {one_line(click.format_filename(str(options.page)))}", err=True)
+    if options.opened and options.page:
+        import webbrowser
+
+        webbrowser.open(Path(options.page).resolve().as_uri())
