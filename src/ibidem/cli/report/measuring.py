@@ -90,6 +90,8 @@ def run(paths: tuple[str, ...], options: Options) -> int:
             making = _Making(options, settings, memory, workers, piped)
             found = making.report(named(paths, piped) if paths else found_here(), bool(paths))
             links = making.details(found)
+            if piped is not None:
+                _renamed(found, piped)
     except IbidemError as error:
         raise InputError("report", at_the_prompt(str(error))) from None
     if making.all_here and memory is not None:
@@ -238,8 +240,6 @@ class _Making:
         found.files_read, found.bytes_read = len(self.found), sum(log.size for log in self.found)
         known = {unread.path for unread in found.unread}
         found.unread += [each for each in unread_in(self.found.values()) if each.path not in known]
-        if self.piped is not None:
-            _renamed(found, self.piped)
         return found
 
 
