@@ -74,6 +74,11 @@ class SentPrefix:
         same = (a.essence is not None and a.essence == b.essence for a, b in zip(ours, theirs, strict=False))
         return len(ours) > len(theirs) and all(same)
 
+    def goes_on_from(self, other: SentPrefix, since: int) -> bool:
+        """Whether its request was sent as the other was up to this message, and as it came from there on."""
+        theirs = {index: some for index, some in other._changes.items() if index < since}
+        return since <= other.messages and self._changes == theirs
+
     def _same(self, index: int, scanned: Scanned) -> bool:
         known, fingerprint = self._messages[index], scanned.fingerprint(index)
         if fingerprint is not None and fingerprint == known.fingerprint:

@@ -21,6 +21,8 @@ from ..model import IbidemError
 STATE_VERSION = 6
 READABLE_VERSIONS = (5, STATE_VERSION)
 """Notes of version 5 lack the fields about caches, which have defaults."""
+SENT_EDITION = 1
+"""Raised when what is sent for the same history and notes changes. Notes that do not say are of the first."""
 POSITION_DIGITS = 16
 MAX_NOTES = 8192
 """Notes that are kept of a conversation, the newest."""
@@ -96,6 +98,8 @@ class Journal:
 
     def __init__(self) -> None:
         self.notes: dict[Position, Note] = {}
+        self._foreign: dict[Position, int] = {}
+        """Of requests that another edition sent: which."""
         self.begin()
 
     def begin(self) -> None:
@@ -139,6 +143,13 @@ class Journal:
         return self.last[1] if self.last is not None else None
 
     @property
+    def foreign(self) -> int | None:
+        """Messages of the last request of this history that another edition sent; None if there is none."""
+        if not self._foreign:
+            return None
+        return next((position[0] for position in reversed(self._positions) if position in self._foreign), None)
+
+    @property
     def refused(self) -> bool:
         """A request of this history was refused as it was planned."""
         if not self.unusual:
@@ -176,7 +187,10 @@ class Journal:
     def dump(self) -> bytes:
         kept = list(self.notes.items())[-MAX_NOTES:]
         rows = [[*position, note.moment, *note[1:]] for position, note in kept]
-        return json.dumps({"version": STATE_VERSION, "notes": rows}, separators=(",", ":")).encode()
+        state: dict[str, Any] = {"version": STATE_VERSION, "sent": SENT_EDITION, "notes": rows}
+        if foreign := [[*position, self._foreign[position]] for position, _ in kept if position in self._foreign]:
+            state["foreign"] = foreign
+        return json.dumps(state, separators=(",", ":")).encode()
 
     def load(self, state: bytes) -> None:
         """Add the notes of another. Raises IbidemError for what is none."""
@@ -187,8 +201,12 @@ class Journal:
             rows = [
                 ((int(n), str(digest)), _note(Moment(*moment), *rest)) for n, digest, moment, *rest in found["notes"]
             ]
+            edition = int(found.get("sent", 1))
+            others = {(int(n), str(digest)): int(other) for n, digest, other in found.get("foreign", ())}
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise IbidemError(f"this is no state of a session ({error}): begin without one") from None
         for position, note in rows:
             known = self.notes.get(position)
+            if known is None and (other := others.get(position, edition)) != SENT_EDITION:
+                self._foreign[position] = other
             self.notes[position] = note if known is None else known.merged(note)

@@ -243,6 +243,8 @@ class Session:
                 self._key = marking.key_of(new.messages) if self._cache else ""
                 seen = Growing(self._strategies[0], dialect, self._start(new, model))
             self._journal.follow(map(substance, new.messages))
+            if went is None and (since := self._journal.foreign) is not None:
+                went = SentOtherwise(since, refused=False)  # what another edition began goes on without new edits
             if self.remembers:
                 self._note_moment(moment, at)
             if went is not None:

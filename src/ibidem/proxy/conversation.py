@@ -91,6 +91,8 @@ class LiveConversation:
     sent: SentRequest | None = None
     """How the last request was sent that the provider took: what cannot be rewritten begins that way."""
     deviation: Deviation | None = None
+    off: bool = False
+    """It goes on without new edits, until it is switched on again."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a request of it is worked on."""
 
@@ -139,8 +141,10 @@ class LiveConversation:
         self.session.sent_otherwise(scanned, deviation.since, refused=deviation.refused, at=deviation.at)
         self._grow(scanned)
         self.points = len(self.last.plan.points) if self.last is not None else 0
-        if not deviation.since and self.sent is None and self.last is not None and not self.last.plan.edits:
-            self.sent = SentRequest(self.last, ())  # bare, whatever the branch did that it came from
+        last, sent = self.last, self.sent
+        if last is not None and (last.goes_on_from(sent.prefix, deviation.since) if sent else _bare(last, deviation)):
+            known = (sent.prefix.plan.edits, sent.freed) if sent else ((), ())
+            self.sent = SentRequest(last, freed(last.plan.edits, *known))
         return scanned
 
     def _grow(self, scanned: Scanned) -> None:
@@ -160,6 +164,11 @@ class LiveConversation:
         roles = [read(index, scanned.value(index)).role for index in range(self.messages, len(scanned))]
         heard = [mine == "assistant" != before for before, mine in pairwise(["", *roles])]
         return sum(heard) > 1
+
+
+def _bare(last: SentPrefix, deviation: Deviation) -> bool:
+    """Whether all of it went as it came, whatever the branch did that it came from."""
+    return not deviation.since and not last.plan.edits
 
 
 def goes_on(last: SentPrefix | None, scanned: Scanned) -> bool:

@@ -27,6 +27,7 @@ from ..strategies import profiles
 from ..wire import Scanned
 from .conversation import Deviation, Key, LiveConversation, goes_on
 from .opening import opened, title
+from .switch import Switch
 
 log = logging.getLogger("ibidem")
 
@@ -100,6 +101,7 @@ class Conversations:
         self._by_name = _Index()
         self._lock = threading.Lock()
         self._made = 0
+        self._switch = Switch()
         self.held = 0
         """Bytes that all of them take in memory, about."""
         self._strategies = profiles.named(profile)
@@ -169,6 +171,7 @@ class Conversations:
         alike = [(last.shared(scanned), each) for each in opening.alike if (last := each.last) is not None]
         shared, nearest = max(alike, key=lambda one: one[0], default=(0, None))
         last, hint = SentPrefix.unwritten(formats.named(key[0]), scanned), _hint(key, opening.body)
+        goes_off = nearest is not None and nearest.off and shared > len(messages)
         with self._lock:
             self._made += 1
             found = LiveConversation(
@@ -184,6 +187,7 @@ class Conversations:
                 saved=state,
                 last=last,
                 sent=nearest.sent if nearest is not None else None,
+                off=self._switch.begins_off(opening.name, len(scanned) > len(messages), goes_off),
             )
             self.held += found.held
             self._all[found.id] = found
@@ -262,6 +266,34 @@ class Conversations:
         session.sent_otherwise(body, since)
         return session.sent_prefix
 
+    # ── off, and on again ───────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def all_off(self) -> bool:
+        """Whether those to come are off."""
+        return self._switch.all_off
+
+    @property
+    def off(self) -> list[str]:
+        with self._lock:
+            return [each.id for each in self._all.values() if each.off]
+
+    def turn(self, id: str, off: bool) -> list[str]:
+        """Switch one off or on, by its id or the beginning of that. Returns all that fit: if several, none was."""
+        with self._lock:
+            alike = [id] if id in self._all else [each for each in self._all if each.startswith(id)]
+            if len(alike) == 1:
+                self._all[alike[0]].off = off
+            return alike
+
+    def turn_all(self, off: bool) -> list[str]:
+        """Switch all of them off or on, and those to come. Returns those that are in use."""
+        with self._lock:
+            self._switch.turn_all(off)
+            for each in self._all.values():
+                each.off = off
+            return list(self._all)
+
     def _learn(self, conversation: LiveConversation) -> None:
         """What other replicas came to know since."""
         state = self._remembered(conversation.name, begins=False)
@@ -309,6 +341,7 @@ class Conversations:
         """Those that were not used for longest, until the others fit. Never the last."""
         while len(self._all) > 1 and (len(self._all) > self._most or self.held > self._most_bytes):
             gone = self._all.popitem(last=False)[1]
+            self._switch.let_go(gone.name, gone.off)
             self.held -= gone.held
             self._by_name.drop(gone.name, gone)
             if gone.hint is not None:

@@ -1,4 +1,4 @@
-"""The way out (law 12): what is sent for a request that cannot be rewritten as planned.
+"""The way out (law 12): what is sent for a request that cannot be rewritten as planned, or is not to be.
 
 It begins as the last request of the conversation did that its provider took, to the byte, and goes on as it came. So
 the provider finds in its cache what it has there, and thinking that it signed against what was sent stays valid. Where
@@ -55,7 +55,7 @@ def is_oversized(body: bytes, start: int, most: int) -> bool:
 
 
 def fall_back(conversations: Conversations, job: Job, failed: Outcome) -> Outcome:
-    """The outcome of a request that failed, with what is sent for it after all."""
+    """The outcome of a request that failed, or is not to be rewritten, with what is sent for it after all."""
     body = job.decoded if job.decoded is not None else decoded(job.body, job.encoding, job.most)
     found = _shared_prefix(conversations, job, body, closely=not failed.unread)
     if found is None:
@@ -73,7 +73,7 @@ def fall_back(conversations: Conversations, job: Job, failed: Outcome) -> Outcom
         first_new=found.shared,
         edits=tuple(edit for edit, _ in edits),
         freed=tuple(tokens for _, tokens in edits),
-        model=found.conversation.model,
+        model=failed.model or found.conversation.model,
         deviation=_deviation(job, failed, body, found.shared),
     )
 
@@ -110,7 +110,7 @@ def replayed(conversations: Conversations, job: Job, failed: Outcome) -> Outcome
         first_new=since,
         edits=prefix.plan.edits,
         freed=sent.freed,
-        model=conversation.model,
+        model=failed.model or conversation.model,
         sent=None if job.counts else sent,
         deviation=_deviation(job, failed, body, since),
     )
@@ -138,7 +138,9 @@ def _as_it_came(job: Job, failed: Outcome, body: bytes) -> Outcome:
     found = replace(
         failed, body=None, conversation=conversation, edits=(), freed=(), deviation=_deviation(job, failed, body, 0)
     )
-    return found if conversation is None else replace(found, messages=conversation.messages, model=conversation.model)
+    if conversation is None:
+        return found
+    return replace(found, messages=failed.messages or conversation.messages, model=failed.model or conversation.model)
 
 
 def _shared_prefix(conversations: Conversations, job: Job, body: bytes, closely: bool) -> _SharedPrefix | None:

@@ -16,8 +16,8 @@ HOP_BY_HOP = frozenset(
 )
 """What is said between two neighbours and not passed on."""
 
-NOT_PASSED = frozenset({"host", "x-ibidem-token", "x-ibidem-page-token"})
-"""The upstream has a name of its own; tokens are for this proxy alone."""
+NOT_PASSED = frozenset({"host", "x-ibidem", "x-ibidem-token", "x-ibidem-page-token"})
+"""The upstream has a name of its own; tokens and wishes are for this proxy alone."""
 
 BODILESS_STATUSES = frozenset({204, 304})
 """Answers that have no body, whatever their headers say."""

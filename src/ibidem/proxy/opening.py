@@ -18,6 +18,10 @@ class Unreadable(IbidemError):
     """A request that the client made like that. It is between the client and its provider."""
 
 
+class Unpackable(IbidemError):
+    """A request that is compressed in a way, or to a size, that is not unpacked here."""
+
+
 class SingleMessage(IbidemError):
     """A request with one message and no history around it: there is nothing to be said twice."""
 

@@ -12,8 +12,9 @@ from ..formats.marks import Addition
 from ..plan import Edit
 from .asked import CacheAsked
 from .conversation import Deviation, Key, LiveConversation, SentRequest
+from .switch import Wish
 
-Result = Literal["rewritten", "unchanged", "observed", "failed open"]
+Result = Literal["rewritten", "unchanged", "observed", "off", "failed open"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +23,11 @@ class Outcome:
 
     result: Result
     body: bytes | None = None
-    """What is sent; None for the request as it came. If it failed open, this begins as earlier requests did."""
+    """What is sent; None for the request as it came. If it failed open or is off, this begins as earlier ones did."""
     reason: str = ""
-    """Why it failed open."""
+    """Why it failed open, or could not be read."""
     theirs: bool = False
-    """That was the client's doing: nothing is wrong here."""
+    """That was the client's doing: nothing is wrong here, and it goes as it came."""
     unread: bool = False
     """There is too much in it to be read at all."""
     refused: bool = False
@@ -86,6 +87,8 @@ class Job:
     """Whose it is, once that is known."""
     model: str = ""
     """Who is asked, where the body does not say."""
+    wish: Wish | None = None
+    """Whether its conversation is to be on or off from here on, if it says."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: bool = False
 

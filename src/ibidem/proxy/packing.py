@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable
 
 from .encodings import decoder
-from .opening import Unreadable
+from .opening import Unpackable, Unreadable
 
 CHUNK_BYTES = 2**14
 """Bytes that are unpacked at once: what is made to be huge is found out early."""
@@ -19,7 +19,7 @@ def decoded(body: bytes, encoding: str, most: int) -> bytes:
         return body
     found = decoder(encoding)
     if found is None:
-        raise Unreadable("its encoding is not known here")
+        raise Unpackable("its encoding is not known here")
     whole = bytearray()
     for start in range(0, len(body), CHUNK_BYTES):
         try:
@@ -27,7 +27,7 @@ def decoded(body: bytes, encoding: str, most: int) -> bytes:
         except Exception as error:  # each package has its own
             raise Unreadable("it is not in the encoding that it says") from error
         if len(whole) > most:
-            raise Unreadable(f"it is larger than {most:,} bytes when it is unpacked")
+            raise Unpackable(f"it is larger than {most:,} bytes when it is unpacked")
     if not found.done:
         raise Unreadable("it is not in the encoding that it says")
     return bytes(whole)

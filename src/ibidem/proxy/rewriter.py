@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate
 
+from ..engine.incremental import SentPrefix
 from ..engine.pipeline import Compacted
 from ..model import IbidemError, one_line
 from ..plan import Edit
@@ -25,7 +26,7 @@ from .clock import SYSTEM_CLOCK, Clock
 from .conversation import LiveConversation, SentRequest
 from .conversations import Conversations, Found
 from .fallback import is_oversized
-from .opening import SingleMessage, Unreadable
+from .opening import SingleMessage, Unpackable, Unreadable
 from .outcome import Job, Outcome, Result
 from .packing import decoded, encoded
 
@@ -69,24 +70,29 @@ class Rewriter:
 
     def rewrite(self, job: Job) -> Outcome:
         """Never raises."""
-        start, unread = self._now(), False
+        start, unread, theirs = self._now(), False, False
         try:
             return self._rewrite(job, start)
         except SingleMessage:
             return Outcome(result="unchanged", took=self._now() - start)
         except Unreadable as error:
+            return self._theirs(str(error), start)
+        except Unpackable as error:
             told, theirs = str(error), True
         except Oversized as error:
-            told, theirs, unread = str(error), False, True
+            told, unread = str(error), True
         except (StoreError, Failed) as error:
-            told, theirs = one_line(str(error))[:MAX_REASON], False
+            told = one_line(str(error))[:MAX_REASON]
         except IbidemError:  # it says where: each would be a reason of its own
-            told, theirs = "its messages cannot be read", True
+            return self._theirs("its messages cannot be read", start)
         except Exception as error:
             log.debug("a request cannot be rewritten", exc_info=True)
-            told, theirs = whereabouts(error), False
-        took = self._now() - start
-        return Outcome(result="failed open", reason=told, theirs=theirs, unread=unread, took=took)
+            told = whereabouts(error)
+        return Outcome(result="failed open", reason=told, theirs=theirs, unread=unread, took=self._now() - start)
+
+    def _theirs(self, told: str, start: float) -> Outcome:
+        """The client made it like that: it is between the client and its provider, and nothing failed here."""
+        return Outcome(result="unchanged", reason=told, theirs=True, took=self._now() - start)
 
     def _rewrite(self, job: Job, start: float) -> Outcome:
         body = job.decoded = decoded(job.body, job.encoding, self._max_body)
@@ -95,12 +101,16 @@ class Rewriter:
         for _ in range(LOOKUP_TRIES):
             found = self.conversations.find_or_begin(job.key, body, partial(self._weigh, body))
             job.conversation = found.conversation
+            if job.wish is not None:
+                found.conversation.off = job.wish == "off"
             with _held(found.conversation.lock, job.patience) as held:
                 if job.ended or not held:
                     break
                 found.conversation.ask(job.model)
                 self.conversations.settle(found.conversation)
                 current = self.conversations.current(found, body)
+                if current is not None and current.conversation.off and not self._observe:
+                    return self._off(job, current, start)
                 if current is not None:
                     return self._work(job, body, current, start)
         raise Failed("busy: other requests of the same conversation were faster")
@@ -122,6 +132,24 @@ class Rewriter:
         if not job.end() and not self._observe:  # something else is on its way already
             self._went_otherwise(conversation)
         return outcome
+
+    def _off(self, job: Job, found: Found, start: float) -> Outcome:
+        """What is sent for it, `fallback` says; here is what the books need to know. Under the conversation's lock."""
+        conversation, scanned = found.conversation, found.scanned
+        first_new = conversation.messages if len(scanned) != conversation.messages else conversation.first_new
+        model = scanned.head.get("model")
+        job.end()
+        return Outcome(
+            result="off",
+            conversation=conversation,
+            messages=len(scanned),
+            first_new=first_new,
+            new=_tokens(scanned, first_new) if self._books else 0.0,
+            ends=() if first_new or not self._books else _ends(scanned, ()),
+            took=self._now() - start,
+            model=model if isinstance(model, str) else conversation.model,
+            asked=self._asked(found, first_new, True) if self._books else None,
+        )
 
     def _went_otherwise(self, conversation: LiveConversation) -> None:
         """What was made of it is not what was sent. Done here, so that no later request has to wait for it.
@@ -157,16 +185,16 @@ class Rewriter:
             rewritten=point.rewritten if point else 0.0,
             took=self._now() - start,
             model=conversation.model,
-            asked=self._asked(found, compacted) if self._books else None,
+            asked=self._asked(found, conversation.first_new, not compacted.marks) if self._books else None,
             place=conversation.session.position,
-            sent=None if prefix is None or self._observe else SentRequest(prefix, conversation.freed),
+            sent=None if self._observe else _sent(prefix, conversation.freed),
         )
 
-    def _asked(self, found: Found, compacted: Compacted) -> CacheAsked | None:
+    def _asked(self, found: Found, first_new: int, unmarked: bool) -> CacheAsked | None:
         """For the books: what goes wrong here goes wrong for nobody else."""
-        conversation, closely = found.conversation, self.conversations.asks_to_keep and not compacted.marks
+        closely = self.conversations.asks_to_keep and unmarked
         try:
-            return cache_asked(found.scanned, conversation.key[0], conversation.first_new, closely)
+            return cache_asked(found.scanned, found.conversation.key[0], first_new, closely)
         except Exception as error:
             log.debug("what a request asks to be kept is not known: %s", whereabouts(error))
             return None
@@ -177,6 +205,10 @@ class Rewriter:
         if found is not None and found.conversation.deviation is not None:
             with found.conversation.lock:
                 self.conversations.settle(found.conversation)
+        off = found.conversation.off if found is not None else self.conversations.all_off
+        if not self._observe and (off if job.wish is None else job.wish == "off"):
+            job.end()
+            return Outcome(result="off", took=self._now() - start)
         compacted = self.conversations.preview(job.format, found, body, job.at, job.model)
         _refuse(compacted)
         new = None if self._observe or not compacted.plan else encoded(compacted.request, job.encoding)
@@ -193,6 +225,11 @@ def _held(lock: threading.Lock, patience: float) -> Iterator[bool]:
     finally:
         if held:
             lock.release()
+
+
+def _sent(prefix: SentPrefix | None, freed: tuple[float, ...]) -> SentRequest | None:
+    """None where the profile does not follow a conversation: then it is not known how it was sent."""
+    return SentRequest(prefix, freed) if prefix is not None and len(prefix.plan.edits) == len(freed) else None
 
 
 def _refuse(compacted: Compacted) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from typing import IO, Any, Self
 
 from aiohttp import web
-from multidict import CIMultiDict
 
 from ...billing.lifetimes import Pauses
 from ...engine.journal import Position
@@ -30,12 +30,13 @@ from ..conversation import Counted, Deviation, LiveConversation
 from ..conversations import Conversations
 from ..fallback import bare, fall_back, replayed
 from ..outcome import Job, Outcome
-from ..page import pages
+from ..page import pages, switching
 from ..rewriter import Rewriter, whereabouts
 from ..settings import Settings
 from ..warmup import load, rehearse
-from .client_side import error_response, head, pairs
+from .client_side import error_response, head, page_response, pairs
 from .driver import Driver
+from .switched import switch
 from .upstreams import Upstreams, egress_of
 
 log = logging.getLogger("ibidem")
@@ -111,7 +112,8 @@ class Proxy:
         self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite, clock)
         self.started = clock.time()
         self.records = Records(settings, self.started)
-        self.pages = pages.Pages(settings, self.records, self.store, clock.time)
+        off = partial(switching.state, self.conversations)
+        self.pages = pages.Pages(settings, self.records, self.store, clock.time, off)
         self._workers = Workers(WORKERS, "ibidem", clock)
         self._large = Workers(LARGE_WORKERS, "ibidem-large", clock)
         self._fallback_pool = ThreadPoolExecutor(FALLBACK_WORKERS, "ibidem-out")
@@ -175,6 +177,8 @@ class Proxy:
             )
             refusal.force_close()
             return refusal
+        if (door := pages.front_door(request.method, target, headers)) is not None:
+            return page_response(door)
         if not pages.has_token(self.settings, target, headers):
             refusal = error_response(401, "this proxy needs its token: send it as the header x-ibidem-token")
             refusal.force_close()  # the body is not read
@@ -186,9 +190,12 @@ class Proxy:
         texts = pages.may_see_texts(self.settings, target, headers)
         if found is None and request.method == "GET" and target.partition("?")[0] == pages.LIVE_PATH:
             return await self._live(request, texts)
+        off = switching.asked_off(request.method, target)
+        if found is None and off is not None:
+            found = await switch(self, request, headers, off)
         if found is None:
             found = await self._found(request.method, target, texts)
-        answer = web.Response(status=found.status, headers=CIMultiDict(found.headers), body=found.body)
+        answer = page_response(found)
         if request.body_exists:
             answer.force_close()
         return answer
@@ -230,11 +237,12 @@ class Proxy:
         if not self._rehearsed:
             self._rehearsed = True
             threading.Thread(target=rehearse, args=(self.settings.profile,), daemon=True).start()
-        if found.result == "failed open":
-            level = logging.INFO if found.theirs else logging.WARNING
-            log.log(level, "request sent without new edits: %s", found.reason)
-            return found if found.theirs else await self._fall_back(job, found)
-        return found
+        if found.theirs:
+            log.info("request sent as it came: %s", found.reason)
+        elif found.result == "failed open":
+            log.warning("request sent without new edits: %s", found.reason)
+        goes_on = found.result in ("failed open", "off") and not found.theirs
+        return await self._fall_back(job, found) if goes_on else found
 
     async def _rewrite(self, job: Job) -> Outcome:
         workers = self._large if len(job.body) > LARGE_BYTES else self._workers

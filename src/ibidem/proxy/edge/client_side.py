@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from aiohttp import web
+from multidict import CIMultiDict
 
 from ..commands import StartAnswer
 from ..headers import HeaderList
+from ..page.pages import Page
 
 LINGER_FORMAT = "hh" if sys.platform == "win32" else "ii"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -116,6 +118,11 @@ def head(headers: HeaderList) -> dict[str, str]:
 def pairs(raw: tuple[tuple[bytes, bytes], ...]) -> list[tuple[str, str]]:
     """Headers as they came: spelling, order, duplicates, and any byte."""
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
+
+
+def page_response(found: Page) -> web.Response:
+    """What the proxy itself says."""
+    return web.Response(status=found.status, headers=CIMultiDict(found.headers), body=found.body)
 
 
 def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -17,6 +17,7 @@ from ..headers import first
 from ..outcome import Job, Outcome
 from ..routes import carries_conversations, client_session
 from ..states import State
+from ..switch import WISH_HEADER, wish
 from .client_side import CONTINUE, ClientDisconnected, ClientResponse, NoResponse, error_response, pairs
 from .tunnel import tunnel
 from .upstreams import Broken, Link, unread
@@ -180,6 +181,7 @@ class Driver:
             route.counts,
             most,
             model=route.model,
+            wish=wish(first(self.headers, WISH_HEADER)),
         )
         self.outcome = await self.proxy.rewrite(job)
         if self.outcome.body is not None and self.proxy.settings.resend:

@@ -1,5 +1,7 @@
 """What the proxy itself answers, under /ibidem: the page, its API, metrics, health, and texts that were let go.
 
+Nothing here changes anything: what does is in `switching`.
+
 Only for those who may see it: a browser that was led here by another site sends that site's `Host` or `Origin`, and is
 refused. Figures are for all who may use the proxy. Texts that a client sent (what was rewritten, what was let go, and
 the titles of conversations, which are their first words) may need a token of their own, or are shown to nobody.
@@ -54,6 +56,13 @@ def document(found: Any, status: int = 200) -> Page:
 def is_slow(target: str) -> bool:
     """What is looked up in the store, which may take its time."""
     return target.startswith(f"{PAGE_ROOT}/recall/")
+
+
+def front_door(method: str, target: str, headers: Mapping[str, str]) -> Page | None:
+    """For a browser that asks for `/`, which no provider's client does: where the page is. Nothing is carried along."""
+    if method not in ("GET", "HEAD") or target.partition("?")[0] != "/" or "text/html" not in headers.get("accept", ""):
+        return None
+    return Page(302, {**PLAIN_HEADERS, "Location": PAGE_ROOT, "Referrer-Policy": "no-referrer"}, b"")
 
 
 def has_token(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
@@ -155,8 +164,17 @@ def _untitled(conversation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Pages:
-    def __init__(self, settings: Settings, records: Records, store: Store, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        records: Records,
+        store: Store,
+        clock: Callable[[], float],
+        off: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        """`off` says what is off."""
         self._settings = settings
+        self._off = off
         self._records = records
         self._store = store
         self._clock = clock
@@ -165,7 +183,7 @@ class Pages:
         found = self._records.snapshot(self._clock())
         if not texts:
             found["conversations"] = [_untitled(each) for each in found["conversations"]]
-        return {**found, "texts": "all" if texts else self._settings.text_access}
+        return {**found, **self._off(), "texts": "all" if texts else self._settings.text_access}
 
     def answer(self, method: str, target: str, texts: bool = True) -> Page:
         """`texts`: who asks may see them."""

@@ -1,0 +1,41 @@
+"""The body of a request that switches conversations off or on, and what is done then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from ..page import switching
+from ..page.pages import Page, document
+
+if TYPE_CHECKING:
+    from .app import Proxy
+
+BODY_SECONDS = 10.0
+"""Seconds that its few bytes may take."""
+
+
+async def switch(proxy: Proxy, request: web.BaseRequest, headers: Mapping[str, str], off: bool) -> Page:
+    """Who asks may: that was looked at before."""
+    if proxy.settings.observe:
+        return document({"error": "nothing is rewritten here: this proxy observes"}, 409)
+    try:
+        body = await asyncio.wait_for(_body(request), BODY_SECONDS)
+    except (TimeoutError, web.RequestPayloadError):
+        return document({"error": "the request did not complete"}, 400)
+    if len(body) > switching.MAX_ASKED_BYTES:
+        return document({"error": f"this is too large: {switching.WHAT_TO_SEND}"}, 413)
+    tell = partial(proxy.records.event, "switch", proxy.clock.time())
+    return switching.switched(proxy.conversations, headers, body, off, tell)
+
+
+async def _body(request: web.BaseRequest) -> bytes:
+    """No more than is needed to see that it is too much."""
+    found = b""
+    while len(found) <= switching.MAX_ASKED_BYTES and (data := await request.content.readany()):
+        found += data
+    return found

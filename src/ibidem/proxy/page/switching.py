@@ -1,0 +1,73 @@
+"""What is answered to who switches conversations off and on: `POST /ibidem/api/off` and `on`.
+
+Only a request that says it is JSON is listened to: no form of another site can send that, beside all that is refused
+before this is asked (`pages.page_refusal`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...model import one_line
+from ..conversations import Conversations
+from .pages import PAGE_ROOT, Page, document
+
+MAX_ASKED_BYTES = 4096
+"""Bytes that such a request may have."""
+
+WHAT_TO_SEND = 'send {"conversation": ID} or {"all": true}'
+
+_PATHS = {f"{PAGE_ROOT}/api/off": True, f"{PAGE_ROOT}/api/on": False}
+
+Tell = Callable[[str, str], None]
+"""What happened, and to which conversation."""
+
+
+def asked_off(method: str, target: str) -> bool | None:
+    """Whether off or on is asked for; None for anything else."""
+    return _PATHS.get(target.partition("?")[0].rstrip("/")) if method == "POST" else None
+
+
+def switched(conversations: Conversations, headers: Mapping[str, str], body: bytes, off: bool, tell: Tell) -> Page:
+    """Done as asked, or why not."""
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return _refused(415, "this is not application/json")
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError):
+        return _refused(400, f"this is no JSON: {WHAT_TO_SEND}")
+    if asked == {"all": True}:
+        conversations.turn_all(off)
+        tell(f"all conversations were switched {_word(off)}, and those to come", "")
+        return document(state(conversations))
+    name = asked.get("conversation") if isinstance(asked, dict) and len(asked) == 1 else None
+    if not isinstance(name, str) or not name:
+        return _refused(400, WHAT_TO_SEND)
+    found = conversations.turn(name, off)
+    if len(found) != 1:
+        return _refused(409 if found else 404, _which(name, found))
+    tell(f"switched {_word(off)}", found[0])
+    return document({**state(conversations), "conversation": found[0]})
+
+
+def state(conversations: Conversations) -> dict[str, Any]:
+    """What is off."""
+    return {"all_off": conversations.all_off, "off": conversations.off}
+
+
+def _refused(status: int, why: str) -> Page:
+    return document({"error": why}, status)
+
+
+def _word(off: bool) -> str:
+    return "off" if off else "on"
+
+
+def _which(name: str, found: list[str]) -> str:
+    shown = one_line(name)[:40]
+    if not found:
+        return f"{shown}: no such conversation is in use: the page at {PAGE_ROOT} shows their ids"
+    some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+    return f"{shown}: {len(found)} conversations begin so: {some}: say which"
