@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
@@ -35,6 +35,17 @@ Position = tuple[int, str]
 
 NOWHERE: Position = (0, "")
 """Of requests whose history is not followed."""
+
+
+def previous_length(length: int, role: Callable[[int], str]) -> int:
+    """Messages of the request before one with so many: those before the model was heard last. `role` is by index."""
+    heard = False
+    for index in range(length - 1, -1, -1):
+        if role(index) == "assistant":
+            heard = True
+        elif heard:
+            return index + 1
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +110,7 @@ class Journal:
     def __init__(self) -> None:
         self.notes: dict[Position, Note] = {}
         self._foreign: dict[Position, int] = {}
-        """Of requests that another edition sent: which."""
+        """Of requests that another edition noted: which."""
         self.begin()
 
     def begin(self) -> None:
@@ -144,7 +155,7 @@ class Journal:
 
     @property
     def foreign(self) -> int | None:
-        """Messages of the last request of this history that another edition sent; None if there is none."""
+        """Messages of the last request of this history that another edition noted; None if there is none."""
         if not self._foreign:
             return None
         return next((position[0] for position in reversed(self._positions) if position in self._foreign), None)

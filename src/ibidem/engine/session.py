@@ -23,7 +23,7 @@ from ..wire import Scanned, scan
 from ..wire.scan import rescan, scan_tolerantly
 from . import marking, pipeline
 from .incremental import Growing, SentPrefix, WholeMessages, substance
-from .journal import NOWHERE, Journal, Note, Position
+from .journal import NOWHERE, Journal, Note, Position, previous_length
 from .marking import CacheSettings, MarkedRequest, Outgoing
 from .pipeline import Compacted
 from .stats import Stats
@@ -243,8 +243,9 @@ class Session:
                 self._key = marking.key_of(new.messages) if self._cache else ""
                 seen = Growing(self._strategies[0], dialect, self._start(new, model))
             self._journal.follow(map(substance, new.messages))
-            if went is None and (since := self._journal.foreign) is not None:
-                went = SentOtherwise(since, refused=False)  # what another edition began goes on without new edits
+            if went is None and (length := self._journal.foreign) is not None:  # it goes on without new edits
+                sent = len(seen) or previous_length(len(new.messages), lambda index: new.messages[index].role)
+                went = SentOtherwise(max(length, sent), refused=False)
             if self.remembers:
                 self._note_moment(moment, at)
             if went is not None:

@@ -108,6 +108,10 @@ class LiveConversation:
         finally:
             self._grow(scanned)
 
+    def pass_on(self) -> None:
+        """A request of it is not worked on: it goes out as it is known here, and what comes of that is known later."""
+        self.turns += 1
+
     def plan_sent(self, plan: Plan, counts: bool = True) -> Point | None:
         """What is sent has these edits. Returns where it changes what had been sent, if it does.
 

@@ -18,6 +18,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from .. import formats
+from ..engine.journal import previous_length
 from ..wire import Scanned, scan
 from ..wire.scan import scan_tolerantly
 from .books.bill import freed
@@ -119,13 +120,7 @@ def replayed(conversations: Conversations, job: Job, failed: Outcome) -> Outcome
 def answered(format: str, scanned: Scanned) -> int:
     """Messages of the request before this one: those before the model was heard last."""
     read = formats.named(format).read
-    heard = False
-    for index in range(len(scanned) - 1, -1, -1):
-        if read(index, scanned.value(index)).role == "assistant":
-            heard = True
-        elif heard:
-            return index + 1
-    return 0
+    return previous_length(len(scanned), lambda index: read(index, scanned.value(index)).role)
 
 
 def bare(job: Job, failed: Outcome) -> Outcome:

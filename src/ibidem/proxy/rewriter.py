@@ -138,6 +138,7 @@ class Rewriter:
         conversation, scanned = found.conversation, found.scanned
         first_new = conversation.messages if len(scanned) != conversation.messages else conversation.first_new
         model = scanned.head.get("model")
+        conversation.pass_on()
         job.end()
         return Outcome(
             result="off",
