@@ -132,6 +132,8 @@ def empty() -> State:
         "strategies": [],
         "events": [],
         "conversations": [],
+        "all_off": False,
+        "off": [],
     }
 
 
@@ -176,6 +178,8 @@ class Proxy:
         self.token: str | None = None
         self.down = self.silent = False
         self.asked: list[str] = []
+        self.turned: list[tuple[str, Any]] = []
+        """What was switched off or on, and how it was asked for."""
         self.live: set[queue.Queue[bytes | None]] = set()
         self.opened = 0
         proxy = self
@@ -183,6 +187,9 @@ class Proxy:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 proxy.answer(self)
+
+            def do_POST(self) -> None:
+                proxy.turn(self)
 
             def log_message(self, *_: object) -> None: ...
 
@@ -206,6 +213,21 @@ class Proxy:
         else:
             found = self._found(unquote(url.path).removeprefix("/ibidem/api/"))
             self._send(handler, 200 if found else 404, "application/json", json.dumps(found).encode())
+
+    def turn(self, handler: BaseHTTPRequestHandler) -> None:
+        way = urlsplit(handler.path).path.removeprefix("/ibidem/api/")
+        body = json.loads(handler.rfile.read(int(handler.headers["content-length"])))
+        self.turned.append((way, body))
+        known = {each["id"] for each in self.state["conversations"][:3]}
+        name = body.get("conversation")
+        if handler.headers["content-type"] != "application/json" or (name and name not in known):
+            return self._send(handler, 404, "application/json", json.dumps({"error": f"{HOSTILE}: not here"}).encode())
+        off = set(known if name is None else {name})
+        self.state["off"] = sorted(set(self.state["off"]) | off if way == "off" else set(self.state["off"]) - off)
+        if name is None:
+            self.state["all_off"] = way == "off"
+        self.state["now"] += 1
+        return self._send(handler, 200, "application/json", b"{}")
 
     def _found(self, path: str) -> State | None:
         kind, _, name = path.partition("/")
@@ -1037,6 +1059,59 @@ def test_every_control_has_a_name_and_what_speaks_is_polite(window: Opener) -> N
         assert page.get_by_role("heading", level=2).first.is_visible()
         tables = page.locator(f"#{name} table:visible")
         assert tables.locator("thead th:not([scope=col]), tbody th:not([scope=row])").count() == 0
+
+
+def test_conversations_are_switched_off_and_on_by_mouse_and_by_keyboard(window: Opener, proxy: Proxy) -> None:
+    page = window().open()
+    rows = page.locator("#conversations tbody tr")
+    second = rows.filter(has_text="Add retry")
+    button = second.get_by_role("button")
+    expect(button).to_have_accessible_name("Switch off: Add retry with back-off to the upload client")
+    button.click()
+    expect(button).to_have_text("Switch on")
+    expect(second.locator("small")).to_contain_text("off · ")
+    assert page.url.endswith("/ibidem"), "a button in a row does not open it"
+    button.press("Enter")
+    expect(button).to_have_text("Switch off")
+    expect(button).to_be_focused()
+    assert proxy.turned == [("off", {"conversation": "c3"}), ("on", {"conversation": "c3"})]
+    every = page.get_by_role("button", name="Switch all off")
+    every.focus()
+    page.keyboard.press("Space")
+    expect(page.locator("#all-off")).to_be_visible()
+    expect(page.locator("#facts")).to_contain_text("· off ·")
+    expect(page.get_by_role("button", name="Switch on: ")).to_have_count(3)
+    page.get_by_role("button", name="Switch all on").click()
+    expect(page.locator("#all-off")).to_be_hidden()
+    assert proxy.turned[2:] == [("off", {"all": True}), ("on", {"all": True})]
+
+
+def test_one_conversation_is_switched_where_it_is_looked_at(window: Opener, proxy: Proxy) -> None:
+    page = window(375).open("#/c/c4")
+    page.get_by_role("button", name="Switch off: Fix the failing test").click()
+    expect(page.locator("#conversation .facts")).to_contain_text("off: nothing new is rewritten")
+    expect(page.get_by_role("button", name="Switch on: Fix the failing test")).to_be_visible()
+    assert not scrolls_sideways(page)
+    assert page.evaluate(OUTSIDE) == []
+
+
+def test_why_it_was_not_switched_is_told_as_text(window: Opener, proxy: Proxy) -> None:
+    made = window()
+    made.lost = True  # Chromium notes the refusal
+    page = made.open()
+    page.get_by_role("button", name="Switch off: write release notes").click()
+    expect(page.locator("#unswitched")).to_have_text(f"Not switched: {SPELT}: not here.")
+    assert page.evaluate("window.broken") is None
+    page.get_by_role("button", name="Switch off: Why is the import slow?").click()
+    expect(page.locator("#unswitched")).to_be_hidden()
+
+
+def test_a_proxy_that_observes_has_nothing_to_switch(window: Opener, proxy: Proxy) -> None:
+    proxy.state["observe"] = True
+    page = window().open()
+    expect(page.locator("#conversations tbody tr").first).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile("^Switch"))).to_have_count(0)
+    expect(page.get_by_role("columnheader", name="rewriting")).to_have_count(0)
 
 
 def test_a_page_that_nobody_sees_asks_for_nothing(window: Opener, proxy: Proxy) -> None:

@@ -264,6 +264,7 @@ function grid(frame, { columns, key, link, name, label }) {
     order = new Map(shown.map((each, place) => [key(each), place]));
     cells.forEach((column, place) => {
       const cell = head.cells[place];
+      cell.hidden = Boolean(column.hidden?.());
       put(cell.firstChild, typeof column.label === "function" ? column.label() : column.label);
       if (place === sorted) attribute(cell, "aria-sort", down ? "descending" : "ascending");
       else cell.removeAttribute("aria-sort");
@@ -281,14 +282,16 @@ function grid(frame, { columns, key, link, name, label }) {
     link(node.cells[0], each);
     columns.forEach((column, place) => {
       const cell = node.cells[place + 1], value = column.value(each);
-      put(cell, column.write(value), (column.look ?? plainLook)(value));
+      cell.hidden = Boolean(column.hidden?.());
+      if (column.draw) column.draw(cell, each);
+      else put(cell, column.write(value), (column.look ?? plainLook)(value));
       attribute(cell, "data-label", head.cells[place + 1].textContent);
     });
   }
   more.addEventListener("click", () => { limit *= 5; draw(true); });
   body.addEventListener("click", (event) => {  // anywhere in a row, but for who selects text
     const found = event.target.closest("tr")?.querySelector("a");
-    if (found && !event.target.closest("a") && getSelection().isCollapsed) found.click();
+    if (found && !event.target.closest("a, button") && getSelection().isCollapsed) found.click();
   });
   return {
     show(found) { items = found; draw(held()); },

@@ -55,7 +55,7 @@ async function ask(path) {
 }
 // Changes when the place has to be asked for again.
 function conversationMark(id) {
-  return JSON.stringify(state.conversations.find((each) => each.id === id) ?? state.totals.requests);
+  return JSON.stringify([state.conversations.find((each) => each.id === id) ?? state.totals.requests, isOff(id)]);
 }
 function exchangeMark() {
   return unfinished ? JSON.stringify(state.totals) : "";
@@ -124,11 +124,12 @@ function pageTitle() {
 }
 function header() {
   const up = Math.max(0, state.now - state.started);
-  put(byId("facts"), [`profile ${line(state.profile)}`, caching(), observing() ? "observing" : "rewriting",
+  put(byId("facts"), [`profile ${line(state.profile)}`, caching(), observing() ? "observing" : state.all_off ? "off" : "rewriting",
     `since ${clock(state.started)} (${duration(up)})`].filter(Boolean).join(" · "));
   byId("observing").hidden = !observing();
   put(byId("hidden-texts"), withheld() && `What clients sent ${withheld()}.`);
   byId("hidden-texts").hidden = !withheld();
+  byId("all-off").hidden = !state.all_off;
   put(byId("profile"), line(state.profile));
   put(document.querySelector("footer"), `ibidem ${line(state.version)} · dollars for input, at list prices · `
     + "this page talks to this proxy, and to nothing else");

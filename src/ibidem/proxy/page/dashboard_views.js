@@ -1,11 +1,37 @@
 // The three levels but for the texts of a request: all conversations, one conversation with its chart.
 const BARS = 600;
+
+// --- off, and on again ---------------------------------------------------------------------------------------------
+
+const isOff = (id) => (state.off ?? []).includes(id);
+// A button that switches a conversation, or all of them, to what they are not.
+function switcher(button, off, what, wanted) {
+  put(button, `Switch ${wanted.all ? "all " : ""}${off ? "on" : "off"}`);
+  attribute(button, "aria-label", `${button.textContent}${what && `: ${what}`}`);
+  button.hidden = observing();
+  button.onclick = async () => {
+    const answer = await fetch(address(off ? "on" : "off"), { method: "POST", cache: "no-store",
+      headers: { "content-type": "application/json" }, body: JSON.stringify(wanted) }).catch(() => null);
+    const told = await answer?.json().catch(() => null);
+    const why = answer?.ok ? "" : told?.error ?? "the proxy did not answer";
+    banner(byId("unswitched"), why && `Not switched: ${line(why)}.`);
+    if (answer?.ok) ask("state").then(take, () => {});
+  };
+}
+const switched = {
+  label: "rewriting", text: true, hidden: observing, value: (each) => (isOff(each.id) ? "off" : "on"),
+  draw(cell, each) {
+    const button = cell.firstChild ?? cell.appendChild(element("button", "", "more switch"));
+    button.type = "button";
+    switcher(button, isOff(each.id), titled(each), { conversation: each.id });
+  },
+};
 const conversationsTable = grid(byId("conversations"), {
   label: "conversation",
   key: (each) => each.id,
   name: (each) => line(each.title),
   link(cell, each) {
-    const notes = [each.active && "active", each.unmarked && "no cache marks", each.stopped && "revisions stopped",
+    const notes = [isOff(each.id) && "off", each.active && "active", each.unmarked && "no cache marks", each.stopped && "revisions stopped",
       line(each.client), line(each.model)];
     named(cell, toConversation(each.id), titled(each), notes.filter(Boolean).join(" · "),
       (each.active ? "active" : "") + (each.stopped ? " stopped" : ""));
@@ -18,6 +44,7 @@ const conversationsTable = grid(byId("conversations"), {
     plainly("from cache", (each) => (each.input ? each.read / each.input : null), maybe(percent)),
     number("misses", "misses", (count) => fixed(count, 0)),
     number("breaks", "breaks", (count) => fixed(count, 0)),
+    switched,
   ],
 });
 
@@ -84,6 +111,7 @@ function overview() {
   byId("happened").hidden = !state.events.length;
   events(byId("events"), state.events);
   strategies(state.strategies);
+  switcher(byId("switch-all"), Boolean(state.all_off), "", { all: true });
   conversationsTable.show(state.conversations);
 }
 
@@ -127,8 +155,9 @@ function conversationView(found) {
   put(at(".title"), titled(conversation));
   const facts = [line(conversation.client), line(conversation.model), line(conversation.format),
     `${clock(conversation.first)} to ${clock(conversation.last)}`, conversation.active && "active",
-    conversation.stopped && "revisions stopped"];
+    conversation.stopped && "revisions stopped", isOff(conversation.id) && "off: nothing new is rewritten"];
   put(at(".facts"), facts.filter(Boolean).join(" · "));
+  switcher(at(".switch"), isOff(conversation.id), titled(conversation), { conversation: conversation.id });
   banner(at(".unmarked"), unmarked(conversation));
   costs(at(".costs"), conversation);
   put(at(".priced"), billNote(conversation));
