@@ -195,6 +195,7 @@ def test_codex(tmp_path: Path, programs: Path) -> None:
     assert all(each.header("authorization") == "Bearer sk-opens-nothing" for each in turns)
     assert {each["outcome"] for each in ended.log if each["edits"]} == {"rewritten"}
     assert "ibidem" in ended.err.splitlines()[-1]
+    assert "ERROR" not in ended.err, "that it had to use HTTP is no error"
     settings = tmp_path / "home" / ".codex" / "config.toml"
     assert not settings.exists() or "base_url" not in settings.read_text()
 

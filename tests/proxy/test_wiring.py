@@ -9,7 +9,18 @@ import pytest
 
 from ibidem import IbidemError
 from ibidem.proxy.settings import PROVIDERS
-from ibidem.proxy.wiring import BEDROCK, FIRST_PARTY, OPENCODE, VARIABLES, Wiring, inherit, leads_to, prepared
+from ibidem.proxy.wiring import (
+    BEDROCK,
+    CODEX_LOG,
+    CODEX_QUIET,
+    FIRST_PARTY,
+    OPENCODE,
+    VARIABLES,
+    Wiring,
+    inherit,
+    leads_to,
+    prepared,
+)
 
 URL = "http://127.0.0.1:4711"
 VERTEX = "ANTHROPIC_VERTEX_BASE_URL"
@@ -184,11 +195,30 @@ def arguments(command: str, environment: dict[str, str], folder: Path, said: tup
 
 def test_codex_is_told_on_its_command_line(tmp_path: Path) -> None:
     told = ["-c", f'openai_base_url="{URL}/openai/v1"']
-    assert arguments("/usr/bin/codex exec -c model=x hi", {}, tmp_path) == (
-        ["/usr/bin/codex", *told, "exec", "-c", "model=x", "hi"]
-    )
+    assert arguments("/usr/bin/codex -c model=x hi", {}, tmp_path) == ["/usr/bin/codex", *told, "-c", "model=x", "hi"]
     assert arguments("codex.exe", {}, tmp_path) == ["codex.exe", *told]
     assert arguments("my-codex exec", {}, tmp_path) == ["my-codex", "exec"]
+
+
+def test_codex_does_not_print_that_it_had_to_use_http(tmp_path: Path) -> None:
+    """Its own commands do not see what it is told for that; and whatever is set already stays."""
+    told = ["-c", f'openai_base_url="{URL}/openai/v1"']
+    quiet = [*told, "-c", 'shell_environment_policy.exclude=["RUST_LOG"]']
+    assert arguments("codex exec hi", {}, tmp_path) == ["codex", *quiet, "exec", "hi"]
+    assert led("codex exec hi", {}, tmp_path)[CODEX_LOG] == CODEX_QUIET
+    assert CODEX_LOG not in led("codex", {}, tmp_path), "its full-screen self prints no log"
+    assert arguments("codex exec hi", {"RUST_LOG": "info"}, tmp_path) == ["codex", *told, "exec", "hi"]
+    assert CODEX_LOG not in led("codex exec hi", {"RUST_LOG": ""}, tmp_path)
+    assert CODEX_LOG not in led("agent exec", {}, tmp_path)
+    for folder in (tmp_path, tmp_path / "project"):
+        config = folder / ".codex" / "config.toml"
+        config.parent.mkdir(parents=True)
+        config.write_text('[shell_environment_policy]\nexclude = ["AWS_*"]\n')
+        before = {"HOME": str(tmp_path)}
+        wiring = inherit(["codex", "exec"], before, tmp_path / "project", ())
+        command, after = prepared(["codex", "exec"], before, wiring, URL, PROVIDERS)
+        assert (command, CODEX_LOG in after) == (["codex", *told, "exec"], False)
+        config.unlink()
 
 
 def test_codex_keeps_the_upstream_of_its_own_settings_and_ignores_variables_as_it_does(tmp_path: Path) -> None:

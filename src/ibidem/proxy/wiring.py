@@ -59,6 +59,13 @@ proxy it is, and the client should work as it does without us."""
 FIRST_PARTY_FLAGS = {"ANTHROPIC_BASE_URL": FIRST_PARTY}
 """By variable: what else is set where it leads to the provider's own address."""
 
+CODEX_LOG, CODEX_SHELL = "RUST_LOG", "shell_environment_policy"
+CODEX_QUIET = "error,codex_api::endpoint::responses_websocket=off"
+"""Codex tries a WebSocket, which its own provider cannot be told not to, is asked to use HTTP, and does; `codex exec`
+prints that as an error. Of what it logs there (errors), this leaves out that one. Commands that Codex runs do not get
+it; where its settings or the user say anything about either, both are left alone."""
+CODEX_PRINTS_LOG = frozenset({"exec", "e", "review"})
+
 OPENCODE = "OPENCODE_CONFIG_CONTENT"
 BEDROCK = "ANTHROPIC_BEDROCK_BASE_URL"
 
@@ -102,7 +109,7 @@ CLIENTS = (
         "aider",
         "ANTHROPIC_API_BASE={url} OPENAI_API_BASE={url}/v1 aider",
         "ANTHROPIC_API_BASE, OPENAI_API_BASE, GEMINI_API_BASE",
-        "and all that uses litellm",
+        "and all that uses litellm; aider itself sends no tool results, so there is little to save",
     ),
     Client(
         "goose",
@@ -131,6 +138,8 @@ class Wiring:
     """By variable that will lead to the proxy: what stands behind the proxy's address."""
     codex: str | None = None
     """What stands behind the proxy's address for Codex, which is told by its command line; None leaves it alone."""
+    quiet: bool = False
+    """Whether Codex may be kept from printing that it had to use HTTP."""
 
 
 def inherit(command: Sequence[str], environment: Mapping[str, str], folder: Path, said: Container[str]) -> Wiring:
@@ -146,7 +155,7 @@ def inherit(command: Sequence[str], environment: Mapping[str, str], folder: Path
     if not _takes_bedrock(environment, "bedrock" in said):
         wiring = replace(wiring, paths={name: path for name, path in wiring.paths.items() if name != BEDROCK})
     if by_setting is not None:
-        return by_setting(wiring, environment, provider in said)
+        return by_setting(wiring, environment, folder, provider in said)
     files = _OWN_SETTINGS.get(program)
     if files and not files(environment, folder):
         return replace(wiring, paths={name: path for name, path in wiring.paths.items() if environment.get(name)})
@@ -212,10 +221,13 @@ def _parted(text: str, path: str) -> tuple[str, str] | None:
     return (url.removesuffix(path), path) if path and url.endswith(path) else (url, "")
 
 
-def _with_codex(wiring: Wiring, environment: Mapping[str, str], said: bool) -> Wiring:
+def _with_codex(wiring: Wiring, environment: Mapping[str, str], folder: Path, said: bool) -> Wiring:
     """Codex reads no variable, so none is inherited for it or changed: only its own setting counts."""
     home = environment.get("CODEX_HOME") or _home(environment) / ".codex"
     value = _codex_address(Path(home) / "config.toml")
+    homes = (Path(home), Path("/etc/codex"), *(each / ".codex" for each in (folder, *folder.parents)))
+    said_of_shell = _mentioned(CODEX_SHELL, [each / "config.toml" for each in homes])
+    wiring = replace(wiring, quiet=CODEX_LOG not in environment and not said_of_shell)
     if said or value is None:
         return replace(wiring, codex="/v1")
     found = _parted(value, "/v1") if isinstance(value, str) else None
@@ -255,7 +267,7 @@ def _gemini_takes_it(environment: Mapping[str, str], folder: Path) -> bool:
     return _mentioned("selectedType", [home / ".gemini" / "settings.json" for home in homes])
 
 
-_BY_SETTING: dict[str, tuple[str, Callable[[Wiring, Mapping[str, str], bool], Wiring]]] = {
+_BY_SETTING: dict[str, tuple[str, Callable[[Wiring, Mapping[str, str], Path, bool], Wiring]]] = {
     "codex": ("openai", _with_codex)
 }
 """Clients that have a setting of their own for the address of a provider, and read no variable for it."""
@@ -288,7 +300,12 @@ WiringChange = Callable[[list[str], dict[str, str], Wiring, str], tuple[list[str
 
 
 def _codex(command: list[str], ready: dict[str, str], wiring: Wiring, url: str) -> tuple[list[str], dict[str, str]]:
-    setting = ["-c", f'openai_base_url="{url}/openai{wiring.codex}"'] if wiring.codex is not None else []
+    if wiring.codex is None:
+        return command, ready
+    setting = ["-c", f'openai_base_url="{url}/openai{wiring.codex}"']
+    if wiring.quiet and not CODEX_PRINTS_LOG.isdisjoint(command):
+        setting += ["-c", f'{CODEX_SHELL}.exclude=["{CODEX_LOG}"]']
+        ready = {**ready, CODEX_LOG: CODEX_QUIET}
     return [command[0], *setting, *command[1:]], ready
 
 
