@@ -46,6 +46,7 @@ LINKED = (*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md")
 NOT_RUN = {
     "changes settings of other programs": 1,
     "installs packages": 3,
+    "needs a proxy that runs": 1,
     "needs programs of your own": 1,
     "needs the framework, and is run as a file in examples/": 16,
     "needs the recorded sessions": 10,
