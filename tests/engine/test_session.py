@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import ibidem
 from ibidem import testing
 from ibidem.billing.budget import Economy, Moment
+from ibidem.engine import journal
 from ibidem.engine.journal import Journal, Ranges
 from ibidem.formats import FORMATS
 from ibidem.store import MemoryStore
@@ -383,17 +384,47 @@ def test_a_conversation_goes_on_after_an_update() -> None:
     assert bodies[0] != looking(store).compact(begun(request, 9)).request  # the notes were needed
 
 
+@pytest.mark.parametrize("looks_back", [True, False])
+def test_what_another_edition_began_goes_on_without_new_edits(
+    looks_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same, store = file_of(60), MemoryStore()
+    request = reads(*(f"{same}\n# {n}" for n in range(10)))
+
+    def session(state: bytes | None = None) -> ibidem.Session:
+        return looking(store, state) if looks_back else ibidem.Session(format="anthropic", store=store, state=state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "SENT_EDITION", 2)
+        theirs = session()
+        for length in (1, 3, 5, 7):
+            sent = theirs.compact(begun(request, length), idle=1.0).request["messages"]
+        theirs.sent_otherwise(begun(request, 9), 7)  # else one that does not look back has nothing to note
+        sent = [*sent, *request["messages"][7:9]]
+        state = theirs.state()
+        assert json.loads(state)["sent"] == 2
+        assert theirs.compact(begun(request, 11), idle=1.0).plan, "for them it is their own"
+    ours = session(state)
+    for length in (11, 13, 15):
+        found = ours.compact(begun(request, length), idle=4000.0).request["messages"]
+        assert found == [*sent, *request["messages"][len(sent) : length]]
+        sent = found
+    assert json.loads(ours.state())["foreign"], "whoever goes on knows it too"
+    again = session(ours.state()).compact(begun(request, 17)).request["messages"]
+    assert again == [*sent, *request["messages"][15:17]]
+
+
 def test_notes_come_back_as_they_were() -> None:
-    journal = Journal()
-    journal.follow([b"one", b"two"])
-    journal.note(moment=Moment(3.5, 700, True), as_is=1, at=12.5, context=900, stopped=True, cached=800)
+    ours = Journal()
+    ours.follow([b"one", b"two"])
+    ours.note(moment=Moment(3.5, 700, True), as_is=1, at=12.5, context=900, stopped=True, cached=800)
     other = Journal()
-    other.load(journal.dump())
-    assert other.notes == journal.notes
+    other.load(ours.dump())
+    assert other.notes == ours.notes
     other.follow([b"one"])
     assert other.here is None
     other.follow([b"two"])
-    assert other.here == journal.here
+    assert other.here == ours.here
     assert other.as_is == Ranges(((1, 2),))
 
 
