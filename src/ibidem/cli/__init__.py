@@ -27,6 +27,7 @@ from .compact import compact
 from .encoding import PLAIN_SIGNS
 from .errors import our_fault, place, reason, say
 from .expand import expand
+from .gain import gain
 from .proxy.command import proxy
 from .recall import recall
 from .recall_server import recall_server
@@ -112,6 +113,7 @@ def main(context: click.Context) -> int:
 
 main.add_command(compact)
 main.add_command(expand)
+main.add_command(gain)
 main.add_command(proxy)
 main.add_command(recall)
 main.add_command(recall_server)

@@ -69,6 +69,8 @@ class Settings:
     """Rewrite nothing, only measure what would have been saved."""
     json_log: str | None = None
     """A file that gets one JSON object per exchange; `-` is standard output."""
+    ledger: bool = True
+    """Figures of each request are kept for `ibidem gain`, no texts."""
     budget_ms: float = 2000.0
     """Milliseconds that may be taken for one request; after that it goes out without new edits."""
     max_body: int = 100 * 2**20

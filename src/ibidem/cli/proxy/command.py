@@ -58,6 +58,11 @@ _OPTIONS: dict[str, Decorator] = {
         "--json-log", metavar="FILE", help="One JSON object per exchange; `-` is standard output."
     ),
     "json file": click.option("--json-log", metavar="FILE", help="One JSON object per exchange."),
+    "ledger": click.option(
+        "--ledger/--no-ledger",
+        default=None,
+        help="Whether figures of each request, no texts, are kept for `ibidem gain`.",
+    ),
     "budget": click.option("--budget-ms", type=float, metavar="MS", help="Time for one request, 2000 if not given."),
     "body": click.option(
         "--max-body", type=int, metavar="BYTES", help="Larger requests get 413; 100 MiB if not given."
@@ -95,7 +100,7 @@ def settings_options(*names: str) -> Decorator:
 
 @click.command(short_help="Rewrite requests on their way, until stopped.")
 @settings_options("host", "port", "token", "page token", "texts", "profile", "cache", "upstream", "store")
-@settings_options("store limits", "observe", "json log")
+@settings_options("store limits", "observe", "json log", "ledger")
 @settings_options("budget", "body", "rewrite", "conversations", "memory", "resend", "websockets", "config")
 def proxy(**flags: Any) -> int:
     """Rewrite requests on their way to the provider, until stopped.

@@ -24,6 +24,7 @@ from ...environment import store_target
 from ...model import IbidemError
 from ...store import Limits, Store, open_store
 from ..books import records
+from ..books.gains import GainsWriter
 from ..books.records import Records
 from ..clock import SYSTEM_CLOCK, Clock
 from ..conversation import Counted, Deviation, LiveConversation
@@ -91,8 +92,9 @@ class Proxy:
         store: Store | None = None,
         clock: Clock = SYSTEM_CLOCK,
         pauses: Pauses | None = None,
+        gains: GainsWriter | None = None,
     ) -> None:
-        """`pauses` are those of the user so far, for how long a cache is to be kept."""
+        """`pauses` are those of the user so far, for how long a cache is to be kept; `gains` keeps figures."""
         self.settings = settings
         self.clock = clock
         self.egress = egress_of(settings.upstreams)  # before anything is opened: it may be that there is none
@@ -111,7 +113,8 @@ class Proxy:
         self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite, clock)
         self.started = clock.time()
         self.records = Records(settings, self.started)
-        self.pages = pages.Pages(settings, self.records, self.store, clock.time)
+        self.gains = gains
+        self.pages = pages.Pages(settings, self.records, self.store, clock.time, gains)
         self._workers = Workers(WORKERS, "ibidem", clock)
         self._large = Workers(LARGE_WORKERS, "ibidem-large", clock)
         self._fallback_pool = ThreadPoolExecutor(FALLBACK_WORKERS, "ibidem-out")
@@ -370,6 +373,10 @@ class Proxy:
             self.records.event(
                 "log", self.clock.time(), f"{self.settings.json_log}: {error}: nothing more is written to it"
             )
+
+    def keep(self, exchange: records.ExchangeRow, session: str, lost: bool) -> None:
+        if self.gains is not None and exchange.kind in ("model", "signed"):
+            self.gains.note(exchange, session, lost, self.settings.observe)
 
     @contextmanager
     def guarded(self, what: str) -> Iterator[None]:

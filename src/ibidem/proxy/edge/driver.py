@@ -15,7 +15,7 @@ from ..conversation import Counted
 from ..exchange import Exchange
 from ..headers import first
 from ..outcome import Job, Outcome
-from ..routes import carries_conversations, client_session
+from ..routes import asks_a_model, carries_conversations, client_session
 from ..states import State
 from .client_side import CONTINUE, ClientDisconnected, ClientResponse, NoResponse, error_response, pairs
 from .tunnel import tunnel
@@ -289,8 +289,23 @@ class Driver:
         client = first(self.headers, "user-agent").split(" ")[0]
         with self.proxy.guarded("begin"):
             self.record = self.proxy.records.begin(
-                path, self._counted, self.proxy.clock.time(), client, route.format or "", self.exchange.received
+                path,
+                self._counted,
+                self.proxy.clock.time(),
+                client,
+                route.format or "",
+                self.exchange.received,
+                self._kind,
             )
+
+    @property
+    def _kind(self) -> str:
+        """What it asks for: a model, a size, or something else. What is signed asks a model, and cannot be changed."""
+        route = self.exchange.route
+        if route is not None and route.format is not None:
+            return "count" if route.counts else "model"
+        posted = self.request.method == "POST"
+        return "signed" if posted and asks_a_model(self.target) else "other"
 
     @property
     def _counted(self) -> Outcome | None:
@@ -313,6 +328,8 @@ class Driver:
                 self.proxy.records.end(record, outcome, exchange.status, exchange.usage, verdict)
             with self.proxy.guarded("log"):
                 self.proxy.write_log(record)
+            with self.proxy.guarded("ledger"):
+                self.proxy.keep(record, client_session(self.headers), verdict.lost)
         if outcome is not None and exchange.usage is not None:
             usage = exchange.usage
             counted = Counted(usage.input, usage.read)

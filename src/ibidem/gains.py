@@ -1,0 +1,344 @@
+"""What was paid and saved by requests that went through `ibidem wrap` and `ibidem proxy`: a file of figures, no texts.
+
+`exchanges` has a row for each request that went to a model. Rows that are old, or too many, are added up in `days`, by
+the day (of UTC) and without names, and dropped: so sums of all time stay. `PRAGMA user_version` is the version of the
+tables; a file of a newer one is neither read nor written.
+
+A status line reads this between two keystrokes, so nothing but the standard library is imported here. The writer is in
+`proxy.books.gains`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from .environment import data_folder
+from .model import IbidemError, one_line
+
+GAINS_FILE = "gains.sqlite3"
+GAINS_VERSION = 1
+GAINS_ID = 0x49424947
+"""`PRAGMA application_id`, "IBIG": tells this file from the databases of other programs."""
+
+DAY_SECONDS = 86_400
+QUARTER_SECONDS = 900
+"""Clocks of the world differ by multiples of this: what is added up by it can be added up to anybody's days."""
+READ_SECONDS, FORGET_SECONDS = 0.25, 2.0
+"""How long a reader waits for others, and who deletes all of it."""
+MAX_NAME = 1000
+"""Characters of a name that are kept."""
+
+EXCHANGE_COLUMNS = (
+    ("at", "REAL NOT NULL"),  # when it was sent, in Unix seconds
+    ("started", "REAL NOT NULL"),  # the proxy; with `conversation` that names one in the whole file
+    ("conversation", "TEXT NOT NULL"),
+    ("session", "TEXT NOT NULL"),  # what the client itself calls it, where it says
+    ("client", "TEXT NOT NULL"),
+    ("project", "TEXT NOT NULL"),  # the folder that `ibidem wrap` was started in
+    ("model", "TEXT NOT NULL"),
+    ("format", "TEXT NOT NULL"),
+    ("status", "INTEGER NOT NULL"),
+    ("outcome", "TEXT NOT NULL"),  # rewritten, unchanged, observed, failed open, or passed for what is signed
+    ("refused", "INTEGER NOT NULL"),
+    ("miss", "INTEGER NOT NULL"),  # the provider's cache was missed after a change of ours
+    ("observed", "INTEGER NOT NULL"),  # then `would_have_paid` is with ibidem, otherwise without
+    ("paid", "REAL"),  # dollars for input; NULL where nothing was counted
+    ("would_have_paid", "REAL"),
+    ("output_paid", "REAL NOT NULL"),
+    ("fresh", "INTEGER NOT NULL"),  # tokens, as the provider counted them
+    ("read", "INTEGER NOT NULL"),
+    ("written", "INTEGER NOT NULL"),  # for how long whatever
+    ("written_1h", "INTEGER NOT NULL"),  # of these, for an hour
+    ("output", "INTEGER NOT NULL"),
+)
+
+
+class Sum(NamedTuple):
+    """Of some requests. Dollars are for input, at list prices; `written` holds `written_1h`."""
+
+    requests: int = 0
+    conversations: int = 0
+    rewritten: int = 0
+    observed: int = 0
+    """Requests that were only looked at (`--observe`)."""
+    failures: int = 0
+    """Sent without new edits, because something was in the way."""
+    refusals: int = 0
+    """Rewritten, refused by the provider, and sent again."""
+    misses: int = 0
+    """Misses of the provider's cache after a change of ours."""
+    unpriced: int = 0
+    """Answered, and nobody knows what it cost."""
+    paid: float = 0.0
+    would_have_paid: float = 0.0
+    """Without ibidem. What was only observed would have cost what it did."""
+    could_save: float = 0.0
+    """What ibidem would have saved of what was only observed."""
+    output_paid: float = 0.0
+    fresh: int = 0
+    read: int = 0
+    written: int = 0
+    written_1h: int = 0
+    output: int = 0
+
+    @property
+    def saved(self) -> float:
+        return self.would_have_paid - self.paid
+
+    @property
+    def share(self) -> float:
+        """Of what would have been paid, what was saved."""
+        return self.saved / self.would_have_paid if self.would_have_paid else 0.0
+
+    @property
+    def input(self) -> int:
+        return self.fresh + self.read + self.written
+
+    def __bool__(self) -> bool:
+        return self.requests > 0
+
+    def plus(self, other: Sum) -> Sum:
+        return Sum(*[mine + theirs for mine, theirs in zip(self, other, strict=True)])  # type: ignore[arg-type]
+
+
+_EXPRESSIONS = {
+    "requests": "count(*)",
+    "conversations": "count(DISTINCT CASE WHEN conversation <> '' THEN started || ' ' || conversation END)",
+    "rewritten": "sum(outcome = 'rewritten')",
+    "observed": "sum(observed)",
+    "failures": "sum(outcome = 'failed open')",
+    "refusals": "sum(refused)",
+    "misses": "sum(miss)",
+    "unpriced": "sum(paid IS NULL AND status BETWEEN 200 AND 299)",
+    "paid": "total(paid)",
+    "would_have_paid": "total(CASE WHEN observed THEN paid ELSE would_have_paid END)",
+    "could_save": "total(CASE WHEN observed THEN paid - would_have_paid END)",
+}
+"""What a field of `Sum` is in `exchanges`, where it is not simply the sum of the column."""
+SUMMED = ", ".join(
+    _EXPRESSIONS.get(name) or (f"total({name})" if name == "output_paid" else f"coalesce(sum({name}), 0)")
+    for name in Sum._fields
+)
+"""A `Sum` of rows in `exchanges`, as SQL."""
+
+SCHEMA = (
+    f"CREATE TABLE exchanges (id INTEGER PRIMARY KEY, {', '.join(map(' '.join, EXCHANGE_COLUMNS))})",
+    "CREATE INDEX exchanges_by_time ON exchanges (at)",
+    "CREATE INDEX exchanges_by_session ON exchanges (session) WHERE session <> ''",
+    f"CREATE TABLE days (day INTEGER PRIMARY KEY, {', '.join(f'{name} NOT NULL' for name in Sum._fields)})",
+)
+
+
+class GainsError(IbidemError):
+    """The file cannot be used. One line says which, why, and what to do."""
+
+
+class GainPart(NamedTuple):
+    """What was sent in one conversation in a quarter of an hour; or all of a day that is long ago, without names."""
+
+    at: float
+    model: str
+    project: str
+    client: str
+    conversation: tuple[float, str] | None
+    """None for what is in none, and for a day."""
+    is_day: bool
+    sum: Sum
+
+
+def path() -> Path:
+    """Where the file is, or would be. IbidemError for who has no home."""
+    return data_folder() / GAINS_FILE
+
+
+def name_kept(text: str) -> str:
+    """What is kept of a name that a client sends: one line, not too long, that any database takes."""
+    return one_line(text[:MAX_NAME])
+
+
+_DAMAGED = "this is damaged or no database: `ibidem gain --forget` removes it"
+_BUSY = "another process keeps it locked: try again, or end that process"
+REASONS = {
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_LOCKED: _BUSY,
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: check its mode, and that of its folder",
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_FULL: "the disk is full: make room",
+    sqlite3.SQLITE_READONLY: "cannot be written to: change the mode of the file and of its folder",
+    sqlite3.SQLITE_PERM: "no permission: change its mode, or run as its owner",
+}
+
+
+def in_words(file: Path, error: sqlite3.Error | OSError) -> GainsError:
+    where = one_line(str(file))
+    if isinstance(error, OSError):
+        return GainsError(f"{where}: {error.strerror or type(error).__name__}: check its mode, and that of its folder")
+    code = getattr(error, "sqlite_errorcode", None)
+    known = REASONS.get((code or 0) & 0xFF)
+    if known is None and isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+        known = _DAMAGED
+    return GainsError(f"{where}: {known or f'{one_line(str(error))}: `ibidem gain --forget` removes it'}")
+
+
+def version_of(connection: sqlite3.Connection, file: Path) -> int:
+    """Of its tables; 0 for a file that is empty. Raises GainsError for one that is not for this version."""
+    outside = not connection.in_transaction
+    if outside:
+        connection.execute("BEGIN")  # one state of the file: another process may be making it
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if outside:
+        connection.execute("COMMIT")
+    if not (application or version or tables):
+        return 0
+    where = one_line(str(file))
+    if application != GAINS_ID:
+        raise GainsError(f"{where}: this is a database of another program: move it away")
+    if version > GAINS_VERSION:
+        known = f"a newer ibidem wrote this (version {version}, this one knows {GAINS_VERSION})"
+        raise GainsError(f"{where}: {known}: upgrade ibidem-llm")
+    return int(version)
+
+
+class Gains:
+    """The file, to be read. One that is not there is empty, and is not made by looking.
+
+    Opening it raises GainsError, and so does reading, for a file that cannot be used.
+    """
+
+    def __init__(self, file: Path | None = None, patience: float = READ_SECONDS) -> None:
+        self.file = path() if file is None else file
+        self._connection: sqlite3.Connection | None = None
+        try:
+            self._connection = _opened(self.file, patience)
+            if self._connection is not None and not version_of(self._connection, self.file):
+                self.close()  # somebody is just making it
+        except (sqlite3.Error, OSError) as error:
+            self.close()
+            raise in_words(self.file, error) from None
+        except GainsError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def session(self, client_session: str) -> Sum | None:
+        """Of what the client calls its session; None where nothing is known of it."""
+        name = name_kept(client_session)
+        found = self._rows(f"SELECT {SUMMED} FROM exchanges WHERE session = ? AND session <> ''", name)
+        return next((Sum(*row) for row in found if row[0]), None)
+
+    def rows(self, since: float | None = None, until: float | None = None) -> Iterator[GainPart]:
+        """From when on and up to when, in Unix seconds. In no order."""
+        start, end = -1e300 if since is None else since, 1e300 if until is None else until
+        grouped = f"CAST(at / {QUARTER_SECONDS} AS INTEGER), model, project, client, started, conversation"
+        query = f"SELECT min(at), model, project, client, started, conversation, {SUMMED} FROM exchanges"
+        for row in self._rows(f"{query} WHERE at >= ? AND at < ? GROUP BY {grouped}", start, end):
+            at, model, project, client, started, conversation, *sums = row
+            talk = (started, conversation) if conversation else None
+            yield GainPart(at, model, project, client, talk, False, Sum(*sums))
+        noon = f"day * {DAY_SECONDS} + {DAY_SECONDS // 2}"  # in any zone, that is the same day
+        query = f"SELECT {noon}, {', '.join(Sum._fields)} FROM days WHERE {noon} >= ? AND {noon} < ?"
+        for at, *sums in self._rows(query, start, end):
+            yield GainPart(at, "", "", "", None, True, Sum(*sums))
+
+    def sums(
+        self, by: Callable[[GainPart], str], since: float | None = None, until: float | None = None
+    ) -> dict[str, Sum]:
+        """By whatever a row is to be called. A conversation counts once in each that it has a part in."""
+        found: dict[str, Sum] = {}
+        talks: dict[str, set[tuple[float, str]]] = {}
+        for part in self.rows(since, until):
+            name, more = by(part), part.sum
+            if part.conversation is not None:
+                talks.setdefault(name, set()).add(part.conversation)
+                more = more._replace(conversations=0)
+            found[name] = found[name].plus(more) if name in found else more
+        return {
+            name: each._replace(conversations=each.conversations + len(talks.get(name, ())))
+            for name, each in found.items()
+        }
+
+    def total(self, since: float | None = None, until: float | None = None) -> Sum:
+        return self.sums(lambda _: "", since, until).get("", Sum())
+
+    def _rows(self, query: str, *values: object) -> Iterator[Any]:
+        if self._connection is None:
+            return
+        try:
+            yield from self._connection.execute(query, values)
+        except sqlite3.Error as error:
+            raise in_words(self.file, error) from None
+
+
+def _opened(file: Path, patience: float) -> sqlite3.Connection | None:
+    if not file.is_file():
+        if file.exists():
+            raise GainsError(f"{one_line(str(file))}: this is no file: move it away")
+        return None
+    address = f"{file.absolute().as_uri()}?mode=ro"
+    connection = sqlite3.connect(address, uri=True, timeout=patience, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or Path(f"{file}-wal").exists():
+            raise
+        # Nobody is writing, and the folder does not let us put there what readers agree by: then nothing changes.
+        return sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None, check_same_thread=False)
+    return connection
+
+
+def forget(file: Path | None = None) -> Sum:
+    """Delete the file, and what stands in it. Returns what that was; nothing for a file that could not be read.
+
+    What is there is deleted first and then the file: who has it open finds it empty, and goes on.
+    """
+    file, was = path() if file is None else file, Sum()
+    try:
+        if not file.exists():
+            return was
+        with suppress(GainsError), Gains(file, patience=FORGET_SECONDS) as found:
+            was = found.total()
+        _emptied(file)
+        for name in (file, *(file.with_name(f"{file.name}{end}") for end in ("-wal", "-shm", "-journal"))):
+            name.unlink(missing_ok=True)
+    except (sqlite3.Error, OSError) as error:
+        raise in_words(file, error) from None
+    return was
+
+
+def _emptied(file: Path) -> None:
+    """Raises if others keep it locked. What is damaged, or of another version, is for the file system to delete."""
+    with closing(sqlite3.connect(file, timeout=FORGET_SECONDS, isolation_level=None)) as connection:
+        try:
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM exchanges")
+            connection.execute("DELETE FROM days")
+            connection.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            if is_busy(error):
+                raise
+        with suppress(sqlite3.DatabaseError):
+            connection.execute("PRAGMA journal_mode = DELETE")  # where nobody else has it open, no log stays beside it
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Others have it: to try again may help."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
