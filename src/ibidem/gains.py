@@ -11,10 +11,9 @@ A status line reads this between two keystrokes, so nothing but the standard lib
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from .environment import data_folder
 from .model import IbidemError, one_line
@@ -25,8 +24,8 @@ GAINS_ID = 0x49424947
 """`PRAGMA application_id`, "IBIG": tells this file from the databases of other programs."""
 
 DAY_SECONDS = 86_400
-QUARTER_SECONDS = 900
-"""Clocks of the world differ by multiples of this: what is added up by it can be added up to anybody's days."""
+_NOON = f"(day * {DAY_SECONDS} + {DAY_SECONDS // 2})"
+"""Where a day of UTC is counted, as SQL: nearly everywhere that is the same day."""
 READ_SECONDS, FORGET_SECONDS = 0.25, 2.0
 """How long a reader waits for others, and who deletes all of it."""
 MAX_NAME = 1000
@@ -133,21 +132,12 @@ SCHEMA = (
 )
 
 
+Name = Literal["model", "project", "client"]
+EARLIER = "(added up, more than 400 days ago)"
+
+
 class GainsError(IbidemError):
     """The file cannot be used. One line says which, why, and what to do."""
-
-
-class GainPart(NamedTuple):
-    """What was sent in one conversation in a quarter of an hour; or all of a day that is long ago, without names."""
-
-    at: float
-    model: str
-    project: str
-    client: str
-    conversation: tuple[float, str] | None
-    """None for what is in none, and for a day."""
-    is_day: bool
-    sum: Sum
 
 
 def path() -> Path:
@@ -243,47 +233,41 @@ class Gains:
         found = self._rows(f"SELECT {SUMMED} FROM exchanges WHERE session = ? AND session <> ''", name)
         return next((Sum(*row) for row in found if row[0]), None)
 
-    def rows(self, since: float | None = None, until: float | None = None) -> Iterator[GainPart]:
-        """From when on and up to when, in Unix seconds. In no order."""
-        start, end = -1e300 if since is None else since, 1e300 if until is None else until
-        grouped = f"CAST(at / {QUARTER_SECONDS} AS INTEGER), model, project, client, started, conversation"
-        query = f"SELECT min(at), model, project, client, started, conversation, {SUMMED} FROM exchanges"
-        for row in self._rows(f"{query} WHERE at >= ? AND at < ? GROUP BY {grouped}", start, end):
-            at, model, project, client, started, conversation, *sums = row
-            talk = (started, conversation) if conversation else None
-            yield GainPart(at, model, project, client, talk, False, Sum(*sums))
-        noon = f"day * {DAY_SECONDS} + {DAY_SECONDS // 2}"  # in any zone, that is the same day
-        query = f"SELECT {noon}, {', '.join(Sum._fields)} FROM days WHERE {noon} >= ? AND {noon} < ?"
-        for at, *sums in self._rows(query, start, end):
-            yield GainPart(at, "", "", "", None, True, Sum(*sums))
-
-    def sums(
-        self, by: Callable[[GainPart], str], since: float | None = None, until: float | None = None
-    ) -> dict[str, Sum]:
-        """By whatever a row is to be called. A conversation counts once in each that it has a part in."""
-        found: dict[str, Sum] = {}
-        talks: dict[str, set[tuple[float, str]]] = {}
-        for part in self.rows(since, until):
-            name, more = by(part), part.sum
-            if part.conversation is not None:
-                talks.setdefault(name, set()).add(part.conversation)
-                more = more._replace(conversations=0)
-            found[name] = found[name].plus(more) if name in found else more
-        return {
-            name: each._replace(conversations=each.conversations + len(talks.get(name, ())))
-            for name, each in found.items()
-        }
-
     def total(self, since: float | None = None, until: float | None = None) -> Sum:
-        return self.sums(lambda _: "", since, until).get("", Sum())
+        """Of requests from then on and up to then, in Unix seconds."""
+        query, values = _within("at", since, until)
+        found = self._rows(f"SELECT {SUMMED} FROM exchanges {query}", *values)
+        return next((Sum(*row) for row in found if row[0]), Sum()).plus(self._days(since, until))
 
-    def _rows(self, query: str, *values: object) -> Iterator[Any]:
-        if self._connection is None:
-            return
+    def sums(self, by: Name, since: float | None = None, until: float | None = None) -> dict[str, Sum]:
+        """By name; empty where none was told, and `EARLIER` for what has none any more."""
+        query, values = _within("at", since, until)
+        rows = self._rows(f"SELECT {by}, {SUMMED} FROM exchanges {query} GROUP BY 1", *values)
+        found = {name: Sum(*sums) for name, *sums in rows}
+        earlier = self._days(since, until)
+        return {**found, EARLIER: earlier} if earlier else found
+
+    def span(self) -> tuple[float, float] | None:
+        """When the first and the last request were; None where nothing is kept."""
+        query = f"SELECT min(at), max(at) FROM (SELECT at FROM exchanges UNION ALL SELECT {_NOON} FROM days)"
+        return next(((first, last) for first, last in self._rows(query) if first is not None), None)
+
+    def _days(self, since: float | None, until: float | None) -> Sum:
+        summed = ", ".join(f"coalesce(sum({name}), 0)" for name in Sum._fields)
+        query, values = _within(_NOON, since, until)
+        return next((Sum(*row) for row in self._rows(f"SELECT {summed} FROM days {query}", *values)), Sum())
+
+    def _rows(self, query: str, *values: object) -> list[Any]:
         try:
-            yield from self._connection.execute(query, values)
+            return [] if self._connection is None else self._connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise in_words(self.file, error) from None
+
+
+def _within(at: str, since: float | None, until: float | None) -> tuple[str, list[float]]:
+    """Which rows, as SQL. For all of them no index is gone through: that takes five times as long."""
+    ends = [(f"{at} {sign} ?", end) for sign, end in ((">=", since), ("<", until)) if end is not None]
+    return f"WHERE {' AND '.join(term for term, _ in ends)}" if ends else "", [end for _, end in ends]
 
 
 def _opened(file: Path, patience: float) -> sqlite3.Connection | None:
@@ -297,7 +281,8 @@ def _opened(file: Path, patience: float) -> sqlite3.Connection | None:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
         connection.close()
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or Path(f"{file}-wal").exists():
+        barred = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+        if not barred or Path(f"{file}-wal").exists():
             raise
         # Nobody is writing, and the folder does not let us put there what readers agree by: then nothing changes.
         return sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None, check_same_thread=False)

@@ -132,7 +132,19 @@ def empty() -> State:
         "strategies": [],
         "events": [],
         "conversations": [],
+        "ledger": {"kept": True, "trouble": ""},
     }
+
+
+def kept_day(number: int, **more: Any) -> State:
+    paid, less = 1.5 + number, 0.25 * number
+    known = {"requests": 1200 * number, "conversations": 3, "observed": 0, "could_save": 0.0, "unpriced": 0}
+    return {**known, "paid": paid, "would_have_paid": paid + less, "saved": less, **more}
+
+
+def kept_days() -> State:
+    days = [{"day": f"2025-11-{16 - number:02}", **kept_day(number)} for number in range(14)]
+    return {"days": days, "all": kept_day(4321), "trouble": ""}
 
 
 def typical() -> State:
@@ -173,6 +185,7 @@ class Proxy:
         self.state = state
         self.exchanges = {each["id"]: [exchange(number) for number in range(1, 42)] for each in state["conversations"]}
         self.edits: dict[str, State] = {}
+        self.days = kept_days()
         self.token: str | None = None
         self.down = self.silent = False
         self.asked: list[str] = []
@@ -216,7 +229,7 @@ class Proxy:
             each = next((each for found in self.exchanges.values() for each in found if each["id"] == name), None)
             edits = [edit(number) for number in range(2, each["edits"] + 2)] if each else []
             return each and self.edits.get(name, {"exchange": each, "kept": True, "edits": edits})
-        return self.state if path == "state" else None
+        return {"state": self.state, "days": self.days}.get(path)
 
     def _send(self, handler: BaseHTTPRequestHandler, status: int, kind: str, body: bytes) -> None:
         handler.send_response(status)
@@ -474,6 +487,42 @@ def test_before_anything_came_it_says_how_to_send_something(window: Opener, prox
     proxy.publish()
     expect(told).to_be_hidden()
     expect(page.locator("#costs")).to_be_visible()
+
+
+def test_what_was_kept_of_earlier_days_is_shown(window: Opener, proxy: Proxy) -> None:
+    """Also right after a restart, and once for many states."""
+    proxy.state = empty()
+    page = window().open()
+    expect(page.locator("#empty")).to_be_visible()
+    days = page.locator("#days tbody tr")
+    expect(days).to_have_count(15)
+    assert days.first.inner_text().split() == ["2025-11-16", "$1.50", "$0.00", "0"]
+    assert days.nth(1).inner_text().split() == ["2025-11-15", "$2.50", "$0.25", "1,200"]
+    assert days.last.inner_text().split() == ["all", "time", "$4,322.50", "$1,080.25", "5,185,200"]
+    proxy.state = typical()
+    for _ in range(3):
+        proxy.publish()
+    expect(page.locator("#conversations tbody tr")).to_have_count(4)
+    assert [each for each in proxy.asked if each.startswith("/ibidem/api/days")] == ["/ibidem/api/days"]
+
+
+@pytest.mark.parametrize("why", ["", "a file that is damaged"])
+def test_where_nothing_is_kept_there_are_no_days(window: Opener, proxy: Proxy, why: str) -> None:
+    proxy.days = {"days": [], "all": None, "trouble": why and f"{HOSTILE}: {why}"}
+    page = window().open()
+    expect(page.locator("#conversations tbody tr")).to_have_count(4)
+    expect(page.locator("#days")).to_be_hidden()
+    if why:
+        expect(page.locator("#not-kept")).to_have_text(f"Figures are not kept: {SPELT}: {why}")
+    else:
+        expect(page.locator("#kept")).to_be_hidden()
+
+
+def test_what_was_only_observed_is_told_apart(window: Opener, proxy: Proxy) -> None:
+    proxy.days = {**kept_days(), "all": kept_day(2, observed=7, could_save=0.5)}
+    page = window().open()
+    note = "Of these, 7 requests only observed: $0.50 could have been saved."
+    expect(page.locator("#kept-note")).to_have_text(note)
 
 
 def test_a_token_goes_along_with_everything_that_is_asked(window: Opener, proxy: Proxy) -> None:

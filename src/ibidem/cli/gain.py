@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,12 +14,17 @@ from .options import echo_json, json_option
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..gains import GainPart, Sum
+    from ..gains import Gains, Sum
+    from .report.asking import Period
 
 BY = ("day", "week", "month", "model", "project", "client")
 SHOWN_ROWS = 30
 """Rows of a table; `--json` has all."""
-UNNAMED, EARLIER = "(not told)", "(added up, more than 400 days ago)"
+UNNAMED = "(not told)"
+TIMES = {"day": 1, "week": 7, "month": 32}
+"""Days after the beginning of each, on which the next begins, or will have begun."""
+LAST_MOMENT = 4e9
+"""In Unix seconds: what is later has the wrong clock."""
 
 
 @click.command(short_help="Show what was paid and saved so far.")
@@ -46,7 +51,7 @@ def gain(by: str, since: str | None, until: str | None, timezone: str | None, fo
     zone = zone_named(timezone)
     period = period_asked(since, until, datetime.now(zone), usual=False)
     with Gains(file) as found:
-        groups = found.sums(lambda part: _name(by, part, zone), period.since, period.until)
+        groups = _groups(found, by, period, zone)
         total = found.total(period.since, period.until)
     if as_json:
         named = [{"name": name, **_figures(each)} for name, each in _ordered(groups, by)]
@@ -82,17 +87,34 @@ def _nothing(file: Path, told: str) -> str:
     return "Nothing is kept yet. Run a command through ibidem, and ask again: ibidem wrap -- claude"
 
 
-def _name(by: str, part: GainPart, zone: tzinfo) -> str:
-    if by in ("day", "week", "month"):
-        from ..report.tally import period_of
+def _groups(found: Gains, by: str, period: Period, zone: tzinfo) -> dict[str, Sum]:
+    if by not in TIMES:
+        named = found.sums(by, period.since, period.until)  # type: ignore[arg-type]
+        return {name or UNNAMED: each for name, each in named.items()}
+    first, last = found.span() or (0.0, -1.0)
+    start = max(first, period.since or 0.0, 0.0)
+    until = LAST_MOMENT if period.until is None else period.until
+    sums: dict[str, Sum] = {}
+    for name, begins, ends in _periods(by, start, min(last, until, LAST_MOMENT), zone):
+        if each := found.total(max(begins, start), min(ends, until)):
+            sums[name] = each
+    return sums
 
-        return period_of(by, part.at, zone)  # type: ignore[arg-type]
-    return EARLIER if part.is_day else getattr(part, by) or UNNAMED
+
+def _periods(by: str, first: float, last: float, zone: tzinfo) -> Iterator[tuple[str, float, float]]:
+    """Its name, and when each begins and ends, by the calendar: where clocks are changed, a day is as long as it is."""
+    start = datetime.fromtimestamp(first, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    start = start.replace(day=1) if by == "month" else start - timedelta(days=start.weekday() * (by == "week"))
+    while start.timestamp() <= last:
+        end = start + timedelta(days=TIMES[by])
+        end = end.replace(day=1) if by == "month" else end
+        yield f"{start:%Y-%m}" if by == "month" else f"{start:%Y-%m-%d}", start.timestamp(), end.timestamp()
+        start = end
 
 
 def _ordered(groups: Mapping[str, Sum], by: str) -> list[tuple[str, Sum]]:
     """The newest first, or that for which most was paid."""
-    if by in ("day", "week", "month"):
+    if by in TIMES:
         return sorted(groups.items(), reverse=True)
     return sorted(groups.items(), key=lambda each: (-each[1].paid, each[0]))
 

@@ -16,7 +16,7 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -70,12 +70,13 @@ _FOLD = (
 class GainsWriter:
     """For the requests of one proxy. `note` is for the thread of the event loop; the file has a thread of its own."""
 
-    def __init__(self, file: Path, project: str = "", started: float | None = None) -> None:
+    def __init__(self, file: Path, project: str = "", clock: Callable[[], float] = time.time) -> None:
         self.file = file
         self.trouble = ""
         """What is wrong with the file, in a line; empty while all is well."""
         self._project = name_kept(project)
-        self._started = time.time() if started is None else started
+        self._clock = clock
+        self._started = clock()
         self._waiting: deque[GainRow] = deque(maxlen=MAX_WAITING)
         self._news = threading.Event()
         self._closing = threading.Event()
@@ -168,7 +169,7 @@ class GainsWriter:
             self._until_fold -= len(rows)
             if self._until_fold < 0:
                 self._until_fold = FOLD_EVERY
-                fold(connection, time.time())
+                fold(connection, self._clock())
             connection.execute("COMMIT")
 
 
