@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,7 +112,7 @@ def test_a_file_that_is_not_there_is_empty_and_stays_away(file: Path) -> None:
 
 
 def test_names_may_be_anything(file: Path) -> None:
-    names = {"model": "m\0\ud800\x1b[31m", "client": "x" * 5000}
+    names: dict[str, Any] = {"model": "m\0\ud800\x1b[31m", "client": "x" * 5000}
     write(file, exchange(**names, fresh=10**30), session="a\nb", project="/src/\u202eapp")
     with Gains(file) as found:
         assert found.session("a\nb")

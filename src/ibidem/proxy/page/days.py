@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,7 @@ def days_kept(file: Path | None, now: float) -> dict[str, Any]:
     try:
         with Gains(file) as found:
             whole = found.total()
-            days = [
-                found.total(start.timestamp(), end.timestamp()) for end, start in zip(starts, starts[1:], strict=False)
-            ]
+            days = [found.total(start.timestamp(), end.timestamp()) for end, start in pairwise(starts)]
     except GainsError as error:
         return {"days": [], "all": None, "trouble": str(error)}
     shown = [{"day": f"{day:%Y-%m-%d}", **_figures(each)} for day, each in zip(starts[1:], days, strict=True) if each]
