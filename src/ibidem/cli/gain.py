@@ -123,7 +123,9 @@ def _figures(found: Sum) -> dict[str, Any]:
     return {**found._asdict(), "input": found.input, "saved": found.saved, "saved_share": found.share}
 
 
-HEAD = ("paid", "without ibidem", "saved", "", "requests", "conversations", "failed", "refused", "cache misses")
+HEAD = ("paid", "without ibidem", "saved", "share", "requests", "conversations")
+WRONG = {"failures": "failed", "refusals": "refused", "misses": "cache misses"}
+"""Columns that are shown where there is something in them: what they are called."""
 
 
 def _draw(by: str, groups: Mapping[str, Sum], total: Sum, told: str) -> None:
@@ -135,26 +137,27 @@ def _draw(by: str, groups: Mapping[str, Sum], total: Sum, told: str) -> None:
     if told:
         say(console, told)
     rows = _ordered(groups, by)
-    shown = [_row(name, each) for name, each in rows[:SHOWN_ROWS]]
-    head = [by, *(name or "share" for name in HEAD)]
-    table(console, head, [*shown, _row("all", total)] if len(rows) > 1 else shown)
+    wrong = [name for name in WRONG if getattr(total, name)]
+    shown = [_row(name, each, wrong) for name, each in rows[:SHOWN_ROWS]]
+    head = [by, *HEAD, *(WRONG[name] for name in wrong)]
+    table(console, head, [*shown, _row("all", total, wrong)] if len(rows) > 1 else shown)
     console.print()
     for line in _notes(total, len(rows) - len(shown)):
         say(console, line)
 
 
-def _row(name: str, found: Sum) -> Sequence[Any]:
+def _row(name: str, found: Sum, wrong: Sequence[str]) -> Sequence[Any]:
     from rich.text import Text
 
-    from ..report.numbers import dollars, percent
+    from ..report.numbers import NO_NUMBER, dollars, percent
     from ..report.tables import colour, short
 
-    priced = found.paid or found.would_have_paid
     look = colour(found.share)
-    money = [dollars(found.paid), dollars(found.would_have_paid)] if priced else ["–", "–"]
-    saved = [Text(dollars(found.saved), look), Text(percent(found.share), look)] if priced else ["–", "–"]
-    counts = (found.requests, found.conversations, found.failures, found.refusals, found.misses)
-    return [short(name), *money, *saved, *(f"{count:,}" for count in counts)]
+    money = [dollars(found.paid), dollars(found.would_have_paid), dollars(found.saved), percent(found.share)]
+    if not found.paid and not found.would_have_paid:
+        money = [NO_NUMBER] * len(money)
+    counts = (found.requests, found.conversations, *(getattr(found, name) for name in wrong))
+    return [short(name), *money[:2], *(Text(each, look) for each in money[2:]), *(f"{count:,}" for count in counts)]
 
 
 def _notes(total: Sum, more: int) -> Iterator[str]:
@@ -168,6 +171,8 @@ def _notes(total: Sum, more: int) -> Iterator[str]:
         yield f"{plural(total.observed, 'request')} only observed (--observe): {could} there."
     if total.unpriced:
         yield f"What {plural(total.unpriced, 'request')} cost is not known, and in no sum."
+    if not (total.failures or total.refusals or total.misses):
+        yield "No failures, no refusals by a provider, and no cache misses after changes of ours."
     if total.failures:
         yield "failed: sent without new edits, because something was in the way; the request itself went through."
     if total.refusals:
