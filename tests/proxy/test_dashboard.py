@@ -1024,6 +1024,13 @@ def test_on_a_phone_nothing_stands_outside(window: Opener) -> None:
         assert min(page.evaluate(sizes)) >= 12
 
 
+def test_days_fit_on_a_phone(window: Opener) -> None:
+    page = window(375).open()
+    expect(page.locator("#days tbody tr")).to_have_count(15)
+    room = "({ parentElement: { scrollWidth, clientWidth } }) => clientWidth - scrollWidth"
+    assert page.locator("#days").evaluate(room) >= 0
+
+
 CONTRAST = """() => {
     const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
     const rgb = (color) => {

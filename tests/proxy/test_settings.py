@@ -29,6 +29,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "store_bytes": (1, 0, 10**12),
     "observe": (True, False, True),
     "json_log": ("a.jsonl", "b.jsonl", "-"),
+    "ledger": (False, True, False),
     "budget_ms": (1.5, 2.5, 10.0),
     "max_body": (1, 2, 3),
     "max_rewrite": (1, 2, 3),
