@@ -161,6 +161,8 @@ class Simulation:
         told: Told | None = None,
     ) -> None:
         self.points: list[Point] = []
+        self.made_at: list[int] = []
+        """By point: the request that was the first to be sent differently, counted through the session."""
         self.phases: list[Phase] = []
         """Of profiles that look back."""
         self.views: list[SentView] = []
@@ -243,7 +245,10 @@ class Simulation:
                 if sent.length not in moments:
                     told = (self._context(last), self._cached(number - 1)) if last else (None, None)
                     moments[sent.length] = moment._replace(idle=idle, context=told[0], cached=told[1])
-                yield self._taken(progress, conv, sent, moments)
+                before = len(progress.points)
+                plan = self._taken(progress, conv, sent, moments)
+                self.made_at.extend([number] * (len(progress.points) - before))
+                yield plan
                 if watch is not None:
                     watch.look(number)
                 last = sent

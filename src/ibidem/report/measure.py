@@ -191,7 +191,7 @@ class _Measured:
         strategies = profiles.named(name)
         simulation = self.simulations[name] = self.simulated(strategies, "hit")
         bill = self.bills[name] = self.over(self.replay.bill(simulation.views))
-        found = _outcome(self.replay, self.baseline, bill, simulation)
+        found = _outcome(self.replay, self.baseline, bill, simulation, self.counted)
         if not all(each.final for each in strategies):
             told = any(point.rewritten for point in simulation.points)  # else the worlds do not differ
             worlds = {"hit": simulation, "miss": self.simulated(strategies, "miss") if told else simulation}
@@ -232,13 +232,17 @@ def _spent(bill: Bill) -> Spent:
     return Spent(bill.cost, bill.tokens, bill.read, bill.peak, bill.breaks)
 
 
-def _outcome(replay: Replay, baseline: Bill, bill: Bill, simulation: Simulation) -> ProfileOutcome:
+def _outcome(
+    replay: Replay, baseline: Bill, bill: Bill, simulation: Simulation, counted: Sequence[bool]
+) -> ProfileOutcome:
+    """An edit is told where it was first sent, what it saves wherever it does."""
+    made = zip(simulation.points, simulation.made_at, strict=True)
     outcome = ProfileOutcome(
         _spent(bill),
         worst=worst_share(baseline.costs, bill.costs),
         law_failures=len(simulation.failures),
         failures=sorted(set(simulation.failures))[:20],
-        points=dict(Counter(point.reason for point in simulation.points)),
+        points=dict(Counter(point.reason for point, at in made if counted[at])),
     )
     # What a removed token saved in each request, so that the parts add up to what was saved in all.
     rates = []
@@ -247,10 +251,12 @@ def _outcome(replay: Replay, baseline: Bill, bill: Bill, simulation: Simulation)
         rates.append((before - after) / removed if removed else 0.0)
         if not removed and before != after:  # only what was taken back broke the cache: no text to put it down to
             outcome.strategies.setdefault(UNDONE_LABEL, Saved()).add(1, 0.0, before - after)
-    earned = [0.0, *accumulate(rates)]
+    earned, sent = [0.0, *accumulate(rates)], [0, *accumulate(map(int, counted))]
     for span in simulation.spans:
         cost = span.tokens * (earned[span.last] - earned[span.first])
-        once = (span.hits, span.taken)
+        if sent[span.last] == sent[span.first]:
+            continue
+        once = (span.hits, span.taken) if counted[span.first] else (0, 0.0)
         outcome.strategies.setdefault(span.strategy, Saved()).add(*once, cost)
         if span.asked.tool:
             outcome.tools.setdefault(span.asked.tool, Saved()).add(*once, cost)
