@@ -88,11 +88,13 @@ def run(paths: tuple[str, ...], options: Options) -> int:
         Prices(settings.prices, options.price_as).check()
         workers: LogWorkers = OnThisMachine(options.jobs) if options.scheduler is None else OnDask(options.scheduler)
         with workers, standard_input(paths) as piped:
-            making = _Making(options, settings, memory, workers, piped)
+            making = _Making(options, settings, memory, workers)
             found = making.report(named(paths, piped) if paths else found_here(), bool(paths))
+            if piped is not None:
+                _renamed(found, piped)
     except IbidemError as error:
         raise InputError("report", at_the_prompt(str(error))) from None
-    if making.all_here and memory is not None:
+    if making.all_here and memory is not None and not found.unfinished:
         sessions = {one.session.key: one.session for one in found.paid}
         keep_pauses(pauses_in(sessions.values(), time.time()))
     _show(found, options, making.begun)
@@ -121,13 +123,13 @@ class _Making:
     settings: ReportSettings
     memory: ReportCache | None
     workers: LogWorkers
-    piped: str | None
     begun: bool = False
     """What was paid was told already."""
     all_here: bool = False
     """It is about this machine's logs, and nothing was selected."""
     found: dict[LogFile, FileFacts] = field(default_factory=dict)
-    priced: dict[tuple[str, str], list[PaidRequest]] = field(default_factory=dict)
+    priced: dict[int, list[PaidRequest]] = field(default_factory=dict)
+    """By the identity of a session: a log may call two of them the same."""
     files: list[FileFigures] = field(default_factory=list)
     unfinished: int = 0
     waiting: int = 0
@@ -150,7 +152,8 @@ class _Making:
             period = newest_month((each for facts in self.found.values() for each in facts.sessions), zone)
             counted = families(self.found, words._replace(since=period.since, until=period.until))
         if not self.unfinished:
-            check_words(words, [each for facts in self.found.values() for each in facts.sessions])
+            every = [each for facts in self.found.values() for each in facts.sessions]
+            check_words(selection, every, {agent for agent in agents.values() if agent})
         self.all_here = not are_named and words.whole and (usual or options.everything)
         asked = Telling(period.told, period.since, period.until, zone, options.by, options.order, options.top)
         paid = self._paid(counted)
@@ -162,7 +165,7 @@ class _Making:
         data = (resources.files("ibidem") / "samples" / SAMPLE_FILE).read_bytes()
         facts = read_facts(SAMPLE_FILE, data)
         self.found = {LogFile(SAMPLE_FILE, len(data)): facts}
-        self.priced = {each.key: list(paid_requests(each, Prices(self.settings.prices))) for each in facts.sessions}
+        self.priced = {id(each): list(paid_requests(each, self._prices)) for each in facts.sessions}
         if not self.options.paid:
             self.files = [measure_log(SAMPLE_FILE, data, self.settings)]
         zone = zone_named(self.options.timezone)
@@ -173,13 +176,13 @@ class _Making:
 
     def _read(self, logs: Sequence[LogFile]) -> None:
         new = [log for log in logs if log not in self.found]
-        prices, paid = Prices(self.settings.prices, self.settings.model), 0.0
+        prices, paid = self._prices, 0.0
         try:
             with progress("reading logs", sum(log.size for log in new)) as done:
                 for log, facts in gather(new, self.workers, self.memory):
                     self.found[log] = facts
                     for session in facts.sessions:
-                        every = self.priced[session.key] = list(paid_requests(session, prices))
+                        every = self.priced[id(session)] = list(paid_requests(session, prices))
                         paid += sum((one.input or 0.0) + (one.output or 0.0) for one in every)
                     done(log.size, f"{dollars(paid)} paid in {len(self.priced):,} sessions")
         except KeyboardInterrupt:
@@ -187,9 +190,13 @@ class _Making:
             if not self.unfinished:
                 raise
 
+    @property
+    def _prices(self) -> Prices:
+        return Prices(self.settings.prices, self.settings.model)
+
     def _paid(self, counted: Sequence[Family]) -> list[PaidRequest]:
         every = (each for family in counted for each in family.sessions)
-        return [self.priced[each.session.key][number] for each in every for number in each.numbers]
+        return [self.priced[id(each.session)][number] for each in every for number in each.numbers]
 
     def _replay(self, counted: Sequence[Family], paid: list[PaidRequest], asked: Telling) -> None:
         """Newest first. What was paid is told before, where people read it."""
@@ -229,13 +236,11 @@ class _Making:
         found.files_read, found.bytes_read = len(self.found), sum(log.size for log in self.found)
         known = {unread.path for unread in found.unread}
         found.unread += [each for each in unread_in(self.found.values()) if each.path not in known]
-        if self.piped is not None:
-            _renamed(found, self.piped)
         return found
 
 
 def _renamed(report: Report, piped: str) -> None:
-    """What came through a pipe has no name of its own."""
+    """What came through a pipe has no name of its own. Until all is measured it goes by that of its file."""
     every: list[SessionFigures | SessionFacts | Unread] = [*report.sessions, *report.unread]
     every += (one.session for one in report.paid)
     for each in every:
