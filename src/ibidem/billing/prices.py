@@ -112,7 +112,7 @@ class Prices:
 
     def of(self, model: str, format: str, at: float | None = None) -> Price:
         """The price of a model on a day (Unix seconds; today if None); that of a default for an unknown one."""
-        day = int(at // 86400) if at is not None and abs(at) < 1e11 else None  # years that a calendar has
+        day = int(at // 86400) if at is not None and -6e10 < at < 1e11 else None  # years that a calendar has
         key = (model, format, day)
         if key not in self._known:
             if len(self._known) >= MAX_KNOWN:
