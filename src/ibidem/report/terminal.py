@@ -78,6 +78,8 @@ def _paid(console: Console, report: Report) -> None:
     if report.asked.period:
         say(console, report.asked.period, "dim")
     if not report.sessions and not report.paid:
+        if report.partial:
+            return
         read = f"{plural(report.files_read, 'file')}, {file_size(report.bytes_read)}"
         looked = " What was looked at and gave nothing:" if report.unread else ""
         say(console, f"No session was found ({read}).{looked}", "bold")

@@ -180,10 +180,10 @@ class _Making:
         try:
             with progress("reading logs", sum(log.size for log in new)) as done:
                 for log, facts in gather(new, self.workers, self.memory):
-                    self.found[log] = facts
                     for session in facts.sessions:
                         every = self.priced[id(session)] = list(paid_requests(session, prices))
                         paid += sum((one.input or 0.0) + (one.output or 0.0) for one in every)
+                    self.found[log] = facts  # last: an interrupt may come at any moment
                     done(log.size, f"{dollars(paid)} paid in {len(self.priced):,} sessions")
         except KeyboardInterrupt:
             self.unfinished = len([log for log in new if log not in self.found])
