@@ -33,7 +33,7 @@ from ...report.totals import Report, Telling, add_up, pauses_in, unread_notes
 from ...strategies.profiles import PROFILES
 from ..errors import InputError, at_the_prompt, reason
 from ..reading import STDIN
-from ..writing import output
+from ..writing import check_place, output
 from .asking import check_words, newest_month, period_asked, zone_named
 from .finding import AgentOf, found_here, holding, named, standard_input
 from .progress import progress
@@ -79,6 +79,7 @@ class Options:
 
 
 def run(paths: tuple[str, ...], options: Options) -> int:
+    check_place(options.page)
     names = tuple(dict.fromkeys(options.profiles))
     caching = tuple(name for name in CACHING_NAMES if name in options.caching)
     settings = ReportSettings(names, options.price_as, _own(options.price_file), options.optimum, caching)
