@@ -143,8 +143,9 @@ def _assumed(price: Price, name: str) -> Price:
 
 
 def _default(format: str, day: int | None) -> Price:
-    found = _listed(DEFAULT_MODELS[format], day)
-    assert found is not None, DEFAULT_MODELS[format]
+    model = DEFAULT_MODELS.get(format) or next(iter(DEFAULT_MODELS.values()))  # a log may call its format anything
+    found = _listed(model, day)
+    assert found is not None, model
     return found
 
 
