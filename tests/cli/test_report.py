@@ -39,7 +39,11 @@ PLACES = (
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty one, and nothing that leads elsewhere."""
+    return empty_home(tmp_path, monkeypatch)
+
+
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """And nothing that leads elsewhere."""
     for name in PLACES:
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "home"

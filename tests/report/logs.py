@@ -89,8 +89,11 @@ def done(
 
 def by_path(found: Iterable[FileFigures]) -> dict[str, FileFigures]:
     """Files in which nothing was counted have no path."""
-    named = (([each.path for each in (*one.sessions, *one.unread)], one) for one in found)
-    return {paths[0]: one for paths, one in named if paths}
+    named: dict[str, FileFigures] = {}
+    for one in found:
+        paths = [session.path for session in one.sessions] + [unread.path for unread in one.unread]
+        named |= dict.fromkeys(paths[:1], one)
+    return named
 
 
 def command(home: Path, *args: str | Path, code: str = "", **options: Any) -> subprocess.Popen[bytes]:

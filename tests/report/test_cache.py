@@ -296,7 +296,9 @@ def test_no_more_than_so_many_are_kept(cache: Path, paths: list[str], monkeypatc
 
 def test_more_logs_than_one_question_takes_are_remembered(cache: Path) -> None:
     memory = ReportCache(cache, ReportSettings())
-    facts = {f"state {n}": FileFacts([SessionFacts(str(n), "agent", "anthropic")]) for n in range(2 * ASKED_AT_ONCE + 7)}
+    facts = {
+        f"state {n}": FileFacts([SessionFacts(str(n), "agent", "anthropic")]) for n in range(2 * ASKED_AT_ONCE + 7)
+    }
     memory.keep_facts(facts)
     assert memory.facts([*facts, "another", ""]) == facts
 

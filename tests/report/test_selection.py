@@ -221,9 +221,9 @@ def test_wherever_a_session_is_cut_its_parts_add_up(cut: float) -> None:
         for name, figure in OUTCOME.items():
             found = sum(figure(each.profiles[profile]) for each in parts)
             assert found == pytest.approx(figure(whole.profiles[profile]), rel=1e-9, abs=1e-12), (profile, name)
-    assert sum((each.times for each in parts), []) == whole.times
+    assert [at for each in parts for at in each.times] == whole.times
     for way, costs in whole.costs.items():
-        assert sum((each.costs[way] for each in parts), []) == pytest.approx(costs)
+        assert [cost for each in parts for cost in each.costs[way]] == pytest.approx(costs)
 
 
 def test_what_parts_are_made_of_is_not_nothing() -> None:

@@ -16,7 +16,6 @@ from ibidem.report.windows import HOUR, PLAN_WINDOW, plan_windows, requests_left
 from tests.report.logs import NOON, timed
 from tests.report.test_report import TWICE, log
 
-
 HOUR_STEP = timedelta(hours=1)
 
 

@@ -161,8 +161,7 @@ class Simulation:
         told: Told | None = None,
     ) -> None:
         self.points: list[Point] = []
-        self.made_at: list[int] = []
-        """By point: the request that was the first to be sent differently, counted through the session."""
+        self.made_at: list[int] = []  # by point: the first request that was sent differently, through the session
         self.phases: list[Phase] = []
         """Of profiles that look back."""
         self.views: list[SentView] = []
@@ -367,7 +366,8 @@ class Simulation:
 
     def _removed(self, edit: Edit, message: Message | None) -> float:
         """Tokens that an edit removes, weighed. Thinking goes with what is sealed in it, not with its text alone."""
-        kind = _kind(message, edit) if message else "messages"
+        found = target(message, edit) if message and edit.path else None
+        kind: Kind = found.kind if found else "messages"
         going = _thinking_in(message, edit) if message else []
         told = {part.text for part in going}
         removed = sum(self._count(text) for text in edit.removed if text not in told)
@@ -408,11 +408,6 @@ def asked_in(history: Iterable[Message]) -> dict[str, CallTarget]:
 
 def _identity(edit: Edit) -> tuple[Any, ...]:
     return (edit.strategy, edit.op, edit.message, edit.path, edit.added)
-
-
-def _kind(message: Message, edit: Edit) -> Kind:
-    found = target(message, edit) if edit.path else None
-    return found.kind if found else "messages"
 
 
 def _asked(message: Message, edit: Edit, asked: Mapping[str, CallTarget]) -> CallTarget:

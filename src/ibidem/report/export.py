@@ -9,7 +9,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from .. import __version__
 from ..billing.misses import MISS_CAUSES, Shares
@@ -177,7 +177,7 @@ def _sessions(report: Report) -> list[dict[str, Any]]:
 
 def _session(session: SessionFigures) -> dict[str, Any]:
     return {
-        **{key: getattr(session, key) for key in ("model", "models", "priced_as", "started", "requests", "restarts")},
+        **{key: getattr(session, key) for key in ("model", "models", "priced_as", "requests", "restarts")},
         "law_failures": sum(outcome.law_failures for outcome in session.profiles.values()),
         "baseline": plain(session.baseline),
         "thinking": {"cost": session.thinking, "share": session.thinking_share},
@@ -212,7 +212,7 @@ def _session(session: SessionFigures) -> dict[str, Any]:
 def write_csv(report: Report, stream: IO[str]) -> None:
     """The tables that were asked for, or a line per session; some columns per profile, and some more for one that
     changes what had been sent. What was not replayed has no figures there."""
-    writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer = csv.writer(_harmless(stream), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     if report.asked.by:
         for by, rows in tables(report).items():
             _write_table(writer, by, rows)
@@ -222,7 +222,7 @@ def write_csv(report: Report, stream: IO[str]) -> None:
     tallies, figures = dict(report.table("session")), {session.key: session for session in report.sessions}
     for key, session in sorted(known_sessions(report).items()):
         named, tally = session_named(session), tallies.get(key, Tally())
-        row: list[Any] = [_harmless(named[name]) for name in NAMING]
+        row: list[Any] = [named[name] for name in NAMING]
         spent = paid(tally)
         row += [_spelt(session.started), figures[key].requests if key in figures else tally.requests]
         row += ["" if spent[name] is None else spent[name] for name in ("input", "output", "total")]
@@ -253,9 +253,17 @@ def _replayed(session: SessionFigures, report: Report) -> list[Any]:
     return [*row, round(base.tokens), round(base.peak), session.invalid, len(session.skipped)]
 
 
-def _harmless(cell: Any) -> Any:
-    """What a log holds is anybody's text: it stays on its line, and cannot steer a terminal."""
-    return one_line(cell) if isinstance(cell, str) else "" if cell is None else cell
+class _Spelling(NamedTuple):
+    """A terminal, which names in a log must not steer. Programs get them as they are."""
+
+    stream: IO[str]
+
+    def write(self, line: str) -> None:
+        self.stream.write(one_line(line.removesuffix("\n")) + "\n")
+
+
+def _harmless(stream: IO[str]) -> IO[str] | _Spelling:
+    return _Spelling(stream) if stream.isatty() else stream
 
 
 def _spelt(at: float | None) -> str:
@@ -269,7 +277,7 @@ def _write_table(writer: Any, by: str, rows: Sequence[Mapping[str, Any]]) -> Non
     columns = list(dict.fromkeys(key for row in flat for key in row if key != "name" or by == "session"))
     writer.writerow(columns)
     for row in flat:
-        writer.writerow([_harmless(row.get(key)) for key in columns])
+        writer.writerow(["" if row.get(key) is None else row[key] for key in columns])
 
 
 def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
