@@ -1,4 +1,4 @@
-"""Made-up sessions of several agents over two months, for pictures. Their texts are generated, their costs are measured.
+"""Made-up sessions of several agents over two months, for pictures: texts are generated, costs are measured.
 
 They are the same every time. Agents read files, search and run tests; some of it again, as agents do.
 """
