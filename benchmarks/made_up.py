@@ -62,10 +62,19 @@ TITLES = (
     "Add a dark theme",
     "Users in Lisbon see tomorrow's tides",
     "Review my branch before I open the pull request",
+    "Show amounts in the currency of the order",
+    "Upgrade to Python 3.14 and drop what it no longer needs",
+    "Why are two requests sent when the form is saved?",
+    "Split routes.py: one file for each resource",
+    "Make the search forgive typing errors",
+    "Draft an answer to the question about exports",
+    "The tide table is empty on the first of the month",
+    "Cache the harbours, and say when the cache is stale",
+    "Move the tests of the store to one table",
 )
 
 
-def made_up_report(sessions: int = 72, profiles: tuple[str, ...] = PROFILES) -> Report:
+def made_up_report(sessions: int = 48, profiles: tuple[str, ...] = PROFILES) -> Report:
     """What `ibidem report` would say of them."""
     rng = random.Random(20)
     found = [_recording(rng, number) for number in range(sessions)]

@@ -134,10 +134,11 @@ def requests(found: SessionFigures) -> list[PaidRequest]:
     """Of a session, as its log has them: output costs a quarter of what input does."""
     names = ("path", "agent", "name", "id", "title", "project", "models", "asked", "times")
     facts = SessionFacts(format="anthropic", **{name: getattr(found, name) for name in names})
-    each = found.recorded and found.recorded.cost / 10
+    each = found.recorded.cost / 10 if found.recorded else None
+    output = None if each is None else each / 4
     used = None if each is None else Usage(1_000, 50_000, 2_000, 0, 500)
     model = found.models[0]
-    return [PaidRequest(facts, n, at, model, used, each, each and each / 4) for n, at in enumerate(found.times)]
+    return [PaidRequest(facts, n, at, model, used, each, output) for n, at in enumerate(found.times)]
 
 
 def report(

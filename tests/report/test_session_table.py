@@ -208,6 +208,7 @@ def test_on_a_phone_a_session_is_a_card_with_its_money(phone: Page) -> None:
     assert unknown.all_inner_texts() == ["–", "–"]
 
 
+@pytest.mark.slow
 def test_thousands_of_sessions_open_soon(chromium: Browser, tmp_path: Path) -> None:
     many = report(*(named(f"/logs/{n:05}.jsonl", f"Number {n}", recorded=2.0) for n in range(10_000)))
     (tmp_path / "many.html").write_bytes(page(many).source.encode())

@@ -112,9 +112,8 @@ def _extra(extra: bool) -> str:
 
 
 def _columns(report: Report, names: Names, looks: Mapping[str, str]) -> list[Column]:
-    paid: Value = lambda row: row.tally.total if row.tally.counted else None  # noqa: E731  # as its neighbours
     cost = Column("nothing done", "dollars", "input, by our replay", _of(lambda each: each.baseline.cost))
-    first = Column("paid", "dollars", "for input and output, at list prices", paid) if report.tally.counted else cost
+    first = Column("paid", "dollars", "for input and output, at list prices", _paid) if report.tally.counted else cost
     found = [
         Column("session", "session", "", lambda row: _session(row.session, names)),
         Column("when", "when", "when it began", lambda row: names.when(row.session)),
@@ -190,6 +189,10 @@ def _saving(name: str) -> Value:
         return [round(row.figures.baseline.cost - row.figures.profiles[name].spent.cost, 6), round(saved, 6)]
 
     return value
+
+
+def _paid(row: SessionRow) -> float | None:
+    return row.tally.total if row.tally.counted else None
 
 
 def _off(session: SessionFigures) -> float | None:
