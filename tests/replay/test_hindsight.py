@@ -20,7 +20,8 @@ from ibidem.plan import Edit
 from ibidem.recordings import RecordedSegment, Recording
 from ibidem.replay import hindsight
 from ibidem.replay.billing import MessageChange, Replay, SentView, messages_of
-from ibidem.replay.simulate import Phase, Simulation, Stage, TextStages
+from ibidem.replay.phases import Phase, Stage, TextStages
+from ibidem.replay.simulate import Simulation
 from ibidem.report.measure import WORLDS
 from ibidem.strategies import profiles
 from ibidem.strategies.revision.entry import Entry

@@ -4,7 +4,7 @@ Exit codes: 0 fine, 1 violations found, 2 the command or its input could not be 
 is one line on standard error that begins with `ibidem: `.
 
 - `reading`, `writing`: where requests come from and go to. A file gets its new content whole or not at all.
-- `errors`, `options`: what is said when something cannot be done, and what commands share.
+- `encoding`, `errors`, `options`, `waiting`: what is said when something cannot be done, and what commands share.
 - `view`: what `show` and `compact` draw.
 
 A new command is a file with a `click` command, and a line at the end of this one. What it does belongs in a folder of
@@ -24,17 +24,17 @@ import click
 from .. import __version__
 from ..model import IbidemError
 from .compact import compact
+from .encoding import PLAIN_SIGNS
 from .errors import our_fault, place, reason, say
 from .expand import expand
 from .proxy.command import proxy
 from .recall import recall
 from .recall_server import recall_server
 from .report.command import report
-from .show import show
+from .show.command import show
 from .store import store
 from .validate import validate
 from .wrap.command import wrap
-from .writing import PLAINLY
 
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
@@ -47,7 +47,7 @@ class _OneLineErrors(click.Group):
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character must not stop us
-                stream.reconfigure(errors=PLAINLY)
+                stream.reconfigure(errors=PLAIN_SIGNS)
         try:
             code = super().main(*args, **{**extra, "prog_name": _called(), "standalone_mode": False})
         except click.UsageError as error:

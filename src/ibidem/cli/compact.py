@@ -10,7 +10,7 @@ import click
 from ..engine import pipeline
 from .errors import InputError, say
 from .options import PROFILE, echo_json, format_option, json_option
-from .reading import Input, ask, open_source
+from .reading import Input, ask, open_source, refuse
 from .view.figures import Figures
 from .writing import Write, output
 
@@ -47,11 +47,15 @@ def rewrite(source: Input, write: Write, profile: str, format: str | None) -> Fi
             try:
                 result = ask(call, request)
             except InputError as error:
+                if not figures.begun:
+                    refuse(source, request)
                 if request.line is None:
                     raise
                 say(error.message)
                 figures.add_unreadable(request, error.what)
             else:
+                if not result.format and not figures.begun:
+                    refuse(source, request)
                 figures.add(request, result)
                 data = result.request
         write(data)

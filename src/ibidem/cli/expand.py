@@ -9,7 +9,7 @@ import click
 from ..engine import expansion
 from .errors import InputError, say
 from .options import format_option
-from .reading import Input, ask, open_source
+from .reading import Input, ask, open_source, refuse, tells_format
 from .writing import Write, output
 
 
@@ -31,11 +31,14 @@ def expand(file: str, out: str, format: str | None) -> int:
 
 def restore(source: Input, write: Write, format: str | None) -> int:
     """Pass on every request, expanded. A line that cannot be read is passed on as it came; how many were not."""
-    unreadable = 0
+    unreadable, begun = 0, False
     call = partial(expansion.expand, format=format)
     for request in source:
         data = request.data
         if not request.blank:
+            if not begun and format is None and not tells_format(request):
+                refuse(source, request)
+            begun = True
             try:
                 data = ask(call, request)
             except InputError as error:

@@ -18,6 +18,7 @@ from typing import IO, Self, TypeVar
 
 import click
 
+from ..engine.pipeline import detect
 from ..model import IbidemError, one_line
 from ..wire import parse
 from .errors import InputError, at_the_prompt, our_fault, reason
@@ -60,6 +61,8 @@ class Input:
     stream: IO[bytes]
     by_line: bool = False
     """Known to hold one request per line; otherwise the content tells."""
+    path: str = ""
+    """Of a file."""
 
     @property
     def size(self) -> int:
@@ -109,7 +112,7 @@ def open_source(file: str | None) -> Input:
         return Input(STDIN, sys.stdin.buffer)
     name = one_line(click.format_filename(file))
     try:
-        return Input(name, open(file, "rb"), file.lower().endswith(".jsonl"))  # Source closes it
+        return Input(name, open(file, "rb"), file.lower().endswith(".jsonl"), file)  # Source closes it
     except OSError as error:
         raise InputError(name, reason(error)) from None
 
@@ -153,6 +156,22 @@ def ask(call: Callable[[bytes], T], request: InputRequest) -> T:
         raise InputError(request.where, "not enough memory for it: split it, or use a larger machine") from None
     except Exception as error:
         raise InputError(request.where, our_fault(error)) from error
+
+
+def refuse(source: Input, request: InputRequest) -> None:
+    """Of a request that cannot be used, the first of its file: raises InputError if that is the log of an agent."""
+    from .logs import refuse_log  # readers of logs take a while to import, and nearly nobody needs them
+
+    refuse_log(source, request)
+
+
+def tells_format(request: InputRequest) -> bool:
+    """Whether something in it tells its wire format."""
+    try:
+        detect(request.data)
+    except (IbidemError, MemoryError, RecursionError):
+        return False
+    return True
 
 
 def _placed(message: str, request: InputRequest) -> str:

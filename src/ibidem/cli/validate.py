@@ -11,7 +11,7 @@ from ..engine import pipeline
 from ..model import one_line
 from .errors import InputError, say
 from .options import echo_json, format_option, json_option
-from .reading import Input, InputRequest, ask, open_source
+from .reading import Input, InputRequest, ask, open_source, refuse, tells_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,10 @@ class FileFindings:
     requests: int = 0
     unreadable: int = 0
     findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.requests or self.unreadable)
 
     @property
     def summary(self) -> str:
@@ -74,6 +78,8 @@ def judge(source: Input, format: str | None) -> FileFindings:
     for request in source:
         if request.blank:
             continue
+        if not report.begun and format is None and not tells_format(request):
+            refuse(source, request)
         try:
             report.findings.extend(_findings(request, format))
             report.requests += 1

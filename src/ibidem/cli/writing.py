@@ -1,9 +1,7 @@
-"""Where requests go, and how text is written where a terminal lacks its characters. A file gets its new content whole
-or not at all."""
+"""Where requests go. A file gets its new content whole or not at all."""
 
 from __future__ import annotations
 
-import codecs
 import errno
 import os
 import secrets
@@ -11,6 +9,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import click
 
@@ -18,26 +17,6 @@ from ..model import one_line
 from .errors import InputError, reason
 
 Write = Callable[[bytes], object]
-
-PLAINER = {
-    **dict.fromkeys("█▉▊▋▌", "#"),
-    **dict.fromkeys("▍▎▏", ""),
-    **{"…": "...", "–": "-", "−": "-", "→": "->", "·": "|", "»": ">"},
-}
-"""What is written for characters that a terminal lacks: bars are made of `#` there."""
-
-PLAINLY = "ibidem-plainly"
-
-
-def _plainly(error: UnicodeError) -> tuple[str, int]:
-    """Whatever else it lacks is spelt out. Nothing of it stops a program."""
-    assert isinstance(error, UnicodeEncodeError)
-    lacking = error.object[error.start : error.end]
-    known = (PLAINER.get(char, char.encode("ascii", "backslashreplace").decode()) for char in lacking)
-    return "".join(known), error.end
-
-
-codecs.register_error(PLAINLY, _plainly)
 
 
 def check_place(out: str | None) -> None:
@@ -69,6 +48,16 @@ def output(out: str | None) -> Iterator[Write]:
             raise InputError(name, reason(error)) from None
 
 
+def write_private(folder: Path, name: str, data: bytes) -> None:
+    """A file that only this user can read, in a folder that is made if it is not there. Raises InputError."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _replaced(str(folder / name), None, 0o600) as write:
+            write(data)
+    except OSError as error:
+        raise InputError(one_line(click.format_filename(folder / name)), reason(error)) from None
+
+
 def _to_stdout(data: bytes) -> None:
     rest = memoryview(data)
     while rest:  # unbuffered (PYTHONUNBUFFERED), it may take a part and say so
@@ -90,11 +79,11 @@ def _opened(out: str) -> Iterator[Write]:
 
 
 @contextmanager
-def _replaced(target: str, mode: int | None) -> Iterator[Write]:
+def _replaced(target: str, mode: int | None, created: int = 0o666) -> Iterator[Write]:
     """A new file beside the old one takes its place and its mode in one step at the end."""
     folder, name = os.path.split(target)
     beside = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(4)}.part")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), created)
     try:
         with open(handle, "wb") as stream:
             yield stream.write

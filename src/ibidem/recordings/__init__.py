@@ -5,6 +5,7 @@ were sent, in segments that only grow, with what the provider counted for each.
 
 - `builders`, `chat`: histories from what an agent's own log tells of a conversation.
 - `counts`: token counts as agents copy them.
+- `ids`: by what a user can name a session.
 - `discovery`: where agents keep their logs on this machine.
 - `titles`, `projects`: what a session is called, and what it belongs to.
 - `json_log`: the figures that ibidem's own proxy writes, which are no recording.
@@ -70,6 +71,7 @@ __all__ = [
     "Recording",
     "RequestBody",
     "Skipped",
+    "agent_in",
     "read",
 ]
 
@@ -90,6 +92,14 @@ def read(path: str, data: bytes) -> list[Recording]:
             segment.requests = [_sound(sent) for sent in segment.requests]
     sessions[0].skipped = log.skipped
     return sessions
+
+
+def agent_in(data: bytes) -> str:
+    """Whose log it is, by its first rows; `requests` for request bodies, and empty for what nobody here knows."""
+    try:
+        return reader_of(read_log("", data, PROBED_ROWS)).agent
+    except LogError:
+        return ""
 
 
 def _nothing_in(log: Log) -> str:

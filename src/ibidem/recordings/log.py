@@ -53,8 +53,8 @@ class Log:
             self.skipped.append(Skipped(line, f"unexpected shape ({type(error).__name__}: {error})"))
 
 
-def read_log(path: str, data: bytes) -> Log:
-    """Raises LogError when there is not one JSON object in it."""
+def read_log(path: str, data: bytes, most: int | None = None) -> Log:
+    """Raises LogError when there is not one JSON object in it. `most`: rows after which the rest does not matter."""
     data = _unpacked(path, data)
     if not data.strip():
         raise LogError(f"{path}: empty: a session log is expected")
@@ -69,6 +69,8 @@ def read_log(path: str, data: bytes) -> Log:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 _take(log, number, decoded(line))
+            if len(log.rows) == most:
+                break
     if not log.rows:
         first, why = log.skipped[0] if log.skipped else (1, "an empty list")
         told = f"no JSON objects in it (line {first}: {why})"

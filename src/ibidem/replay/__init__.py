@@ -2,6 +2,7 @@
 
 - `billing.Replay`: a session measured once, billed for any number of views of it under the provider's cache rules.
 - `simulate`: what a profile does to every request of it, and for which tool and file.
+- `phases`: which texts may change after they were sent, and since when.
 - `hindsight`: the same edits at the best moments that there were.
 - `sizes`: how large each request was.
 

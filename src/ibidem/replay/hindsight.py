@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .billing import AfterBreak, Replay, SentView, Step
-from .simulate import Phase
+from .phases import Phase
 
 NEVER = -1
 """Nothing has gone: the state that a phase begins with, unless something goes at once."""

@@ -6,9 +6,9 @@ A profile of arrival edits is run once per segment: what it does to a request is
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,10 +20,9 @@ from ..engine import expansion, pipeline
 from ..model import Conversation, Kind, Message, Text, Thinking, ToolCall, ToolResult
 from ..plan import Edit, Plan, target
 from ..recordings import RecordedRequest, RecordedSegment, Recording
-from ..strategies.revision.entry import Entry
-from ..strategies.revision.inventory import Inventory
 from ..strategies.strategy import Fold, Progress, Start, Strategy, grows
 from .billing import MessageChange, SentView, Told, shared_entries
+from .phases import FoldWatch, Phase, TextStages
 
 
 class CallTarget(NamedTuple):
@@ -46,45 +45,8 @@ class EditSpan(NamedTuple):
     """None for an edit that was counted in an earlier segment, or made in a message of another session."""
     first: int
     last: int
-
-
-class Stage(NamedTuple):
-    """A change of a text that had been sent."""
-
-    first: int
-    """The request from which on it could have been made, counted through the session."""
-    made: int
-    """The request at which it was; one after the last of its phase if it still waited there."""
     edit: Edit
-
-
-@dataclass(slots=True)
-class TextStages:
-    """A text of a phase, and what became of it."""
-
-    entry: Entry
-    arrival: Edit | None
-    """How it was sent first."""
-    stages: list[Stage] = field(default_factory=list)
-
-    def at(self, point: int) -> Edit | None:
-        """How it is sent if everything that waited at this request went then."""
-        found = [stage.edit for stage in self.stages if stage.first <= point]
-        return found[-1] if found else self.arrival
-
-
-@dataclass(slots=True)
-class Phase:
-    """The requests of a segment, and the texts in them: what `hindsight` chooses the moments for."""
-
-    first: int
-    last: int
-    """Not included. Both are counted through the session."""
-    staged_texts: list[TextStages]
-    points: list[int]
-    """Requests at which the profile let texts go."""
-    view: Callable[[int], SentView]
-    """How the phase is sent after everything that waited at a request went then, and nothing since."""
+    """Its texts, and why it was made."""
 
 
 class _Silent(Fold):
@@ -92,59 +54,6 @@ class _Silent(Fold):
 
     def feed(self, message: Message, as_is: bool = False) -> Iterable[Edit]:
         return ()
-
-
-class FoldWatch:
-    """Looks at a fold after every request: which texts changed, and since when each could have.
-
-    A text waits from the first request after which it is seen waiting; one that was passed over when others went, from
-    the request after that. What something refers to does not go before what refers to it can, so that every request
-    of every choice of moments is one that could have been sent (law 5).
-    """
-
-    def __init__(self, progress: Progress, inventory: Inventory) -> None:
-        self.staged_texts: list[TextStages] = []
-        self.points: list[int] = []
-        self._progress = progress
-        self._inventory = inventory
-        self._since: dict[int, int] = {}
-        self._referrers: dict[Any, list[TextStages]] = {}
-        self._made = 0
-
-    def look(self, number: int) -> None:
-        """The request of this number was sent."""
-        inventory = self._inventory
-        for entry in inventory.all[len(self.staged_texts) :]:
-            staged = TextStages(entry, None if entry.gone else entry.edit)
-            self.staged_texts.append(staged)
-            for pin in entry.pins:
-                self._referrers.setdefault(pin.marker.source, []).append(staged)
-            if entry.gone and entry.edit is not None:
-                staged.stages.append(Stage(number, number, entry.edit))
-        waiting = inventory.waiting.texts
-        for key in waiting:
-            self._since.setdefault(key, number)
-        if len(self._progress.points) > self._made:
-            self._made = len(self._progress.points)
-            self.points.append(number)
-            self._changed(number)
-            self._since = {key: max(since, number + 1) for key, since in self._since.items() if key in waiting}
-
-    def _changed(self, number: int) -> None:
-        for staged in reversed(self.staged_texts):  # what refers stands below
-            edit = staged.entry.edit
-            if edit is None or edit is (staged.stages[-1].edit if staged.stages else staged.arrival):
-                continue
-            first = self._since.get(id(staged.entry), number)
-            for source in staged.entry.sources:
-                for other in self._referrers.get(source, ()):
-                    first = max([first, *(stage.first for stage in other.stages)])
-            staged.stages.append(Stage(first, number, edit))
-
-    def end(self, number: int) -> None:
-        """What still waits after the last request would have gone as it does when the cache is cold."""
-        self._progress.fold.request(Moment(idle=float("inf")))
-        self._changed(number)
 
 
 class Simulation:
@@ -161,7 +70,8 @@ class Simulation:
         told: Told | None = None,
     ) -> None:
         self.points: list[Point] = []
-        self.made_at: list[int] = []  # by point: the first request that was sent differently, through the session
+        self.point_requests: list[int] = []
+        """The request of each point, counted through the session; -1 if it was told with an earlier segment."""
         self.phases: list[Phase] = []
         """Of profiles that look back."""
         self.views: list[SentView] = []
@@ -244,20 +154,24 @@ class Simulation:
                 if sent.length not in moments:
                     told = (self._context(last), self._cached(number - 1)) if last else (None, None)
                     moments[sent.length] = moment._replace(idle=idle, context=told[0], cached=told[1])
-                before = len(progress.points)
-                plan = self._taken(progress, conv, sent, moments)
-                self.made_at.extend([number] * (len(progress.points) - before))
-                yield plan
+                yield self._taken(progress, conv, sent, moments)
                 if watch is not None:
                     watch.look(number)
                 last = sent
 
         self._follow(segment, history, plans())
-        self.points.extend(progress.points)
+        self._add_points(progress.points, segment, first)
         if watch is not None:
             watch.end(len(self.views))
             view = partial(self._view_at, partial(_edits_at, watch.staged_texts), history)
             self.phases.append(Phase(first, len(self.views), watch.staged_texts, watch.points, view))
+
+    def _add_points(self, points: Iterable[Point], segment: RecordedSegment, first: int) -> None:
+        lengths = [sent.length for sent in segment.requests]
+        for point in points:
+            number = first + min(bisect_left(lengths, point.length), len(lengths) - 1)
+            self.points.append(point)
+            self.point_requests.append(-1 if first and point.length <= segment.inherited else number)
 
     def _begun(self, conv: Conversation) -> Progress:
         try:
@@ -328,7 +242,7 @@ class Simulation:
         message = history[edit.message] if 0 <= edit.message < len(history) else None
         what = _asked(message, edit, asked) if message else CallTarget()
         taken, hits = self._once_counted(edit, message, tokens)
-        self.spans.append(EditSpan(edit.strategy, what, tokens, taken, hits, first, last))
+        self.spans.append(EditSpan(edit.strategy, what, tokens, taken, hits, first, last, edit))
 
     def _once_counted(self, edit: Edit, message: Message | None, tokens: float) -> tuple[float, int]:
         """What an edit takes out that none before it did, and how often it hits."""
@@ -366,8 +280,7 @@ class Simulation:
 
     def _removed(self, edit: Edit, message: Message | None) -> float:
         """Tokens that an edit removes, weighed. Thinking goes with what is sealed in it, not with its text alone."""
-        found = target(message, edit) if message and edit.path else None
-        kind: Kind = found.kind if found else "messages"
+        kind = kind_of(message, edit) if message else "messages"
         going = _thinking_in(message, edit) if message else []
         told = {part.text for part in going}
         removed = sum(self._count(text) for text in edit.removed if text not in told)
@@ -408,6 +321,12 @@ def asked_in(history: Iterable[Message]) -> dict[str, CallTarget]:
 
 def _identity(edit: Edit) -> tuple[Any, ...]:
     return (edit.strategy, edit.op, edit.message, edit.path, edit.added)
+
+
+def kind_of(message: Message, edit: Edit) -> Kind:
+    """What an edit is of: results, say, are counted otherwise than prose."""
+    found = target(message, edit) if edit.path else None
+    return found.kind if found else "messages"
 
 
 def _asked(message: Message, edit: Edit, asked: Mapping[str, CallTarget]) -> CallTarget:

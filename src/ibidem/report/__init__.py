@@ -2,6 +2,7 @@
 
 - `measure`: one log → `figures.FileFigures`. A pure function of the bytes and the settings: it runs anywhere.
   `missed` says how it was cached, `asked` what asking for caching in another way would have cost.
+- `trace`: one session, request by request, for `ibidem show`.
 - `cache`: figures of logs that were read before. `executors`: on all cores, or on a cluster.
 - `totals`: figures of many sessions, added up.
 - `numbers`: the one way to write a number.

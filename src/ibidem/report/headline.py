@@ -6,8 +6,15 @@ from .numbers import dollars, percent, plural
 from .tally import Tally
 from .totals import Report
 
-COMMANDS = {"claude-code": "claude", "codex": "codex", "opencode": "opencode", "gemini-cli": "gemini", "pi": "pi"}
-"""Agents whose command `ibidem wrap` runs, as their logs name them."""
+COMMANDS = {
+    "claude-code": "ibidem wrap -- claude",
+    "codex": "ibidem wrap -- codex",
+    "opencode": "ibidem wrap -- opencode",
+    "gemini-cli": "ibidem wrap -- gemini",
+    "pi": "ibidem proxy",
+    "copilot-cli": "ibidem proxy",
+}
+"""By the name of an agent in its logs. Where its address is a setting, it is told about a proxy that runs."""
 
 
 def paid_line(report: Report) -> str:
@@ -60,9 +67,9 @@ def next_step(report: Report) -> str:
 
 
 def wrap_command(report: Report) -> str:
-    """For the agent that costs most, or for Claude Code where none of them has a command."""
+    """For the agent that costs most; for Claude Code where it has none."""
     costs: dict[str, float] = {}
     for session in report.sessions:
         costs[session.agent] = costs.get(session.agent, 0.0) + session.baseline.cost
     dearest = max(costs, key=lambda agent: costs[agent], default="")
-    return f"ibidem wrap -- {COMMANDS.get(dearest, 'claude')}"
+    return COMMANDS.get(dearest, COMMANDS["claude-code"])

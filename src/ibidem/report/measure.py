@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, compress, islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,7 +18,7 @@ from ..billing.calibration import Count, Weights
 from ..billing.prices import Price, Prices, economy_of
 from ..model import Conversation, Message, Text
 from ..recordings import Recording
-from ..replay.billing import AfterBreak, Bill, Replay, Told, messages_of
+from ..replay.billing import AfterBreak, Bill, Replay, SentView, Told, messages_of
 from ..replay.caching import CachingName, cached_bill, pauses_of, recorded_as
 from ..replay.hindsight import best as best_moments
 from ..replay.simulate import CallTarget, Simulation, asked_in
@@ -107,6 +108,22 @@ def answers_in(session: Recording) -> Iterator[str]:
     return (sent.answer for segment in session.segments for sent in segment.requests if sent.answer)
 
 
+class Basis(NamedTuple):
+    """A session as every profile finds it: its requests, what its provider charges, and how tokens are counted."""
+
+    replay: Replay
+    economy: Economy
+    count: Count
+
+
+def basis_of(session: Recording, settings: ReportSettings) -> Basis:
+    count = remembering(counter(session.models[0] if session.models else None))
+    replay = Replay(session, Prices(settings.prices, settings.model), count, messages_of(session))
+    long = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
+    economy = replace(economy_of(replay.steps[0].price, long), keeps_thinking=replay.keeps_thinking)
+    return Basis(replay, economy, count)
+
+
 def measure_session(session: Recording, settings: ReportSettings, chosen: Chosen = EVERYTHING) -> SessionFigures:
     """The figures of those of its requests that were chosen, in a conversation that was sent as a whole."""
     return _Measured(session, settings, chosen).figures()
@@ -117,13 +134,9 @@ class _Measured:
 
     def __init__(self, session: Recording, settings: ReportSettings, chosen: Chosen) -> None:
         self.session, self.settings = session, settings
-        self.count = remembering(counter(session.models[0] if session.models else None))
-        self.messages = messages_of(session)
-        self.replay = Replay(session, Prices(settings.prices, settings.model), self.count, self.messages)
-        steps = self.replay.steps
-        self.counted = [chosen.takes(step.sent) for step in steps]
-        long = any(step.sent.usage and step.sent.usage.written_1h for step in steps)
-        self.economy = replace(economy_of(steps[0].price, long), keeps_thinking=self.replay.keeps_thinking)
+        self.replay, self.economy, self.count = basis_of(session, settings)
+        self.messages = self.replay.messages
+        self.counted = [chosen.takes(step.sent) for step in self.replay.steps]
         self.baseline = self.over(self.replay.bill())
         self.simulations: dict[str, Simulation] = {}
         self.bills = {NOTHING_DONE: self.baseline}
@@ -235,34 +248,40 @@ def _spent(bill: Bill) -> Spent:
 def _outcome(
     replay: Replay, baseline: Bill, bill: Bill, simulation: Simulation, counted: Sequence[bool]
 ) -> ProfileOutcome:
-    """An edit is told where it was first sent, what it saves wherever it does."""
-    made = zip(simulation.points, simulation.made_at, strict=True)
+    whole, before = all(counted), [0, *accumulate(counted)]
+    made = zip(simulation.points, simulation.point_requests, strict=True)
     outcome = ProfileOutcome(
         _spent(bill),
         worst=worst_share(baseline.costs, bill.costs),
         law_failures=len(simulation.failures),
         failures=sorted(set(simulation.failures))[:20],
-        points=dict(Counter(point.reason for point, at in made if counted[at])),
+        points=dict(Counter(point.reason for point, request in made if whole or (request >= 0 and counted[request]))),
     )
-    # What a removed token saved in each request, so that the parts add up to what was saved in all.
-    rates = []
-    for step, view, before, after in zip(replay.steps, simulation.views, baseline.costs, bill.costs, strict=True):
-        removed = view.before(step.sent.length)
-        rates.append((before - after) / removed if removed else 0.0)
-        if not removed and before != after:  # only what was taken back broke the cache: no text to put it down to
-            outcome.strategies.setdefault(UNDONE_LABEL, Saved()).add(1, 0.0, before - after)
-    earned, sent = [0.0, *accumulate(rates)], [0, *accumulate(map(int, counted))]
+    for step, view, old, new in zip(replay.steps, simulation.views, baseline.costs, bill.costs, strict=True):
+        if old != new and not view.before(step.sent.length):
+            # Only what was taken back broke the cache: no text to put it down to.
+            outcome.strategies.setdefault(UNDONE_LABEL, Saved()).add(1, 0.0, old - new)
+    earned = earned_by_token(replay, simulation.views, baseline, bill)
     for span in simulation.spans:
-        cost = span.tokens * (earned[span.last] - earned[span.first])
-        if sent[span.last] == sent[span.first]:
+        if not whole and before[span.first] == before[span.last]:
             continue
-        once = (span.hits, span.taken) if counted[span.first] else (0, 0.0)
+        cost = span.tokens * (earned[span.last] - earned[span.first])
+        once = (span.hits, span.taken) if whole or counted[span.first] else (0, 0.0)
         outcome.strategies.setdefault(span.strategy, Saved()).add(*once, cost)
         if span.asked.tool:
             outcome.tools.setdefault(span.asked.tool, Saved()).add(*once, cost)
         if span.asked.file:
             outcome.files.setdefault(span.asked.file, Saved()).add(*once, cost)
     return outcome
+
+
+def earned_by_token(replay: Replay, views: Sequence[SentView], baseline: Bill, bill: Bill) -> list[float]:
+    """Dollars that a removed token saved in the requests before each, and in all: what edits saved adds up to that."""
+    rates = []
+    for step, view, before, after in zip(replay.steps, views, baseline.costs, bill.costs, strict=True):
+        removed = view.before(step.sent.length)
+        rates.append((before - after) / removed if removed else 0.0)
+    return [0.0, *accumulate(rates)]
 
 
 def _invalid(

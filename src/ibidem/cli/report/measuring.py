@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import resources
@@ -91,6 +90,7 @@ def run(paths: tuple[str, ...], options: Options) -> int:
         with workers, standard_input(paths) as piped:
             making = _Making(options, settings, memory, workers)
             found = making.report(named(paths, piped) if paths else found_here(), bool(paths))
+            links = making.details(found)
             if piped is not None:
                 _renamed(found, piped)
     except IbidemError as error:
@@ -98,7 +98,7 @@ def run(paths: tuple[str, ...], options: Options) -> int:
     if making.all_here and memory is not None and not found.unfinished:
         sessions = {one.session.key: one.session for one in found.paid}
         keep_pauses(pauses_in(sessions.values(), time.time()))
-    _show(found, options, making.begun)
+    _show(found, options, making.begun, links)
     if found.partial:
         return EXIT_INTERRUPTED
     return 0 if found.sessions or found.paid else 2
@@ -161,6 +161,15 @@ class _Making:
         if not options.paid:
             self._replay(counted, paid, asked)
         return self._added_up(paid, asked)
+
+    def details(self, found: Report) -> dict[tuple[str, str], str]:
+        """Where the page finds what was rewritten in each session, if that is asked for."""
+        if self.options.details is None or self.options.page is None or found.partial or found.sample:
+            return {}
+        from .details import write_all
+
+        folder, page = Path(self.options.details).absolute(), Path(self.options.page).absolute()
+        return write_all(found.sessions, self.settings, folder, page, self.workers)
 
     def _sample(self) -> Report:
         data = (resources.files("ibidem") / "samples" / SAMPLE_FILE).read_bytes()
@@ -249,26 +258,14 @@ def _renamed(report: Report, piped: str) -> None:
             each.path = STDIN
 
 
-@contextmanager
-def _written(page: str | None) -> Iterator[None]:
-    """Says where a page went."""
-    yield
-    if page not in (None, "-"):
-        click.echo(f"ibidem: wrote {one_line(click.format_filename(str(page)))}", err=True)
-
-
-def _show(found: Report, options: Options, begun: bool) -> None:
-    with _written(options.page), output(options.page) as write:
+def _show(found: Report, options: Options, begun: bool, links: Mapping[tuple[str, str], str]) -> None:
+    with output(options.page) as write:
         if options.page is not None:
             from ...report.page import write_page
 
             text = io.StringIO()
-            write_page(found, text)
+            write_page(found, text, links)
             write(text.getvalue().encode("utf-8", "replace"))
-    if options.opened and options.page:
-        import webbrowser
-
-        webbrowser.open(Path(options.page).resolve().as_uri())
     stream = sys.stderr if options.page == "-" else sys.stdout
     if options.as_json:
         write_json(found, stream)
@@ -280,3 +277,9 @@ def _show(found: Report, options: Options, begun: bool) -> None:
         from ...report.terminal import draw  # rich takes a while to import
 
         draw(found, stream, plain=options.no_color, begun=begun)
+    if options.page not in (None, "-"):
+        click.echo(f"ibidem: wrote {one_line(click.format_filename(str(options.page)))}", err=True)
+    if options.opened and options.page:
+        import webbrowser
+
+        webbrowser.open(Path(options.page).resolve().as_uri())

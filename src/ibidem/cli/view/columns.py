@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from itertools import zip_longest
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
@@ -16,6 +16,9 @@ from rich.text import Text
 from ...model import one_line
 from . import table
 from .parts import Block, View, ViewLine, ViewPart, change, left_out, shortened, spelt
+
+if TYPE_CHECKING:
+    from .logged import LoggedRequest
 
 MIN_SIDE_BY_SIDE_COLUMNS = 100
 """Columns from which two texts have room beside each other."""
@@ -39,8 +42,7 @@ COLUMN_RULE = " │ "
 
 def draw(view: View, stream: IO[str], *, everything: bool = False, plain: bool = False, texts: bool = True) -> None:
     """Totals, and then every edit (without `texts` the totals alone)."""
-    # Texts come from elsewhere: nothing in them is markup. Rich itself heeds COLUMNS and pipes.
-    console = Console(file=stream, markup=False, emoji=False, highlight=False)
+    console = _console(stream)
     totals = io.StringIO() if plain or console.no_color else stream
     table.draw(view.figures, totals)
     with console.capture() as page:
@@ -54,11 +56,44 @@ def draw(view: View, stream: IO[str], *, everything: bool = False, plain: bool =
         stream.write(page.get())
 
 
+def draw_logged(
+    shown: LoggedRequest, stream: IO[str], *, everything: bool = False, plain: bool = False, texts: bool = True
+) -> None:
+    """A request of a session: which one, what it costs, its edits (not without `texts`), and where to go on."""
+    console = _console(stream)
+    with console.capture() as page:
+        _sentence(console, shown.names.title, "bold")
+        _sentence(console, shown.names.facts, "")
+        _sentence(console, ", ".join(filter(None, (shown.title, shown.when))), "bold")
+        console.print()
+        console.print(table.columns(shown.rows), crop=False)
+        console.print()
+        for note in shown.notes:
+            _sentence(console, note, "yellow" if note.startswith("Evicted") else "")
+        if texts and shown.texts.parts:
+            _sentence(console, LEGEND, "dim")
+        for part in shown.texts.parts if texts else ():
+            _part(console, part, everything)
+        if shown.neighbours:
+            console.print()
+        width = max((len(words) for words, _ in shown.neighbours), default=0)
+        for words, number in shown.neighbours:  # not wrapped: a command is copied
+            console.print(f"{words + ':':{width + 1}} {shown.command} --request {number}", style="dim", soft_wrap=True)
+    stream.write(_STYLING.sub("", page.get()) if plain or console.no_color else page.get())
+
+
+def _console(stream: IO[str]) -> Console:
+    # Texts come from elsewhere: nothing in them is markup. Rich itself heeds COLUMNS and pipes.
+    return Console(file=stream, markup=False, emoji=False, highlight=False)
+
+
 def _part(console: Console, part: ViewPart, everything: bool) -> None:
     console.print()
     _sentence(console, "  ".join(filter(None, (part.position, part.name))), "bold")
     why = f"{part.edit.strategy}: {part.edit.reason}" if part.edit.reason else part.edit.strategy
     _sentence(console, f"{why} ({change(part.tokens)})", "")
+    if part.facts:
+        _sentence(console, part.facts, "dim")
     rows = _beside if console.width >= MIN_SIDE_BY_SIDE_COLUMNS else _stacked
     lines = [line for block in part.blocks for line in rows(block, console.width, everything)]
     heads = [_row(Cell("  original", "dim italic"), Cell("  sent", "dim italic"), console.width)]

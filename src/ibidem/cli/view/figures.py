@@ -77,6 +77,10 @@ class Figures:
         self.left.append(Left(request.position, why, read=False))
 
     @property
+    def begun(self) -> bool:
+        return bool(self.requests or self.left)
+
+    @property
     def unreadable(self) -> int:
         return sum(not left.read for left in self.left)
 

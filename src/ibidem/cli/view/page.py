@@ -12,7 +12,7 @@ from ...markers.backref import Source
 from ...model import one_line
 from ...report.numbers import percent
 from .figures import BeforeAfter
-from .parts import Block, LinkTarget, View, ViewLine, ViewPart, change, left_out, shortened
+from .parts import Block, EditTexts, LinkTarget, View, ViewLine, ViewPart, change, left_out, shortened
 
 TOOLTIP_LINES = 12
 """Lines of a target that are shown beside its marker."""
@@ -20,32 +20,73 @@ TIP_WIDTH = 160
 
 
 def page(view: View) -> str:
+    name = as_html(view.figures.file)
+    return document(name, _body(view, name))
+
+
+def document(title: str, body: str) -> str:
+    """A whole page. Both are HTML."""
     style, script = _file("page.css"), _file("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    name = _text(view.figures.file)
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{name} – ibidem</title>
+<title>{title} – ibidem</title>
 <style>
 {style}</style>
 </head>
 <body>
-{_ViewPage(view).body(name)}
+{body}
 <script>{script}</script>
 </body>
 </html>
 """
 
 
-class _ViewPage:
+def _body(view: View, name: str) -> str:
+    figures = view.figures
+    facts = f"{', '.join(figures.formats) or 'no messages'} · profile {figures.profile}"
+    notes = "".join(f"<p>Left as it came: {as_html(left.reason)}</p>" for left in figures.left)
+    return f"""<header>
+<h1>{name}</h1>
+<p class="soft">{as_html(facts)} · what is sent instead, and why</p>
+{notes}<div class="totals">
+<div>{bar("tokens", figures.tokens)}{bar("bytes", figures.size)}</div>
+{_strategies(view)}
+</div>
+</header>
+<main>
+{rewritten(view, "<p>Nothing was rewritten.</p>")}
+</main>"""
+
+
+def legend(linked: bool) -> str:
+    """What colours mean. `linked`: markers lead to what they point at."""
+    follow = ": follow it" if linked else ""
+    return f"""<p class="legend"><span class="gone">− left out</span><span class="marker">» marker{follow}</span>\
+<span class="new">+ written otherwise</span><span class="kept">kept</span></p>"""
+
+
+def rewritten(texts: EditTexts, nothing: str) -> str:
+    """Every edit, and what the markers in them point at."""
+    cards = EditCards(texts)
+    parts = "\n".join(map(cards.part, texts.parts)) or nothing
+    beside = "\n".join(map(cards.target, cards.beside))
+    return f"""<h2>Rewritten</h2>
+{legend(linked=True)}
+{parts}
+{"<h2>What the markers point at</h2>" if beside else ""}
+{beside}"""
+
+
+class EditCards:
     """Knows which texts stand in the page, and which of their lines are pointed at."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: EditTexts) -> None:
         self.view = view
         sent = [line for part in view.parts for block in part.blocks for line in block.sent]
         self.targets = {line: found for line in sent if (found := view.target(line)) is not None}
@@ -55,37 +96,16 @@ class _ViewPage:
         self.beside = [source for source in wanted if source not in edited]
         """Pointed at, and not rewritten themselves: shown below."""
 
-    def body(self, name: str) -> str:
-        figures = self.view.figures
-        facts = f"{', '.join(figures.formats) or 'no messages'} · profile {figures.profile}"
-        parts = "\n".join(map(self._part, self.view.parts)) or "<p>Nothing was rewritten.</p>"
-        beside = "\n".join(map(self._beside, self.beside))
-        notes = "".join(f"<p>Left as it came: {_text(left.reason)}</p>" for left in figures.left)
-        return f"""<header>
-<h1>{name}</h1>
-<p class="soft">{_text(facts)} · what is sent instead, and why</p>
-{notes}<div class="totals">
-<div>{_bar("tokens", figures.tokens)}{_bar("bytes", figures.size)}</div>
-{_strategies(self.view)}
-</div>
-</header>
-<main>
-<h2>Rewritten</h2>
-<p class="legend"><span class="gone">− left out</span><span class="marker">» marker: follow it</span>\
-<span class="new">+ written otherwise</span><span class="kept">kept</span></p>
-{parts}
-{"<h2>What the markers point at</h2>" if beside else ""}
-{beside}
-</main>"""
-
-    def _part(self, part: ViewPart) -> str:
+    def part(self, part: ViewPart) -> str:
         own = part.source is not None and self._is_sent(part)
         anchor = f' id="{_anchor(part.source)}"' if own and part.source else ""
-        reason = f": {_text(part.edit.reason)}" if part.edit.reason else ""
+        reason = f": {as_html(part.edit.reason)}" if part.edit.reason else ""
+        facts = f'<div class="soft facts">{as_html(part.facts)}</div>' if part.facts else ""
         blocks = "\n".join(self._block(block, part.source if own else None) for block in part.blocks)
         return f"""<details class="part" open{anchor}>
-<summary><b>{_text(part.name)}</b> <code>{_text(part.position)}</code>
-<div class="why"><span>{_text(part.edit.strategy)}{reason}</span><span>{change(part.tokens)}</span></div></summary>
+<summary><b>{as_html(part.name)}</b> <code>{as_html(part.position)}</code>
+<div class="why"><span>{as_html(part.edit.strategy)}{reason}</span><span>{change(part.tokens)}</span></div>
+{facts}</summary>
 <div class="pair">
 <div class="heads">original</div><div class="heads sent">sent</div>
 {blocks}
@@ -117,24 +137,24 @@ class _ViewPage:
         anchor = self._line_anchor(source, line.place)
         target = self.targets.get(line) if line.look == "marker" else None
         if target is None:
-            return f'<span class="l {line.look}"{anchor}>{_text(line.text)}</span>'
+            return f'<span class="l {line.look}"{anchor}>{as_html(line.text)}</span>'
         place = _anchor(target.source, target.first)
         link = f'<a class="l marker" href="#{place}" data-count="{len(target.lines)}"{anchor}>'
-        return f"{link}{_text(line.text)}{_tip(target)}</a>"
+        return f"{link}{as_html(line.text)}{_tip(target)}</a>"
 
     def _line_anchor(self, source: Source | None, place: int) -> str:
         pointed_at = source is not None and (source, place) in self.anchors
         return f' id="{_anchor(source, place)}"' if source is not None and pointed_at else ""
 
-    def _beside(self, source: Source) -> str:
+    def target(self, source: Source) -> str:
         place = self.view.places[source]
         lines = place.text.split("\n")
         numbered = "" if self.view.shown(source).numbering else " numbered"  # else the text shows its own numbers
         rows = "".join(
-            f'<span class="l" data-n="{number + 1}"{self._line_anchor(source, number)}>{_text(line)}</span>'
+            f'<span class="l" data-n="{number + 1}"{self._line_anchor(source, number)}>{as_html(line)}</span>'
             for number, line in enumerate(lines)
         )
-        label = f" {_text(place.asked.label)}" if place.asked.label else ""
+        label = f" {as_html(place.asked.label)}" if place.asked.label else ""
         return f"""<details class="target" id="{_anchor(source)}">
 <summary><b>{source}</b>{label} <span class="soft">{len(lines):,} line{"s" * (len(lines) != 1)}</span></summary>
 <div class="text sent{numbered}">{rows}</div>
@@ -142,13 +162,13 @@ class _ViewPage:
 
 
 def _tip(target: LinkTarget) -> str:
-    shown = "\n".join(_text(line[:TIP_WIDTH]) for line in target.lines[:TOOLTIP_LINES])
+    shown = "\n".join(as_html(line[:TIP_WIDTH]) for line in target.lines[:TOOLTIP_LINES])
     more = len(target.lines) - TOOLTIP_LINES
     rest = f"<i>… {more:,} more lines</i>" if more > 0 else ""
     return f'<span class="tip" role="tooltip"><i>{target.source}</i>{shown}{rest}</span>'
 
 
-def _bar(name: str, change: BeforeAfter | None) -> str:
+def bar(name: str, change: BeforeAfter | None) -> str:
     if change is None:
         return f'<div class="bar"><p><b>{name}</b><span>not counted</span></p></div>'
     width = min(100.0, 100 * (1 - change.saved))
@@ -170,7 +190,7 @@ def _used(view: View) -> Iterator[tuple[str, dict[str, int]]]:
 
 
 def _cells(name: str, values: Iterable[int]) -> Iterator[str]:
-    yield f"<td>{_text(name)}</td>"
+    yield f"<td>{as_html(name)}</td>"
     yield from (f"<td>{value:,}</td>" for value in values)
 
 
@@ -181,7 +201,7 @@ def _anchor(source: Source, line: int | None = None) -> str:
     )
 
 
-def _text(text: str) -> str:
+def as_html(text: str) -> str:
     """Control characters are spelt out and nothing is markup. Tabs stay what they are."""
     return escape("\t".join(one_line(piece) for piece in text.split("\t")))
 

@@ -87,6 +87,8 @@ class ViewPart:
     sent: str
     tokens: BeforeAfter
     blocks: list[Block]
+    facts: str = ""
+    """What else is known of it: since when, and what it saves."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -101,12 +103,10 @@ class ViewPart:
         }
 
 
-@dataclass(slots=True)
-class View:
-    """One request, before and after."""
+@dataclass(slots=True, kw_only=True)
+class EditTexts:
+    """The edits of a request, and what their markers point at."""
 
-    request: InputRequest
-    figures: Figures
     tag: str = ""
     parts: list[ViewPart] = field(default_factory=list)
     places: dict[Source, NumberedText] = field(default_factory=dict)
@@ -144,27 +144,51 @@ class View:
         return next(results, None)
 
 
+@dataclass(slots=True, kw_only=True)
+class View(EditTexts):
+    """One request, before and after."""
+
+    request: InputRequest
+    figures: Figures
+
+
 def view(request: InputRequest, result: Compacted, profile: str) -> View:
     figures = Figures(request.where, profile)
     figures.add(request, result)
     if result.conversation is None:
-        return View(request, figures)
+        return View(request=request, figures=figures)
     given = formats.parse(open_document(request.data).value, formats.named(result.format))
-    names = _names(given)
-    sources = Sources()
-    places = {place.source: place for message in result.conversation.messages for place in sources.read(message)}
-    edits = sorted(result.plan, key=lambda edit: edit.message)
+    places, tag = numbered(result.conversation)
     model = given.head.get("model")
     count = counter(model if isinstance(model, str) else None)
-    parts = []
-    for edit in edits:
-        original, sent = "\n".join(edit.removed), _sent(edit)
-        source, name = names.get((edit.message, edit.path), (None, ""))
-        position = at(given, Message(edit.message, "", (), None), edit.path)
-        tokens = BeforeAfter(sum(map(count, edit.removed)), count(sent))
-        lined_up = list(blocks(original, sent, sources.tag, source))
-        parts.append(ViewPart(edit, position, name, source, original, sent, tokens, lined_up))
-    return View(request, figures, sources.tag, parts, places)
+    names = PositionNames(given, tag)
+    parts = [
+        names.part(edit, BeforeAfter(sum(map(count, edit.removed)), count(sent_text(edit))))
+        for edit in sorted(result.plan, key=lambda edit: edit.message)
+    ]
+    return View(request=request, figures=figures, tag=tag, parts=parts, places=places)
+
+
+def numbered(sent: Conversation) -> tuple[dict[Source, NumberedText], str]:
+    """Every text of a request that a marker can point at, and the tag of its markers."""
+    sources = Sources()
+    return {place.source: place for message in sent.messages for place in sources.read(message)}, sources.tag
+
+
+class PositionNames:
+    """What people call the positions of a request as it came, and of any that begins with it."""
+
+    def __init__(self, given: Conversation, tag: str) -> None:
+        self._given, self._tag = given, tag
+        self._names = _names(given)
+
+    def part(self, edit: Edit, tokens: BeforeAfter, facts: str = "") -> ViewPart:
+        original, sent = "\n".join(edit.removed), sent_text(edit)
+        whole = self._names.get((edit.message, ()), (None, ""))
+        source, name = self._names.get((edit.message, edit.path), whole)
+        position = at(self._given, Message(edit.message, "", (), None), edit.path)
+        lined_up = list(blocks(original, sent, self._tag, source))
+        return ViewPart(edit, position, name, source, original, sent, tokens, lined_up, facts)
 
 
 def _names(given: Conversation) -> dict[tuple[int, Path], tuple[Source | None, str]]:
@@ -187,7 +211,7 @@ def _names(given: Conversation) -> dict[tuple[int, Path], tuple[Source | None, s
     return names
 
 
-def _sent(edit: Edit) -> str:
+def sent_text(edit: Edit) -> str:
     """The text, or the JSON of what is put in without one."""
     if edit.added and not isinstance(edit.value, list):
         return edit.added

@@ -44,6 +44,11 @@ def _sentence(console: Console, text: str, style: str) -> None:
     console.print(wrapped, style=style, soft_wrap=True)
 
 
+def columns(rows: Sequence[Row]) -> Table:
+    """A small table as wide as it needs to be; the first row is its head."""
+    return _table(list(rows), [max(map(len, column)) for column in zip(*rows, strict=True)])
+
+
 def _table(rows: list[Row], widths: list[int]) -> Table:
     table = Table(box=None, padding=(0, 0, 0, 3), pad_edge=False, header_style="bold")
     head, *body = rows

@@ -1,0 +1,144 @@
+"""`ibidem show`"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from ...engine import pipeline
+from ..errors import InputError, reason, say
+from ..options import PROFILE, echo_json, format_option, json_option
+from ..reading import Input, ask, open_source
+from ..view.parts import View, view
+from ..writing import output
+
+if TYPE_CHECKING:
+    from ..logs import FoundLog
+
+
+@click.command(short_help="Show what is rewritten, and why.")
+@click.argument("file", metavar="[FILE|ID]", required=False)
+@click.option("--request", type=int, metavar="N", help="Of a log: which request to show; -1 is the last.")
+@click.option("--session", metavar="NAME", help="Of a log that holds several: which session to show.")
+@click.option("--profile", type=PROFILE, default="lossless", show_default=True, help="Which strategies run.")
+@format_option
+@click.option(
+    "--html", "out", metavar="OUT", help="Write it as a page to OUT, and only totals here; `-` is standard output."
+)
+@click.option("--no-color", is_flag=True, help="No colours; NO_COLOR=1 does the same.")
+@click.option("--all", "everything", is_flag=True, help="Every line, in full; of a log, earlier edits too.")
+@json_option
+def show(
+    file: str | None,
+    request: int | None,
+    session: str | None,
+    profile: str,
+    format: str | None,
+    out: str | None,
+    no_color: bool,
+    everything: bool,
+    as_json: bool,
+) -> int:
+    """Show what is rewritten in a request, and why: the original beside what is sent.
+
+    FILE holds one JSON request, or one on each line (JSONL), of which the last that can be read is shown; `-` is
+    standard input. Without FILE a bundled sample is shown.
+
+    Or FILE is the log of an agent, or ID the beginning of a session's id: the logs of agents on this machine are looked
+    through for it. Then one request of the session is shown, with what it cost and would have cost: the last with
+    new edits, or number N.
+    """
+    asked = request is not None or session is not None
+    if file is None:
+        if asked:
+            raise click.UsageError("--request and --session are for a log: name it, or the id of a session")
+        return _show_request(open_source(None), file, profile, format, out, no_color, everything, as_json)
+    found, source = _opened(file, requests_too=asked)
+    if found is not None:
+        from .session import SessionOptions, show_session
+
+        return show_session(found, SessionOptions(request, session, profile, out, no_color, everything, as_json))
+    if asked:
+        raise InputError(source.name, "not a log that is known here: leave out --request and --session")
+    return _show_request(source, file, profile, format, out, no_color, everything, as_json)
+
+
+def _opened(file: str, *, requests_too: bool) -> tuple[FoundLog | None, Input]:
+    """The log that is meant; or None, and requests."""
+    from .. import logs  # readers of logs take a while to import
+
+    empty = Input(file, io.BytesIO())
+    there = file == "-" or os.path.exists(file)
+    if not there and logs.may_be_id(file):
+        return logs.by_id(file), empty
+    if logs.is_elsewhere(file):
+        return logs.read_sessions(file, logs.fetched(file)), empty
+    with open_source(file) as opened:
+        try:
+            data = opened.stream.read()
+        except OSError as error:
+            raise InputError(opened.name, reason(error)) from None
+    if logs.is_log(data, requests_too=requests_too):
+        return logs.read_sessions(file, data), empty
+    return None, replace(opened, stream=io.BytesIO(data))
+
+
+def _show_request(
+    source: Input,
+    file: str | None,
+    profile: str,
+    format: str | None,
+    out: str | None,
+    no_color: bool,
+    everything: bool,
+    as_json: bool,
+) -> int:
+    with source:
+        found, count = last_readable(source, profile, format)
+    with output(out) as write:
+        if out is not None:
+            from ..view.page import page
+
+            write(page(found).encode())
+    err = out == "-" or (out is not None and not as_json)
+    _introduce(found, file, count, err or as_json)
+    if as_json:
+        request = found.request
+        edits = [part.as_dict() for part in found.parts]
+        echo_json({**found.figures.as_dict(), "file": request.file, "line": request.line, "edits": edits}, err)
+        return 0
+    from ..view.columns import draw  # rich takes longer to import than most requests to rewrite
+
+    draw(found, sys.stderr if err else sys.stdout, everything=everything, plain=no_color, texts=out is None)
+    return 0
+
+
+def last_readable(source: Input, profile: str, format: str | None) -> tuple[View, int]:
+    """What is done to it, and how many requests there are. A line behind it that cannot be read is reported."""
+    requests = [request for request in source if not request.blank]
+    call = partial(pipeline.compact, profile=profile, format=format)
+    errors: list[InputError] = []
+    for request in reversed(requests):
+        try:
+            result = ask(call, request)
+        except InputError as error:
+            errors.append(error)
+            continue
+        for behind in reversed(errors):
+            say(behind.message)
+        return view(request, result, profile), len(requests)
+    raise errors[0]
+
+
+def _introduce(found: View, file: str | None, count: int, err: bool) -> None:
+    if file is None:
+        click.echo("No file given: this is the bundled sample conversation.", err=err)
+    elif found.request.line is not None:
+        line = f"line {found.request.line:,}, the last that can be read"
+        click.echo(f"{found.request.file} has {count:,} request{'s' * (count != 1)}: this is {line}.", err=err)

@@ -1,0 +1,46 @@
+"""What is said on standard error while a user waits, if somebody is watching."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ..model import one_line
+
+PATIENCE = 2.0
+"""Seconds that nobody wonders about."""
+MAX_WIDTH = 78
+ERASED = "\r\x1b[K"
+
+
+@contextmanager
+def waiting(doing: str) -> Iterator[Callable[[str], None]]:
+    """What is being done, and for how many seconds. What is yielded takes other words for it."""
+    said = [doing]
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield said.append
+        return
+    ended = threading.Event()
+
+    def tell() -> None:
+        begun = time.monotonic()
+        pause = PATIENCE
+        while not ended.wait(pause):
+            words = f"{one_line(said[-1])}, {time.monotonic() - begun:.0f} s"
+            sys.stderr.write(ERASED + words[-MAX_WIDTH:])
+            sys.stderr.flush()
+            pause = 1.0
+        if pause != PATIENCE:
+            sys.stderr.write(ERASED)
+            sys.stderr.flush()
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield said.append
+    finally:
+        ended.set()
+        teller.join()
