@@ -13,8 +13,10 @@ from pathlib import Path
 
 import click
 
+from ...billing.misses import is_unmarked
 from ...billing.pauses import keep_pauses
 from ...billing.prices import Price, Prices, own_prices
+from ...billing.usage import Usage
 from ...environment import cache_folder
 from ...model import IbidemError, one_line
 from ...replay.caching import CACHING_NAMES
@@ -232,13 +234,15 @@ class _Making:
                 raise
 
     def _may_be_unmarked(self, counted: Sequence[Family]) -> bool:
-        """Sessions that never cached anything: what marks would have saved comes before everything else."""
-        return any(
-            not any(tokens and (tokens[1] or tokens[2] or tokens[3]) for tokens in each.session.counted)
-            for family in counted
-            for each in family.sessions
-            if any(each.session.counted)
-        )
+        """Sessions that asked a provider to keep nothing, which keeps what it is asked to: what marks would have saved
+        comes before everything else."""
+        prices = Prices(self.settings.prices)
+        for session in (each.session for family in counted for each in family.sessions if each.session.replayed):
+            usages = [Usage(*tokens) for tokens in session.counted if tokens is not None]
+            model = session.models[0] if session.models else ""
+            if usages and is_unmarked(usages, prices.of(model, session.format, session.started).caching):
+                return True
+        return False
 
     def _added_up(self, paid: list[PaidRequest], asked: Telling) -> Report:
         found = add_up(self.settings.profiles, self.files, lambda _: None, paid)
