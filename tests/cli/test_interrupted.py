@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.logs import DAY, NOON, command, timed
+from tests.report.logs import DAY, NOON, command, complaints, timed
 from tests.report.test_report import log
 
 linux = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="processes are looked up in /proc")
@@ -70,7 +70,7 @@ def interrupted(running: subprocess.Popen[bytes]) -> tuple[str, str]:
     out, said = running.communicate(timeout=60)
     assert running.returncode == 130, said
     assert all_gone(running.pid)
-    return out.decode(), said.decode()
+    return out.decode(), complaints(said)
 
 
 def while_replaying(home: Path, *args: str | Path) -> tuple[str, str]:
@@ -140,7 +140,7 @@ gather.facts_at = slow
 def test_in_the_middle_of_reading_what_was_read_is_told(tmp_path: Path, much: Path, extra: list[str]) -> None:
     with command(tmp_path, much, "--jobs", "1", *extra, code=READING.format(before=3)) as running:
         out, said = running.communicate(timeout=60)
-    assert (running.returncode, said) == (130, b"")
+    assert (running.returncode, complaints(said)) == (130, "")
     told = out.decode().splitlines()
     assert told[0].startswith("Paid $")
     assert "for 3 sessions" in told[0]
@@ -150,7 +150,7 @@ def test_in_the_middle_of_reading_what_was_read_is_told(tmp_path: Path, much: Pa
 def test_before_anything_was_read_it_does_not_say_that_nothing_is_there(tmp_path: Path, much: Path) -> None:
     with command(tmp_path, much, "--jobs", "1", code=READING.format(before=0)) as running:
         out, said = running.communicate(timeout=60)
-    assert (running.returncode, said) == (130, b"")
+    assert (running.returncode, complaints(said)) == (130, "")
     assert out.decode().strip() == "Partial: interrupted with 60 logs still to be read, the oldest ones."
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ibidem.report.executors import cores
-from tests.report.logs import DAY, NOON, command, put, timed
+from tests.report.logs import DAY, NOON, command, complaints, put, timed
 from tests.report.test_report import TWICE, log
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="pipes and terminals of anoth
 def ended(running: subprocess.Popen[bytes], seconds: float = 60) -> str:
     """What was printed, if all went well."""
     out, said = running.communicate(timeout=seconds)
-    assert (running.returncode, said) == (0, b""), said
+    assert (running.returncode, complaints(said)) == (0, "")
     return out.decode()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -102,3 +103,9 @@ def command(home: Path, *args: str | Path, code: str = "", **options: Any) -> su
     env = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "NO_COLOR": "1", "COLUMNS": "200"}
     line = [sys.executable, *start, "report", *map(str, args)]
     return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+def complaints(said: bytes) -> str:
+    """What was said on standard error, but for the news that slow machines get."""
+    lines = said.decode().splitlines(keepends=True)
+    return "".join(line for line in lines if not re.match(r"ibidem: [\w ]+, so far: ", line))

@@ -294,6 +294,15 @@ def test_no_more_than_so_many_are_kept(cache: Path, paths: list[str], monkeypatc
             assert db.execute(f"SELECT count(*) FROM {table}").fetchone() == (2,)
 
 
+@pytest.mark.parametrize("table", ["figures", "facts"])
+def test_what_is_to_be_forgotten_is_found_without_reading_it_all(cache: Path, paths: list[str], table: str) -> None:
+    """Each log that is kept asks for it."""
+    done(paths, memory=ReportCache(cache, ReportSettings()))
+    with closing(sqlite3.connect(cache / "report.sqlite")) as db:
+        oldest = f"EXPLAIN QUERY PLAN SELECT key FROM {table} ORDER BY used DESC LIMIT -1 OFFSET 5"
+        assert "USING COVERING INDEX" in str(db.execute(oldest).fetchall())
+
+
 def test_more_logs_than_one_question_takes_are_remembered(cache: Path) -> None:
     memory = ReportCache(cache, ReportSettings())
     facts = {

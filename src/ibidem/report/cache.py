@@ -34,6 +34,8 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS logs (state TEXT PRIMARY KEY, digest TEXT);
 CREATE TABLE IF NOT EXISTS figures (key TEXT PRIMARY KEY, used REAL, data BLOB);
 CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, used REAL, data BLOB);
+CREATE INDEX IF NOT EXISTS figures_used ON figures (used, key);
+CREATE INDEX IF NOT EXISTS facts_used ON facts (used, key);
 """
 
 
