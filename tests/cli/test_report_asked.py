@@ -235,6 +235,12 @@ def test_every_table(by: str, paid: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("three")
+def test_windows_have_room_where_something_was_replayed() -> None:
+    assert re.search(r"^window from +requests +paid \$$", run("--by", "window", "--paid").stdout, re.MULTILINE)
+    assert "lossless  recoverable  room for more" in run("--by", "window").stdout
+
+
+@pytest.mark.usefixtures("three")
 def test_several_tables_stand_in_the_order_in_which_they_were_asked_for() -> None:
     said = run("--all", "--by", "model", "--by", "agent", "--paid").stdout
     assert 0 < said.index("\nmodel ") < said.index("\nagent ")
