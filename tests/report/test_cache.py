@@ -237,6 +237,18 @@ def test_whatever_happens_to_the_memory_the_work_is_done(cache: Path, paths: lis
     assert done(paths, memory=memory) == first
 
 
+@pytest.mark.parametrize("how", ["overwritten", "cut off", "spoilt in the middle"])
+def test_a_memory_that_is_damaged_is_begun_anew(cache: Path, paths: list[str], how: str) -> None:
+    memory = ReportCache(cache, ReportSettings())
+    first = done(paths, memory=memory)
+    damage(how, cache)
+    for _ in range(2):
+        done(paths, memory=memory)
+    for path in paths:
+        spoil(path)
+    assert done(paths, memory=memory) == first
+
+
 OTHER_TYPES = [
     "UPDATE logs SET digest = 7",
     *(f"UPDATE {table} SET data = {value}" for table in ("figures", "facts") for value in ("7", "''", "NULL")),

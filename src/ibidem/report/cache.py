@@ -120,12 +120,19 @@ class ReportCache:
             self._ask(write)
 
     def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T | None:
-        with suppress(sqlite3.Error, OSError):
+        try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with closing(sqlite3.connect(self._path, timeout=5)) as db, db:
                 os.chmod(self._path, 0o600)
                 db.executescript(SCHEMA)
                 return question(db)
+        except sqlite3.OperationalError:
+            pass  # somebody else is writing, or may and we may not
+        except sqlite3.DatabaseError:  # damaged: else nothing would ever be remembered again
+            with suppress(OSError):
+                self._path.unlink()
+        except (sqlite3.Error, OSError):
+            pass
         return None
 
 

@@ -140,9 +140,9 @@ def draw_windows(console: Console, report: Report) -> None:
     shown = found if report.asked.top is None else found[-report.asked.top :]
     agents = {window.agent for window in found}
     replayed = any(window.tally.costs for window in found)
-    rows: list[TableRow] = []
-    for window in shown:
-        rows.append([*_window(window, report, len(agents) > 1), *(_room(window, report) if replayed else ())])
+    rows: list[TableRow] = [
+        [*_window(window, report, len(agents) > 1), *(_room(window, report) if replayed else ())] for window in shown
+    ]
     if rows:
         more = (*report.profiles, "room for more") if replayed else ()
         table(console, ("window from", "requests", "paid $", *more), rows)
