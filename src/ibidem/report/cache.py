@@ -124,6 +124,7 @@ class ReportCache:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with closing(sqlite3.connect(self._path, timeout=5)) as db, db:
                 os.chmod(self._path, 0o600)
+                db.execute("PRAGMA synchronous = OFF")  # what a power cut takes is found again
                 db.executescript(SCHEMA)
                 return question(db)
         except sqlite3.OperationalError:
