@@ -88,7 +88,12 @@ class ReportCache:
         except UnicodeEncodeError:  # as above
             return
         pairs = [pair for pair in zip(map(_spelt, states), digests, strict=True) if pair[0]]
-        self._ask(lambda db: db.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?)", pairs))
+
+        def write(db: sqlite3.Connection) -> None:
+            db.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?)", pairs)
+            db.execute("DELETE FROM logs WHERE rowid <= (SELECT max(rowid) FROM logs) - ?", (MAX_KEPT_LOGS,))
+
+        self._ask(write)
         self._keep("figures", [(self._key(digests, asked), time.time(), data)])
 
     def _key(self, digests: Sequence[str], asked: str) -> str:

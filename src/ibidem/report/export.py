@@ -214,7 +214,9 @@ def write_csv(report: Report, stream: IO[str]) -> None:
     changes what had been sent. What was not replayed has no figures there."""
     writer = csv.writer(_harmless(stream), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     if report.asked.by:
-        for by, rows in tables(report).items():
+        for number, (by, rows) in enumerate(tables(report).items()):
+            if number:
+                writer.writerow([])  # an empty line between tables
             _write_table(writer, by, rows)
         return
     replayed = _replayed_columns(report)
