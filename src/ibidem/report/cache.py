@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 MAX_KEPT_LOGS = 50_000
 """Logs of which something is kept; the ones that were used longest ago go first."""
+STATES_PER_LOG = 4
+"""Sizes and times under which a log is known: it grows while it is written."""
 ASKED_AT_ONCE = 500
 """Rows that one question is about."""
 
@@ -91,7 +93,9 @@ class ReportCache:
 
         def write(db: sqlite3.Connection) -> None:
             db.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?)", pairs)
-            db.execute("DELETE FROM logs WHERE rowid <= (SELECT max(rowid) FROM logs) - ?", (MAX_KEPT_LOGS,))
+            db.execute(
+                "DELETE FROM logs WHERE rowid <= (SELECT max(rowid) FROM logs) - ?", (STATES_PER_LOG * MAX_KEPT_LOGS,)
+            )
 
         self._ask(write)
         self._keep("figures", [(self._key(digests, asked), time.time(), data)])
