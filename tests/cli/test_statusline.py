@@ -115,6 +115,7 @@ def test_whatever_comes_in_one_line_goes_out(data: bytes, shown: str, tmp_path: 
     assert not list(tmp_path.iterdir()), "a status line writes nothing"
 
 
+@pytest.mark.skipif(os.name == "nt", reason="a shell of another kind")
 def test_nobody_has_to_read_or_to_send(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ibidem.cli", "statusline"]
     closed = "exec <&- ; exec " + " ".join(command)
