@@ -145,7 +145,8 @@ def _of_ledger(session: str) -> SessionSum | None:
         where = gains.path()
         if not os.path.exists(where):
             return None
-        found: SessionSum | None = gains.Gains(where).session(session)
+        with gains.Gains(where) as ledger:
+            found: SessionSum | None = ledger.session(session)
         return found
     except Exception:  # whatever is wrong with it, the other figures are known
         return None
