@@ -240,7 +240,7 @@ ANOTHER_PROJECT = re.compile(
 
 def test_nothing_says_to_install_another_project() -> None:
     assert PROJECT["project"]["name"] == "ibidem-llm"
-    assert PROJECT["project"]["scripts"] == dict.fromkeys(("ibidem", "ibidem-llm"), "ibidem.cli:main")
+    assert PROJECT["project"]["scripts"] == dict.fromkeys(("ibidem", "ibidem-llm"), "ibidem.cli:launch")
     for mistake in (
         "pip install -q {}",
         "pip install '{}[proxy]'",

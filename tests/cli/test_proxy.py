@@ -34,9 +34,10 @@ class Started:
 
     def __init__(self, home: Path, *options: str, **variables: str) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("IBIDEM_", "XDG_"))}
+        usual = {"HOME": str(home), "IBIDEM_STORE": "memory:", "IBIDEM_BUDGET_MS": "60000", "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ibidem.cli", "proxy", *options],
-            env={**kept, "HOME": str(home), "IBIDEM_STORE": "memory:", "PYTHONUNBUFFERED": "1", **variables},
+            env={**kept, **usual, **variables},
             cwd=home,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -47,7 +47,8 @@ def home(tmp_path: Path) -> Path:
 def variables(home: Path, **more: str) -> dict[str, str]:
     names = {each.name for each in VARIABLES} | {FIRST_PARTY, OPENCODE}
     kept = {k: v for k, v in os.environ.items() if k not in names and not k.startswith(("IBIDEM_", "XDG_", "PYTEST"))}
-    return {**kept, "HOME": str(home), "IBIDEM_STORE": "memory:", **more}
+    usual = {"HOME": str(home), "IBIDEM_STORE": "memory:", "IBIDEM_BUDGET_MS": "60000"}  # a busy machine takes long
+    return {**kept, **usual, **more}
 
 
 def wrap(*command: str, options: tuple[str, ...] = ()) -> list[str]:

@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, expect
 from prometheus_client.parser import text_string_to_metric_families
 
 from ibidem.proxy.edge.server import Running
@@ -29,19 +28,10 @@ from ibidem.proxy.page import dashboard
 from ibidem.proxy.settings import Settings
 from ibidem.testing.answers import Says
 from ibidem.testing.upstream import Upstream
+from tests.support.browser import launched, scrolls_sideways
 
 pytestmark = pytest.mark.slow  # nearly all need a browser
 
-CHROMIUM = Path("/usr/bin/chromium")
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 HOSTILE = "<script>window.broken = 1</script></script><img src=x onerror='window.broken = 1'>\u202egnp.\x1b[31m"
 SPELT = "<script>window.broken = 1</script></script><img src=x onerror='window.broken = 1'>\\u202egnp.\\x1b[31m"
 START = 1_763_280_000.0
@@ -280,12 +270,8 @@ class Proxy:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    if not CHROMIUM.exists():
-        pytest.skip(f"needs Chromium at {CHROMIUM}: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -354,10 +340,6 @@ def focused(page: Page) -> str:
 
 def titles(page: Page, table: str = "#conversations") -> list[str]:
     return page.locator(f"{table} tbody .name a").all_inner_texts()
-
-
-def scrolls_sideways(page: Page) -> bool:
-    return bool(page.evaluate("document.documentElement.scrollWidth > innerWidth"))
 
 
 # --- what it says -------------------------------------------------------------------------------------------------

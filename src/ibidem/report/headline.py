@@ -35,13 +35,17 @@ def saving_line(report: Report) -> str:
     """What each profile would have saved of the input; empty where nothing was replayed."""
     tally = report.tally
     parts = []
-    for number, name in enumerate(report.profiles if tally.costs else ()):
+    spelt = False  # what follows "would have saved" may leave it out, what follows a cost may not
+    for name in report.profiles if tally.costs else ():
         saved, part = tally.saved(name), tally.saved_share(name) or 0.0
         if saved < 0 and dollars(-saved) != dollars(0.0):
             parts.append(f"{name} would have cost {dollars(-saved)} more ({percent(-part)})")
+            spelt = False
+        elif spelt:
+            parts.append(f"{name} {dollars(saved)} ({percent(part)})")
         else:
-            of = " of the input" if not number else ""
-            parts.append(f"{name} {'would have saved ' if not number else ''}{dollars(saved)} ({percent(part)}{of})")
+            parts.append(f"{name} would have saved {dollars(saved)} ({percent(part)} of the input)")
+            spelt = True
     return f"{'; '.join(parts)}." if parts else ""
 
 
