@@ -43,7 +43,7 @@ def requests_come_through(machine: Machine) -> Iterator[CheckResult]:
     from ..wrap.running import Background
 
     with Upstream(lambda seen: Says("Done.")) as provider:
-        settings = Settings(port=0, store="memory:", upstreams=dict.fromkeys(PROVIDERS, provider.url))
+        settings = Settings(port=0, store="memory:", ledger=False, upstreams=dict.fromkeys(PROVIDERS, provider.url))
         proxy = Background(settings)
         try:
             url = proxy.start()
