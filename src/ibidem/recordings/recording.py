@@ -36,6 +36,8 @@ class RecordedRequest:
     usage: Usage | None = None
     answer: str = ""
     """The id of its answer, where there is one: a resumed session's log repeats the answers of the one it goes on."""
+    billed: Usage | None = None
+    """What was counted where something else was sent than the history says: it tells what was paid, and no size."""
 
 
 @dataclass(slots=True)

@@ -150,7 +150,7 @@ def facts_of(session: Recording) -> SessionFacts:
         models,
         [places.get(each.model, -1) for each in sent],
         [moment(each) for each in sent],
-        [_tokens(each.usage) for each in sent],
+        [_tokens(each.billed or each.usage) for each in sent],
         [each.answer for each in sent],
         spoken=pauses.spoken,
         looped=pauses.looped,
