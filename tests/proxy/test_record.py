@@ -9,14 +9,15 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from base64 import b64decode
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 from ibidem import recordings
+from ibidem.billing.prices import Prices
 from ibidem.model import IbidemError
 from ibidem.proxy.books import recorder, tapes
 from ibidem.proxy.books.taken import Taken
@@ -24,7 +25,8 @@ from ibidem.proxy.books.tapes import TapeLimits, Tapes
 from ibidem.recordings import recorded
 from ibidem.recordings.bodies import RequestBodies
 from ibidem.recordings.log import read_log
-from ibidem.report.facts import read_facts
+from ibidem.report.facts import paid_requests, read_facts
+from ibidem.report.tally import in_all
 from ibidem.testing import Answer, Fails, Gzips, Halves, Says, Seen, Upstream
 from tests.support.proxied import PATHS, Clock, Talk, dumped, growing, talk, waited_for
 from tests.support.signed import Agent, history, thinks
@@ -104,7 +106,7 @@ def test_what_was_counted_is_paid_and_sizes_only_what_went_as_it_came(tmp_path: 
     with talk(record=str(tmp_path)) as found:
         for body in growing("anthropic", 8, marks=True):
             found.send("anthropic", body)
-        listed = written(tmp_path, 9)
+        listed, state = written(tmp_path, 9), found.settled(9)
     [session] = sessions(tmp_path)
     sent = session.segments[0].requests
     rewritten = [bodies.went is not bodies.came for _, bodies in listed]
@@ -115,6 +117,10 @@ def test_what_was_counted_is_paid_and_sizes_only_what_went_as_it_came(tmp_path: 
     [facts] = read_facts(str(file), file.read_bytes()).sessions
     names = ("fresh", "read", "written", "written_1h", "output")
     assert facts.counted == [tuple(row["usage"][name] for name in names) for row, _ in listed]
+    paid = in_all(paid_requests(facts, Prices()), ())
+    assert paid.logged == pytest.approx(state["totals"]["paid"]) == pytest.approx(paid.input)
+    assert paid.otherwise == pytest.approx(state["totals"]["would_have_paid"])
+    assert paid.otherwise > paid.logged
 
 
 def test_with_observe_all_goes_as_it_came(tmp_path: Path) -> None:
@@ -123,7 +129,7 @@ def test_with_observe_all_goes_as_it_came(tmp_path: Path) -> None:
             found.send("anthropic", body)
         listed = written(tmp_path, 7)
     assert all(bodies.went is bodies.came for _, bodies in listed)
-    assert all(each.usage for each in sessions(tmp_path)[0].segments[0].requests)
+    assert all(each.usage and each.otherwise is None for each in sessions(tmp_path)[0].segments[0].requests)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
@@ -321,15 +327,24 @@ def test_where_it_is_too_slow_a_conversation_is_left_out_and_memory_stays(
 ) -> None:
     monkeypatch.setattr(recorder, "WAITING_BYTES", 1)
     talks = [list(growing("anthropic", 3, seed=seed, first=f"task {seed}")) for seed in range(2)]
+    going, write = threading.Event(), Tapes.write
+
+    def stuck(self: Tapes, *about: Any) -> None:
+        going.wait()
+        write(self, *about)
+
+    monkeypatch.setattr(Tapes, "write", stuck)
     with talk(record=str(tmp_path)) as found:
-        held: SimpleQueue[Taken] = SimpleQueue()
-        monkeypatch.setattr(found.service.recorder, "_queue", held)
         for bodies in zip(*talks, strict=True):
             for body in bodies:
                 assert found.send("anthropic", body)[0] == 200
-        assert held.qsize() == 1
         [said] = waited_for(lambda: events(found))
         assert said == "recording is slower than what comes: some conversations are not recorded any further"
+        found.settled(8)
+        going.set()
+        written(tmp_path, 1)
+        assert found.send("anthropic", next(growing("anthropic", 1, first="task 3")))[0] == 200
+        assert len(written(tmp_path, 2)) == 2, "one that begins is recorded"
 
 
 # --- a process that is killed -------------------------------------------------------------------

@@ -56,7 +56,7 @@ class BodyWriter:
         came, went = bodies.came, bodies.went
         told: Json = {"came": _told(came, ((LAST, self._came),))}
         bases = ((CAME, came), (LAST, self._went))
-        if went is not came:
+        if went != came:
             told["went"] = _told(went, bases)
         if bodies.refused:
             told["refused"] = [_told(body, bases) for body in bodies.refused]
@@ -107,7 +107,8 @@ def _restored(told: Json, bases: dict[str, bytes]) -> bytes:
         raise ValueError("a line before it is missing, and it tells only what is new")
     if not (isinstance(start, int) and isinstance(end, int) and 0 <= start <= len(base) - end <= len(base)):
         raise ValueError("it builds on more than there is")
-    return base[:start] + text + base[len(base) - end :]
+    view = memoryview(base)
+    return b"".join((view[:start], text, view[len(base) - end :]))
 
 
 def _shared(base: bytes, body: bytes) -> tuple[int, int]:
@@ -128,17 +129,17 @@ def _continues(byte: int) -> bool:
 
 
 def _same(one: bytes, other: bytes, most: int) -> int:
-    """Compared in pieces, and only the one that differs byte by byte."""
+    """Compared in pieces, of which the one that differs is halved until the place is known."""
     for start in range(0, most, CHUNK_BYTES):
         stop = min(most, start + CHUNK_BYTES)
         if one[start:stop] != other[start:stop]:
-            return next(at for at in range(start, stop) if one[at] != other[at])
+            while start < stop:
+                middle = (start + stop + 1) // 2
+                start, stop = (middle, stop) if one[start:middle] == other[start:middle] else (start, middle - 1)
+            return start
     return most
 
 
 def _same_at_end(one: bytes, other: bytes, most: int) -> int:
-    for start in range(0, most, CHUNK_BYTES):
-        stop = min(most, start + CHUNK_BYTES)
-        if one[len(one) - stop : len(one) - start] != other[len(other) - stop : len(other) - start]:
-            return next(at for at in range(start, stop) if one[-1 - at] != other[-1 - at])
-    return most
+    """Both turned around, as far as it matters."""
+    return _same(one[len(one) - most :][::-1], other[len(other) - most :][::-1], most)

@@ -18,6 +18,7 @@ from ..wire import Scanned, parse, scan
 from ..wire.scan import Known, scan_tolerantly
 from .bodies import BodyReader, RequestBodies
 from .counts import count, within
+from .json_log import dollars_in
 from .log import Log, decoded, seconds
 from .reader import Reader
 from .recording import Json, RecordedRequest, RecordedSegment, Recording
@@ -127,6 +128,7 @@ def _request(row: Json, model: str, length: int, *, rewritten: bool) -> Recorded
         None if rewritten else told,
         _answer_id(within(row, "answer").get("text")),
         told if rewritten else None,
+        dollars_in(row.get("would_have_paid")) if told else None,
     )
 
 

@@ -160,6 +160,7 @@ def _row(taken: Taken) -> Json:
         "model": taken.model or job.model,
         "status": taken.status,
         "usage": None if taken.usage is None else asdict(taken.usage),
+        "would_have_paid": taken.would_have_paid,
         "answer": answer_of(taken),
     }
 

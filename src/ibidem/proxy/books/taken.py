@@ -34,6 +34,8 @@ class Taken:
     model: str = ""
     status: int = 0
     usage: Usage | None = None
+    would_have_paid: float | None = None
+    """Dollars for its input, had it gone as it came; None where nothing is rewritten."""
     answered: float = 0.0
     cut: bool = False
     """The answer is longer than what is kept of it."""

@@ -346,6 +346,8 @@ class Driver:
         taken.status, taken.usage = exchange.status, exchange.usage
         taken.conversation = outcome.conversation.id if outcome.conversation is not None else ""
         taken.answered = self.proxy.clock.time()
+        if not self.proxy.settings.observe:  # else it is what the other way would have cost
+            taken.would_have_paid = self.record.would_have_paid
         self.proxy.recorder.take(taken)
 
     def _judged(self, record: records.ExchangeRow) -> Verdict:
