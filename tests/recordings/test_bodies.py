@@ -18,7 +18,7 @@ from ibidem.testing import histories
 from tests.support.proxied import dumped, growing
 from tests.support.timed import best
 
-from .recorded import ID, Tape
+from .ibidem_recording import ID, Tape
 from .requests import A, a
 
 PIECES = st.sampled_from(["🦊 ключ ", "\\u00e9\n", '{"role":"user"}', "x" * 300, "ibidem " * 20]).map(str.encode)
