@@ -303,7 +303,6 @@ def test_when_it_cannot_go_on_exchanges_do(tmp_path: Path) -> None:
         assert said == f"{folder}: No such file or directory: nothing more is recorded, requests go on"
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is full")
 def test_what_a_full_disk_leaves_of_a_row_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Tapes(str(tmp_path), TapeLimits(0, 0), 10)
     found.write("c1", body_of(1000), {"ibidem_recording": 1, "at": 0}, 0.0)
