@@ -16,6 +16,9 @@ COMMANDS = {
 }
 """By the name of an agent in its logs. Where its address is a setting, it is told about a proxy that runs."""
 
+ALREADY_SHARE = 0.99
+"""Who paid this share of the input through us needs no advice to."""
+
 
 def paid_line(report: Report) -> str:
     """What was paid, or why that is not known. Known before anything is replayed."""
@@ -61,7 +64,8 @@ def logged_line(tally: Tally) -> str:
 def next_step(report: Report) -> str:
     """What to type to have it saved from now on; empty where nothing would be."""
     first = report.profiles[0] if report.profiles else ""
-    if not report.tally.costs or report.tally.saved(first) <= 0:
+    tally = report.tally
+    if not tally.costs or tally.saved(first) <= 0 or tally.logged >= ALREADY_SHARE * tally.input > 0:
         return ""
     return f"To save it from now on: {wrap_command(report)}"
 

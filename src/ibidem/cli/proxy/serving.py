@@ -161,6 +161,7 @@ def _announced(address: Address, settings: Settings) -> list[str]:
         *(f"  {line}" for line in lines(url)),
         "",
         *([f"Requests leave through {', '.join(address.egress)}."] if address.egress else []),
+        *([f"All texts are recorded in {one_line(settings.record)}"] if settings.record else []),
         *(["Clients must send the header x-ibidem-token."] if settings.token else []),
         *([_TEXTS[settings.text_access]] if settings.text_access in _TEXTS else []),
         "Stop with Ctrl-C.",

@@ -26,6 +26,7 @@ from ...store import Limits, Store, open_store
 from ..books import records
 from ..books.gains import GainsWriter
 from ..books.records import Records
+from ..books.taken import recorder_of
 from ..clock import SYSTEM_CLOCK, Clock
 from ..conversation import Counted, Deviation, LiveConversation
 from ..conversations import Conversations
@@ -114,6 +115,7 @@ class Proxy:
         self.started = clock.time()
         self.records = Records(settings, self.started)
         self.gains = gains
+        self.recorder = recorder_of(settings, clock)
         self.pages = pages.Pages(settings, self.records, self.store, clock.time, gains)
         self._workers = Workers(WORKERS, "ibidem", clock)
         self._large = Workers(LARGE_WORKERS, "ibidem-large", clock)
@@ -128,6 +130,8 @@ class Proxy:
 
     async def __aenter__(self) -> Self:
         self.upstreams = Upstreams(self.settings.upstreams, self.egress)
+        loop = asyncio.get_running_loop()
+        self.recorder.start(lambda text: loop.call_soon_threadsafe(self._say_of_recording, text))
         sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
         return self
 
@@ -136,6 +140,7 @@ class Proxy:
         await self.upstreams.close()
         if self._background:
             await asyncio.wait(self._background, timeout=CLOSING_SECONDS)
+        await asyncio.get_running_loop().run_in_executor(None, self.recorder.close)
         for pool in (self._workers.pool, self._large.pool, self._fallback_pool, self._note_pool):
             pool.shutdown(wait=False, cancel_futures=True)
         if self._log is not None and self._log is not sys.stdout:
@@ -377,6 +382,9 @@ class Proxy:
     def keep(self, exchange: records.ExchangeRow, session: str, lost: bool) -> None:
         if self.gains is not None and exchange.kind in ("model", "signed"):
             self.gains.note(exchange, session, lost, self.settings.observe)
+
+    def _say_of_recording(self, text: str) -> None:
+        self.records.event("record", self.clock.time(), text)
 
     @contextmanager
     def guarded(self, what: str) -> Iterator[None]:

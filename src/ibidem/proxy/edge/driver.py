@@ -11,6 +11,7 @@ from ...billing.collapse import Verdict, judge
 from ...model import one_line
 from .. import commands, events
 from ..books import records
+from ..books.taken import Taken
 from ..conversation import Counted
 from ..exchange import Exchange
 from ..headers import first
@@ -43,6 +44,8 @@ class Driver:
         self._job: Job | None = None
         self._tried: list[bytes] = []
         """What was sent and refused."""
+        self._taken: Taken | None = None
+        """For a recording, if there is one."""
         self._link: Link | None = None
         self._passing: asyncio.Task[None] | None = None
 
@@ -92,6 +95,8 @@ class Driver:
                 self.response = ClientResponse(self.request, command)
             case commands.SendAnswer(data):
                 self._client_response.send(data)
+                if self._taken is not None:
+                    self._taken.hear(data)
             case commands.EndAnswer():
                 self._client_response.end()
             case commands.Tunnel():
@@ -181,6 +186,7 @@ class Driver:
             most,
             model=route.model,
         )
+        self._taken = self.proxy.recorder.begin(job, self._client, route.target.partition("?")[0])
         self.outcome = await self.proxy.rewrite(job)
         if self.outcome.body is not None and self.proxy.settings.resend:
             self._job = job
@@ -197,6 +203,8 @@ class Driver:
             await self._do(events.Resent(None))
             return
         self.outcome = found
+        if self._taken is not None:
+            self._taken.refused.append(self._tried[-1])
         if self.record is not None:
             with self.proxy.guarded("resent"):
                 self.proxy.records.resent(self.record, outcome, found, kind, self.proxy.clock.time())
@@ -226,7 +234,10 @@ class Driver:
             self.record.first_byte_ms = 1e3 * (self.proxy.clock.monotonic() - self.started)
         if self.outcome is not None and 200 <= message.code < 300:
             self.proxy.accepted(self.outcome)
-        await self._do(events.AnswerStarted(message.code, message.reason or "", pairs(message.raw_headers)))
+        headers = pairs(message.raw_headers)
+        if self._taken is not None:
+            self._taken.packed = first(headers, "content-encoding")
+        await self._do(events.AnswerStarted(message.code, message.reason or "", headers))
         if message.code == 101:
             await self._do(events.AnswerEnded())
             return
@@ -286,13 +297,12 @@ class Driver:
         route = self.exchange.route
         assert route is not None
         path = route.target.partition("?")[0]
-        client = first(self.headers, "user-agent").split(" ")[0]
         with self.proxy.guarded("begin"):
             self.record = self.proxy.records.begin(
                 path,
                 self._counted,
                 self.proxy.clock.time(),
-                client,
+                self._client,
                 route.format or "",
                 self.exchange.received,
                 self._kind,
@@ -306,6 +316,10 @@ class Driver:
             return "count" if route.counts else "model"
         posted = self.request.method == "POST"
         return "signed" if posted and asks_a_model(self.target) else "other"
+
+    @property
+    def _client(self) -> str:
+        return first(self.headers, "user-agent").split(" ")[0]
 
     @property
     def _counted(self) -> Outcome | None:
@@ -330,12 +344,28 @@ class Driver:
                 self.proxy.write_log(record)
             with self.proxy.guarded("ledger"):
                 self.proxy.keep(record, client_session(self.headers), verdict.lost)
+        if self._taken is not None:
+            with self.proxy.guarded("record"):
+                self._hand_over(self._taken)
         if outcome is not None and exchange.usage is not None:
             usage = exchange.usage
             counted = Counted(usage.input, usage.read)
             if record is not None and self.proxy.settings.observe:  # as it would have been sent
                 counted = Counted(usage.input - record.removed)
             self.proxy.remember(outcome, counted, verdict.collapsed)
+
+    def _hand_over(self, taken: Taken) -> None:
+        """To the recording, if it was sent at all."""
+        exchange, outcome = self.exchange, self.outcome
+        if self.record is None or outcome is None:
+            return
+        taken.went, taken.model = outcome.body, outcome.model
+        taken.status, taken.usage = exchange.status, exchange.usage
+        taken.conversation = outcome.conversation.id if outcome.conversation is not None else ""
+        taken.answered = self.proxy.clock.time()
+        if not self.proxy.settings.observe:  # else it is what the other way would have cost
+            taken.would_have_paid = self.record.would_have_paid
+        self.proxy.recorder.take(taken)
 
     def _judged(self, record: records.ExchangeRow) -> Verdict:
         outcome, usage = self._counted, self.exchange.usage
