@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from ibidem.cli.status import MAX_COLUMNS, NOTHING, line
+from ibidem import gains
+from ibidem.cli.status import LEDGER_VERSION, MAX_COLUMNS, NOTHING, SessionSum, ledger_file, line
+from tests.test_gains import exchange, write
 
 STATUS: dict[str, Any] = {
     "session_id": "3f0c9a4e",
@@ -31,11 +33,6 @@ STATUS: dict[str, Any] = {
 CONTEXT = "context 45k of 200k (22%)"
 
 
-class Sum(NamedTuple):
-    paid: float
-    saved: float
-
-
 def process(data: bytes, home: Path) -> subprocess.CompletedProcess[bytes]:
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("IBIDEM_", "XDG_"))}
     command = [sys.executable, "-m", "ibidem.cli", "statusline"]
@@ -53,12 +50,15 @@ def with_(**changes: Any) -> dict[str, Any]:
         pytest.param(STATUS, None, f"cost $0.42 | {CONTEXT} | cache 93% hit, 2 misses", id="the client's own figures"),
         pytest.param(
             STATUS,
-            Sum(0.3, 0.1),
+            SessionSum(0.3, 0.1),
             f"paid $0.30, saved $0.10 (25%) | {CONTEXT} | cache 93% hit, 2 misses",
             id="with a ledger: paid and saved",
         ),
         pytest.param(
-            with_(prompt_cache=None, context_window={}), Sum(2.0, -0.05), "paid $2.00, saved -$0.0500", id="a loss"
+            with_(prompt_cache=None, context_window={}),
+            SessionSum(2.0, -0.05),
+            "paid $2.00, saved -$0.0500",
+            id="a loss",
         ),
         pytest.param(
             with_(prompt_cache={"misses": 1}, context_window=[]), None, "cost $0.42 | cache 1 miss", id="one miss"
@@ -82,7 +82,7 @@ def with_(**changes: Any) -> dict[str, Any]:
         pytest.param({"prompt_cache": {"hit_ratio": 93}}, None, NOTHING, id="a ratio that is none"),
     ],
 )
-def test_the_line(status: dict[str, Any], session: Sum | None, shown: str) -> None:
+def test_the_line(status: dict[str, Any], session: SessionSum | None, shown: str) -> None:
     assert line(status, session) == shown
 
 
@@ -92,7 +92,7 @@ def test_the_line_is_never_long() -> None:
         "context_window": {"context_window_size": most, "current_usage": {"input_tokens": most}},
         "prompt_cache": {"hit_ratio": 1.0, "misses": most},
     }
-    assert len(line(status, Sum(most, most))) <= MAX_COLUMNS
+    assert len(line(status, SessionSum(most, most))) <= MAX_COLUMNS
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,36 @@ def test_whatever_comes_in_one_line_goes_out(data: bytes, shown: str, tmp_path: 
     done = process(data, tmp_path)
     assert (done.returncode, done.stdout.decode(), done.stderr) == (0, f"{shown}\n", b"")
     assert not list(tmp_path.iterdir()), "a status line writes nothing"
+
+
+def test_the_ledger_is_read_as_its_own_reader_does(tmp_path: Path) -> None:
+    """Paid is input and output there; what was only observed saved nothing."""
+    file = tmp_path / ".local/share/ibidem/gains.sqlite3"
+    write(file, exchange(1), exchange(2), session="3f0c9a4e")
+    write(file, exchange(3), session="3f0c9a4e", observed=True)
+    write(file, exchange(4, paid=100.0, would_have_paid=200.0), session="another")
+    with gains.Gains(file) as found:
+        session = found.session("3f0c9a4e")
+    assert session is not None
+    paid = session.paid + session.output_paid
+    assert (paid, session.saved) == (0.25 * 3 + 0.125 * 3, 0.5)
+    shown = process(json.dumps({"session_id": "3f0c9a4e"}).encode(), tmp_path).stdout.decode()
+    assert shown == f"paid ${paid:.2f}, saved $0.50 ({0.5 / (paid + 0.5):.0%})\n"
+    for other in ("3f0c9a4", "", "' OR 1=1 --"):
+        assert process(json.dumps({"session_id": other}).encode(), tmp_path).stdout.decode() == f"{NOTHING}\n"
+
+
+@pytest.mark.parametrize("variables", [{}, {"XDG_DATA_HOME": "/else/where"}, {"XDG_DATA_HOME": ""}])
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_the_ledger_is_where_others_find_it(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], platform: str
+) -> None:
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(sys, "platform", platform)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert ledger_file() == str(gains.path())
+    assert LEDGER_VERSION == gains.GAINS_VERSION
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell of another kind")
