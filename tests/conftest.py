@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 os.environ["IBIDEM_STORE"] = "memory:"  # what tests evict is kept nowhere else
+os.environ["IBIDEM_LEDGER"] = "0"  # and nor are their figures
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of the hundreds of commands that tests start compiles anew
 
 for name in ("SIGHUP", "SIGINT", "SIGQUIT"):

@@ -17,6 +17,7 @@ import pytest
 import ibidem
 from benchmarks import house
 from ibidem.engine.journal import STATE_VERSION
+from ibidem.gains import GAINS_VERSION
 from ibidem.report.export import JSON_SCHEMA
 from ibidem.store.schema import MIGRATIONS
 
@@ -34,6 +35,7 @@ LAYERS = (
     "formats",  # one provider's way of saying it
     "rules",  # what providers demand
     "environment",  # what this machine says
+    "gains",  # what was paid and saved, kept
     "billing",  # what it costs
     "calls",  # what tools were asked for
     "plan",  # edits
@@ -90,7 +92,7 @@ def test_imports_point_to_earlier_layers(path: Path) -> None:
 
 def test_the_tree_stays_one_that_can_be_read() -> None:
     files = house.modules(SOURCE.parent)
-    assert len(LAYERS) == house.layers(SOURCE.parent) <= 22
+    assert len(LAYERS) == house.layers(SOURCE.parent) <= 23
     assert len(house.loose(files)) <= 8
     assert len(house.shared_names(files)) < 10
     assert not house.asked_types(files), "a strategy is asked what it does, not which one it is"
@@ -227,7 +229,7 @@ def test_constraints_are_versions_of_all_that_we_ask_for() -> None:
 
 def test_what_is_said_to_be_stable_carries_these_numbers() -> None:
     said = re.findall(r"^\| .* \| `.*`, now (\d+) \|", (ROOT / "docs" / "stability.md").read_text(), re.MULTILINE)
-    assert [int(number) for number in said] == [JSON_SCHEMA, STATE_VERSION, len(MIGRATIONS)]
+    assert [int(number) for number in said] == [JSON_SCHEMA, STATE_VERSION, len(MIGRATIONS), GAINS_VERSION]
 
 
 ANOTHER_PROJECT = re.compile(
@@ -238,7 +240,7 @@ ANOTHER_PROJECT = re.compile(
 
 def test_nothing_says_to_install_another_project() -> None:
     assert PROJECT["project"]["name"] == "ibidem-llm"
-    assert PROJECT["project"]["scripts"] == dict.fromkeys(("ibidem", "ibidem-llm"), "ibidem.cli:main")
+    assert PROJECT["project"]["scripts"] == dict.fromkeys(("ibidem", "ibidem-llm"), "ibidem.cli:launch")
     for mistake in (
         "pip install -q {}",
         "pip install '{}[proxy]'",

@@ -6,8 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-from .model import IbidemError
-
 FOLDER_NAME = "ibidem"
 
 
@@ -75,4 +73,6 @@ def home() -> Path:
     try:
         return Path.home()
     except RuntimeError:
+        from .model import IbidemError  # and with it more than the status line should load
+
         raise IbidemError("HOME: not set, and this user has no home folder: set it to a folder of yours") from None

@@ -39,7 +39,11 @@ PLACES = (
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty one, and nothing that leads elsewhere."""
+    return empty_home(tmp_path, monkeypatch)
+
+
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """And nothing that leads elsewhere."""
     for name in PLACES:
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "home"
@@ -72,9 +76,14 @@ def the_error(result: Result) -> str:
 
 def figures(*args: str | Path) -> dict[str, Any]:
     result = run(*args, "--json")
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.exit_code == 0
+    assert result.stderr == (wrote(args[args.index("--html") + 1]) if "--html" in args else "")
     value: dict[str, Any] = json.loads(result.stdout)
     return value
+
+
+def wrote(page: str | Path) -> str:
+    return f"ibidem: wrote {page}\n"
 
 
 def put(path: Path, data: bytes) -> Path:
@@ -114,14 +123,14 @@ def test_the_logs_of_the_agents_on_this_machine_are_found(home: Path, monkeypatc
     claude = put(home / ".claude/projects/x/y.jsonl", log(*TWICE))
     codex = put(home / "elsewhere/sessions/2026/rollout-1.jsonl", CODEX[0].data)
     monkeypatch.setenv("CODEX_HOME", str(home / "elsewhere"))
-    value = figures("--jobs", "1")
+    value = figures("--all", "--jobs", "1")
     assert value["sample"] is False
     assert {each["path"]: each["agent"] for each in value["sessions"]} == {
         str(claude): "claude-code",
         str(codex): "codex",
     }
     assert set(value["agents"]) == {"claude-code", "codex"}
-    assert SAMPLE not in run("--jobs", "1").stdout
+    assert SAMPLE not in run("--all", "--jobs", "1").stdout
 
 
 def test_logs_that_are_named_are_the_only_ones(home: Path, a_log: Path) -> None:
@@ -215,7 +224,7 @@ def test_several_profiles_are_compared_in_the_order_they_are_named(a_log: Path) 
     assert list(value["totals"]["profiles"]) == ["devboy", "lossless"]
     page = run(a_log, *named).stdout
     assert page.index("devboy") < page.index("lossless")
-    assert figures(a_log)["profiles"] == ["lossless"]
+    assert figures(a_log)["profiles"] == ["lossless", "recoverable"]
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -242,24 +251,27 @@ def test_the_optimum_is_told_when_it_is_asked_for(a_log: Path, tmp_path: Path) -
 
 
 def test_everything_can_be_priced_as_another_model(a_log: Path) -> None:
-    usual, other = figures(a_log), figures(a_log, "--model", "claude-haiku-4-5")
+    usual, other = figures(a_log), figures(a_log, "--price-as", "claude-haiku-4-5")
     assert other["totals"]["baseline"]["cost"] == pytest.approx(usual["totals"]["baseline"]["cost"] / 5)
     assert other["sessions"][0]["model"] == OPUS
 
 
 def test_prices_of_ones_own(a_log: Path, tmp_path: Path) -> None:
     prices = put(tmp_path / "prices.json", json.dumps({OPUS: {"input": 1}, "mine": {"input": 2}}).encode())
-    one, two = figures(a_log, "--prices", prices), figures(a_log, "--prices", prices, "--model", "mine")
+    one, two = figures(a_log, "--prices", prices), figures(a_log, "--prices", prices, "--price-as", "mine")
     assert two["totals"]["baseline"]["cost"] == pytest.approx(2 * one["totals"]["baseline"]["cost"])
 
 
 BAD = {
-    "an unknown model": (["--model", "house-model-7"], ["'house-model-7' is not in the price list"]),
+    "an unknown model": (["--price-as", "house-model-7"], ["'house-model-7' is not in the price list"]),
     "an unknown profile": (["--profile", "gzip"], ["'gzip'", "'lossless'"]),
     "no number of jobs": (["--jobs", "0"], ["--jobs", "0"]),
     "jobs that are no number": (["--jobs", "all"], ["--jobs", "all"]),
     "JSON and CSV at once": (["--json", "--csv"], ["--json and --csv exclude each other (see ibidem report --help)"]),
-    "an optimum of no moments": (["--optimum"], ["--optimum needs a profile that looks back: add --profile recover"]),
+    "an optimum of no moments": (
+        ["--optimum", "--profile", "lossless"],
+        ["--optimum needs a profile that looks back: add --profile recoverable"],
+    ),
     "a cluster without an address": (["--engine", "dask"], ["--engine dask and --scheduler ADDRESS go together"]),
     "an address without a cluster": (["--scheduler", "tcp://127.0.0.1:1"], ["--engine dask and --scheduler"]),
     "an unknown engine": (["--engine", "spark"], ["'spark'", "'dask'"]),
@@ -267,7 +279,7 @@ BAD = {
     "a price file that is not there": (["--prices", "gone.json"], ["gone.json: no such file or folder"]),
     "a price file that is a folder": (["--prices", "."], [".: this is a folder: name a file"]),
     "a price file that is no JSON": (["--prices", "broken.json"], ["broken.json: not valid JSON", "correct it there"]),
-    "a price file with a wrong field": (["--prices", "field.json"], ["field.json: mine: unknown field 'output'"]),
+    "a price file with a wrong field": (["--prices", "field.json"], ["field.json: mine: unknown field 'colour'"]),
     "a price file with a wrong price": (["--prices", "price.json"], ["price.json: mine: 'input' must be a number"]),
     "a page in no folder": (["--html", "gone/page.html"], ["gone/page.html: no such file or folder"]),
     "a page that is a folder": (["--html", "."], [".: this is a folder"]),
@@ -279,7 +291,7 @@ def test_what_cannot_be_done_is_one_line(a_log: Path, monkeypatch: pytest.Monkey
     args, words = BAD[case]
     monkeypatch.chdir(a_log.parent.parent)
     put(Path("broken.json"), b'{"mine": ')
-    put(Path("field.json"), b'{"mine": {"input": 1, "output": 5}}')
+    put(Path("field.json"), b'{"mine": {"input": 1, "colour": 5}}')
     put(Path("price.json"), b'{"mine": {"input": "1"}}')
     before = tree(a_log.parent)
     said = the_error(run(a_log, *args))
@@ -289,7 +301,7 @@ def test_what_cannot_be_done_is_one_line(a_log: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_model_without_a_name_is_not_known(a_log: Path) -> None:
-    assert "not in the price list" in the_error(run(a_log, "--model", ""))
+    assert "not in the price list" in the_error(run(a_log, "--price-as", ""))
 
 
 def test_a_price_file_that_is_nested_too_deeply(a_log: Path, tmp_path: Path) -> None:
@@ -303,7 +315,7 @@ def test_a_price_file_that_is_nested_too_deeply(a_log: Path, tmp_path: Path) -> 
 def test_a_page_is_written_whole_and_the_text_as_well(a_log: Path, tmp_path: Path) -> None:
     page = put(tmp_path / "page.html", b"old" * 1_000_000)
     result = run(a_log, "--html", page)
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr) == (0, wrote(page))
     assert "what it costs" in result.stdout
     text = page.read_text(encoding="utf-8")
     assert text.lower().startswith("<!doctype html>")

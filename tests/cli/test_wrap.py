@@ -32,7 +32,7 @@ from tests.support.modes import mortal
 
 DEADLINE = 60.0
 PYTHON = [sys.executable, "-c"]
-SUMMARY = re.compile(r"ibidem: [0-9,]+ requests?[^\r\n]*\r?\n")
+SUMMARY = re.compile(r"ibidem: (?:[0-9,]+ requests?|nothing came by)[^\r\n]*\r?\n")
 
 pytestmark = pytest.mark.slow  # each starts processes; what `wrap` tells a client is in tests/proxy/test_wiring.py
 
@@ -47,7 +47,8 @@ def home(tmp_path: Path) -> Path:
 def variables(home: Path, **more: str) -> dict[str, str]:
     names = {each.name for each in VARIABLES} | {FIRST_PARTY, OPENCODE}
     kept = {k: v for k, v in os.environ.items() if k not in names and not k.startswith(("IBIDEM_", "XDG_", "PYTEST"))}
-    return {**kept, "HOME": str(home), "IBIDEM_STORE": "memory:", **more}
+    usual = {"HOME": str(home), "IBIDEM_STORE": "memory:", "IBIDEM_BUDGET_MS": "60000"}  # a busy machine takes long
+    return {**kept, **usual, **more}
 
 
 def wrap(*command: str, options: tuple[str, ...] = ()) -> list[str]:
@@ -291,13 +292,47 @@ def test_the_last_line_says_what_marks_did_or_would_do(home: Path) -> None:
         marked = [b"cache_control" in seen.body for seen in provider.seen]
     assert marked == [False] * 4 + [True] * 4
     assert re.fullmatch(
-        r"4 requests, paid (\$[0-9.]+) instead of \1 \(0 % less\); 1 conversation asks its provider to keep nothing: "
+        r"4 requests, paid \$[0-9.]+, nothing saved: nothing in them had been said before; "
+        r"1 conversation asks its provider to keep nothing: "
         r"with --cache auto about \$[0-9.]+ less",
         told[0],
     )
-    saved = re.fullmatch(r"4 requests, paid \$[0-9.]+ instead of \$[0-9.]+ \(([0-9]+) % less\)", told[1])
+    saved = re.fullmatch(r"4 requests, paid \$[0-9.]+ instead of \$[0-9.]+, ([0-9]+) % less", told[1])
     assert saved is not None, told
     assert int(saved[1]) > 40
+
+
+def test_what_was_paid_is_kept_with_the_folder_it_was_paid_in(home: Path, tmp_path: Path) -> None:
+    with Provider(lambda _: Says("ok")) as provider:
+        for options in ((), ("--no-ledger",), ("--observe",)):
+            run(home, *PYTHON, CONVERSE, options=options, env={"ANTHROPIC_BASE_URL": provider.url}, cwd=tmp_path)
+    env = variables(home)
+    command = [sys.executable, "-m", "ibidem.cli", "gain", "--json", "--by", "project"]
+    done = subprocess.run(command, env=env, capture_output=True, timeout=DEADLINE, check=True)
+    found = json.loads(done.stdout)
+    assert [(each["name"], each["requests"]) for each in found["groups"]] == [(str(tmp_path), 8)]
+    assert (found["total"]["conversations"], found["total"]["observed"]) == (2, 4)
+    assert found["total"]["paid"] > 0
+    assert Path(found["ledger"]).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_command_that_asks_nobody_is_told_why_nothing_was_saved(home: Path) -> None:
+    assert said(run(home, "true")).startswith(
+        "nothing came by: the command asked no model, or has an address or a login"
+    )
+    assert not list(home.rglob("gains*"))
+
+
+def test_a_ledger_that_cannot_be_written_is_told_at_the_end(home: Path) -> None:
+    with Provider(lambda _: Says("ok")) as provider:
+        folder = home / "data" / "ibidem"
+        (folder / "gains.sqlite3").mkdir(parents=True)
+        env = {"ANTHROPIC_BASE_URL": provider.url, "XDG_DATA_HOME": str(home / "data")}
+        done = run(home, *PYTHON, CONVERSE, env=env)
+    assert done.returncode == 0
+    assert re.fullmatch(
+        r"4 requests, .*; not kept for `ibidem gain`: .*gains\.sqlite3: this is no file: .*", said(done)
+    )
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="the cache folder is elsewhere")
@@ -343,7 +378,7 @@ def test_an_address_that_is_the_proxys_own_is_not_its_upstream(home: Path) -> No
     env = {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}"}
     done = run(home, *PYTHON, show, options=("--port", str(port)), env=env)
     assert done.stdout.decode() == f"http://127.0.0.1:{port}/anthropic\n"
-    assert said(done).startswith("0 requests")
+    assert said(done).startswith("nothing came by")
 
 
 def test_where_there_can_be_no_proxy_the_command_runs_without(home: Path) -> None:

@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, expect
 from prometheus_client.parser import text_string_to_metric_families
 
 from ibidem.proxy.edge.server import Running
@@ -29,19 +28,10 @@ from ibidem.proxy.page import dashboard
 from ibidem.proxy.settings import Settings
 from ibidem.testing.answers import Says
 from ibidem.testing.upstream import Upstream
+from tests.support.browser import launched, scrolls_sideways
 
 pytestmark = pytest.mark.slow  # nearly all need a browser
 
-CHROMIUM = Path("/usr/bin/chromium")
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 HOSTILE = "<script>window.broken = 1</script></script><img src=x onerror='window.broken = 1'>\u202egnp.\x1b[31m"
 SPELT = "<script>window.broken = 1</script></script><img src=x onerror='window.broken = 1'>\\u202egnp.\\x1b[31m"
 START = 1_763_280_000.0
@@ -132,9 +122,21 @@ def empty() -> State:
         "strategies": [],
         "events": [],
         "conversations": [],
+        "ledger": {"kept": True, "trouble": ""},
         "all_off": False,
         "off": [],
     }
+
+
+def kept_day(number: int, **more: Any) -> State:
+    paid, less = 1.5 + number, 0.25 * number
+    known = {"requests": 1200 * number, "conversations": 3, "observed": 0, "could_save": 0.0, "unpriced": 0}
+    return {**known, "paid": paid, "would_have_paid": paid + less, "saved": less, **more}
+
+
+def kept_days() -> State:
+    days = [{"day": f"2025-11-{16 - number:02}", **kept_day(number)} for number in range(14)]
+    return {"days": days, "all": kept_day(4321), "trouble": ""}
 
 
 def typical() -> State:
@@ -175,6 +177,7 @@ class Proxy:
         self.state = state
         self.exchanges = {each["id"]: [exchange(number) for number in range(1, 42)] for each in state["conversations"]}
         self.edits: dict[str, State] = {}
+        self.days = kept_days()
         self.token: str | None = None
         self.down = self.silent = False
         self.asked: list[str] = []
@@ -238,7 +241,7 @@ class Proxy:
             each = next((each for found in self.exchanges.values() for each in found if each["id"] == name), None)
             edits = [edit(number) for number in range(2, each["edits"] + 2)] if each else []
             return each and self.edits.get(name, {"exchange": each, "kept": True, "edits": edits})
-        return self.state if path == "state" else None
+        return {"state": self.state, "days": self.days}.get(path)
 
     def _send(self, handler: BaseHTTPRequestHandler, status: int, kind: str, body: bytes) -> None:
         handler.send_response(status)
@@ -289,12 +292,8 @@ class Proxy:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    if not CHROMIUM.exists():
-        pytest.skip(f"needs Chromium at {CHROMIUM}: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -363,10 +362,6 @@ def focused(page: Page) -> str:
 
 def titles(page: Page, table: str = "#conversations") -> list[str]:
     return page.locator(f"{table} tbody .name a").all_inner_texts()
-
-
-def scrolls_sideways(page: Page) -> bool:
-    return bool(page.evaluate("document.documentElement.scrollWidth > innerWidth"))
 
 
 # --- what it says -------------------------------------------------------------------------------------------------
@@ -496,6 +491,42 @@ def test_before_anything_came_it_says_how_to_send_something(window: Opener, prox
     proxy.publish()
     expect(told).to_be_hidden()
     expect(page.locator("#costs")).to_be_visible()
+
+
+def test_what_was_kept_of_earlier_days_is_shown(window: Opener, proxy: Proxy) -> None:
+    """Also right after a restart, and once for many states."""
+    proxy.state = empty()
+    page = window().open()
+    expect(page.locator("#empty")).to_be_visible()
+    days = page.locator("#days tbody tr")
+    expect(days).to_have_count(15)
+    assert days.first.inner_text().split() == ["2025-11-16", "$1.50", "$0.00", "0"]
+    assert days.nth(1).inner_text().split() == ["2025-11-15", "$2.50", "$0.25", "1,200"]
+    assert days.last.inner_text().split() == ["all", "time", "$4,322.50", "$1,080.25", "5,185,200"]
+    proxy.state = typical()
+    for _ in range(3):
+        proxy.publish()
+    expect(page.locator("#conversations tbody tr")).to_have_count(4)
+    assert [each for each in proxy.asked if each.startswith("/ibidem/api/days")] == ["/ibidem/api/days"]
+
+
+@pytest.mark.parametrize("why", ["", "a file that is damaged"])
+def test_where_nothing_is_kept_there_are_no_days(window: Opener, proxy: Proxy, why: str) -> None:
+    proxy.days = {"days": [], "all": None, "trouble": why and f"{HOSTILE}: {why}"}
+    page = window().open()
+    expect(page.locator("#conversations tbody tr")).to_have_count(4)
+    expect(page.locator("#days")).to_be_hidden()
+    if why:
+        expect(page.locator("#not-kept")).to_have_text(f"Figures are not kept: {SPELT}: {why}")
+    else:
+        expect(page.locator("#kept")).to_be_hidden()
+
+
+def test_what_was_only_observed_is_told_apart(window: Opener, proxy: Proxy) -> None:
+    proxy.days = {**kept_days(), "all": kept_day(2, observed=7, could_save=0.5)}
+    page = window().open()
+    note = "Of these, 7 requests only observed: $0.50 could have been saved."
+    expect(page.locator("#kept-note")).to_have_text(note)
 
 
 def test_a_token_goes_along_with_everything_that_is_asked(window: Opener, proxy: Proxy) -> None:
@@ -995,6 +1026,13 @@ def test_on_a_phone_nothing_stands_outside(window: Opener) -> None:
         assert page.evaluate(OUTSIDE) == []
         sizes = "[...document.querySelectorAll('td, .line')].map((each) => parseFloat(getComputedStyle(each).fontSize))"
         assert min(page.evaluate(sizes)) >= 12
+
+
+def test_days_fit_on_a_phone(window: Opener) -> None:
+    page = window(375).open()
+    expect(page.locator("#days tbody tr")).to_have_count(15)
+    room = "({ parentElement: { scrollWidth, clientWidth } }) => clientWidth - scrollWidth"
+    assert page.locator("#days").evaluate(room) >= 0
 
 
 CONTRAST = """() => {

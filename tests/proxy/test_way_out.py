@@ -20,7 +20,8 @@ import ibidem
 from ibidem.engine.session import Session
 from ibidem.proxy import rewriter
 from ibidem.proxy.conversations import PER_NOTE, Conversations
-from ibidem.proxy.edge.app import WORKERS, Workers
+from ibidem.proxy.edge.app import WORKERS
+from ibidem.proxy.edge.workers import Workers
 from ibidem.proxy.outcome import Job
 from ibidem.proxy.rewriter import Rewriter
 from ibidem.store import MemoryStore, SqliteStore, StoreError

@@ -15,7 +15,8 @@ from ibidem.billing.misses import MISS_CAUSES
 from ibidem.billing.prices import Prices
 from ibidem.replay.caching import CACHING_NAMES
 from ibidem.report.caching import ADVICE, ASKED, CAUSES, headline
-from ibidem.report.figures import NOTHING_DONE, SessionFigures, decoded, encoded
+from ibidem.report.facts import SessionFacts
+from ibidem.report.figures import NOTHING_DONE, decoded, encoded
 from ibidem.report.measure import ReportSettings, measure_log
 from ibidem.report.totals import PAUSE_DAYS, Report, add_up, pauses_in
 from tests.recordings.claude_code import OPUS
@@ -293,13 +294,13 @@ def test_by_default_nothing_of_it_is_told() -> None:
 
 
 def test_the_dearest_session_is_named() -> None:
-    found = report_of(log(*TWICE), log(*FILES, prompts=9, id="b"), caching=("none",))
+    found = report_of(log(*TWICE), log(*FILES, prompts=9, id="b").replace(b"Begin", b"Go on"), caching=("none",))
     none = found.total.caching["none"][NOTHING_DONE]
     assert none.dearest is found.sessions[1]
     assert none.dearer == 2
     assert none.ratio == pytest.approx(none.dearest.caching["none"][NOTHING_DONE].cost / none.dearest.baseline.cost)
-    assert "no cache: dearest is /logs/1.jsonl." in shown(found, 120)
-    assert "/logs/1.jsonl" not in shown(report_of(log(*TWICE), caching=("none",)), 120)
+    assert "no cache: worst is s1 “Go on”." in shown(found, 120)
+    assert "Go on" not in shown(report_of(log(*TWICE), caching=("none",)), 120)
 
 
 def test_of_a_provider_that_keeps_by_itself_it_is_said_that_asking_changes_nothing() -> None:
@@ -394,11 +395,9 @@ def test_the_page_has_it_and_nothing_in_it_is_markup() -> None:
 def test_pauses_of_the_last_months_are_counted() -> None:
     now = 1_760_000_000.0
 
-    def one(days: float | None, spoken: tuple[int, int, int]) -> SessionFigures:
-        found = session(log("a.py"))
-        found.started = None if days is None else now - days * 86400
-        found.spoken, found.looped = spoken, (1, 0, 0)
-        return found
+    def one(days: float | None, spoken: tuple[int, int, int]) -> SessionFacts:
+        times = [None, None if days is None else now - days * 86400]
+        return SessionFacts("a", "pi", "anthropic", times=times, spoken=spoken, looped=(1, 0, 0))
 
     some = [one(1, (1, 2, 3)), one(PAUSE_DAYS - 1, (10, 20, 30)), one(PAUSE_DAYS + 1, (7, 7, 7)), one(None, (9, 9, 9))]
     assert pauses_in(some, now) == Pauses((11, 22, 33), (2, 0, 0), 2)

@@ -8,11 +8,11 @@ from importlib import resources
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 from ibidem.report import numbers
 from ibidem.report.numbers import dollars, file_size, percent, plural, tokens
-from tests.proxy.test_dashboard import ARGUMENTS, CHROMIUM
+from tests.support.browser import launched
 
 WRITTEN = [
     (dollars(0), "$0.00"),
@@ -55,15 +55,11 @@ def test_a_number_is_written_so(written: str, expected: str) -> None:
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[Page]:
-    if not CHROMIUM.exists():
-        pytest.skip(f"needs Chromium at {CHROMIUM}: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+    with launched() as browser:
         page = browser.new_page()
         page.set_content("<p></p>")
         page.add_script_tag(content=(resources.files("ibidem.report") / "page.js").read_text("utf-8"))
         yield page
-        browser.close()
 
 
 def amounts() -> list[float]:

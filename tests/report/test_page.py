@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 
+from ibidem.billing.usage import Usage
 from ibidem.report.charts import MAX_BARS, MAX_ROWS, Mark, ranking
+from ibidem.report.facts import PaidRequest, SessionFacts
 from ibidem.report.figures import (
+    NOTHING_DONE,
     FileFigures,
     ProfileOutcome,
     Recorded,
@@ -25,8 +28,10 @@ from ibidem.report.figures import (
     Unread,
     World,
 )
+from ibidem.report.headline import logged_line, next_step
+from ibidem.report.names import Links
 from ibidem.report.page import write_page
-from ibidem.report.totals import Report, add_up
+from ibidem.report.totals import Report, Telling, add_up
 
 HOSTILE = "<script>alert(1)</script>\"'\n</script><!--&\x1b[31m\u202e\ud800"
 SPELT = "<script>alert(1)</script>\"'\\n</script><!--&\\x1b[31m\\u202e\\ud800"
@@ -115,21 +120,47 @@ def session(
         "tools": {"Read": Results(20, 160_000)},
         "files": {"src/app.py": Results(10, 80_000)},
     }
-    return SessionFigures(**{**values, **more})
+    found = SessionFigures(**{**values, **more})
+    ways = {NOTHING_DONE: cost, **{name: each.spent.cost for name, each in found.profiles.items()}}
+    found.times, found.asked = [found.started] * 10, [0] * 10
+    found.costs = {name: [spent / 10] * 10 for name, spent in ways.items()}
+    return found
 
 
 PROFILES = ("lossless", "other", "third", "fourth", "fifth")
 
 
-def report(*sessions: SessionFigures, unread: Sequence[Unread] = ()) -> Report:
+def requests(found: SessionFigures) -> list[PaidRequest]:
+    """Of a session, as its log has them: output costs a quarter of what input does."""
+    names = ("path", "agent", "name", "id", "title", "project", "models", "asked", "times")
+    facts = SessionFacts(format="anthropic", **{name: getattr(found, name) for name in names})
+    each = found.recorded.cost / 10 if found.recorded else None
+    output = None if each is None else each / 4
+    used = None if each is None else Usage(1_000, 50_000, 2_000, 0, 500)
+    model = found.models[0]
+    return [PaidRequest(facts, n, at, model, used, each, output) for n, at in enumerate(found.times)]
+
+
+def report(
+    *sessions: SessionFigures, unread: Sequence[Unread] = (), unmeasured: Sequence[SessionFigures] = ()
+) -> Report:
+    """Of sessions, some of which (`unmeasured`) were not replayed."""
     profiles = PROFILES[: len(sessions[0].profiles)] if sessions else PROFILES[:1]
-    return add_up(profiles, [FileFigures(list(sessions), list(unread), 1_500_000)], lambda found: None)
+    paid = [each for found in (*sessions, *unmeasured) for each in requests(found)]
+    return add_up(profiles, [FileFigures(list(sessions), list(unread), 1_500_000)], lambda found: None, paid)
 
 
-def page(found: Report) -> Page:
+def page(found: Report, links: Links | None = None) -> Page:
     stream = io.StringIO()
-    write_page(found, stream)
+    write_page(found, stream, links or {})
     return Page(stream.getvalue())
+
+
+def part(found: Page, start: str, end: str) -> str:
+    """What it says between two headings."""
+    said = found.said
+    begun = said.index(start)
+    return said[begun : said.index(end, begun)]
 
 
 TYPICAL = (
@@ -142,9 +173,46 @@ TYPICAL = (
 # --- what it says -------------------------------------------------------------------------------
 
 
-def test_the_bill_comes_first_recorded_replayed_and_under_each_profile() -> None:
-    said = page(report(*TYPICAL)).said
-    cost = said[said.index("Cost of input") : said.index("How far the replay is off")]
+def test_the_first_screen_answers_what_was_paid_and_what_would_have_been_saved() -> None:
+    first = part(page(report(*TYPICAL)), "What it cost", "Sessions Cost of input")
+    assert "2025-10-09" in first
+    assert "Paid $25.00 $20.00 input, $5.00 output 3 sessions, 30 requests 10 of these recorded no usage" in first
+    assert "lossless would have saved $4.98 23.7% of the input $16.07 instead of $21.05, replayed" in first
+    assert "other would have cost more $1.50 7.1% more $22.55 instead of $21.05, replayed" in first
+    assert "To save it from now on: ibidem wrap -- claude" in first
+    assert "By model model paid lossless other saved saved claude-sonnet-4-5 $25.00 23.7% −7.1%" in first
+    assert "Tools that repeat most tool lossless other saved saved Read $4.98 −$1.50" in first
+    assert "Files that repeat most file lossless other saved saved src/app.py $4.98 −$1.50" in first
+
+
+def test_its_sentences_are_those_of_the_terminal() -> None:
+    found = report(*TYPICAL)
+    found.asked = Telling("The last 30 days, from 2026-05-04 on. All there is: --all")
+    found.waiting = 2
+    said = page(found).said
+    for words in (found.asked.period, found.partial, next_step(found)):
+        assert words
+        assert " ".join(words.split()) in said
+
+
+def test_through_our_own_proxy_what_was_saved_is_told() -> None:
+    found = report(session(recorded=2.0))
+    found.tally.logged, found.tally.otherwise = 2.0, 2.5
+    assert logged_line(found.tally) in page(found).said
+
+
+def test_what_was_only_paid_is_a_page_without_what_ifs() -> None:
+    found = page(report(unmeasured=[session(recorded=2.0), session("/logs/b.jsonl", recorded=1.0, started=1.79e9)]))
+    assert "Paid $3.75 $3.00 input, $0.75 output 2 sessions, 20 requests" in found.said
+    assert "Paid by month" in found.said
+    assert not [
+        words for words in ("would have saved", "No session", "nothing done", "lossless") if words in found.said
+    ]
+    assert len(json.loads(found.json)["rows"]) == 2
+
+
+def test_the_bill_is_recorded_replayed_and_under_each_profile() -> None:
+    cost = part(page(report(*TYPICAL)), "Cost of input, replayed", "How far the replay is off")
     amounts = re.findall(r"\$[\d.,]+", cost)
     assert amounts == ["$20.00", "$21.00", "$21.05", "$16.07", "$4.98", "$22.55", "$1.50"]
     assert "20 of 30 requests have usage" in cost
@@ -165,14 +233,20 @@ def test_the_error_of_the_replay_is_stated() -> None:
         assert words in error, words
 
 
-def test_sessions_that_would_be_dearer_are_counted_and_the_worst_is_named() -> None:
-    said = page(report(*TYPICAL)).said
-    dearer = said[said.index("Would any session") : said.index("Where the saving comes from")]
-    assert "Of 3 sessions: 1 cheaper, 1 the same, 1 dearer" in dearer
-    assert "The worst: b.jsonl (task 7), 2.0% dearer ($0.0200)" in dearer
-    assert "Of 3 sessions: 0 cheaper, 1 the same, 2 dearer" in dearer
-    assert "The worst: b.jsonl (task 7), 50.0% dearer ($0.50)" in dearer
-    assert "a.jsonl: 25.0% saved" in dearer  # in the chart
+def test_sessions_that_would_have_cost_more_are_counted_and_the_worst_is_named() -> None:
+    more = part(page(report(*TYPICAL)), "Would any session have cost more?", "Where the saving comes from")
+    assert "Of 3 sessions: 1 would have cost less, 1 the same, 1 would have cost more" in more
+    assert "The worst: b.jsonl (task 7), 2.0% more ($0.0200)" in more
+    assert "Of 3 sessions: 0 would have cost less, 1 the same, 2 would have cost more" in more
+    assert "The worst: b.jsonl (task 7), 50.0% more ($0.50)" in more
+    assert "a.jsonl: 25.0% saved" in more  # in the chart
+
+
+def test_words_are_those_of_everybody() -> None:
+    found = page(changing(best=0.5))
+    strange = re.compile(r"dearer|dearest|\bbreaks?\b(?! a rule)|less dear")
+    assert not strange.findall(found.said)
+    assert not strange.findall(found.json)
 
 
 def test_what_no_strategy_accounts_for_is_shown() -> None:
@@ -198,11 +272,11 @@ def changing(best: float | None = None) -> Report:
 def test_what_changing_it_again_costs_is_told_in_both_worlds() -> None:
     found = page(changing(best=0.5))
     assert "#changes" in found.values("href")
-    said = found.said[found.said.index("What changing it again costs") : found.said.index("Where the saving comes")]
+    said = part(found, "What changing it again costs", "Where the saving comes")
     assert "what stands before the change $15.10 28.1% $0.50 64.0% 43.9% 110.0% +10.0%" in said
     assert "nothing of the conversation $17.30 17.6% $1.50 58.8% 30.0% 130.0% +30.0%" in said
     assert "other changed what had been sent 6 times: cold cache 4, it pays 2." in said
-    assert "other was dearest for b.jsonl." in said
+    assert "other was worst for b.jsonl." in said
     assert "other was at its worst moment in b.jsonl." in said
     assert "lossless" not in said
     assert "In hindsight" in said
@@ -210,7 +284,7 @@ def test_what_changing_it_again_costs_is_told_in_both_worlds() -> None:
 
 def test_what_was_not_asked_for_in_hindsight_is_not_told() -> None:
     found = page(changing())
-    said = found.said[found.said.index("What changing it again costs") : found.said.index("Where the saving comes")]
+    said = part(found, "What changing it again costs", "Where the saving comes")
     assert "nothing of the conversation $17.30 17.6% $1.50 130.0% +30.0%" in said
     assert "hindsight" not in said
 
@@ -221,24 +295,10 @@ def test_every_section_that_is_linked_is_there() -> None:
     assert len(anchors) == len(set(anchors))
     links = [link.removeprefix("#") for link in found.values("href")]
     assert links == [
-        *("cost", "error", "dearer", "strategies", "agents", "projects", "tools", "files"),
-        *("extremes", "sessions", "context", "notes"),
+        *("sessions", "cost", "error", "more", "strategies", "agents", "projects", "tools", "files"),
+        *("extremes", "context", "notes"),
     ]
     assert set(links) <= set(anchors)
-
-
-def test_sessions_are_data_with_a_column_for_each_profile() -> None:
-    found = page(report(*TYPICAL))
-    data = json.loads(found.json)
-    labels = [label for label, _ in data["columns"]]
-    assert labels.count("saved") == labels.count("laws") == 2
-    row = dict(zip(labels[::-1], data["rows"][1][::-1], strict=True))  # of equal labels the first
-    assert row["session"] == ["b.jsonl", "task 7"]
-    assert (row["recorded"], row["error"], row["cost"], row["saved"]) == (1.0, 0.0, 1.0, -0.02)
-    assert (row["started"], row["project"], row["peak"]) == ("2025-10-09", "/home/me/shop", 123456)
-    heads = [attrs for tag, attrs in found.tags if tag == "th" and attrs.get("scope") == "col"]
-    assert len(heads) == len(labels)
-    assert all(kind in found.script for _, kind in data["columns"])
 
 
 def test_notes_say_what_the_figures_rest_on() -> None:
@@ -285,11 +345,18 @@ def test_where_all_is_recorded_the_replay_is_not_shown_twice() -> None:
     assert "cannot be checked" not in said
 
 
-def test_one_session_needs_no_ranking_and_is_named_in_full() -> None:
+def test_one_session_needs_no_ranking() -> None:
     found = page(report(session("/logs/a.jsonl", 1.0, (1.25,))))
     assert "figure" not in {tag for tag, _ in found.tags}
     assert "Best and worst" not in found.text
-    assert "The worst: /logs/a.jsonl, 25.0% dearer" in found.said
+    assert "The worst: a.jsonl, 25.0% more" in found.said
+
+
+def test_best_and_worst_are_named_by_their_titles() -> None:
+    some = (session("/logs/a.jsonl", title="Fix the\ttests", id="0123456789"), session("/logs/b.jsonl", after=(1.9,)))
+    said = part(page(report(*some)), "lossless: best", "Context and cache")
+    assert "Fix the tests 2025-10-09 08:53 · shop · 01234567 $2.00 $0.50 25.0%" in said
+    assert "b.jsonl 2025-10-09 08:53 · shop $2.00 $0.10 5.0%" in said
 
 
 def test_no_session_at_all() -> None:
@@ -305,7 +372,7 @@ def test_a_session_that_costs_nothing() -> None:
     found.baseline = found.profiles["lossless"].spent = Spent()
     said = page(report(found, session("/logs/b.jsonl", 0.0, (0.0,)))).said
     assert "nothing to save" in said
-    assert "Of 2 sessions: 0 cheaper, 2 the same, 0 dearer" in said
+    assert "Of 2 sessions: 0 would have cost less, 2 the same, 0 would have cost more" in said
     assert "nan" not in said
 
 
@@ -324,7 +391,8 @@ def test_any_number_of_profiles() -> None:
 
 
 def test_a_time_that_is_none_is_left_out() -> None:
-    assert '"started"' in page(report(session(started=1e300), session("/logs/b", started=float("nan")))).source
+    found = page(report(session(started=1e300), session("/logs/b", started=float("nan"))))
+    assert [row[1] for row in json.loads(found.json)["rows"]] == ["", ""]
 
 
 def test_long_lists_end_and_say_so() -> None:
@@ -369,6 +437,9 @@ def hostile() -> Report:
         name=HOSTILE,
         project=HOSTILE,
         model=HOSTILE,
+        models=[HOSTILE],
+        title=HOSTILE,
+        id=HOSTILE,
         priced_as={HOSTILE: HOSTILE},
         skipped=[(1, HOSTILE)],
         invalid=1,
@@ -393,11 +464,26 @@ def test_text_from_logs_is_never_markup() -> None:
 
 
 def test_data_cannot_end_its_element_and_says_the_same() -> None:
-    found = page(hostile())
+    odd = hostile()
+    found = page(odd, {odd.sessions[0].key: "details/1.html"})
     assert not set(found.json) & set("<>&")
     (row, _) = json.loads(found.json)["rows"]
-    assert row[0] == [f"{SPELT}/a.jsonl", SPELT]
-    assert row[1] == SPELT
+    assert row[0][2:] == [SPELT, SPELT, f"{SPELT}/a.jsonl", SPELT, "details/1.html"]
+    assert row[2] == SPELT
+
+
+def test_a_title_is_a_link_where_there_is_more_to_see() -> None:
+    some = (session(title="A"), session("/logs/b.jsonl", after=(2.5,), title="B"))
+    found = page(report(*some), {some[1].key: "page-details/b%20%231.html"})
+    assert [row[0][-1] for row in json.loads(found.json)["rows"]] == ["", "page-details/b%20%231.html"]
+    assert found.values("href").count("page-details/b%20%231.html") > 1
+
+
+@pytest.mark.parametrize("href", ["javascript:alert(1)", "//elsewhere/a.html", "/a.html", "a b.html", "", "https://x"])
+def test_a_link_that_leads_elsewhere_is_none(href: str) -> None:
+    found = report(session())
+    with pytest.raises(ValueError, match="is no file beside the page"):
+        page(found, {found.sessions[0].key: href})
 
 
 # --- it needs nothing else ----------------------------------------------------------------------

@@ -579,7 +579,7 @@ def test_the_terminal_says_which_session_is_dearest_on_a_miss() -> None:
         return figures(number, profiles={"recoverable": outcome})
 
     page = shown(added_up(costing(1, 0.9, 0.9), costing(2, 0.8, 0.95), profiles=("recoverable",)), 80)
-    assert "recoverable: dearest is /logs/001.jsonl.\nrecoverable: dearest on a miss is /logs/002.jsonl.\n" in page
+    assert "recoverable: worst is /logs/001.jsonl.\nrecoverable: worst on a miss is /logs/002.jsonl.\n" in page
 
 
 def test_a_profile_that_was_dearer_names_the_session_of_its_worst_moment() -> None:
@@ -629,7 +629,7 @@ def test_the_terminal_says_what_changing_it_again_costs(width: int) -> None:
     saved, best = (percent(1 - cost / base) for cost in (world.cost, world.best or 0.0))
     cells = (dollars(world.cost), saved, dollars(world.rewrites), best, percent(world.reached(base)))
     assert rows[-1] == ["on", "a", "miss", *cells, percent(world.ratio), "0.0%"]
-    assert "aggressive: dearest is /1.jsonl." in page
+    assert "aggressive: worst is s1 “Begin”." in page
     assert "hindsight" not in shown(changed("lossless", "recoverable"), width)
 
 
@@ -675,15 +675,22 @@ GROUP = {"sessions", "requests", "baseline", "thinking", "recorded", "profiles",
 SESSION = {
     *("path", "agent", "name", "project", "model", "models", "priced_as", "started", "requests", "restarts"),
     *("law_failures", "baseline", "thinking", "recorded", "profiles", "skipped_lines", "violations"),
-    *("invalid_requests", "invalid_requests_counted", "cached", "caching"),
+    *("invalid_requests", "invalid_requests_counted", "cached", "caching", "id", "title", "paid"),
 }
+PAID = {"input", "output", "total", "requests", "tokens"}
 SHARES = {"read", "written", "written_1h", "fresh"}
 KEYS = {
     "": {
         "ibidem",
         "schema",
         "sample",
+        "partial",
+        "since",
+        "until",
         "profiles",
+        "paid",
+        "logged",
+        "by",
         "totals",
         "agents",
         "projects",
@@ -692,6 +699,9 @@ KEYS = {
         "sessions",
         "unread",
     },
+    "paid": PAID,
+    "paid.tokens": SHARES | {"output"},
+    "logged": {"paid", "would_have_paid"},
     "totals": GROUP
     | {"files", "bytes", "skipped_lines", "invalid_requests", "invalid_requests_counted", "violations", "priced_as"},
     "totals.baseline": SPENT,
@@ -717,6 +727,7 @@ KEYS = {
     "tools.Read.profiles.lossless": {"hits", "tokens", "cost"},
     "files.a0py": {"count", "tokens", "profiles"},
     "sessions.0": SESSION,
+    "sessions.0.paid": PAID,
     "sessions.0.baseline": SPENT,
     "sessions.0.recorded": RECORDED,
     "sessions.0.profiles.lossless": COMPARED | {"failures"},
@@ -972,7 +983,7 @@ def test_the_terminal_says_what_is_odd(mixed: Report) -> None:
     assert "1 line of logs could not be used and were skipped: --json names them." in page
     assert "Not read: /logs/3.jsonl: not a log of an agent that is known here" in page
     assert "in part" in page
-    assert "codetether: 1 session dearer than with nothing done" in page
+    assert "codetether: 1 session would have cost more than with nothing done" in page
 
 
 def test_the_terminal_says_which_rules_and_laws_are_broken_and_what_the_provider_took_all_the_same() -> None:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from ibidem.billing.lifetimes import CacheMode, Pauses
+from ibidem.proxy.books.gains import GainsWriter
 from ibidem.proxy.clock import SYSTEM_CLOCK
 from ibidem.proxy.clock import Clock as ProxyClock
 from ibidem.proxy.edge.app import Proxy
@@ -125,6 +126,7 @@ def talk(
     cache: PromptCache | None = None,
     cache_mode: CacheMode = "off",
     pauses: Pauses | None = None,
+    gains: GainsWriter | None = None,
     **settings: Any,
 ) -> Iterator[Talk]:
     """`down` is a provider that cannot be reached; `cache` what a provider has in its own."""
@@ -140,7 +142,7 @@ def talk(
                 upstreams[down] = "http://127.0.0.1:1"
             told = {"budget_ms": 1e3 * PATIENCE, "cache": cache_mode, **settings}  # on a busy machine all takes long
             made_of = Settings(port=0, upstreams=upstreams, **told)
-            with Running(made_of, store or MemoryStore(), clock=clock, pauses=pauses) as proxy:
+            with Running(made_of, store or MemoryStore(), clock=clock, pauses=pauses, gains=gains) as proxy:
                 yield Talk(upstream, proxy, made[-1])
 
 

@@ -112,7 +112,7 @@ class Prices:
 
     def of(self, model: str, format: str, at: float | None = None) -> Price:
         """The price of a model on a day (Unix seconds; today if None); that of a default for an unknown one."""
-        day = int(at // 86400) if at is not None and abs(at) < 1e11 else None  # years that a calendar has
+        day = int(at // 86400) if at is not None and -6e10 < at < 1e11 else None  # years that a calendar has
         key = (model, format, day)
         if key not in self._known:
             if len(self._known) >= MAX_KNOWN:
@@ -143,8 +143,9 @@ def _assumed(price: Price, name: str) -> Price:
 
 
 def _default(format: str, day: int | None) -> Price:
-    found = _listed(DEFAULT_MODELS[format], day)
-    assert found is not None, DEFAULT_MODELS[format]
+    model = DEFAULT_MODELS.get(format) or next(iter(DEFAULT_MODELS.values()))  # a log may call its format anything
+    found = _listed(model, day)
+    assert found is not None, model
     return found
 
 

@@ -1,5 +1,5 @@
 """`python -m ibidem.cli`"""
 
-from . import main
+from . import launch
 
-main()
+launch()

@@ -19,6 +19,16 @@ from .errors import InputError, reason
 Write = Callable[[bytes], object]
 
 
+def check_place(out: str | None) -> None:
+    """Raises InputError where there is no such place, before the work that is to be written there."""
+    if out in (None, "-"):
+        return
+    name, folder = one_line(click.format_filename(str(out))), os.path.dirname(str(out)) or "."
+    wrong = errno.EISDIR if os.path.isdir(str(out)) else 0 if os.path.isdir(folder) else errno.ENOENT
+    if wrong:
+        raise InputError(name, reason(OSError(wrong, os.strerror(wrong))))
+
+
 @contextmanager
 def output(out: str | None) -> Iterator[Write]:
     """Nowhere for None, standard output for `-`, else the file of that name, which changes when all went well."""

@@ -62,6 +62,10 @@ FIELDS: dict[str, Field] = {
     "store_bytes": Field(WHOLE, lambda size: size >= 0, USE_BYTES),
     "observe": Field(SWITCH, lambda _: True, ""),
     "json_log": Field(TEXT, bool, "use a file, or - for standard output"),
+    "ledger": Field(SWITCH, lambda _: True, ""),
+    "record": Field(TEXT, bool, "use a folder"),
+    "record_days": Field(NUMBER, are_days, USE_DAYS),
+    "record_bytes": Field(WHOLE, lambda size: size >= 0, USE_BYTES),
     "budget_ms": Field(
         NUMBER, lambda ms: 0 < ms < 1e9, "use milliseconds above 0; --observe rewrites nothing", limit=True
     ),

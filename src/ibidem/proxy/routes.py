@@ -161,6 +161,12 @@ def carries_conversations(target: str) -> bool:
     return route("POST", target, ()).format is not None
 
 
+def asks_a_model(target: str) -> bool:
+    """Whether what is posted there gets an answer of a model, and not only a size."""
+    found = route("POST", target, ())
+    return found.format is not None and not found.counts
+
+
 def _provider(target: str, headers: Headers) -> str:
     for start, provider in CLOUD_PROVIDERS:
         if start.match(target):

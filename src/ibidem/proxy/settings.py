@@ -37,6 +37,8 @@ FOLDER_BYTES = 2**13
 """Most that a settings file has. Python's reader of TOML takes time that grows with the square of what it is given."""
 FOLDER_PROFILES = ("lossless", "recoverable")
 """Profiles that a file in the current folder may name."""
+DEFAULT_RECORD_DAYS, DEFAULT_RECORD_BYTES = 30, 1_000_000_000
+"""How long and how much is kept of recordings where nobody says otherwise."""
 MAX_NAMED_KEYS, MAX_KEY_LENGTH, MAX_REASON = 5, 40, 100
 """Of keys that are ignored, so many are named; characters of each, and of what the reader of TOML says."""
 
@@ -69,6 +71,14 @@ class Settings:
     """Rewrite nothing, only measure what would have been saved."""
     json_log: str | None = None
     """A file that gets one JSON object per exchange; `-` is standard output."""
+    ledger: bool = True
+    """Figures of each request are kept for `ibidem gain`, no texts."""
+    record: str | None = None
+    """A folder that gets the bodies of requests and answers, a file per conversation: texts, as they are."""
+    record_days: float = DEFAULT_RECORD_DAYS
+    """For how long a file is kept there after it was last written; 0 is for ever."""
+    record_bytes: int = DEFAULT_RECORD_BYTES
+    """Above which the oldest files there are deleted; 0 is no limit."""
     budget_ms: float = 2000.0
     """Milliseconds that may be taken for one request; after that it goes out without new edits."""
     max_body: int = 100 * 2**20

@@ -249,8 +249,8 @@ def _home(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("HOME") or environment.get("USERPROFILE") or ".")
 
 
-def _opencode_takes_it(environment: Mapping[str, str], folder: Path) -> bool:
-    """It is left alone where a configuration of its own has an address."""
+def opencode_files(environment: Mapping[str, str], folder: Path) -> list[Path]:
+    """Where opencode looks for its configuration, from this folder; most of these are not there."""
     config = Path(environment.get("XDG_CONFIG_HOME") or _home(environment) / ".config") / "opencode"
     folders = [config, *(each / sub for each in (folder, *folder.parents) for sub in ("", ".opencode"))]
     if own := environment.get("OPENCODE_CONFIG_DIR"):
@@ -258,7 +258,14 @@ def _opencode_takes_it(environment: Mapping[str, str], folder: Path) -> bool:
     files = [each / name for each in folders for name in ("opencode.json", "opencode.jsonc", "config.json")]
     if named := environment.get("OPENCODE_CONFIG"):
         files.append(Path(named))
-    return "baseURL" not in environment.get(OPENCODE, "") and not _mentioned("baseURL", files)
+    return files
+
+
+def _opencode_takes_it(environment: Mapping[str, str], folder: Path) -> bool:
+    """It is left alone where a configuration of its own has an address."""
+    return "baseURL" not in environment.get(OPENCODE, "") and not _mentioned(
+        "baseURL", opencode_files(environment, folder)
+    )
 
 
 def _gemini_takes_it(environment: Mapping[str, str], folder: Path) -> bool:

@@ -8,6 +8,7 @@ were sent, in segments that only grow, with what the provider counted for each.
 - `ids`: by what a user can name a session.
 - `discovery`: where agents keep their logs on this machine.
 - `titles`, `projects`: what a session is called, and what it belongs to.
+- `recorded`, `bodies`: what ibidem's own proxy recorded, with every request to the byte.
 - `json_log`: the figures that ibidem's own proxy writes, which are no recording.
 
 A new format is a file with a `READER`, a row in `READERS`, a row in `discovery.AGENT_LOGS`, and an example
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+from ..billing.usage import Usage
 from ..model import string
 from .claude_code import READER as CLAUDE_CODE
 from .codex import READER as CODEX
@@ -33,6 +35,7 @@ from .opencode import READER as OPENCODE
 from .openhands import READER as OPENHANDS
 from .pi import READER as PI
 from .reader import Reader
+from .recorded import READER as RECORDED
 from .recording import RecordedRequest, RecordedSegment, Recording, RequestBody, Skipped
 from .requests import READER as REQUESTS
 from .swe_agent import READER as SWE_AGENT
@@ -40,6 +43,7 @@ from .tau_bench import READER as TAU_BENCH
 from .titles import on_one_line, title_of
 
 READERS: tuple[Reader, ...] = (
+    RECORDED,
     CLAUDE_CODE,
     CODEX,
     COPILOT_CLI,
@@ -114,11 +118,13 @@ def _nothing_in(log: Log) -> str:
 
 def _sound(sent: RecordedRequest) -> RecordedRequest:
     """Whatever a log held, names are text and counts are counts."""
-    usage = sent.usage
+    usage, billed = _counts(sent.usage), _counts(sent.billed)
+    return replace(sent, model=string(sent.model), answer=string(sent.answer), usage=usage, billed=billed)
+
+
+def _counts(usage: Usage | None) -> Usage | None:
     counts = [getattr(usage, each.name) for each in fields(usage)] if usage else []
-    if not all(isinstance(count, int) and 0 <= count < MAX_TOKENS for count in counts):
-        usage = None
-    return replace(sent, model=string(sent.model), answer=string(sent.answer), usage=usage)
+    return usage if all(isinstance(count, int) and 0 <= count < MAX_TOKENS for count in counts) else None
 
 
 def reader_of(log: Log) -> Reader:

@@ -83,8 +83,8 @@ def _exchange(row: Json) -> LoggedExchange:
         model=_text(row.get("model")),
         format=_text(row.get("format")),
         usage=_usage(row),
-        paid=_dollars(row.get("paid")),
-        would_have_paid=_dollars(row.get("would_have_paid")),
+        paid=dollars_in(row.get("paid")),
+        would_have_paid=dollars_in(row.get("would_have_paid")),
         observed=row.get("observe") is True or row["outcome"] == "observed",
         conversation=_text(row.get("conversation")),
         started=seconds(row.get("started")),
@@ -104,7 +104,8 @@ def _usage(row: Json) -> Usage | None:
     return usage if usage.input and max(usage.input, output) < MAX_TOKENS else None
 
 
-def _dollars(value: Any) -> float | None:
+def dollars_in(value: Any) -> float | None:
+    """An amount; None for what is none."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if isfinite(value) and value >= 0 else None

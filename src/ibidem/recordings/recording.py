@@ -36,6 +36,10 @@ class RecordedRequest:
     usage: Usage | None = None
     answer: str = ""
     """The id of its answer, where there is one: a resumed session's log repeats the answers of the one it goes on."""
+    billed: Usage | None = None
+    """What was counted where something else was sent than the history says: it tells what was paid, and no size."""
+    otherwise: float | None = None
+    """Dollars that its input would have cost as it came, where our own proxy sent it and reckoned that."""
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ _IN_USER = re.compile(rf"session_(?:id\"\s*:\s*\")?({_UUID.pattern})")
 def knows(row: Json) -> bool:
     body = _body(row)
     name = body and (_format(body) or _by_model(body))
-    return bool(body and name and _entries(body, name))
+    return bool(body and name and entries_in(body, name))
 
 
 def read(log: Log) -> Iterable[Recording]:
@@ -84,7 +84,8 @@ def _by_model(body: Json) -> str | None:
         return None
 
 
-def _entries(body: Json, format_: str) -> list[Json]:
+def entries_in(body: Json, format_: str) -> list[Json]:
+    """The history of a body as a list of messages; empty where it has none."""
     history = body.get(formats.named(format_).history_key)
     if isinstance(history, str) and formats.named(format_).takes_prompt:
         return [{"role": "user", "content": history}]
@@ -101,7 +102,7 @@ class _RequestsReading:
 
     def take(self, row: Json, body: Json) -> None:
         format_ = _format(body) or self.usual
-        entries = [_unmarked(entry) for entry in _entries(body, format_)]
+        entries = [unmarked(entry) for entry in entries_in(body, format_)]
         if not entries:
             raise ValueError("a request body without a list of messages")
         model = body.get("model")
@@ -113,7 +114,7 @@ class _RequestsReading:
         sent = RecordedRequest(len(entries), model if isinstance(model, str) else "", _time(row), usage=counted)
         fresh = Recording("requests", format_, [RecordedSegment()], id=_session_id(head), head=head)
         session = self.sessions.setdefault(opening, fresh)
-        _send(session, entries, sent)
+        send(session, entries, sent)
 
 
 def _session_id(head: Json) -> str:
@@ -129,7 +130,8 @@ def _first(entries: list[Json]) -> int:
     return next(spoken, len(entries))
 
 
-def _send(session: Recording, entries: list[Json], sent: RecordedRequest) -> None:
+def send(session: Recording, entries: list[Json], sent: RecordedRequest) -> None:
+    """The next request of a session. One that does not begin with all of the one before is a rewind."""
     last = session.segments[-1]
     common = shared(last.history, entries)
     if common < len(last.history):
@@ -147,7 +149,7 @@ def _tell_all(session: Recording) -> None:
     segment.requests[:0] = [RecordedRequest(length, last.model) for length in begun]
 
 
-def _unmarked(entry: Json) -> Json:
+def unmarked(entry: Json) -> Json:
     """An entry without its cache marks; the very object that was given where there are none."""
     content = entry.get("content")
     if not isinstance(content, list):
@@ -161,7 +163,7 @@ def _bare(block: Any) -> Any:
         return block
     if "cache_control" in block:
         block = {key: value for key, value in block.items() if key != "cache_control"}
-    return _unmarked(block)
+    return unmarked(block)
 
 
 def _unmarked_head(head: Json) -> Json:

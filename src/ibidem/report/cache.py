@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 MAX_KEPT_LOGS = 50_000
 """Logs of which something is kept; the ones that were used longest ago go first."""
+STATES_PER_LOG = 4
+"""Sizes and times under which a log is known: it grows while it is written."""
 ASKED_AT_ONCE = 500
 """Rows that one question is about."""
 
@@ -34,6 +36,8 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS logs (state TEXT PRIMARY KEY, digest TEXT);
 CREATE TABLE IF NOT EXISTS figures (key TEXT PRIMARY KEY, used REAL, data BLOB);
 CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, used REAL, data BLOB);
+CREATE INDEX IF NOT EXISTS figures_used ON figures (used, key);
+CREATE INDEX IF NOT EXISTS facts_used ON facts (used, key);
 """
 
 
@@ -86,7 +90,14 @@ class ReportCache:
         except UnicodeEncodeError:  # as above
             return
         pairs = [pair for pair in zip(map(_spelt, states), digests, strict=True) if pair[0]]
-        self._ask(lambda db: db.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?)", pairs))
+
+        def write(db: sqlite3.Connection) -> None:
+            db.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?)", pairs)
+            db.execute(
+                "DELETE FROM logs WHERE rowid <= (SELECT max(rowid) FROM logs) - ?", (STATES_PER_LOG * MAX_KEPT_LOGS,)
+            )
+
+        self._ask(write)
         self._keep("figures", [(self._key(digests, asked), time.time(), data)])
 
     def _key(self, digests: Sequence[str], asked: str) -> str:
@@ -118,12 +129,20 @@ class ReportCache:
             self._ask(write)
 
     def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T | None:
-        with suppress(sqlite3.Error, OSError):
+        try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with closing(sqlite3.connect(self._path, timeout=5)) as db, db:
                 os.chmod(self._path, 0o600)
+                db.execute("PRAGMA synchronous = OFF")  # what a power cut takes is found again
                 db.executescript(SCHEMA)
                 return question(db)
+        except sqlite3.OperationalError:
+            pass  # somebody else is writing, or may and we may not
+        except sqlite3.DatabaseError:  # damaged: else nothing would ever be remembered again
+            with suppress(OSError):
+                self._path.unlink()
+        except (sqlite3.Error, OSError):
+            pass
         return None
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..billing.misses import Shares
-from .charts import Names, money_cell, percent, share_cell, table, text, tidy
+from .charts import money_cell, percent, share_cell, table, text, tidy
 from .figures import NOTHING_DONE, SessionFigures
 from .groups import CachedTotal, Group, MissedTotal, Worlds, share
+from .names import Names
 from .numbers import dollars, plural, tokens
 from .totals import Report
 
@@ -75,7 +76,7 @@ def dearest(cause: str, missed: MissedTotal) -> tuple[str, SessionFigures] | Non
     if cause == "unmarked" or missed.dearest_in is None:
         return None
     where = f" ({worst.where})" if worst.where else ""
-    return f"dearest {dollars(worst.dearest)}{where}, request {worst.request:,} of", missed.dearest_in
+    return f"worst {dollars(worst.dearest)}{where}, request {worst.request:,} of", missed.dearest_in
 
 
 def not_recorded(report: Report) -> str:
@@ -170,7 +171,7 @@ def _misses(total: CachedTotal, names: Names) -> str:
     )
     head = (
         "<tr><th>cause</th><th>misses</th><th>tokens</th><th>lost</th><th>of the bill</th>"
-        '<th class="text">the dearest</th><th class="text">of</th></tr>'
+        '<th class="text">the worst</th><th class="text">in</th></tr>'
     )
     return f"<h3>Where less was read than could have been</h3>\n{table(head, rows, 'misses by cause', 'narrow')}"
 
@@ -180,14 +181,13 @@ def _dearest(cause: str, missed: MissedTotal, names: Names) -> str:
     found = dearest(cause, missed)
     if found is None:
         return "<td></td><td></td>"
-    what = text(found[0].removeprefix("dearest ").removesuffix(" of"))
+    what = text(found[0].partition(" ")[2].removesuffix(" of"))  # the head of the column says which one it is
     return f'<td class="text">{what}</td>{_session_cell(found[1], names)}'
 
 
 def _session_cell(session: SessionFigures, names: Names) -> str:
-    """One line, whose beginning gives way where there is no room."""
-    label = text(names.label(session))
-    return f'<td class="text path" title="{text(session.label)}"><span><bdi>{label}</bdi></span></td>'
+    """One line, whose end gives way where there is no room."""
+    return f'<td class="text session">{names.linked(session)}</td>'
 
 
 def _ways(total: Group, names: Names) -> str:
@@ -204,8 +204,8 @@ def _ways(total: Group, names: Names) -> str:
     if not rows:
         return ""
     head = (
-        '<tr><th>asked to be cached</th><th class="text">profile</th><th>cost</th><th>saved</th><th>dearer sessions'
-        '</th><th>dearest bill</th><th class="text">of</th></tr>'
+        '<tr><th>asked to be cached</th><th class="text">profile</th><th>cost</th><th>saved</th><th>cost more</th>'
+        '<th>worst bill</th><th class="text">of</th></tr>'
     )
     shown = table(head, rows, "caching, asked for in another way", "narrow")
     said = " ".join(filter(None, [ASKED_EXPLAINED, as_they_are(total)]))

@@ -5,14 +5,11 @@ Styles are classes and sizes are attributes: the page's policy allows no inline 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from itertools import groupby, takewhile
 from math import ceil, floor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..model import one_line
 from . import numbers
@@ -96,56 +93,18 @@ def listed(what: str, items: Sequence[str], noun: str, count: int | None = None)
     return f"<details{unfolded}><summary>{head}</summary><ul>{lines}</ul>{left_out(len(items))}</details>"
 
 
-class Names:
-    """What sessions are called in the page: without the folder that all logs are in."""
-
-    def __init__(self, sessions: Sequence[SessionFigures]) -> None:
-        """One file only is shown in full."""
-        paths = {session.path for session in sessions}
-        self.folder = ""
-        if len(paths) > 1:
-            first, last = min(paths), max(paths)
-            same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-            self.folder = first[: _last_slash("".join(char for char, _ in same) + ".")]
-
-    def path(self, session: SessionFigures) -> str:
-        return one_line(session.path.removeprefix(self.folder))
-
-    def label(self, session: SessionFigures) -> str:
-        return f"{self.path(session)} ({session.name})" if session.name else self.path(session)
-
-    def code(self, session: SessionFigures) -> str:
-        return f"<code>{text(self.label(session))}</code>"
-
-    def cell(self, session: SessionFigures) -> str:
-        return path_cell(self.path(session), session.label, session.name)
-
-
 def path_cell(path: str, title: str, name: str = "") -> str:
     """As the script writes it: the file with the session's name, and below it the folder."""
-    cut = _last_slash(path)
+    cut = last_slash(path)
     file = f"{path[cut:]} ({name})" if name else path[cut:]
     lines = f"<span><bdi>{text(file)}</bdi></span><small><bdi>{text(path[:cut])}</bdi></small>"
     return f'<th scope="row" class="path" title="{text(title)}">{lines}</th>'
 
 
-def _last_slash(path: str) -> int:
+def last_slash(path: str) -> int:
     """Where the name begins. A slash at the very end belongs to it."""
     end = len(path) - 1
     return max(path.rfind("/", 0, end), path.rfind("\\", 0, end)) + 1 if path else 0
-
-
-def off(session: SessionFigures) -> float | None:
-    found = session.recorded
-    return found.baseline / found.cost - 1 if found and found.cost else None
-
-
-def _read(session: SessionFigures) -> float | None:
-    return session.cached.shares.read if session.cached else None
-
-
-def _lost(session: SessionFigures) -> float | None:
-    return sum(missed.cost for missed in session.cached.misses.values()) if session.cached else None
 
 
 def saved_share(session: SessionFigures, profile: str) -> float:
@@ -162,105 +121,6 @@ def compared(before: float, after: float) -> str:
         return "the same"
     word, look = ("less", "good") if saved > 0 else ("more", "neg")
     return f'<b class="{look}">{percent(abs(saved))} {word}</b>, {dollars(abs(before - after))}'
-
-
-def day(moment: float | None) -> str:
-    try:
-        return datetime.fromtimestamp(moment, UTC).date().isoformat() if moment is not None else ""
-    except (ValueError, OverflowError, OSError):  # a log may say anything
-        return ""
-
-
-class Column(NamedTuple):
-    """Of the table of sessions. What the kinds mean is in the script, which writes the rows."""
-
-    group: str
-    look: str
-    label: str
-    kind: str
-    tip: str
-    value: Callable[[SessionFigures], Any]
-
-
-CONTROLS = """<div class="controls">
-<label>Filter <input type="search" placeholder="path, agent, model, project" spellcheck="false"></label>
-<label>Show <select><option value="">all sessions</option><option value="saved">dearer with any profile</option>
-<option value="recorded">with recorded usage</option>
-<option value="broken">with requests that break a rule</option>
-<option value="laws">with broken laws</option></select></label>
-<output role="status"></output>
-</div>"""
-
-
-def session_table(sessions: Iterable[SessionFigures], names: Names, looks: Mapping[str, str]) -> str:
-    """Heads and data; hidden until the script has made rows of it."""
-    columns = _columns(names, looks)
-    rows = [[_value(column.value(session)) for column in columns] for session in sessions]
-    data = {"columns": [[column.label, column.kind] for column in columns], "rows": rows}
-    groups = [(name, list(found)) for name, found in groupby(columns, lambda column: (column.group, column.look))]
-    first = "".join(
-        f'<th class="group {look}" colspan="{len(found)}" scope="colgroup">{group}</th>'
-        if group
-        else f'<td colspan="{len(found)}"></td>'
-        for (group, look), found in groups
-    )
-    second = "".join(
-        f'<th class="{column.kind}" scope="col" title="{column.tip}"><button type="button">{column.label}</button></th>'
-        for column in columns
-    )
-    return f"""<noscript><p>This table needs the page's own script; <code>ibidem report --csv</code> has the same.</p>
-</noscript>
-<div id="all" hidden>
-{CONTROLS}
-{table(f"<tr>{first}</tr><tr>{second}</tr>", "", "all sessions", "tall")}
-<p><button type="button" class="more"></button></p>
-</div>
-<script type="application/json" id="data">{_data(data)}</script>"""
-
-
-def _columns(names: Names, looks: Mapping[str, str]) -> list[Column]:
-    plain: tuple[tuple[str, str, str, Callable[[SessionFigures], Any]], ...] = (
-        ("session", "path", "", lambda each: [names.path(each), one_line(each.name)]),
-        ("agent", "text", "", lambda each: one_line(each.agent)),
-        ("requests", "count", "", lambda each: each.requests),
-        ("recorded", "dollars", "as the log says", lambda each: each.recorded.cost if each.recorded else None),
-        ("error", "error", "of the replay, against what was recorded", off),
-        ("cost", "dollars", "with nothing done, by our replay", lambda each: each.baseline.cost),
-        ("read", "saved", "share of the input that came from a cache, as recorded", _read),
-        ("lost", "dollars", "what was paid for what could have been read from a cache, as recorded", _lost),
-        ("peak", "tokens", "of the largest request", lambda each: each.baseline.peak),
-        ("broken", "count", "requests that break a rule of their provider", lambda each: each.invalid),
-    )
-    about: tuple[tuple[str, str, str, Callable[[SessionFigures], Any]], ...] = (
-        ("model", "text", "", lambda each: one_line(each.model)),
-        ("project", "folder", "", lambda each: one_line(each.project)),
-        ("started", "text", "", lambda each: day(each.started)),
-    )
-    found = [Column("nothing done" if place > 2 else "", "", *each) for place, each in enumerate(plain)]
-    for name, look in looks.items():
-        found += [Column(text(name), look, *each) for each in _columns_under(name)]
-    return found + [Column("", "", *each) for each in about]
-
-
-def _columns_under(name: str) -> tuple[tuple[str, str, str, Callable[[SessionFigures], Any]], ...]:
-    return (
-        ("cost", "dollars", "", lambda each: each.profiles[name].spent.cost),
-        ("saved", "saved", "of the cost with nothing done", lambda each: saved_share(each, name)),
-        ("worst moment", "worst", "how much dearer it ever was", lambda each: each.profiles[name].worst),
-        ("breaks", "count", "requests that the cache did not know", lambda each: each.profiles[name].spent.breaks),
-        ("peak", "tokens", "of the largest request", lambda each: each.profiles[name].spent.peak),
-        ("laws", "count", "laws of ibidem that were broken", lambda each: each.profiles[name].law_failures),
-    )
-
-
-def _value(value: Any) -> Any:
-    return round(value, 6) if isinstance(value, float) else value
-
-
-def _data(value: Any) -> str:
-    """JSON that no text in it can get out of, whatever it contains."""
-    found = json.dumps(value, separators=(",", ":"))
-    return found.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
 
 
 def bar(value: float, low: float, high: float, look: str) -> str:

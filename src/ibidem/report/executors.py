@@ -62,8 +62,9 @@ class OnThisMachine:
             yield from map(call, work)
             return
         try:
+            workers = self._workers()  # not in there: what it starts for them to share hears signals again
             with _uninterrupted():
-                futures = [self._workers().submit(call, one) for one in work]
+                futures = [workers.submit(call, one) for one in work]
             for done in as_completed(futures):
                 yield done.result()
         except BrokenProcessPool:

@@ -9,11 +9,12 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from .. import __version__
 from ..billing.misses import MISS_CAUSES, Shares
 from ..billing.usage import Usage
+from ..model import one_line
 from .figures import NOTHING_DONE, Cached, Missed, Recorded, SessionFigures, Spent, World, plain
 from .groups import CachedTotal, Group, MissedTotal, Profile, Worlds, share
 from .rows import known_sessions, paid, repeated, session_named, tables
@@ -176,7 +177,7 @@ def _sessions(report: Report) -> list[dict[str, Any]]:
 
 def _session(session: SessionFigures) -> dict[str, Any]:
     return {
-        **{key: getattr(session, key) for key in ("model", "models", "priced_as", "started", "requests", "restarts")},
+        **{key: getattr(session, key) for key in ("model", "models", "priced_as", "requests", "restarts")},
         "law_failures": sum(outcome.law_failures for outcome in session.profiles.values()),
         "baseline": plain(session.baseline),
         "thinking": {"cost": session.thinking, "share": session.thinking_share},
@@ -210,33 +211,61 @@ def _session(session: SessionFigures) -> dict[str, Any]:
 
 def write_csv(report: Report, stream: IO[str]) -> None:
     """The tables that were asked for, or a line per session; some columns per profile, and some more for one that
-    changes what had been sent."""
-    writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    changes what had been sent. What was not replayed has no figures there."""
+    writer = csv.writer(_harmless(stream), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     if report.asked.by:
-        for by, rows in tables(report).items():
+        for number, (by, rows) in enumerate(tables(report).items()):
+            if number:
+                writer.writerow([])  # an empty line between tables
             _write_table(writer, by, rows)
         return
-    columns = ["path", "name", "agent", "model", "project", "id", "title", "started", "requests"]
-    columns += ["paid_input", "paid_output", "paid", "baseline_cost", "recorded_cost"]
+    replayed = _replayed_columns(report)
+    writer.writerow([*NAMING, "started", "requests", "paid_input", "paid_output", "paid", *replayed])
+    tallies, figures = dict(report.table("session")), {session.key: session for session in report.sessions}
+    for key, session in sorted(known_sessions(report).items()):
+        named, tally = session_named(session), tallies.get(key, Tally())
+        row: list[Any] = [named[name] for name in NAMING]
+        spent = paid(tally)
+        row += [_spelt(session.started), figures[key].requests if key in figures else tally.requests]
+        row += ["" if spent[name] is None else spent[name] for name in ("input", "output", "total")]
+        writer.writerow([*row, *(_replayed(figures[key], report) if key in figures else [""] * len(replayed))])
+
+
+NAMING = ("path", "name", "agent", "model", "project", "id", "title")
+"""Columns that say which session it is."""
+
+
+def _replayed_columns(report: Report) -> list[str]:
+    columns = ["baseline_cost", "recorded_cost"]
     for profile in report.profiles:
         columns += [f"{profile}_cost", f"{profile}_saved_share", f"{profile}_worst", f"{profile}_law_failures"]
         columns += [f"{profile}_{name}" for name in _more(report, profile)]
     columns += _caching_columns(report)
-    writer.writerow([*columns, "baseline_tokens", "baseline_peak", "invalid_requests", "skipped_lines"])
-    tallies = dict(report.table("session"))
-    for session in report.sessions:
-        row: list[Any] = [session.path, session.name, session.agent, session.model, session.project]
-        row += [session.id, session.title, _spelt(session.started), session.requests]
-        spent = paid(tallies.get(session.key, Tally()))
-        row += ["" if spent[name] is None else spent[name] for name in ("input", "output", "total")]
-        row += [session.baseline.cost, session.recorded.cost if session.recorded else ""]
-        for profile in report.profiles:
-            outcome = session.profiles[profile]
-            row += [outcome.spent.cost, saved_in(session, profile), outcome.worst, outcome.law_failures]
-            row += [REVISION_COLUMNS[name](outcome.worlds) for name in _more(report, profile)]
-        row += _caching_cells(session, report)
-        base = session.baseline
-        writer.writerow([*row, round(base.tokens), round(base.peak), session.invalid, len(session.skipped)])
+    return [*columns, "baseline_tokens", "baseline_peak", "invalid_requests", "skipped_lines"]
+
+
+def _replayed(session: SessionFigures, report: Report) -> list[Any]:
+    row: list[Any] = [session.baseline.cost, session.recorded.cost if session.recorded else ""]
+    for profile in report.profiles:
+        outcome = session.profiles[profile]
+        row += [outcome.spent.cost, saved_in(session, profile), outcome.worst, outcome.law_failures]
+        row += [REVISION_COLUMNS[name](outcome.worlds) for name in _more(report, profile)]
+    row += _caching_cells(session, report)
+    base = session.baseline
+    return [*row, round(base.tokens), round(base.peak), session.invalid, len(session.skipped)]
+
+
+class _Spelling(NamedTuple):
+    """A terminal, which names in a log must not steer. Programs get them as they are."""
+
+    stream: IO[str]
+
+    def write(self, line: str) -> None:
+        self.stream.write(one_line(line.removesuffix("\n")) + "\n")
+
+
+def _harmless(stream: IO[str]) -> IO[str] | _Spelling:
+    return _Spelling(stream) if stream.isatty() else stream
 
 
 def _spelt(at: float | None) -> str:

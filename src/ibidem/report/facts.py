@@ -150,8 +150,9 @@ def facts_of(session: Recording) -> SessionFacts:
         models,
         [places.get(each.model, -1) for each in sent],
         [moment(each) for each in sent],
-        [_tokens(each.usage) for each in sent],
+        [_tokens(each.billed or each.usage) for each in sent],
         [each.answer for each in sent],
+        otherwise=[each.otherwise for each in sent] if any(each.otherwise is not None for each in sent) else [],
         spoken=pauses.spoken,
         looped=pauses.looped,
     )
@@ -174,7 +175,7 @@ def paid_requests(session: SessionFacts, prices: Prices) -> Iterator[PaidRequest
         rates = None if usage is None else prices.of(model, session.format, at).rates(usage.input)
         paid = rates.input_cost(usage) if rates and usage else None
         output = rates.output * usage.output if rates and usage else None
-        otherwise = None
+        otherwise = session.otherwise[number] if session.otherwise else None
         if session.paid:
-            paid, otherwise = session.paid[number], session.otherwise[number]
+            paid = session.paid[number]
         yield PaidRequest(session, number, at, model, usage, paid, output, otherwise)

@@ -85,7 +85,8 @@ class LogFile(NamedTuple):
             more = os.stat(beside)
             times.append(more.st_mtime_ns)
             sizes.append(more.st_size)
-        state = " ".join([os.path.abspath(path), *map(str, (*sizes, *times))])
+        # What is remembered holds the path as it was named here, so another way to name the file is another state.
+        state = " ".join([path, os.path.abspath(path), *map(str, (*sizes, *times))])
         return cls(path, found.st_size, max(times) / 1e9, state)
 
 

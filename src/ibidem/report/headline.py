@@ -16,6 +16,9 @@ COMMANDS = {
 }
 """By the name of an agent in its logs. Where its address is a setting, it is told about a proxy that runs."""
 
+ALREADY_SHARE = 0.99
+"""Who paid this share of the input through us needs no advice to."""
+
 
 def paid_line(report: Report) -> str:
     """What was paid, or why that is not known. Known before anything is replayed."""
@@ -35,13 +38,17 @@ def saving_line(report: Report) -> str:
     """What each profile would have saved of the input; empty where nothing was replayed."""
     tally = report.tally
     parts = []
-    for number, name in enumerate(report.profiles if tally.costs else ()):
+    spelt = False  # what follows "would have saved" may leave it out, what follows a cost may not
+    for name in report.profiles if tally.costs else ():
         saved, part = tally.saved(name), tally.saved_share(name) or 0.0
         if saved < 0 and dollars(-saved) != dollars(0.0):
             parts.append(f"{name} would have cost {dollars(-saved)} more ({percent(-part)})")
+            spelt = False
+        elif spelt:
+            parts.append(f"{name} {dollars(saved)} ({percent(part)})")
         else:
-            of = " of the input" if not number else ""
-            parts.append(f"{name} {'would have saved ' if not number else ''}{dollars(saved)} ({percent(part)}{of})")
+            parts.append(f"{name} would have saved {dollars(saved)} ({percent(part)} of the input)")
+            spelt = True
     return f"{'; '.join(parts)}." if parts else ""
 
 
@@ -57,7 +64,8 @@ def logged_line(tally: Tally) -> str:
 def next_step(report: Report) -> str:
     """What to type to have it saved from now on; empty where nothing would be."""
     first = report.profiles[0] if report.profiles else ""
-    if not report.tally.costs or report.tally.saved(first) <= 0:
+    tally = report.tally
+    if not tally.costs or tally.saved(first) <= 0 or tally.logged >= ALREADY_SHARE * tally.input > 0:
         return ""
     return f"To save it from now on: {wrap_command(report)}"
 

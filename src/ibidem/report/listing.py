@@ -128,10 +128,10 @@ def _draw_some(
 
 # --- windows of a plan --------------------------------------------------------------------------
 
-WINDOWS = (
-    "A plan's window begins with its first request and lasts five hours. Shares: what of it was said before and a"
-    " profile would not have sent again. room for more: how many more requests of the largest conversation fit into the"
-    " model's window, as it was sent/with each profile."
+WINDOWS = "A plan's window begins with its first request and lasts five hours."
+SHARES = (
+    " Shares: what of it was said before and a profile would not have sent again. room for more: how many more requests"
+    " of the largest conversation fit into the model's window, as it was sent/with each profile."
 )
 
 
@@ -139,10 +139,14 @@ def draw_windows(console: Console, report: Report) -> None:
     found = plan_windows(report.paid, report.sessions)
     shown = found if report.asked.top is None else found[-report.asked.top :]
     agents = {window.agent for window in found}
-    rows: list[TableRow] = [_window(window, report, len(agents) > 1) for window in shown]
+    replayed = any(window.tally.costs for window in found)
+    rows: list[TableRow] = [
+        [*_window(window, report, len(agents) > 1), *(_room(window, report) if replayed else ())] for window in shown
+    ]
     if rows:
-        table(console, ("window from", "requests", "paid $", *report.profiles, "room for more"), rows)
-        say(console, WINDOWS, "dim")
+        more = (*report.profiles, "room for more") if replayed else ()
+        table(console, ("window from", "requests", "paid $", *more), rows)
+        say(console, WINDOWS + SHARES * replayed, "dim")
     rest(console, len(found), len(shown))
 
 
@@ -151,11 +155,10 @@ def _window(window: PlanWindow, report: Report, named: bool) -> Sequence[TableCe
     when = f"{start:%Y-%m-%d %H:%M}" if start else NO_NUMBER
     tally = window.tally
     paid = dollars(tally.total) if tally.counted else NO_NUMBER
+    return [f"{when} {window.agent}" if named else when, f"{tally.requests:,}", paid]
+
+
+def _room(window: PlanWindow, report: Report) -> Sequence[TableCell]:
     left = [window.left.get(name) for name in (NOTHING_DONE, *report.profiles)]
-    return [
-        f"{when} {window.agent}" if named else when,
-        f"{tally.requests:,}",
-        paid,
-        *(_saved(tally, name) for name in report.profiles),
-        "/".join(NO_NUMBER if each is None else f"{each:,.0f}" for each in left),
-    ]
+    room = "/".join(NO_NUMBER if each is None else f"{each:,.0f}" for each in left)
+    return [*(_saved(window.tally, name) for name in report.profiles), room]

@@ -1,6 +1,6 @@
 // Folds long tables, and writes the table of all sessions: rows come as data, and are text, never markup.
 "use strict";
-const FIRST = 12, PAGE = 100, GROWTH = 5;
+const FIRST = 12, PAGE = 25, GROWTH = 5;
 
 function element(name, text, look) {
   const made = document.createElement(name);
@@ -45,68 +45,78 @@ function percent(share, signed) {
   return (signed && share > 0 ? "+" : sign(share)) + fixed(size * 100, 1) + "%";
 }
 const KINDS = {
-  path: ([path, name]) => path + (name && ` (${name})`),
   text: String,
-  folder: String,
+  when: String,
+  log: String,
   count: (number) => fixed(number, 0),
   dollars,
   tokens,
   error: (share) => percent(share, true),
-  saved: (share) => percent(share, false),
-  worst: (share) => percent(share, true),
+  share: (share) => percent(share, false),
 };
+const TEXTS = ["session", "text", "when", "log"];
 
-function cell(kind, value) {
-  if (kind === "path") return pathCell(value);
-  if (value === null) return element("td", "–", "zero");
-  const made = element("td", KINDS[kind](value));
-  if (typeof value === "string") {
-    made.className = "text";
-    made.title = value;
-    if (kind === "folder") made.replaceChildren(endOf("span", value));
-  } else if (value === 0) made.className = "zero";
-  else if (value < 0 && kind === "saved") made.className = "neg";
+function cell([, kind, extra, label], value, first) {
+  if (kind === "session") return sessionCell(value);
+  const made = element("td");
+  made.setAttribute("role", "cell");
+  made.dataset.label = label;  // what it is called where a row is a card
+  if (extra) made.dataset.extra = "1";
+  made.className = first ? `${kind} money` : kind;
+  if (value === null || value === "") {
+    made.textContent = "–";
+    made.classList.add("zero");
+  } else if (kind === "saving") {
+    made.append(element("span", dollars(value[0])), element("small", percent(value[1], false)));
+    if (value[1] < 0) made.classList.add("neg");
+  } else {
+    made.textContent = KINDS[kind](value);
+    if (TEXTS.includes(kind)) made.title = value;
+    else if (value === 0) made.classList.add("zero");
+    else if (value < 0 && kind === "share") made.classList.add("neg");
+  }
   return made;
 }
 
-// A line whose beginning is cut off where there is no room: the end of a path says most.
-function endOf(name, text) {
-  const made = element(name);
-  made.append(element("bdi", text));
-  return made;
-}
-
-function pathCell(value) {
-  const [path, name] = value;
-  const cut = Math.max(path.lastIndexOf("/"), path.lastIndexOf("\\")) + 1;
-  const made = element("th", "", "path");
+// A title is text, whatever it says, and a link only to a file beside this page: Python sees to that.
+function sessionCell([title, below, id, project, path, name, href, folder]) {
+  const made = element("th", "", "session");
   made.scope = "row";
-  made.title = KINDS.path(value);
-  made.append(endOf("span", path.slice(cut) + (name && ` (${name})`)), endOf("small", path.slice(0, cut)));
+  made.setAttribute("role", "rowheader");
+  const shown = element(href ? "a" : "cite", title);
+  if (href) shown.href = href;
+  made.title = [title, id, project, folder + path + (name && ` (${name})`)].filter(Boolean).join("\n");
+  made.append(shown, element("small", below));
   return made;
 }
 
-function sessions(frame, { columns, rows }) {
-  const [search, select, count, body, more] = ["input", "select", "output", "tbody", ".more"].map((each) =>
-    frame.querySelector(each));
+function sessions(frame, { columns, rows, folder, sorted }) {
+  const [search, wide, select, count, body, more] =
+    ["input[type=search]", "input[type=checkbox]", "select", "output", "tbody", ".more"].map((each) =>
+      frame.querySelector(each));
   const heads = [...frame.querySelectorAll("th[scope=col]")];
-  const places = (label) => columns.flatMap((column, place) => (column[0] === label ? [place] : []));
-  const texts = columns.flatMap(([, kind], place) => (["path", "text", "folder"].includes(kind) ? [place] : []));
-  const haystacks = new Map(rows.map((row) => [row, texts.map((place) => KINDS[columns[place][1]](row[place]))
-    .join("\n").toLowerCase()]));
+  const of = (label, test) => (row) => columns.some((column, place) =>
+    column[0] === label && row[place] !== null && test(row[place]));
+  const log = columns.findIndex(([, kind]) => kind === "log");
+  for (const row of rows) {
+    const [, , , , path, name] = row[0];
+    row[0].push(folder);
+    row[log] = folder + path + (name && ` (${name})`);
+  }
+  const haystacks = new Map(rows.map((row) => [row, columns.flatMap(([, kind], place) =>
+    (kind === "session" ? row[place].slice(0, 6) : TEXTS.includes(kind) ? row[place] : [])).join("\n").toLowerCase()]));
+  const savings = columns.flatMap(([, kind], place) => (kind === "saving" ? [place] : []));
   const wanted = {
     "": () => true,
-    saved: (row) => places("saved").some((place) => row[place] < 0),
-    recorded: (row) => places("recorded").some((place) => row[place] !== null),
-    broken: (row) => places("broken").some((place) => row[place] > 0),
-    laws: (row) => places("laws").some((place) => row[place] > 0),
+    more: (row) => savings.some((place) => row[place] !== null && row[place][1] < 0),
+    recorded: (row) => of("recorded", () => true)(row) || of("paid", () => true)(row),
+    broken: of("broken", (number) => number > 0),
+    laws: of("laws", (number) => number > 0),
   };
-  let sorted = places("cost")[0], down = true;
+  const money = sorted;  // what the table is sorted by at first
+  let down = true;
 
-  function key(row) {
-    const value = row[sorted];
-    return columns[sorted][1] === "path" ? KINDS.path(value) : value;
-  }
+  const key = (row) => (Array.isArray(row[sorted]) ? row[sorted][0] : row[sorted]);
   function compare(one, other) {
     const [left, right] = [key(one), key(other)];
     if (left === right) return 0;
@@ -128,18 +138,26 @@ function sessions(frame, { columns, rows }) {
     more.textContent = `Show ${fixed(Math.min(shown.length, limit * GROWTH), 0)} of ${fixed(shown.length, 0)}`;
     body.replaceChildren(...shown.slice(0, limit).map((row) => {
       const line = element("tr");
-      line.append(...row.map((value, place) => cell(columns[place][1], value)));
+      line.setAttribute("role", "row");
+      line.append(...row.flatMap((value, place) =>
+        (wide.checked || !columns[place][2] ? [cell(columns[place], value, place === money)] : [])));
       return line;
     }));
   }
   heads.forEach((head, place) => head.firstElementChild.addEventListener("click", () => {
-    down = place === sorted ? !down : !texts.includes(place);
+    down = place === sorted ? !down : columns[place][1] === "when" || !TEXTS.includes(columns[place][1]);
     sorted = place;
     show(PAGE);
   }));
+  wide.addEventListener("change", () => {
+    frame.classList.toggle("wide", wide.checked);
+    frame.querySelectorAll("[data-extra]").forEach((head) => { head.hidden = !wide.checked; });
+    show(body.rows.length);
+  });
   search.addEventListener("input", () => show(PAGE));
   select.addEventListener("change", () => show(PAGE));
   more.addEventListener("click", () => show(body.rows.length * GROWTH));  // thousands take seconds to lay out
+  wide.checked = false;  // a page that is loaded again remembers
   show(PAGE);
   frame.hidden = false;
 }

@@ -8,32 +8,29 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib import resources
 from statistics import median
+from types import MappingProxyType
 from typing import IO, NamedTuple
 
 from .. import __version__
-from .caching import banner, cached_section
+from . import answers
+from .caching import cached_section
 from .changes import changes
 from .charts import (
     MAX_ROWS,
     Mark,
-    Names,
     bar,
     cell,
     compared,
-    counted,
-    day,
     heads,
     left_out,
-    listed,
     money_cell,
     path_cell,
     percent,
     ranking,
     saved_share,
-    session_table,
     share_cell,
     table,
     text,
@@ -41,15 +38,19 @@ from .charts import (
 )
 from .figures import SessionFigures, Spent
 from .groups import Group
+from .names import Links, Names
+from .notes import notes
 from .numbers import NO_NUMBER, ROUNDING, dollars, file_size, plural, tokens
+from .session_table import session_table
+from .timeline import time_slots, timeline
 from .totals import Repeated, Report, saved_in
 
 COLOURED_PROFILES = 4
 """Profiles that have a colour of their own; their names always stand beside it."""
-METHOD_PAGE = "docs/how-we-measure.md"
 
 
-def write_page(report: Report, stream: IO[str], links: Mapping[tuple[str, str], str] | None = None) -> None:
+def write_page(report: Report, stream: IO[str], links: Links = MappingProxyType({})) -> None:
+    """`links` says where the details of a session are, where there are some."""
     style, script = _file("page.css"), _file("page.js")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
@@ -66,7 +67,7 @@ def write_page(report: Report, stream: IO[str], links: Mapping[tuple[str, str], 
 <style>{style}</style>
 </head>
 <body>
-{_ReportPage(report).body()}
+{_ReportPage(report, links).body()}
 <script>{script}</script>
 </body>
 </html>
@@ -83,72 +84,81 @@ def _digest(source: str) -> str:
 
 class Section(NamedTuple):
     anchor: str
+    short: str
+    """As the list of sections calls it."""
     title: str
     body: str
 
 
 class _ReportPage:
-    """Knows what all parts of the page need: the folder that all logs are in, and the colour of each profile."""
+    """Knows what all parts of the page need: what sessions are called, and the colour of each profile."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, links: Links) -> None:
         self.report = report
         self.total = report.total
-        self.names = Names(report.sessions)
-        self.looks = {name: f"p{number % COLOURED_PROFILES}" for number, name in enumerate(report.profiles)}
+        self.names = Names(report, links)
+        profiles = report.profiles if report.sessions else ()
+        self.looks = {name: f"p{number % COLOURED_PROFILES}" for number, name in enumerate(profiles)}
 
     def body(self) -> str:
-        sections = [Section(*each) for each in self._sections() if each[2]]
-        links = "".join(f'<a href="#{each.anchor}">{each.anchor.capitalize()}</a>' for each in sections)
+        sections = [each for each in self._sections() if each.body]
+        links = "".join(f'<a href="#{each.anchor}">{each.short}</a>' for each in sections)
         parts = "\n".join(
             f'<section id="{each.anchor}">\n<h2>{each.title}</h2>\n{each.body}\n</section>' for each in sections
         )
-        return f"""<header>
-<h1>What it cost, and what it would have cost</h1>
-{self._facts()}
+        return f"""{self._answers()}
 <nav aria-label="Sections">{links}</nav>
-</header>
 <main>
 {parts}
 </main>
-<footer>ibidem {text(__version__)} · made on this machine; nothing was sent anywhere</footer>"""
+<footer>ibidem {text(__version__)} · {self._source()} · made on this machine; nothing was sent anywhere</footer>"""
 
-    def _sections(self) -> Iterable[tuple[str, str, str]]:
+    def _source(self) -> str:
         report = self.report
-        if report.sessions:
-            yield "cost", "Cost of input", self._costs()
-            yield "caching", "How it was cached", cached_section(report, self.names)
-            yield "error", "How far the replay is off", self._error()
-            yield "dearer", "Would any session have been dearer?", self._dearer()
-            yield "changes", "What changing it again costs", changes(self.total, self.names, self.looks)
-            yield "strategies", "Where the saving comes from", self._strategies()
-            yield "agents", "By agent", self._groups("agent", report.agents)
-            yield "projects", "By project", self._groups("project", report.projects)
-            yield "tools", "By tool", self._repeated("tool", report.tools)
-            yield "files", "By file", self._repeated("file", report.files)
-            yield "extremes", "Best and worst", self._extremes()
-            yield "sessions", "All sessions", session_table(report.sessions, self.names, self.looks)
-            yield "context", "Context and cache", self._context()
-        yield "notes", "Notes", self._notes()
+        return f"{plural(report.files_read, 'file')}, {file_size(report.bytes_read)}"
 
-    def _facts(self) -> str:
-        report, total = self.report, self.total
-        facts = [plural(total.sessions, "session"), plural(total.requests, "request")]
-        facts.append(f"{plural(report.files_read, 'file')}, {file_size(report.bytes_read)}")
-        days = [date for session in report.sessions if (date := day(session.started))]
-        if days:
-            facts.append(min(days) if min(days) == max(days) else f"{min(days)} to {max(days)}")
-        lines = [f'<p class="soft">{" · ".join(facts)}</p>']
-        if self.names.folder:
-            lines.append(f'<p class="soft">Paths are below <code>{text(self.names.folder)}</code></p>')
-        if report.sample:
-            lines.append(
-                '<p class="banner"><b>These are figures of the bundled sample</b>: no logs were found. '
-                "Name a log or a folder of logs to see your own: <code>ibidem report PATH</code></p>"
-            )
-        lines += filter(None, [banner(total.cached)])
-        if not report.sessions:
-            lines.append('<p class="banner"><b>No session was found</b>, so there is nothing to price.</p>')
-        return "\n".join(lines)
+    def _answers(self) -> str:
+        """The first screen."""
+        report, looks = self.report, self.looks
+        slots = time_slots(report, list(looks))
+        head = f"""<header>
+<h1>What it cost, and what would have been saved</h1>
+<p class="soft">{answers.period(report, slots.shown)}</p>
+{answers.first_lines(report)}
+"""
+        if not self.names.known:
+            return f"{head}</header>"
+        blocks = (
+            (f"Paid by {slots.unit}", "wide", timeline(slots, looks, bool(report.tally.counted))),
+            ("By model", "models", answers.models(report, looks)),
+            ("Tools that repeat most", "", answers.repeats("tool", report.tools, looks)),
+            ("Files that repeat most", "", answers.repeats("file", report.files, looks)),
+        )
+        shown = "\n".join(
+            f'<section class="{look}">\n<h2>{title}</h2>\n{body}\n</section>' for title, look, body in blocks if body
+        )
+        return f'{head}{answers.figures(report, looks)}\n</header>\n<div class="overview">\n{shown}\n</div>'
+
+    def _sections(self) -> Iterable[Section]:
+        report = self.report
+        if self.names.known:
+            yield Section("sessions", "Sessions", "Sessions", session_table(report, self.names, self.looks))
+        if report.sessions:
+            caching = cached_section(report, self.names)
+            changed = changes(self.total, self.names, self.looks)
+            yield Section("cost", "Cost of input", "Cost of input, replayed", self._costs())
+            yield Section("caching", "Caching", "How it was cached", caching)
+            yield Section("error", "Replay error", "How far the replay is off", self._error())
+            yield Section("more", "Cost more?", "Would any session have cost more?", self._cost_more())
+            yield Section("changes", "Changes", "What changing it again costs", changed)
+            yield Section("strategies", "Strategies", "Where the saving comes from", self._strategies())
+            yield Section("agents", "Agents", "By agent", self._groups("agent", report.agents))
+            yield Section("projects", "Projects", "By project", self._groups("project", report.projects))
+            yield Section("tools", "Tools", "By tool", self._repeated("tool", report.tools))
+            yield Section("files", "Files", "By file", self._repeated("file", report.files))
+            yield Section("extremes", "Best and worst", "Best and worst", self._extremes())
+            yield Section("context", "Context", "Context and cache", self._context())
+        yield Section("notes", "Notes", "Notes", notes(report, self.names, self.looks))
 
     # --- what it cost ---------------------------------------------------------------------------
 
@@ -207,34 +217,35 @@ alone, without looking at that, it comes to {dollars(recorded.by_rule)}.</p>"""
 
     # --- session by session ---------------------------------------------------------------------
 
-    def _dearer(self) -> str:
+    def _cost_more(self) -> str:
         by_name = {name: [(saved_share(each, name), each) for each in self.report.ranked(name)] for name in self.looks}
         shares = [saved for ranked in by_name.values() for saved, _ in ranked]
         low, high = min(shares), max(shares)
         blocks = []
         for name, ranked in by_name.items():
-            marks = [Mark(saved, self.names.label(session)) for saved, session in ranked]
+            marks = [Mark(saved, self.names.title(session)) for saved, session in ranked]
             caption = f"Share saved with {text(name)}, by session, best first"
             chart = ranking(marks, low, high, self.looks[name], caption) if len(marks) > 1 else ""
             blocks.append(f"<article>\n<h3>{text(name)}</h3>\n{self._verdict(name)}\n{chart}\n</article>")
         return f'<div class="side">{"".join(blocks)}</div>'
 
     def _verdict(self, name: str) -> str:
-        """Whether any session would have been dearer, which one most, and whether any ever was."""
+        """Whether any session would have cost more, which one most, and whether any had at some time."""
         sessions, profile = self.report.sessions, self.total.profiles[name]
         cheaper = sum(saved_share(session, name) > 0 for session in sessions)
         same = len(sessions) - cheaper - profile.dearer
-        counts = f"{cheaper:,} cheaper, {same:,} the same, <b>{profile.dearer:,} dearer</b> than with nothing done."
+        more = f"<b>{profile.dearer:,} would have cost more</b> than with nothing done"
+        counts = f"{cheaper:,} would have cost less, {same:,} the same, {more}."
         lines = [f"<p>Of {plural(len(sessions), 'session')}: {counts}</p>"]
         if profile.dearer:
             worst = min(sessions, key=lambda session: saved_in(session, name))
-            more = worst.profiles[name].spent.cost - worst.baseline.cost
-            by = f'<b class="neg">{percent(-saved_in(worst, name))} dearer</b> ({dollars(more)})'
-            lines.append(f"<p>The worst: {self.names.code(worst)}, {by}.</p>")
+            extra = worst.profiles[name].spent.cost - worst.baseline.cost
+            by = f'<b class="neg">{percent(-saved_in(worst, name))} more</b> ({dollars(extra)})'
+            lines.append(f"<p>The worst: {self.names.linked(worst)}, {by}.</p>")
         if profile.worst > ROUNDING:
             moment = max(sessions, key=lambda session: session.profiles[name].worst)
             lines.append(
-                f"<p>At the worst moment of any, in {self.names.code(moment)}, <b>{percent(profile.worst)} more</b> "
+                f"<p>At the worst moment of any, in {self.names.linked(moment)}, <b>{percent(profile.worst)} more</b> "
                 "had been spent than with nothing done.</p>"
             )
         if profile.law_failures:
@@ -253,10 +264,11 @@ alone, without looking at that, it comes to {dollars(recorded.by_rule)}.</p>"""
         return f'<div class="side">{"".join(blocks)}</div>'
 
     def _short(self, name: str, found: Iterable[SessionFigures]) -> str:
-        head = f"<tr><th>session</th><th>saved</th><th>nothing done</th><th>{text(name)}</th></tr>"
+        head = "<tr><th>session</th><th>nothing done</th><th>saved</th><th>share</th></tr>"
         rows = "".join(
-            f"<tr>{self.names.cell(each)}{share_cell(saved_share(each, name))}"
-            f"<td>{dollars(each.baseline.cost)}</td><td>{dollars(each.profiles[name].spent.cost)}</td></tr>"
+            f"<tr>{self.names.cell(each)}<td>{dollars(each.baseline.cost)}</td>"
+            f"{money_cell(each.baseline.cost - each.profiles[name].spent.cost)}"
+            f"{share_cell(saved_share(each, name))}</tr>"
             for each in found
         )
         return table(head, rows, f"sessions with {text(name)}", "narrow")
@@ -346,44 +358,9 @@ alone, without looking at that, it comes to {dollars(recorded.by_rule)}.</p>"""
             f"<td>{percent(spent.read / spent.tokens if spent.tokens else 0.0)}</td><td>{spent.breaks:,}</td></tr>"
             for what, look, spent, peaks in ways
         )
-        names = ("largest request", "median of largest", "sent in all", "read from cache", "cache breaks")
+        names = ("largest request", "median of largest", "sent in all", "read from cache", "cache rewritten")
         head = f"<tr><th></th><td></td>{''.join(f'<th>{name}</th>' for name in names)}</tr>"
         return (
-            table(head, rows, "context and cache", "") + '<p class="soft">In tokens, as the provider counts. A cache '
-            "break is a request that changed what had been sent before, so that it had to be paid as new.</p>"
+            table(head, rows, "context and cache", "") + '<p class="soft">In tokens, as the provider counts. Cache '
+            "rewritten: requests that changed what had been sent before, so that it had to be written anew.</p>"
         )
-
-    def _notes(self) -> str:
-        report = self.report
-        notes = [
-            f"<p><b>Costs are computed</b>, not billed: every recorded request is priced again under the rules of its "
-            f"provider's cache, as <code>{METHOD_PAGE}</code> in ibidem's repository describes. <b>Only input is "
-            "priced</b>: no profile changes what the model answers.</p>",
-            listed(
-                "priced as another, because they are not in the price list",
-                [f"{text(model or '(none named)')}: as {text(other)}" for model, other in report.priced_as.items()],
-                "model",
-            ),
-            listed(
-                "that break a rule of their provider, as the log tells them "
-                f"({report.accepted:,} were counted by it, so it took those); by rule",
-                [f"{text(rule)}: {count:,}" for rule, count in report.violations.most_common()],
-                "request",
-                report.invalid,
-            ),
-            listed(
-                "of logs skipped",
-                counted(why for each in report.sessions for _, why in each.skipped),
-                "line",
-                report.skipped,
-            ),
-            listed("not read", [f"{text(each.path)}: {text(each.why)}" for each in report.unread], "file"),
-            *(self._laws(name) for name in self.looks),
-        ]
-        return "\n".join(filter(None, notes))
-
-    def _laws(self, name: str) -> str:
-        outcomes = [(session, session.profiles[name]) for session in self.report.sessions]
-        items = [f"{self.names.code(each)}: {text(why)}" for each, outcome in outcomes for why in outcome.failures]
-        count = sum(outcome.law_failures for _, outcome in outcomes)
-        return listed(f"with {text(name)}: this is a fault of ibidem; please report it", items, "broken law", count)

@@ -40,16 +40,20 @@ def would_have(report: Report, tally: Tally) -> dict[str, Any]:
 
 
 def tables(report: Report) -> dict[str, list[dict[str, Any]]]:
-    """By name: those that were asked for, all of their rows or as many as were."""
-    return {by: table(report, by)[: report.asked.top] for by in report.asked.by}
+    """By name: those that were asked for, all of their rows or as many as were; of windows, the last."""
+    top = report.asked.top
+    return {
+        by: rows[-top:] if top and by == "window" else rows[:top]
+        for by, rows in ((by, table(report, by)) for by in report.asked.by)
+    }
 
 
 def table(report: Report, by: str) -> list[dict[str, Any]]:
     if by == "window":
         return _windows(report)
     if by in ("tool", "file"):
-        found = report.tools if by == "tool" else report.files
-        return [{"name": name, **repeated(each)} for name, each in found.items()]
+        found = report.most_saved(report.tools if by == "tool" else report.files)
+        return [{"name": name, **repeated(each)} for name, each in found]
     known = known_sessions(report)
     rows = report.table(by)  # type: ignore[arg-type]  # the command line took nothing else
     return [{**_named(by, key, known), **_row(report, tally)} for key, tally in rows]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
-from math import isfinite
+from math import inf, isfinite
 from typing import Literal
 
 from ..billing.usage import Usage
@@ -51,6 +51,8 @@ class Tally:
     """Dollars that were paid through our own proxy, as it logged them."""
     otherwise: float = 0.0
     """What these would have been without it."""
+    first: float = inf
+    """When the first of them was, in Unix seconds."""
 
     @property
     def total(self) -> float:
@@ -62,6 +64,8 @@ class Tally:
 
     def pay(self, request: PaidRequest) -> None:
         self.sessions.add(request.session.key)
+        if request.at is not None and request.at < self.first:
+            self.first = request.at
         self.requests += 1
         self.counted += request.input is not None
         if usage := request.usage:
@@ -169,5 +173,6 @@ def ordered(rows: Sequence[tuple[Key, Tally]], order: Order, profile: str) -> li
         "saved": lambda row: -row[1].saved(profile),
         "requests": lambda row: -row[1].requests,
         "tokens": lambda row: -row[1].tokens.input,
+        "time": lambda row: row[1].first,
     }
     return sorted(rows, key=ways[order]) if order in ways else sorted(rows, key=lambda row: row[0])

@@ -62,10 +62,10 @@ def _title(console: Console, report: Report, begun: bool) -> None:
         say(console, f"{said} ({caching.MARKS_COMMAND}).", "bold yellow")
     if not begun:
         _paid(console, report)
-    if not report.sessions and not report.paid:
-        return
     if report.partial:
         say(console, report.partial, "bold yellow")
+    if not report.sessions and not report.paid:
+        return
     if said := saving_line(report):
         say(console, said, "bold")
     for said in filter(None, (logged_line(report.tally), next_step(report))):
@@ -78,6 +78,8 @@ def _paid(console: Console, report: Report) -> None:
     if report.asked.period:
         say(console, report.asked.period, "dim")
     if not report.sessions and not report.paid:
+        if report.partial:
+            return
         read = f"{plural(report.files_read, 'file')}, {file_size(report.bytes_read)}"
         looked = " What was looked at and gave nothing:" if report.unread else ""
         say(console, f"No session was found ({read}).{looked}", "bold")
@@ -289,10 +291,7 @@ def _repeated(console: Console, what: str, found: dict[str, Repeated], report: R
     """What is repeated most, by what the first profile saves."""
     first = report.profiles[0]
 
-    def saved(entry: Repeated) -> float:
-        return entry.profiles[first].cost if first in entry.profiles else 0.0
-
-    ordered = sorted(found.items(), key=lambda item: (-saved(item[1]), -item[1].results.tokens))
+    ordered = report.most_saved(found)
     rows = [
         (
             short(name),
@@ -301,7 +300,7 @@ def _repeated(console: Console, what: str, found: dict[str, Repeated], report: R
             percent(entry.profiles[first].tokens / entry.results.tokens if entry.results.tokens else 0.0)
             if first in entry.profiles
             else NO_NUMBER,
-            dollars(saved(entry)),
+            dollars(entry.profiles[first].cost if first in entry.profiles else 0.0),
         )
         for name, entry in ordered[: top(report)]
     ]

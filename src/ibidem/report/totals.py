@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 
@@ -109,6 +109,15 @@ class Report:
         ranked = self.ranked(profile)
         half = min(NAMED_SESSIONS, (len(ranked) + 1) // 2)
         return ranked[:half], ranked[half:][::-1][:NAMED_SESSIONS]
+
+    def most_saved(self, found: Mapping[str, Repeated]) -> list[tuple[str, Repeated]]:
+        """Tools or files, from the one of which the first profile saves most."""
+        first = self.profiles[0] if self.profiles else ""
+
+        def rank(item: tuple[str, Repeated]) -> tuple[float, float]:
+            return -item[1].profiles.get(first, Saved()).cost, -item[1].results.tokens
+
+        return sorted(found.items(), key=rank)
 
     @property
     def partial(self) -> str:

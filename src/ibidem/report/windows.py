@@ -66,8 +66,8 @@ def _replay(session: SessionFigures, windows: Sequence[PlanWindow]) -> None:
     for place, number in last.items():
         model = session.models[session.asked[number]] if session.asked[number] >= 0 else ""
         if room := session.windows.get(model):
-            sizes = {name: each[: number + 1] for name, each in session.sizes.items()}
-            windows[place].left = {name: requests_left(each, room) for name, each in sizes.items()}
+            recent = slice(max(0, number + 1 - LOOKED_BACK), number + 1)
+            windows[place].left = {name: requests_left(each[recent], room) for name, each in session.sizes.items()}
 
 
 def requests_left(sizes: Sequence[float], room: int) -> float | None:

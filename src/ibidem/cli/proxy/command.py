@@ -17,6 +17,16 @@ _DAYS = click.option(
 )
 _BYTES = click.option("--store-bytes", type=int, metavar="BYTES", help="How much it keeps; 2 GB if not given.")
 
+_RECORD = click.option(
+    "--record",
+    metavar="FOLDER",
+    help="Keep bodies of requests and answers there, for `report` and `show`. They hold all texts: for you alone.",
+)
+_RECORD_DAYS = click.option(
+    "--record-days", type=float, metavar="DAYS", help="How long these are kept; 30 if not given."
+)
+_RECORD_BYTES = click.option("--record-bytes", type=int, metavar="BYTES", help="How much of them; 1 GB if not given.")
+
 _OPTIONS: dict[str, Decorator] = {
     "host": click.option("--host", help="Where to listen, 127.0.0.1 if not given; all but loopback needs a token."),
     "port": click.option("--port", type=int, help="8123 if not given; 0 is a free one."),
@@ -58,6 +68,12 @@ _OPTIONS: dict[str, Decorator] = {
         "--json-log", metavar="FILE", help="One JSON object per exchange; `-` is standard output."
     ),
     "json file": click.option("--json-log", metavar="FILE", help="One JSON object per exchange."),
+    "ledger": click.option(
+        "--ledger/--no-ledger",
+        default=None,
+        help="Whether figures of each request, no texts, are kept for `ibidem gain`.",
+    ),
+    "record": lambda command: _RECORD(_RECORD_DAYS(_RECORD_BYTES(command))),
     "budget": click.option("--budget-ms", type=float, metavar="MS", help="Time for one request, 2000 if not given."),
     "body": click.option(
         "--max-body", type=int, metavar="BYTES", help="Larger requests get 413; 100 MiB if not given."
@@ -95,7 +111,7 @@ def settings_options(*names: str) -> Decorator:
 
 @click.command(short_help="Rewrite requests on their way, until stopped.")
 @settings_options("host", "port", "token", "page token", "texts", "profile", "cache", "upstream", "store")
-@settings_options("store limits", "observe", "json log")
+@settings_options("store limits", "observe", "json log", "ledger", "record")
 @settings_options("budget", "body", "rewrite", "conversations", "memory", "resend", "websockets", "config")
 def proxy(**flags: Any) -> int:
     """Rewrite requests on their way to the provider, until stopped.

@@ -21,6 +21,7 @@ from ...proxy.wiring import lines
 from ..errors import InputError, place, reason, say
 
 if TYPE_CHECKING:
+    from ...proxy.books.gains import GainsWriter
     from ...proxy.edge.server import Address, Summary
 
 
@@ -79,8 +80,13 @@ def as_input_error(error: IbidemError) -> InputError:
     return InputError(where, what)
 
 
-async def served(settings: Settings, ready: Callable[[Address], None], stop: asyncio.Event) -> Summary:
-    """Listen until told to stop. Raises InputError for whatever makes that impossible."""
+async def served(
+    settings: Settings, ready: Callable[[Address], None], stop: asyncio.Event, project: str = ""
+) -> Summary:
+    """Listen until told to stop. Raises InputError for whatever makes that impossible.
+
+    `project` is what figures that are kept are said to belong to.
+    """
     try:
         from ...proxy.edge.server import serve  # it needs packages that the rest of us does without
     except ModuleNotFoundError as error:
@@ -91,13 +97,24 @@ async def served(settings: Settings, ready: Callable[[Address], None], stop: asy
         way_out = "pip install --force-reinstall 'ibidem-llm[proxy]'"
         raise InputError(error.name or "aiohttp", f"cannot be loaded ({one_line(str(error))}): {way_out}") from None
     try:
-        return await serve(settings, ready=ready, stop=stop, pauses=load_pauses())
+        return await serve(settings, ready=ready, stop=stop, pauses=load_pauses(), gains=_gains(settings, project))
     except OSError as error:
         if error.filename is not None:
             raise InputError(one_line(place(error)), reason(error)) from None
         raise InputError(f"{one_line(settings.host)} port {settings.port}", _cannot_listen(error)) from None
     except IbidemError as error:
         raise as_input_error(error) from None
+
+
+def _gains(settings: Settings, project: str) -> GainsWriter | None:
+    """None for who wants none, or has no home where they could be."""
+    from ...gains import path
+    from ...proxy.books.gains import GainsWriter
+
+    try:
+        return GainsWriter(path(), project) if settings.ledger else None
+    except IbidemError:
+        return None
 
 
 async def _until_stopped(settings: Settings, announce: Callable[[Address], None]) -> Summary:
@@ -144,6 +161,7 @@ def _announced(address: Address, settings: Settings) -> list[str]:
         *(f"  {line}" for line in lines(url)),
         "",
         *([f"Requests leave through {', '.join(address.egress)}."] if address.egress else []),
+        *([f"All texts are recorded in {one_line(settings.record)}"] if settings.record else []),
         *(["Clients must send the header x-ibidem-token."] if settings.token else []),
         *([_TEXTS[settings.text_access]] if settings.text_access in _TEXTS else []),
         "Stop with Ctrl-C.",

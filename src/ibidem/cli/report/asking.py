@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -31,10 +31,36 @@ class NamedTime(NamedTuple):
     end: datetime
 
 
+class MachineZone(tzinfo):
+    """As the clock of this machine goes, in summer and in winter."""
+
+    def utcoffset(self, when: datetime | None) -> timedelta | None:
+        if when is None:
+            return None
+        try:
+            return when.replace(tzinfo=None).astimezone().utcoffset()
+        except (OverflowError, OSError, ValueError):  # years that its calendar does not have
+            return timedelta()
+
+    def dst(self, when: datetime | None) -> timedelta | None:
+        return None
+
+    def tzname(self, when: datetime | None) -> str | None:
+        return None if when is None else when.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, when: datetime) -> datetime:
+        try:
+            there = when.replace(tzinfo=UTC).astimezone()
+        except (OverflowError, OSError, ValueError):
+            return when
+        found = there.replace(tzinfo=self)
+        return found if found.utcoffset() == there.utcoffset() else found.replace(fold=1)  # the hour that comes twice
+
+
 def zone_named(name: str | None) -> tzinfo:
     """The named one, or that of this machine's clock."""
     if name is None:
-        return datetime.now().astimezone().tzinfo or UTC
+        return MachineZone()
     if name.upper() == "UTC":
         return UTC
     try:
@@ -49,7 +75,9 @@ def moment_named(option: str, text: str, now: datetime) -> NamedTime:
     """Raises UsageError for anything that is no moment."""
     if ago := _AGO.fullmatch(text):
         try:
-            then = now - int(ago[1]) * _UNITS[ago[2]]
+            # Hours pass as they do; days go by the calendar, on which one may have 23 or 25 of them.
+            start = now.astimezone(UTC) if ago[2] == "h" else now
+            then = (start - int(ago[1]) * _UNITS[ago[2]]).astimezone(now.tzinfo)
         except OverflowError:
             raise _wrong(option, text) from None
         return NamedTime(then, then)
@@ -67,16 +95,19 @@ def moment_named(option: str, text: str, now: datetime) -> NamedTime:
 
 
 def _dated(option: str, text: str, now: datetime) -> NamedTime:
-    compact = re.fullmatch(r"(\d{4})(\d\d)(\d\d)", text)
     try:
-        found = datetime.fromisoformat("-".join(compact.groups()) if compact else text)
+        day = datetime.combine(date.fromisoformat(text), time(), now.tzinfo)
+        return NamedTime(day, _later(day, 1))
+    except OverflowError:
+        raise _wrong(option, text) from None
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
     except ValueError:
         raise _wrong(option, text) from None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=now.tzinfo)
-    if "T" in text or " " in text:
-        return NamedTime(found, found)
-    return NamedTime(found, _later(found, 1))
+    found = found if found.tzinfo else found.replace(tzinfo=now.tzinfo)
+    return NamedTime(found, found)
 
 
 def _wrong(option: str, text: str) -> click.UsageError:
@@ -138,29 +169,32 @@ def newest_month(sessions: Iterable[SessionFacts], zone: tzinfo) -> Period:
     return Period(start.timestamp(), following.timestamp(), told)
 
 
-def check_words(asked: Selection, sessions: Sequence[SessionFacts]) -> None:
-    """Raises UsageError for a word that fits nothing, with those that there are."""
+def check_words(asked: Selection, sessions: Sequence[SessionFacts], agents: Iterable[str] = ()) -> None:
+    """Raises UsageError for a word that fits nothing, with those that there are. `agents` are those that logs are known
+    to be of, whether these were read or not."""
     models = {model for session in sessions for model in session.models}
     for option, words, known, whole in (
-        ("--agent", asked.agents, {session.agent for session in sessions}, True),
+        ("--agent", asked.agents, {*agents, *(session.agent for session in sessions)}, True),
         ("--project", asked.projects, {session.project for session in sessions if session.project}, False),
         ("--model", asked.models, models, False),
     ):
         for word in words:
             fits = (word.lower() == each.lower() if whole else word.lower() in each.lower() for each in known)
-            if sessions and not any(fits):
+            if known and not any(fits):
                 raise click.UsageError(f"{option}: {word!r} fits nothing here: there is {_some(known)}")
     if asked.session:
-        _check_session(asked.session, sessions)
+        _check_session(asked, sessions)
 
 
-def _check_session(beginning: str, sessions: Sequence[SessionFacts]) -> None:
+def _check_session(asked: Selection, sessions: Sequence[SessionFacts]) -> None:
+    beginning = asked.session
     found = {session.id for session in sessions if session.id.lower().startswith(beginning.lower())}
-    if len(found) == 1 or not sessions:
-        return
-    if found:
+    if len(found) > 1:
         raise click.UsageError(f"--session: {beginning!r} is the beginning of several: {_some(found)}")
-    raise click.UsageError(f"--session: no id begins with {beginning!r}: `ibidem report --by session` lists them")
+    if not found:
+        when = " in that time" if asked.timed else ""
+        told = f"--session: no id begins with {beginning!r}{when}"
+        raise click.UsageError(f"{told}: `ibidem report --all --by session` lists them")
 
 
 NAMED = 8

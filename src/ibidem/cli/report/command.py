@@ -13,6 +13,8 @@ from ..options import PROFILE, json_option
 CACHING = ("recorded", "none", "5m", "1h", "auto")
 """As `replay.caching` has them, which takes too long to import here."""
 BY = ("day", "week", "month", "model", "project", "agent", "session", "tool", "file", "window")
+REPLAYED = ("tool", "file")
+"""Of these, what is known of conversations that were replayed only."""
 ENGINES = ("local", "dask")
 ORDERS = ("paid", "saved", "requests", "tokens", "name", "time")
 
@@ -107,6 +109,8 @@ def report(paths: tuple[str, ...], engine: str, **asked: Any) -> int:
         raise click.UsageError(f"{'--open' if asked['opened'] else '--details'} needs a page: add --html FILE")
     if asked["paid"] and asked["page"] is not None:
         raise click.UsageError("--paid replays nothing, and --html shows what was replayed: leave one of them out")
+    if asked["paid"] and (told := [by for by in asked["by"] if by in REPLAYED]):
+        raise click.UsageError(f"--paid replays nothing, and --by {told[0]} shows what was replayed: leave one out")
     from .measuring import Options, run  # prices, processes and tables are nothing that other commands should wait for
 
     return run(paths, Options(**asked))

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import click
 
+from ...billing.misses import is_unmarked
 from ...billing.pauses import keep_pauses
 from ...billing.prices import Price, Prices, own_prices
+from ...billing.usage import Usage
 from ...environment import cache_folder
 from ...model import IbidemError, one_line
 from ...replay.caching import CACHING_NAMES
@@ -32,7 +34,7 @@ from ...report.totals import Report, Telling, add_up, pauses_in, unread_notes
 from ...strategies.profiles import PROFILES
 from ..errors import InputError, at_the_prompt, reason
 from ..reading import STDIN
-from ..writing import output
+from ..writing import check_place, output
 from .asking import check_words, newest_month, period_asked, zone_named
 from .finding import AgentOf, found_here, holding, named, standard_input
 from .progress import progress
@@ -78,6 +80,7 @@ class Options:
 
 
 def run(paths: tuple[str, ...], options: Options) -> int:
+    check_place(options.page)
     names = tuple(dict.fromkeys(options.profiles))
     caching = tuple(name for name in CACHING_NAMES if name in options.caching)
     settings = ReportSettings(names, options.price_as, _own(options.price_file), options.optimum, caching)
@@ -87,14 +90,14 @@ def run(paths: tuple[str, ...], options: Options) -> int:
         Prices(settings.prices, options.price_as).check()
         workers: LogWorkers = OnThisMachine(options.jobs) if options.scheduler is None else OnDask(options.scheduler)
         with workers, standard_input(paths) as piped:
-            making = _Making(options, settings, memory, workers, piped)
+            making = _Making(options, settings, memory, workers)
             found = making.report(named(paths, piped) if paths else found_here(), bool(paths))
             links = making.details(found)
             if piped is not None:
                 _renamed(found, piped)
     except IbidemError as error:
         raise InputError("report", at_the_prompt(str(error))) from None
-    if making.all_here and memory is not None:
+    if making.all_here and memory is not None and not found.unfinished:
         sessions = {one.session.key: one.session for one in found.paid}
         keep_pauses(pauses_in(sessions.values(), time.time()))
     _show(found, options, making.begun, links)
@@ -123,13 +126,13 @@ class _Making:
     settings: ReportSettings
     memory: ReportCache | None
     workers: LogWorkers
-    piped: str | None
     begun: bool = False
     """What was paid was told already."""
     all_here: bool = False
     """It is about this machine's logs, and nothing was selected."""
     found: dict[LogFile, FileFacts] = field(default_factory=dict)
-    priced: dict[tuple[str, str], list[PaidRequest]] = field(default_factory=dict)
+    priced: dict[int, list[PaidRequest]] = field(default_factory=dict)
+    """By the identity of a session: a log may call two of them the same."""
     files: list[FileFigures] = field(default_factory=list)
     unfinished: int = 0
     waiting: int = 0
@@ -152,7 +155,8 @@ class _Making:
             period = newest_month((each for facts in self.found.values() for each in facts.sessions), zone)
             counted = families(self.found, words._replace(since=period.since, until=period.until))
         if not self.unfinished:
-            check_words(words, [each for facts in self.found.values() for each in facts.sessions])
+            every = [each for facts in self.found.values() for each in facts.sessions]
+            check_words(selection, every, {agent for agent in agents.values() if agent})
         self.all_here = not are_named and words.whole and (usual or options.everything)
         asked = Telling(period.told, period.since, period.until, zone, options.by, options.order, options.top)
         paid = self._paid(counted)
@@ -173,7 +177,7 @@ class _Making:
         data = (resources.files("ibidem") / "samples" / SAMPLE_FILE).read_bytes()
         facts = read_facts(SAMPLE_FILE, data)
         self.found = {LogFile(SAMPLE_FILE, len(data)): facts}
-        self.priced = {each.key: list(paid_requests(each, Prices(self.settings.prices))) for each in facts.sessions}
+        self.priced = {id(each): list(paid_requests(each, self._prices)) for each in facts.sessions}
         if not self.options.paid:
             self.files = [measure_log(SAMPLE_FILE, data, self.settings)]
         zone = zone_named(self.options.timezone)
@@ -184,23 +188,27 @@ class _Making:
 
     def _read(self, logs: Sequence[LogFile]) -> None:
         new = [log for log in logs if log not in self.found]
-        prices, paid = Prices(self.settings.prices, self.settings.model), 0.0
+        prices, paid = self._prices, 0.0
         try:
             with progress("reading logs", sum(log.size for log in new)) as done:
                 for log, facts in gather(new, self.workers, self.memory):
-                    self.found[log] = facts
                     for session in facts.sessions:
-                        every = self.priced[session.key] = list(paid_requests(session, prices))
+                        every = self.priced[id(session)] = list(paid_requests(session, prices))
                         paid += sum((one.input or 0.0) + (one.output or 0.0) for one in every)
+                    self.found[log] = facts  # last: an interrupt may come at any moment
                     done(log.size, f"{dollars(paid)} paid in {len(self.priced):,} sessions")
         except KeyboardInterrupt:
             self.unfinished = len([log for log in new if log not in self.found])
             if not self.unfinished:
                 raise
 
+    @property
+    def _prices(self) -> Prices:
+        return Prices(self.settings.prices, self.settings.model)
+
     def _paid(self, counted: Sequence[Family]) -> list[PaidRequest]:
         every = (each for family in counted for each in family.sessions)
-        return [self.priced[each.session.key][number] for each in every for number in each.numbers]
+        return [self.priced[id(each.session)][number] for each in every for number in each.numbers]
 
     def _replay(self, counted: Sequence[Family], paid: list[PaidRequest], asked: Telling) -> None:
         """Newest first. What was paid is told before, where people read it."""
@@ -226,13 +234,15 @@ class _Making:
                 raise
 
     def _may_be_unmarked(self, counted: Sequence[Family]) -> bool:
-        """Sessions that never cached anything: what marks would have saved comes before everything else."""
-        return any(
-            not any(tokens and (tokens[1] or tokens[2] or tokens[3]) for tokens in each.session.counted)
-            for family in counted
-            for each in family.sessions
-            if any(each.session.counted)
-        )
+        """Sessions that asked a provider to keep nothing, which keeps what it is asked to: what marks would have saved
+        comes before everything else."""
+        prices = Prices(self.settings.prices)
+        for session in (each.session for family in counted for each in family.sessions if each.session.replayed):
+            usages = [Usage(*tokens) for tokens in session.counted if tokens is not None]
+            model = session.models[0] if session.models else ""
+            if usages and is_unmarked(usages, prices.of(model, session.format, session.started).caching):
+                return True
+        return False
 
     def _added_up(self, paid: list[PaidRequest], asked: Telling) -> Report:
         found = add_up(self.settings.profiles, self.files, lambda _: None, paid)
@@ -244,7 +254,7 @@ class _Making:
 
 
 def _renamed(report: Report, piped: str) -> None:
-    """What came through a pipe has no name of its own."""
+    """What came through a pipe has no name of its own. Until all is measured it goes by that of its file."""
     every: list[SessionFigures | SessionFacts | Unread] = [*report.sessions, *report.unread]
     every += (one.session for one in report.paid)
     for each in every:

@@ -20,7 +20,7 @@ PATIENCE = 2.5
 def progress(what: str, total: int) -> Iterator[Done]:
     """While bytes of logs are worked on."""
     if not sys.stderr.isatty():
-        yield _told_once(what)
+        yield _told_once(what, total)
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -42,13 +42,14 @@ def progress(what: str, total: int) -> Iterator[Done]:
         yield done
 
 
-def _told_once(what: str) -> Done:
+def _told_once(what: str, total: int) -> Done:
     """Whoever reads standard error later needs no bar; but who waits for a pipe learns that something comes."""
-    started, told = time.monotonic(), False
+    started, told, rest = time.monotonic(), False, total
 
     def done(size: int, known: str) -> None:
-        nonlocal told
-        if not told and known and time.monotonic() - started > PATIENCE:
+        nonlocal told, rest
+        rest -= size
+        if not told and known and rest > 0 and time.monotonic() - started > PATIENCE:
             told = True
             print(f"ibidem: {what}, so far: {one_line(known)}", file=sys.stderr, flush=True)
 

@@ -30,6 +30,7 @@ import click
 
 from ... import environment
 from ...model import IbidemError, one_line
+from ...proxy.books.closing import NOTHING_CAME
 from ...proxy.settings import Settings, check, inherited, told
 from ...proxy.wiring import VARIABLES, Wiring, inherit, leads_to, prepared, table
 from ..errors import InputError, our_fault, place, reason, say
@@ -47,6 +48,10 @@ START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 """Seconds that the proxy may take to start and to stop."""
 
+
+WHY_NOTHING_CAME = (
+    "the command asked no model, or has an address or a login of its own that leads past us (see ibidem wrap --list)"
+)
 
 PROXY_ONLY_SETTINGS = {"host", "port", "token", "websockets"}
 """Settings that are for `ibidem proxy`: this one is for one command, and listens where that finds it."""
@@ -225,16 +230,20 @@ class Background:
         def ready(address: Address) -> None:
             self._up.set_result(address.url)
 
-        return await served(self._settings, ready, self._stop)
+        return await served(self._settings, ready, self._stop, str(current_folder() or ""))
 
 
 def _summed(summary: Summary) -> str:
     """What it did, and where it could not do it, the commonest reason: a store that cannot be opened, for one."""
-    failures = summary.state["failures"]
-    if not failures:
-        return summary.line()
-    reason, count = failures[0]["reason"], sum(each["count"] for each in failures)
-    return f"{summary.line()}; {count:,} of them as they came: {reason}"
+    line, failures = summary.line(), summary.state["failures"]
+    if line == NOTHING_CAME:
+        return f"{line}: {WHY_NOTHING_CAME}"
+    if failures:
+        reason, count = failures[0]["reason"], sum(each["count"] for each in failures)
+        line += f"; {count:,} of them as they came: {reason}"
+    if trouble := summary.state["ledger"]["trouble"]:
+        line += f"; not kept for `ibidem gain`: {trouble}"
+    return line
 
 
 def _started(settings: Settings) -> tuple[Background, str]:

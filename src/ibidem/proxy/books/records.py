@@ -22,6 +22,7 @@ from ...report.numbers import dollars
 from ..outcome import Outcome
 from ..settings import Settings
 from .bill import Account, Removed, paid, rewritten, untouched
+from .closing import ClosingLine
 from .explained import explained
 from .ledger import SharedHeads, as_asked, sent
 from .rows import ConversationRow, ExchangeRow
@@ -70,16 +71,20 @@ class Records:
         self._edits: Counter[str] = Counter()
         self._removed: Counter[str] = Counter()
         self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
+        self.closing = ClosingLine(settings.observe)
         self.changes = 0
         """Grows with everything that happens."""
 
-    def begin(self, path: str, outcome: Outcome | None, at: float, client: str, format: str, size: int) -> ExchangeRow:
+    def begin(
+        self, path: str, outcome: Outcome | None, at: float, client: str, format: str, size: int, kind: str = "model"
+    ) -> ExchangeRow:
         """A request is on its way out. Without an outcome it passed untouched."""
         self._made += 1
         self.changes += 1
         found = ExchangeRow(f"e{self._made}", at, path, outcome.result if outcome else "passed", bytes_in=size)
         found.bytes_out = len(outcome.body) if outcome and outcome.body is not None else size
         found.client, found.format, found.model = client, format, outcome.model if outcome else ""
+        found.kind = kind
         self._totals["requests"] += 1
         self._totals["passed" if found.outcome != "rewritten" else "rewritten"] += 1
         if outcome is None:
@@ -189,6 +194,7 @@ class Records:
         """The answer is over."""
         self.changes += 1
         found.status = status
+        self.closing.count(found)
         self._totals["resent"] += bool(found.resent) and 200 <= status < 300
         watched = self._watched_of(outcome)
         if watched is not None:
@@ -215,6 +221,7 @@ class Records:
         found.by_marks = found.would_have_paid - paid(other, price)
         found.input, found.read, found.fresh, found.output = usage.input, usage.read, usage.fresh, usage.output
         found.written, found.written_1h = usage.written + usage.written_1h, usage.written_1h
+        found.output_paid = usage.output * price.rates(usage.input).output
         self._explain(found, outcome, usage, watched, price)
         self._add(row, found)
         for strategy, tokens in watched.account.by_strategy.items():
@@ -348,7 +355,7 @@ class Records:
     @property
     def line(self) -> str:
         """One line about all of it."""
-        return f"{self._sums}{self._advice}"
+        return f"{self.closing.line(self._money['paid'], self._money['would_have_paid'])}{self._advice}"
 
     @property
     def _advice(self) -> str:
@@ -358,21 +365,6 @@ class Records:
         whose = "its provider" if count == 1 else "their provider"
         asks = f"{count:,} conversation{'s ask' if count != 1 else ' asks'} {whose} to keep nothing"
         return f"; {asks}: with --cache auto about {dollars(less)} less"
-
-    @property
-    def _sums(self) -> str:
-        totals, money = self._totals, self._money
-        count = f"{totals['requests']:,} request{'s' if totals['requests'] != 1 else ''}"
-        if not money["paid"]:
-            return f"{count}, nothing to bill"
-        ours, theirs = money["paid"], money["would_have_paid"]
-        if self._settings.observe:
-            ours, theirs = theirs, ours
-        share = 100 * (1 - ours / theirs) if theirs else 0.0
-        less = f"{share:.0f} % less" if share >= 0 else f"{-share:.0f} % more"
-        if self._settings.observe:
-            return f"{count}, paid {dollars(theirs)}; it would have been {dollars(ours)} ({less})"
-        return f"{count}, paid {dollars(ours)} instead of {dollars(theirs)} ({less})"
 
 
 def _read_messages(outcome: Outcome, usage: Usage, last: Billed | None, step: int) -> int:

@@ -47,6 +47,10 @@ class ExchangeRow:
     format: str = ""
     client: str = ""
     """What it calls itself, with its version."""
+    kind: str = "model"
+    """`model` for what asks one, also where it is `signed`; `count` for what asks for a size; or `other`."""
+    output_paid: float = 0.0
+    """Dollars for the output."""
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
@@ -24,7 +24,9 @@ from ...environment import store_target
 from ...model import IbidemError
 from ...store import Limits, Store, open_store
 from ..books import records
+from ..books.gains import GainsWriter
 from ..books.records import Records
+from ..books.taken import recorder_of
 from ..clock import SYSTEM_CLOCK, Clock
 from ..conversation import Counted, Deviation, LiveConversation
 from ..conversations import Conversations
@@ -38,6 +40,7 @@ from .client_side import error_response, head, page_response, pairs
 from .driver import Driver
 from .switched import switch
 from .upstreams import Upstreams, egress_of
+from .workers import Workers
 
 log = logging.getLogger("ibidem")
 
@@ -61,30 +64,6 @@ STATE_SECONDS, KEEPALIVE_SECONDS = 0.5, 15.0
 """Seconds between two states that a page is told, and after which it is told that we are still there."""
 
 
-class Workers:
-    """Threads that rewrite, and what they are stuck with."""
-
-    def __init__(self, count: int, name: str, clock: Clock) -> None:
-        self.pool = ThreadPoolExecutor(count, name)
-        self.stuck: dict[Future[Outcome], float] = {}
-        """What was given up and is worked on nevertheless, and since when."""
-        self._count = count
-        self._clock = clock
-
-    def exhausted(self, budget: float) -> bool:
-        """Every thread has been working for long on what was given up: who waits for one would wait in vain."""
-        now = self._clock.monotonic()
-        return len(self.stuck) >= self._count and all(now - since >= budget for since in self.stuck.values())
-
-    def give_up(self, working: Future[Outcome], waiting: asyncio.Future[Outcome]) -> bool:
-        """Whether it has begun, and so goes on."""
-        if working.done() or working.cancel():
-            return working.done() and not working.cancelled()
-        self.stuck[working] = self._clock.monotonic()
-        waiting.add_done_callback(lambda _: self.stuck.pop(working, None))
-        return True
-
-
 class Proxy:
     def __init__(
         self,
@@ -92,8 +71,9 @@ class Proxy:
         store: Store | None = None,
         clock: Clock = SYSTEM_CLOCK,
         pauses: Pauses | None = None,
+        gains: GainsWriter | None = None,
     ) -> None:
-        """`pauses` are those of the user so far, for how long a cache is to be kept."""
+        """`pauses` are those of the user so far, for how long a cache is to be kept; `gains` keeps figures."""
         self.settings = settings
         self.clock = clock
         self.egress = egress_of(settings.upstreams)  # before anything is opened: it may be that there is none
@@ -112,8 +92,10 @@ class Proxy:
         self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite, clock)
         self.started = clock.time()
         self.records = Records(settings, self.started)
+        self.gains = gains
+        self.recorder = recorder_of(settings, clock)
         off = partial(switching.state, self.conversations)
-        self.pages = pages.Pages(settings, self.records, self.store, clock.time, off)
+        self.pages = pages.Pages(settings, self.records, self.store, clock.time, gains, off)
         self._workers = Workers(WORKERS, "ibidem", clock)
         self._large = Workers(LARGE_WORKERS, "ibidem-large", clock)
         self._fallback_pool = ThreadPoolExecutor(FALLBACK_WORKERS, "ibidem-out")
@@ -127,6 +109,8 @@ class Proxy:
 
     async def __aenter__(self) -> Self:
         self.upstreams = Upstreams(self.settings.upstreams, self.egress)
+        loop = asyncio.get_running_loop()
+        self.recorder.start(lambda text: loop.call_soon_threadsafe(self._say_of_recording, text))
         sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
         return self
 
@@ -135,6 +119,7 @@ class Proxy:
         await self.upstreams.close()
         if self._background:
             await asyncio.wait(self._background, timeout=CLOSING_SECONDS)
+        await asyncio.get_running_loop().run_in_executor(None, self.recorder.close)
         for pool in (self._workers.pool, self._large.pool, self._fallback_pool, self._note_pool):
             pool.shutdown(wait=False, cancel_futures=True)
         if self._log is not None and self._log is not sys.stdout:
@@ -378,6 +363,13 @@ class Proxy:
             self.records.event(
                 "log", self.clock.time(), f"{self.settings.json_log}: {error}: nothing more is written to it"
             )
+
+    def keep(self, exchange: records.ExchangeRow, session: str, lost: bool) -> None:
+        if self.gains is not None and exchange.kind in ("model", "signed"):
+            self.gains.note(exchange, session, lost, self.settings.observe)
+
+    def _say_of_recording(self, text: str) -> None:
+        self.records.event("record", self.clock.time(), text)
 
     @contextmanager
     def guarded(self, what: str) -> Iterator[None]:

@@ -11,11 +11,12 @@ from ...billing.collapse import Verdict, judge
 from ...model import one_line
 from .. import commands, events
 from ..books import records
+from ..books.taken import Taken
 from ..conversation import Counted
 from ..exchange import Exchange
 from ..headers import first
 from ..outcome import Job, Outcome
-from ..routes import carries_conversations, client_session
+from ..routes import asks_a_model, carries_conversations, client_session
 from ..states import State
 from ..switch import WISH_HEADER, wish
 from .client_side import CONTINUE, ClientDisconnected, ClientResponse, NoResponse, error_response, pairs
@@ -44,6 +45,8 @@ class Driver:
         self._job: Job | None = None
         self._tried: list[bytes] = []
         """What was sent and refused."""
+        self._taken: Taken | None = None
+        """For a recording, if there is one."""
         self._link: Link | None = None
         self._passing: asyncio.Task[None] | None = None
 
@@ -93,6 +96,8 @@ class Driver:
                 self.response = ClientResponse(self.request, command)
             case commands.SendAnswer(data):
                 self._client_response.send(data)
+                if self._taken is not None:
+                    self._taken.hear(data)
             case commands.EndAnswer():
                 self._client_response.end()
             case commands.Tunnel():
@@ -183,6 +188,7 @@ class Driver:
             model=route.model,
             wish=wish(first(self.headers, WISH_HEADER)),
         )
+        self._taken = self.proxy.recorder.begin(job, self._client, route.target.partition("?")[0])
         self.outcome = await self.proxy.rewrite(job)
         if self.outcome.body is not None and self.proxy.settings.resend:
             self._job = job
@@ -199,6 +205,8 @@ class Driver:
             await self._do(events.Resent(None))
             return
         self.outcome = found
+        if self._taken is not None:
+            self._taken.refused.append(self._tried[-1])
         if self.record is not None:
             with self.proxy.guarded("resent"):
                 self.proxy.records.resent(self.record, outcome, found, kind, self.proxy.clock.time())
@@ -228,7 +236,10 @@ class Driver:
             self.record.first_byte_ms = 1e3 * (self.proxy.clock.monotonic() - self.started)
         if self.outcome is not None and 200 <= message.code < 300:
             self.proxy.accepted(self.outcome)
-        await self._do(events.AnswerStarted(message.code, message.reason or "", pairs(message.raw_headers)))
+        headers = pairs(message.raw_headers)
+        if self._taken is not None:
+            self._taken.packed = first(headers, "content-encoding")
+        await self._do(events.AnswerStarted(message.code, message.reason or "", headers))
         if message.code == 101:
             await self._do(events.AnswerEnded())
             return
@@ -288,11 +299,29 @@ class Driver:
         route = self.exchange.route
         assert route is not None
         path = route.target.partition("?")[0]
-        client = first(self.headers, "user-agent").split(" ")[0]
         with self.proxy.guarded("begin"):
             self.record = self.proxy.records.begin(
-                path, self._counted, self.proxy.clock.time(), client, route.format or "", self.exchange.received
+                path,
+                self._counted,
+                self.proxy.clock.time(),
+                self._client,
+                route.format or "",
+                self.exchange.received,
+                self._kind,
             )
+
+    @property
+    def _kind(self) -> str:
+        """What it asks for: a model, a size, or something else. What is signed asks a model, and cannot be changed."""
+        route = self.exchange.route
+        if route is not None and route.format is not None:
+            return "count" if route.counts else "model"
+        posted = self.request.method == "POST"
+        return "signed" if posted and asks_a_model(self.target) else "other"
+
+    @property
+    def _client(self) -> str:
+        return first(self.headers, "user-agent").split(" ")[0]
 
     @property
     def _counted(self) -> Outcome | None:
@@ -315,12 +344,30 @@ class Driver:
                 self.proxy.records.end(record, outcome, exchange.status, exchange.usage, verdict)
             with self.proxy.guarded("log"):
                 self.proxy.write_log(record)
+            with self.proxy.guarded("ledger"):
+                self.proxy.keep(record, client_session(self.headers), verdict.lost)
+        if self._taken is not None:
+            with self.proxy.guarded("record"):
+                self._hand_over(self._taken)
         if outcome is not None and exchange.usage is not None:
             usage = exchange.usage
             counted = Counted(usage.input, usage.read)
             if record is not None and self.proxy.settings.observe:  # as it would have been sent
                 counted = Counted(usage.input - record.removed)
             self.proxy.remember(outcome, counted, verdict.collapsed)
+
+    def _hand_over(self, taken: Taken) -> None:
+        """To the recording, if it was sent at all."""
+        exchange, outcome = self.exchange, self.outcome
+        if self.record is None or outcome is None:
+            return
+        taken.went, taken.model = outcome.body, outcome.model
+        taken.status, taken.usage = exchange.status, exchange.usage
+        taken.conversation = outcome.conversation.id if outcome.conversation is not None else ""
+        taken.answered = self.proxy.clock.time()
+        if not self.proxy.settings.observe:  # else it is what the other way would have cost
+            taken.would_have_paid = self.record.would_have_paid
+        self.proxy.recorder.take(taken)
 
     def _judged(self, record: records.ExchangeRow) -> Verdict:
         outcome, usage = self._counted, self.exchange.usage

@@ -19,6 +19,7 @@ from aiohttp import web
 
 from ...billing.lifetimes import Pauses
 from ...store import Store
+from ..books.gains import GainsWriter
 from ..clock import SYSTEM_CLOCK, Clock
 from ..settings import Settings
 from .app import Proxy
@@ -81,9 +82,10 @@ async def serve(
     store: Store | None = None,
     clock: Clock = SYSTEM_CLOCK,
     pauses: Pauses | None = None,
+    gains: GainsWriter | None = None,
 ) -> Summary:
     """Listen until `stop` is set. Raises OSError if the address cannot be listened on."""
-    async with Proxy(settings, store, clock, pauses) as proxy:
+    async with Proxy(settings, store, clock, pauses, gains) as proxy:
         server = Server(proxy.handle, handler_cancellation=True, access_log=None, logger=quiet, **READING)
         runner = web.ServerRunner(server, shutdown_timeout=GRACE_SECONDS)
         await runner.setup()
@@ -99,6 +101,8 @@ async def serve(
         finally:
             proxy.stopping.set()
             await runner.cleanup()
+            if gains is not None:
+                await asyncio.to_thread(gains.close)
         return Summary(proxy.records.line, proxy.pages.state())
 
 
@@ -112,8 +116,9 @@ class Running:
         runner: Callable[[Any], Any] = asyncio.run,
         clock: Clock = SYSTEM_CLOCK,
         pauses: Pauses | None = None,
+        gains: GainsWriter | None = None,
     ) -> None:
-        self._serving = partial(serve, settings, store=store, clock=clock, pauses=pauses)
+        self._serving = partial(serve, settings, store=store, clock=clock, pauses=pauses, gains=gains)
         self._runner = runner
         self._address: Future[Address] = Future()
         self._summary: Future[Summary] = Future()

@@ -1,5 +1,5 @@
 // Where in the page we are, keys, and how figures arrive: a stream; where it breaks, asking, and trying again.
-const RETRY = 500, PATIENCE = 15000, POLL = 5000, SAY = 15000;  // ms
+const RETRY = 500, PATIENCE = 15000, POLL = 5000, SAY = 15000, DAYS = 60000;  // ms
 
 // --- where we are --------------------------------------------------------------------------------------------------
 
@@ -67,7 +67,10 @@ function loading(now) {
 async function refresh() {
   const view = VIEWS[here.kind], { hash, id } = here;
   document.title = `${pageTitle()} – ibidem proxy`;
-  if (!view.path) return void overview();
+  if (!view.path) {
+    overview();
+    return void refreshDays();
+  }
   if (hash !== loaded.hash) unfinished = false;
   const mark = view.mark(id);
   if (busy || (loaded.hash === hash && loaded.mark === mark)) return;
@@ -88,6 +91,14 @@ async function refresh() {
     loading(false);
   }
   if (here.hash !== hash) refresh();
+}
+let daysAsked = null;
+// What is kept on disk is asked for now and then, and only where it shows.
+function refreshDays() {
+  const now = Date.now();
+  if (!state.ledger?.kept || document.hidden || (daysAsked !== null && now - daysAsked < DAYS)) return;
+  daysAsked = now;
+  ask("days").then(days, () => { daysAsked = null; });
 }
 async function neighbours(exchange) {
   const id = exchange.conversation || parentOf(exchange.id), info = seen.get(exchange.id);

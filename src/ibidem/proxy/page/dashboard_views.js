@@ -82,6 +82,29 @@ function strategies(found) {
     put(node.cells[3], fixed(each.edits, 0));
   });
 }
+// Days of this proxy and of those before it, as they were kept, and all there is.
+function days({ days: found, all, trouble }) {
+  const rows = all ? [...found, { day: "all time", ...all }] : [];
+  const high = Math.max(1e-9, ...found.map((each) => each.would_have_paid));
+  byId("kept").hidden = !rows.length && !trouble;
+  byId("days").hidden = !rows.length;
+  banner(byId("not-kept"), trouble && `Figures are not kept: ${line(trouble)}`);
+  put(byId("kept-note"), all?.observed ? `Of these, ${plural(all.observed, "request")} only observed: ${
+    dollars(Math.max(0, all.could_save))} could have been saved.` : "");
+  keyed(byId("days").tBodies[0], rows, (each) => each.day, () => {
+    const bar = drawn("svg", { class: "bar p0", "aria-hidden": "true" }, drawn("rect", { class: "v", height: "100%" }));
+    const head = element("th");
+    head.scope = "row";
+    return made("tr", "", head, made("td", "chart", bar), element("td"), element("td"), element("td"));
+  }, (node, each) => {
+    put(node.cells[0], line(each.day));
+    const part = each.day === "all time" ? 0 : Math.max(0, each.paid) / high;
+    attribute(node.querySelector("rect"), "width", `${(part * 100).toFixed(2)}%`);
+    put(node.cells[2], dollars(each.paid));
+    put(node.cells[3], dollars(each.saved), signLook(Math.abs(each.saved) < NOISE ? 0 : each.saved));
+    put(node.cells[4], fixed(each.requests, 0));
+  });
+}
 function banner(node, text) {
   put(node, text);
   node.hidden = !text;

@@ -19,9 +19,11 @@ from urllib.parse import parse_qsl, unquote_plus
 from ...model import IbidemError
 from ...store import Store
 from ...store.recall import recall
+from ..books.gains import GainsWriter
 from ..books.records import Records
 from ..settings import Settings
 from .dashboard import METRICS_TYPE, PAGE_HEADERS, metrics, page
+from .days import days_kept
 
 PAGE_ROOT = "/ibidem"
 LIVE_PATH = f"{PAGE_ROOT}/api/live"
@@ -54,8 +56,8 @@ def document(found: Any, status: int = 200) -> Page:
 
 
 def is_slow(target: str) -> bool:
-    """What is looked up in the store, which may take its time."""
-    return target.startswith(f"{PAGE_ROOT}/recall/")
+    """What is looked up in the store, or in what is kept of earlier days, which may take its time."""
+    return target.startswith((f"{PAGE_ROOT}/recall/", f"{PAGE_ROOT}/api/days"))
 
 
 def front_door(method: str, target: str, headers: Mapping[str, str]) -> Page | None:
@@ -170,6 +172,7 @@ class Pages:
         records: Records,
         store: Store,
         clock: Callable[[], float],
+        gains: GainsWriter | None = None,
         off: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         """`off` says what is off."""
@@ -178,12 +181,15 @@ class Pages:
         self._records = records
         self._store = store
         self._clock = clock
+        self._gains = gains
 
     def state(self, texts: bool = True) -> dict[str, Any]:
         found = self._records.snapshot(self._clock())
         if not texts:
             found["conversations"] = [_untitled(each) for each in found["conversations"]]
-        return {**found, **self._off(), "texts": "all" if texts else self._settings.text_access}
+        ledger = {"kept": self._gains is not None, "trouble": self._gains.trouble if self._gains else ""}
+        shown = "all" if texts else self._settings.text_access
+        return {**found, **self._off(), "texts": shown, "ledger": ledger}
 
     def answer(self, method: str, target: str, texts: bool = True) -> Page:
         """`texts`: who asks may see them."""
@@ -212,6 +218,8 @@ class Pages:
     def _named(self, kind: str, name: str, texts: bool) -> Page | None:
         if (kind, name) == ("api", "state"):
             return document(self.state(texts))
+        if (kind, name) == ("api", "days"):
+            return document(days_kept(self._gains.file if self._gains else None, self._clock()))
         if (kind, name) == ("", "metrics"):
             return text(200, metrics(self.state()), METRICS_TYPE)
         if (kind, name) == ("", "health"):

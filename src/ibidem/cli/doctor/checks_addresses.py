@@ -1,0 +1,182 @@
+"""Where settings of agents lead: an address on this machine that nobody answers makes its client fail."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from ...model import IbidemError, one_line
+from ...proxy.files import content
+from ...proxy.settings import base_url, is_loopback
+from ...proxy.wiring import MAX_SETTINGS_BYTES, OPENCODE, VARIABLES, WHAT_TO_DO, opencode_files
+from .checking import CheckResult, Machine, problem_of
+
+PROBE_SECONDS = 1.0
+MAX_HEALTH_BYTES = 4096
+MAX_ADDRESSES = 32
+"""More are not tried: each may take a second."""
+
+NAMES = frozenset(each.name for each in VARIABLES)
+
+MANAGED = {
+    "linux": "/etc/claude-code/managed-settings.json",
+    "darwin": "/Library/Application Support/ClaudeCode/managed-settings.json",
+}
+"""By platform: settings of Claude Code that an administrator wrote."""
+
+_OPENCODE_ADDRESS = re.compile(r'"baseURL"\s*:\s*"([^"\\\n]{1,500})"')
+_LINE = re.compile(
+    r"^[ \t]*(?:export )?((?:anthropic|openai|google|gemini)[\w-]*?(?:host|base|url))[ \t]*[:=][ \t]*"
+    r"['\"]?([^\s'\"#]{1,500})",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A setting in files of lines: YAML, or variables."""
+
+
+class SetAddress(NamedTuple):
+    client: str
+    where: str
+    """The variable, or the file and the key in it."""
+    text: str
+    note: str = ""
+    """What it means for `ibidem wrap`, where it leads somewhere else; empty where that is its upstream then."""
+
+
+def addresses(machine: Machine) -> Iterator[CheckResult]:
+    known: list[SetAddress] = []
+    for look in (_from_variables, _from_claude, _from_codex, _from_opencode, _from_lines):
+        try:
+            known += look(machine)
+        except IbidemError as error:  # a file that cannot be read is told, and the others are looked at
+            yield problem_of(error)
+    if not known:
+        yield CheckResult("ok", "none is set: clients ask their providers, and with ibidem wrap the proxy")
+    tried: dict[str, CheckResult] = {}
+    for each in known[:MAX_ADDRESSES]:
+        yield _judged(each, tried)
+    yield from _overridden(known)
+
+
+def _judged(each: SetAddress, tried: dict[str, CheckResult]) -> CheckResult:
+    lead = f"{each.client}, {each.where}"
+    try:
+        parts = urlsplit(base_url(each.text))
+    except ValueError as error:
+        what, _, remedy = str(error).partition(": ")
+        return CheckResult("problem", f"{lead}: {what}", remedy)
+    place = f"{parts.scheme}://{parts.netloc}"
+    if not is_loopback(parts.hostname or ""):
+        return CheckResult("note" if each.note else "ok", f"{lead}: leads to {place}", each.note)
+    if place not in tried:
+        tried[place] = _probed(parts.scheme, parts.hostname or "", parts.port or 80, place)
+    found = tried[place]
+    remedy = f"{found.remedy}, or remove it ({each.where})" if found.status == "problem" else found.remedy
+    return CheckResult(found.status, f"{lead}: {found.text}", remedy)
+
+
+def _probed(scheme: str, host: str, port: int, place: str) -> CheckResult:
+    """Who answers on this machine. What does not speak plain HTTP is only known to be there."""
+    connection = http.client.HTTPConnection(host, port, timeout=PROBE_SECONDS)
+    try:
+        connection.connect()
+    except OSError:
+        text = f"nobody answers at {place}, so the client will fail"
+        return CheckResult("problem", text, f"start ibidem proxy --port {port}")
+    try:
+        if scheme == "http":
+            connection.request("GET", "/ibidem/health")
+            said = json.loads(connection.getresponse().read(MAX_HEALTH_BYTES))
+            if isinstance(said, dict) and said.get("status") == "ok" and isinstance(said.get("version"), str):
+                return CheckResult("ok", f"ibidem {one_line(said['version'][:40])} answers at {place}")
+    except (OSError, http.client.HTTPException, ValueError, RecursionError):
+        pass
+    finally:
+        connection.close()
+    return CheckResult("note", f"something answers at {place}, and does not say that it is ibidem")
+
+
+def _overridden(known: list[SetAddress]) -> Iterator[CheckResult]:
+    """Variables of the shell do not count for Claude Code where its settings name an address."""
+    variables = {each.where.removeprefix("variable ") for each in known if each.where.startswith("variable ")}
+    for each in known:
+        name = each.where.rpartition("env.")[2]
+        if "env." in each.where and name in variables:
+            text = f"the variable {name} does not count for {each.client}: {each.where} is stronger"
+            yield CheckResult("note", text, "set it in one place")
+
+
+# --- where addresses are set --------------------------------------------------------------------
+
+
+def _from_variables(machine: Machine) -> Iterator[SetAddress]:
+    for each in VARIABLES:
+        if text := machine.variables.get(each.name):
+            yield SetAddress("all that read it", f"variable {each.name}", text)
+    for address in _OPENCODE_ADDRESS.findall(machine.variables.get(OPENCODE, "")[:MAX_SETTINGS_BYTES]):
+        yield SetAddress("opencode", f"variable {OPENCODE}", address)
+
+
+def _from_claude(machine: Machine) -> Iterator[SetAddress]:
+    own = machine.variables.get("CLAUDE_CONFIG_DIR", "").split(",")[0].strip()
+    places = [Path(own) if own else machine.home / ".claude", machine.folder / ".claude"]
+    files = [place / name for place in dict.fromkeys(places) for name in ("settings.json", "settings.local.json")]
+    if managed := MANAGED.get(machine.platform):
+        files.append(Path(managed))
+    note = "it is stronger than what ibidem wrap sets: remove it, and say --upstream there"
+    for path in files:
+        table = _parsed(path, json.loads, "JSON").get("env")
+        for name, text in table.items() if isinstance(table, dict) else ():
+            if name in NAMES and isinstance(text, str) and text:
+                yield SetAddress("Claude Code", f"{path}, env.{name}", text, note)
+
+
+def _from_codex(machine: Machine) -> Iterator[SetAddress]:
+    path = Path(machine.variables.get("CODEX_HOME") or machine.home / ".codex") / "config.toml"
+    table = _parsed(path, tomllib.loads, "TOML")
+    if isinstance(text := table.get("openai_base_url"), str) and text:
+        yield SetAddress("Codex", f"{path}, openai_base_url", text)
+    chosen, providers = table.get("model_provider"), table.get("model_providers")
+    own = providers.get(chosen) if isinstance(providers, dict) and isinstance(chosen, str) else None
+    if isinstance(own, dict) and isinstance(text := own.get("base_url"), str) and text:
+        note = "a provider of your own goes past ibidem wrap: set its base_url to the proxy, and --upstream to this"
+        yield SetAddress("Codex", f"{path}, model_providers.{chosen}.base_url", text, note)
+
+
+def _from_opencode(machine: Machine) -> Iterator[SetAddress]:
+    note = "ibidem wrap leaves opencode alone then: set baseURL to the proxy, and --upstream to this"
+    for path in opencode_files(machine.variables, machine.folder):
+        for text in _OPENCODE_ADDRESS.findall(_text(path)):
+            yield SetAddress("opencode", f"{path}, baseURL", text, note)
+
+
+def _from_lines(machine: Machine) -> Iterator[SetAddress]:
+    config = Path(machine.variables.get("XDG_CONFIG_HOME") or machine.home / ".config")
+    files = (
+        ("aider", machine.home / ".aider.conf.yml"),
+        ("aider", machine.folder / ".aider.conf.yml"),
+        ("goose", config / "goose" / "config.yaml"),
+        ("Gemini CLI", machine.home / ".gemini" / ".env"),
+    )
+    for client, path in dict.fromkeys(files):
+        for name, text in _LINE.findall(_text(path)):
+            yield SetAddress(client, f"{path}, {name}", text)
+
+
+def _text(path: Path) -> str:
+    return (content(path, MAX_SETTINGS_BYTES, WHAT_TO_DO) or b"").decode("utf-8", "replace")
+
+
+def _parsed(path: Path, read: Any, kind: str) -> dict[str, Any]:
+    """Empty where there is no such file."""
+    text = _text(path)
+    try:
+        found = read(text) if text.strip() else {}
+    except (ValueError, RecursionError):
+        raise IbidemError(f"{one_line(str(path))}: not valid {kind}: correct it, or its client cannot use it") from None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,71 @@
+"""`ibidem doctor`"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ..options import echo_json, json_option
+
+if TYPE_CHECKING:
+    from .checking import Check, CheckLine
+
+WIDTH = 100
+FOUND_PROBLEMS = 1
+
+
+@click.command(short_help="Check that everything is in order on this machine.")
+@json_option
+def doctor(as_json: bool) -> int:
+    """Check what rewritten requests pass through on this machine: programs, settings, proxy, store, prices.
+
+    Every line is ok, a note, or a problem with what to do about it; exit code 1 if there is a problem. No key is
+    needed, nothing is sent but on this machine, and nothing is changed.
+    """
+    from ... import environment
+    from ..proxy.serving import current_folder
+    from .checking import Machine, examine
+
+    home = environment.home()
+    lines = examine(_checks(), Machine(environment.variables(), home, current_folder() or home, sys.platform))
+    if as_json:
+        echo_json([line._asdict() for line in lines])
+    else:
+        click.echo("\n".join(_drawn(lines)))
+    return FOUND_PROBLEMS if any(line.status == "problem" for line in lines) else 0
+
+
+def _checks() -> tuple[Check, ...]:
+    from .checks import CHECKS  # and with it the proxy, the store and the readers of logs
+
+    return CHECKS
+
+
+def _drawn(lines: Sequence[CheckLine]) -> list[str]:
+    status = max(len(line.status) for line in lines)
+    name = max(len(line.check) for line in lines)
+    margin = " " * (status + name + 4)
+    drawn: list[str] = []
+    for line in lines:
+        lead = f"{line.status:{status}}  {line.check:{name}}  "
+        drawn += _wrapped(line.text, lead, margin)
+        if line.remedy:
+            drawn += _wrapped(f"what to do: {line.remedy}", margin, margin)
+    return [*drawn, "", _summed(lines)]
+
+
+def _wrapped(text: str, lead: str, margin: str) -> list[str]:
+    """Paths and commands stay whole, so that they can be copied."""
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=lead, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _summed(lines: Sequence[CheckLine]) -> str:
+    counts = [(sum(line.status == status for line in lines), status) for status in ("problem", "note")]
+    parts = [f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts if count]
+    return f"{', '.join(parts)}." if parts else "Everything is in order."

@@ -1,0 +1,181 @@
+"""Writes exchanges down for `--record`: bodies as they came, as they went and as they were answered. No header.
+
+The exchange hands over what it has at its end (`Recorder.take`), which takes no time; a thread does the rest. What
+waits for that thread is bounded: a conversation for which there is no room is not recorded any further. Whatever goes
+wrong, recording ends there, that is said once, and exchanges go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from base64 import b64encode
+from contextlib import suppress
+from dataclasses import asdict
+from queue import Empty, SimpleQueue
+
+from ... import formats
+from ...model import IbidemError, one_line
+from ...recordings.bodies import RequestBodies
+from ...recordings.recorded import VERSION, VERSION_FIELD
+from ...recordings.recording import Json
+from ...wire import parse
+from ..clock import Clock
+from ..encodings import decoder
+from ..outcome import Job
+from ..packing import decoded
+from ..settings import Settings
+from .taken import NoRecorder, Say, Taken
+from .tapes import TapeLimits, Tapes
+
+log = logging.getLogger("ibidem")
+
+WAITING_BYTES = 64 * 2**20
+"""Bytes of exchanges that may wait to be written. One alone may be larger."""
+SWEEP_SECONDS = 3600.0
+"""Seconds after which files that are too old are looked for again."""
+CLOSING_SECONDS = 2.0
+"""Seconds that what waits may still take at the end."""
+
+
+class Recorder(NoRecorder):
+    def __init__(self, folder: str, settings: Settings, clock: Clock) -> None:
+        """Raises IbidemError where the folder cannot be used."""
+        limits = TapeLimits(settings.record_days, settings.record_bytes)
+        self._tapes = Tapes(folder, limits, settings.conversations)
+        self._clock = clock
+        self._queue: SimpleQueue[Taken | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._left_out: set[str] = set()
+        """Conversations that are not recorded any further."""
+        self._said: set[str] = set()
+        self._over = False
+        self._thread = threading.Thread(target=self._run, args=(self._tapes,), name="ibidem-record", daemon=True)
+        self._say: Say = lambda _: None
+
+    def start(self, say: Say) -> None:
+        self._say = say
+        self._thread.start()
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join(CLOSING_SECONDS)
+
+    def begin(self, job: Job, client: str, path: str) -> Taken | None:
+        """Nothing is answered to who only asks for a size."""
+        return None if self._over or job.counts else Taken(job, client, path)
+
+    def take(self, taken: Taken) -> None:
+        if self._over or taken.conversation in self._left_out:
+            return
+        with self._lock:
+            room = not self._waiting or self._waiting + taken.held <= WAITING_BYTES
+            self._waiting += taken.held if room else 0
+        if room:
+            self._queue.put(taken)
+            return
+        if taken.conversation:
+            self._left_out.add(taken.conversation)
+        self._say_once("slow", "recording is slower than what comes: some conversations are not recorded any further")
+
+    # ── in its own thread ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _run(self, tapes: Tapes) -> None:
+        try:
+            self._sweep(tapes)
+            while True:
+                try:
+                    taken = self._queue.get(timeout=SWEEP_SECONDS)
+                except Empty:
+                    self._sweep(tapes)
+                    continue
+                if taken is None:
+                    return
+                size = taken.held
+                self._write(tapes, taken)
+                with self._lock:
+                    self._waiting -= size
+        except OSError as error:
+            self._end(one_line(f"{tapes.folder}: {error.strerror or error}"))
+        except Exception as error:  # its message may quote what a client sent
+            self._end(f"{type(error).__name__} in the proxy")
+            log.debug("an exchange cannot be recorded", exc_info=True)
+
+    def _end(self, why: str) -> None:
+        self._over = True
+        self._say_once("end", f"{why}: nothing more is recorded, requests go on")
+
+    def _write(self, tapes: Tapes, taken: Taken) -> None:
+        bodies = _bodies(taken)
+        if bodies is None:
+            return
+        row = {**_row(taken), "conversation": tapes.named(taken.conversation)}
+        tapes.write(taken.conversation, bodies, row, self._clock.time())
+        if tapes.full:
+            self._sweep(tapes)
+
+    def _sweep(self, tapes: Tapes) -> None:
+        if tapes.sweep(self._clock.time()):
+            told = f"recordings {tapes.limits} are deleted"
+            self._say_once("sweep", f"{told}: allow more with --record-days and --record-bytes")
+
+    def _say_once(self, what: str, text: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            log.warning("%s", text)
+            with suppress(RuntimeError):  # nobody listens any more
+                self._say(text)
+
+
+def _bodies(taken: Taken) -> RequestBodies | None:
+    """Unpacked; None for a request in which there is no conversation to be found."""
+    job = taken.job
+    try:
+        came = job.decoded if job.decoded is not None else decoded(job.body, job.encoding, job.most)
+        if not taken.conversation and formats.named(job.format).history_key not in _fields(came):
+            return None
+        went = came if taken.went is None else decoded(taken.went, job.encoding, job.most)
+        refused = tuple(decoded(body, job.encoding, job.most) for body in taken.refused)
+    except IbidemError:
+        return None
+    return RequestBodies(came, came if went == came else went, refused)
+
+
+def _fields(body: bytes) -> Json:
+    found = parse(body)
+    return found if isinstance(found, dict) else {}
+
+
+def _row(taken: Taken) -> Json:
+    job = taken.job
+    return {
+        VERSION_FIELD: VERSION,
+        "at": job.at,
+        "answered": taken.answered,
+        "client": taken.client,
+        "session": job.named,
+        "path": taken.path,
+        "format": job.format,
+        "model": taken.model or job.model,
+        "status": taken.status,
+        "usage": None if taken.usage is None else asdict(taken.usage),
+        "would_have_paid": taken.would_have_paid,
+        "answer": answer_of(taken),
+    }
+
+
+def answer_of(taken: Taken) -> Json:
+    """What is no text, as Amazon's streams, and what cannot be unpacked, stands there in Base64."""
+    cut = {"cut": True} if taken.cut else {}
+    packed, data = {}, taken.answer
+    try:
+        reader = decoder(taken.packed)
+        data = reader.decompress(data) if reader is not None else data
+        packed = {} if reader is not None else {"packed": taken.packed}
+    except Exception:  # each package has its own
+        packed = {"packed": taken.packed}
+    try:
+        return {"text": data.decode(), **packed, **cut}
+    except UnicodeDecodeError:
+        return {"base64": b64encode(data).decode(), **packed, **cut}

@@ -1,0 +1,159 @@
+"""`ibidem gain`: what was kept, added up; and nothing but a line where there is nothing to add up."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ibidem import gains
+from ibidem.cli import main
+from ibidem.proxy.books.gains import GainsWriter
+from tests.test_gains import exchange
+
+TODAY = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+EMPTY = "Nothing is kept yet. Run a command through ibidem, and ask again: ibidem wrap -- claude\n"
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "140")
+    return gains.path()
+
+
+def gain(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["gain", "--timezone", "UTC", *arguments])
+
+
+def figures(*arguments: str) -> Any:
+    return json.loads(gain("--json", *arguments).stdout)
+
+
+def keep(file: Path, days: int = 0, project: str = "", observed: bool = False, **more: Any) -> None:
+    writer = GainsWriter(file, project)
+    at = (TODAY - timedelta(days=days)).timestamp()
+    writer.note(exchange(at=at, **more), "", lost=False, observed=observed)
+    writer.close()
+
+
+def test_an_empty_ledger_says_what_to_type(file: Path) -> None:
+    assert gain().stdout == EMPTY
+    assert gain("--since", "7d").stdout == EMPTY
+    assert figures()["total"]["requests"] == 0
+    assert not file.exists()
+
+
+def test_days_are_added_up_the_newest_first(file: Path) -> None:
+    for days in (0, 0, 1):
+        keep(file, days)
+    told = gain()
+    assert told.exit_code == 0
+    lines = told.stdout.splitlines()
+    head = ["day", "paid", "without", "ibidem", "saved", "share", "requests", "conversations"]
+    assert lines[1].split() == head
+    assert [line.split() for line in lines[2:5]] == [
+        [f"{TODAY:%Y-%m-%d}", "$0.50", "$1.00", "$0.50", "50.0%", "2", "2"],
+        [f"{TODAY - timedelta(days=1):%Y-%m-%d}", "$0.25", "$0.50", "$0.25", "50.0%", "1", "1"],
+        ["all", "$0.75", "$1.50", "$0.75", "50.0%", "3", "3"],
+    ]
+    assert lines[6] == "Dollars for input, at list prices; the output cost $0.38 besides."
+    assert lines[7] == "No failures, no refusals by a provider, and no cache misses after changes of ours."
+    assert max(map(len, lines)) <= 82
+
+
+@pytest.mark.parametrize(
+    ("by", "names"),
+    [
+        ("model", ["big", "small"]),
+        ("project", ["/src/app", "(not told)"]),
+        ("client", ["codex/1", "(not told)"]),
+        ("month", [f"{TODAY:%Y-%m}"]),
+    ],
+)
+def test_it_is_added_up_as_asked(file: Path, by: str, names: list[str]) -> None:
+    keep(file, model="small", paid=0.125, client="")
+    keep(file, model="big", project="/src/app", client="codex/1", paid=4.0, would_have_paid=5.0)
+    found = figures("--by", by)
+    assert [each["name"] for each in found["groups"]] == names
+    assert sum(each["paid"] for each in found["groups"]) == found["total"]["paid"] == 4.125
+    assert found["total"]["saved"] == 5.5 - 4.125
+    assert (found["schema"], found["by"], found["ledger"]) == (1, by, str(file))
+
+
+def test_weeks_begin_on_monday(file: Path) -> None:
+    keep(file)
+    monday = TODAY - timedelta(days=TODAY.weekday())
+    assert [each["name"] for each in figures("--by", "week")["groups"]] == [f"{monday:%Y-%m-%d}"]
+
+
+def test_a_period_can_be_named(file: Path) -> None:
+    for days in (0, 3, 40):
+        keep(file, days)
+    counts = [
+        figures(*asked)["total"]["requests"]
+        for asked in ((), ("--since", "7d"), ("--since", "60d", "--until", "30d"), ("--until", "yesterday"))
+    ]
+    assert counts == [3, 2, 1, 2]
+    told = gain("--since", "2d", "--until", "1d")
+    assert told.stdout.endswith("There are none: leave --since and --until out to see all that is kept.\n")
+    assert gain("--since", "tomorrow").exit_code == 2
+    assert "--since: 'tomorrow' is no moment" in gain("--since", "tomorrow").stderr
+
+
+def test_what_is_long_ago_has_no_names_but_is_in_the_sum(file: Path) -> None:
+    keep(file, 500)
+    keep(file)
+    names = [each["name"] for each in figures("--by", "model")["groups"]]
+    assert names == ["(added up, more than 400 days ago)", "claude-sonnet-4-5"]
+    assert figures()["total"]["requests"] == 2
+
+
+def test_what_went_wrong_is_explained(file: Path) -> None:
+    keep(file, outcome="failed open", resent="invalid_request_error")
+    keep(file, miss="history: changed by ibidem")
+    keep(file, paid=None, would_have_paid=None)
+    keep(file, observed=True, paid=2.0, would_have_paid=1.5)
+    told = gain().stdout
+    assert "1 request only observed (--observe): ibidem would have saved $0.50 there." in told
+    assert "What 1 request cost is not known, and in no sum." in told
+    assert told.splitlines()[1].split()[-4:] == ["failed", "refused", "cache", "misses"]
+    assert told.splitlines()[2].split()[-3:] == ["1", "1", "1"]
+    for word in ("failed: ", "refused: ", "cache misses: "):
+        assert f"\n{word}" in told
+
+
+def test_names_cannot_steer_the_terminal_or_break_the_table(file: Path) -> None:
+    keep(file, model="m\n[red]x\x1b[2J\u202e" + "y" * 900)
+    told = gain("--by", "model").stdout
+    assert "\x1b" not in told
+    assert "\u202e" not in told
+    assert max(map(len, told.splitlines())) <= 140
+    assert len(told.splitlines()) == 6
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",), ("--by", "model")])
+def test_a_file_that_cannot_be_used_is_one_line(file: Path, arguments: tuple[str, ...]) -> None:
+    file.parent.mkdir()
+    file.write_bytes(b"this is no database, however long it is " * 99)
+    told = gain(*arguments)
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert told.stderr == f"ibidem: {file}: this is damaged or no database: `ibidem gain --forget` removes it\n"
+    assert gain("--forget").stdout == f"{file} deleted: figures of 0 requests\n"
+    assert gain().stdout == EMPTY
+
+
+def test_forgetting_asks_nothing_and_says_what_went(file: Path) -> None:
+    assert gain("--forget").stdout == f"{file}: nothing was kept\n"
+    keep(file)
+    assert gain("--forget", "--since", "7d").exit_code == 2
+    assert gain("--forget").stdout == f"{file} deleted: figures of 1 request\n"
+    assert not file.exists()
+    keep(file)
+    assert json.loads(gain("--forget", "--json").stdout)["forgotten"]["requests"] == 1
