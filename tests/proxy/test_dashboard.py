@@ -380,7 +380,7 @@ def test_totals_are_money_first_then_tokens_and_the_cache(window: Opener) -> Non
         ["Input tokens", "8.12M", "1.30M removed (13.8%)"],
         ["Read from cache", "86.2%", "6.2% written for 5 min · 4.9% for 1 h · 2.8% not cached"],
         ["Cache hits", "100", "3 misses · pause $0.30 · tools $0.12"],
-        ["Cache breaks", "3", "it pays 1 · cold cache 2"],
+        ["Cache rewritten", "3", "it pays 1 · cold cache 2"],
         ["Failed open", "1", "time-out 1"],
         ["Refused", "3", "2 taken when sent again"],
     ]
@@ -397,16 +397,16 @@ def test_totals_are_money_first_then_tokens_and_the_cache(window: Opener) -> Non
     assert page.title() == "$0.75 saved – ibidem proxy"
 
 
-def test_what_was_dearer_is_said_to_be_dearer(window: Opener, proxy: Proxy) -> None:
+def test_what_cost_more_is_said_to_have_cost_more(window: Opener, proxy: Proxy) -> None:
     proxy.state["totals"]["paid"] = 3.3
     page = window().open()
     saved = page.locator(".cost.saved")
-    assert saved.inner_text().split("\n") == ["Dearer by", "$0.30", "10.0% more"]
+    assert saved.inner_text().split("\n") == ["Cost more by", "$0.30", "10.0% more"]
     assert "neg" in (saved.get_attribute("class") or "")
     dear = row(page, 3)
     expect(dear).to_contain_text("−$0.03")
     expect(dear).to_contain_text("−11.1%")
-    assert page.title() == "$0.30 dearer – ibidem proxy"
+    assert page.title() == "$0.30 more – ibidem proxy"
 
 
 def test_clients_that_ask_for_no_cache_are_told_first(window: Opener, proxy: Proxy) -> None:
@@ -452,7 +452,7 @@ def test_observing_says_what_would_be(window: Opener, proxy: Proxy) -> None:
     assert "would save" in page.locator("#conversations thead").inner_text()
     expect(page.locator("#overview")).not_to_contain_text("Saved")
     row(page, 0).locator("a").click()
-    expect(page.locator(".legend")).to_have_text("would be sentwould be removedcache break")
+    expect(page.locator(".legend")).to_have_text("would be sentwould be removedcache rewritten")
 
 
 @pytest.mark.parametrize(
@@ -808,14 +808,14 @@ def test_the_chart_shows_each_request_its_saving_and_the_break(window: Opener) -
     chart = page.locator("svg.chart-of-requests")
     expect(chart.locator("rect.v")).to_have_count(41)
     expect(chart.locator("circle.break")).to_have_count(1)
-    expect(chart).to_have_attribute("aria-label", re.compile(r"41 requests, .* 1 cache break"))
+    expect(chart).to_have_attribute("aria-label", re.compile(r"41 requests, .* cache rewritten by 1 request"))
     high = [rect.bounding_box() for rect in chart.locator("rect.gone").all()]
     assert [box["height"] for box in high if box][-1] > 20
     box = chart.bounding_box()
     assert box
     page.mouse.move(box["x"] + box["width"] * 24.5 / 41, box["y"] + 20)
     expect(page.locator(".readout")).to_contain_text("Request 25")
-    expect(page.locator(".readout")).to_contain_text("break: it pays")
+    expect(page.locator(".readout")).to_contain_text("cache rewritten: it pays")
     page.mouse.down()
     page.mouse.up()
     expect(page.locator("#exchange .title")).to_have_text("Request 25")

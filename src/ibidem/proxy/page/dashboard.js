@@ -111,8 +111,8 @@ const caching = () => ((state.cache ?? "off") === "off" ? "" : `cache ${line(sta
 const observing = () => Boolean(state?.observe);
 // `paid` is what was paid. `would_have_paid` is the other way: without ibidem; when observing, with it.
 const WORDS = {
-  false: { other: "Would have paid", less: "Saved", more: "Dearer by", removed: "removed" },
-  true: { other: "Would pay", less: "Would save", more: "Would be dearer by", removed: "would be removed" },
+  false: { other: "Would have paid", less: "Saved", more: "Cost more by", removed: "removed" },
+  true: { other: "Would pay", less: "Would save", more: "Would cost more by", removed: "would be removed" },
 };
 const words = () => WORDS[observing()];
 // Why there is no sum of money: nothing was billed yet, or what was is not known. Otherwise nothing.

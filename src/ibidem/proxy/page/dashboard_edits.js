@@ -156,7 +156,7 @@ function exchangeView({ exchange: each, kept, edits: found }) {
   put(at(".title"), info ? `Request ${info.number}` : `Request ${line(each.id)}`);
   const status = each.status ? `status ${each.status}` : coming(each) ? "no answer yet" : "no answer";
   const facts = [clock(each.at), line(each.path), status, line(each.outcome), line(each.reason),
-    each.revision && `cache break: ${line(each.revision)}`,
+    each.revision && `cache rewritten: ${line(each.revision)}`,
     each.miss && `cache miss: ${line(each.miss)}${each.missed ? `, ${dollars(each.missed)}` : ""}`];
   put(at(".facts"), facts.filter(Boolean).join(" · "));
   costs(at(".costs"), each);

@@ -131,7 +131,7 @@ let spoken = 0;
 function pageTitle() {
   const found = bill(state.totals);
   if (!found.known) return plural(state.totals.requests, "request");
-  return `${dollars(Math.abs(found.saved))} ${found.saved < 0 ? "dearer" : observing() ? "to save" : "saved"}`;
+  return `${dollars(Math.abs(found.saved))} ${found.saved < 0 ? "more" : observing() ? "to save" : "saved"}`;
 }
 function header() {
   const up = Math.max(0, state.now - state.started);

@@ -43,7 +43,7 @@ const conversationsTable = grid(byId("conversations"), {
     number("removed", () => words().removed),
     plainly("from cache", (each) => (each.input ? each.read / each.input : null), maybe(percent)),
     number("misses", "misses", (count) => fixed(count, 0)),
-    number("breaks", "breaks", (count) => fixed(count, 0)),
+    number("breaks", "rewrites", (count) => fixed(count, 0)),
     switched,
   ],
 });
@@ -125,7 +125,7 @@ function overview() {
     inputTile(totals),
     cacheTile(totals),
     hitsTile(totals),
-    ["Cache breaks", fixed(broken.reduce((sum, [, count]) => sum + count, 0), 0), counts(broken)],
+    ["Cache rewritten", fixed(broken.reduce((sum, [, count]) => sum + count, 0), 0), counts(broken)],
     ["Failed open", fixed(totals.failed_open, 0), counts(state.failures.map((each) => [each.reason, each.count])),
       totals.failed_open ? "bad" : ""],
     ...(totals.refused ? [["Refused", fixed(totals.refused, 0), `${fixed(totals.resent, 0)} taken when sent again`,
@@ -155,7 +155,7 @@ const requestsTable = grid(inside("conversation")(".list"), {
   key: (each) => each.id,
   name: (each) => each.number,
   link(cell, each) {
-    const notes = [each.revision && `break: ${line(each.revision)}`, each.miss && `miss: ${line(each.miss)}`,
+    const notes = [each.revision && `cache rewritten: ${line(each.revision)}`, each.miss && `miss: ${line(each.miss)}`,
       line(each.outcome), line(each.reason)];
     named(cell, toRequest(each.id), `Request ${each.number}`, notes.filter(Boolean).join(" · "),
       BAD[each.outcome] ?? (each.revision ? "broken" : ""));
@@ -190,7 +190,7 @@ function conversationView(found) {
     inputTile(conversation),
     cacheTile(conversation),
     hitsTile(conversation),
-    ["Cache breaks", fixed(conversation.breaks, 0), conversation.stopped ? "revisions stopped here" : ""],
+    ["Cache rewritten", fixed(conversation.breaks, 0), conversation.stopped ? "revisions stopped here" : ""],
   ]);
   events(at(".events"), state.events.filter((each) => each.conversation === conversation.id));
   chart(at("svg.chart-of-requests"), exchanges);
@@ -228,10 +228,10 @@ function chart(svg, exchanges) {
   const broken = groups.filter((found) => found.revision).length;
   attribute(svg, "aria-label", `Input tokens by request: ${plural(exchanges.length, "request")}, at most `
     + `${tokens(Math.max(0, ...groups.map(before)))} without ibidem and ${tokens(Math.max(0, ...groups.map((found) =>
-      before(found) - found.removed)))} with it, ${plural(broken, "cache break")}. The table below has each.`);
+      before(found) - found.removed)))} with it, cache rewritten by ${plural(broken, "request")}. The table below has each.`);
   keyed(inside("conversation")(".legend"), [
     ...(observing() ? [["v", "would be sent"]] : [["read", "read from cache"], ["v", "not from cache"]]),
-    ["gone", words().removed], ...(broken ? [["break", "cache break"]] : []),
+    ["gone", words().removed], ...(broken ? [["break", "cache rewritten"]] : []),
     ...(each > 1 ? [["", `a column stands for the largest of ${each}`]] : [])], (key) => key[1], () => element("span"),
   (node, [look, what]) => put(node, what, `key ${look}`));
 }
@@ -251,7 +251,7 @@ function ticks(high) {
     const found = pointed(event);
     put(readout, found ? [`Request ${found.number}`, clock(found.at), `${tokens(found.input)} sent`,
       `${tokens(found.removed)} ${words().removed}`, `${tokens(found.read ?? 0)} from cache`,
-      found.revision && `break: ${line(found.revision)}`].filter(Boolean).join(" · ") : "");
+      found.revision && `cache rewritten: ${line(found.revision)}`].filter(Boolean).join(" · ") : "");
   });
   svg.addEventListener("pointerleave", () => put(readout, ""));
   svg.addEventListener("click", (event) => {
