@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ibidem.billing.caching import Caching
@@ -143,6 +143,13 @@ class Provider:
 
 
 @settings(max_examples=400, deadline=None)
+@example(  # a conversation that was nearly twice as large as it was taken for, until its provider told
+    [
+        Turn(1, 0, pause, False, told)
+        for pause, told in [*[(5.0, False)] * 5, (5.0, True), (3601.0, True), *[(301.0, False)] * 2]
+    ],
+    *("dear hour", True, 90_000, 1.75, 0.1, Pauses(), False),
+)
 @given(
     turns(st.booleans()) | turns(st.just(True)),
     st.sampled_from(list(PRICES)),

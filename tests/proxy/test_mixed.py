@@ -409,7 +409,7 @@ def assert_counts_add_up(state: Any, log: list[Sent]) -> None:
     assert len(log) - left <= totals["requests"] - 1 <= len(log)
     assert totals["rewritten"] + totals["passed"] == totals["requests"]
     assert totals["rewritten"] > 0.4 * len(log)
-    assert sum(each["count"] for each in state["failures"]) == totals["failed_open"] > 0.03 * len(log)
+    assert sum(each["count"] for each in state["failures"]) == totals["failed_open"] > 0.005 * len(log)
     assert len(state["conversations"]) <= 200
     assert totals["paid"] < totals["would_have_paid"]
 

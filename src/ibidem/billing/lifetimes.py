@@ -273,7 +273,8 @@ def _settled(price: Price, before: Kept, asked: Asked) -> Kept:
         if read and 0 < sent.read <= sent.hour and not before.whole:  # that was all that is kept for an hour
             sent = sent._replace(hour=read, read=read)
         ours = max(sent.read, sent.hour) if sent.read else 0.0  # what is there without us the client finds as well
-        missed, more = read < FULL_READ_SHARE * sent.read, read > ours
+        # What was found by both is larger than it was taken for, where that had not been counted yet.
+        missed, more = read < FULL_READ_SHARE * sent.read, read > ours or sent.due >= sent.read
         alone = sent.client < 0 or sent.requests < 2 or sent.read  # what a first one finds says nothing of later ones
         others = max(sent.others, 0.0 if alone else read)
         due = min(sent.due, read) if missed else max(sent.due, read) if more else sent.due
