@@ -129,8 +129,9 @@ def by_id(beginning: str) -> FoundLog:
     if inside := exact_inside or inside:
         _only_one(beginning, list(dict.fromkeys(map(session_id, inside))))
         return FoundLog(beginning, inside)
-    searched = f"{len(paths):,} logs of this machine" if paths else "this machine, which has no logs of agents"
-    told = f"no such file, and no session in {searched} has an id that begins so"
+    if not paths:
+        raise InputError(one_line(beginning), "no such file, and no logs of agents on this machine: check the path")
+    told = f"no such file, and no session in {len(paths):,} logs of this machine has an id that begins so"
     raise InputError(one_line(beginning), f"{told}: `ibidem report --by session` lists ids")
 
 
