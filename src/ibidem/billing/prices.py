@@ -151,21 +151,26 @@ def _default(format: str, day: int | None) -> Price:
 
 @lru_cache(4096)
 def _listed(model: str, day: int | None) -> Price | None:
-    import genai_prices
-
     when = datetime.now(UTC) if day is None else datetime.fromtimestamp(day * 86400, UTC)
     last = model.rpartition("/")[2]  # of `openrouter/vendor/model` and the like
     for name, house in dict.fromkeys(((model, None), (last, None), (last, REGIONAL), (bare_name(last), None))):
-        try:
-            found = genai_prices.calc_price(genai_prices.Usage(), name, provider_id=house, genai_request_timestamp=when)
-        except (LookupError, ValueError):
-            continue
-        price = found.model_price
-        if getattr(price, "input_mtok", None) is None:
-            continue
-        caching = caching_of(found.provider.id, found.model.id)
-        return Price(found.model.id, _tiers(price), caching, found.provider.id, found.model.context_window)
+        found = _looked_up(name, house)
+        price = found and found.model.get_prices(when)
+        if found and getattr(price, "input_mtok", None) is not None:
+            caching = caching_of(found.provider.id, found.model.id)
+            return Price(found.model.id, _tiers(price), caching, found.provider.id, found.model.context_window)
     return None
+
+
+@lru_cache(4096)
+def _looked_up(name: str, house: str | None) -> Any:
+    """A model in the list, and its provider, by a name; None if there is none. What it costs depends on the day."""
+    import genai_prices
+
+    try:
+        return genai_prices.calc_price(genai_prices.Usage(), name, provider_id=house)
+    except (LookupError, ValueError):
+        return None
 
 
 def _tiers(price: Any) -> tuple[tuple[int, Rates], ...]:
