@@ -177,8 +177,8 @@ for path in open(names).read().splitlines():
 
 
 def unchanged(home: Home, files: Sequence[Path], folder: Path, rounds: int) -> Asked:
-    """A second run on files that are known, beside a program that opens each and asks a database for it; and a run that
-    has nothing to do, which is what starting costs."""
+    """A second run on files that are known, beside a program that opens each and asks a database for it; and a run on
+    one of them, which is what starting costs."""
     known = folder / "known.sqlite"
     known.unlink(missing_ok=True)
     with closing(sqlite3.connect(known)) as db, db:
@@ -191,7 +191,7 @@ def unchanged(home: Home, files: Sequence[Path], folder: Path, rounds: int) -> A
     turns = []
     for _ in range(rounds):
         floor = home.run("-c", OPEN_AND_ASK, str(known), str(names))
-        turns.append(Asked(floor, home.run("-m", "ibidem.cli", "report", "--help"), home.ask(*MONTHS)))
+        turns.append(Asked(floor, home.ask(str(files[0]), *MONTHS[1:]), home.ask(*MONTHS)))
     floors, starts, seconds = zip(*turns, strict=True)
     return Asked(smallest(floors), smallest(starts), smallest(seconds))
 
@@ -219,8 +219,10 @@ def measure(logs: Year, folder: Path, rounds: int) -> None:
     known = unchanged(Home(logs.small, folder / "small user"), small, folder, rounds)
     header(f"{len(small):,} small files, unchanged, {_megabytes(small)}")
     row("the floor: opening each, one query each", known.floor, known.floor)
-    row("report --help", known.first, known.floor)
+    row(f"report ONE {' '.join(MONTHS[1:])}", known.first, known.floor)
     row(f"report {' '.join(MONTHS)}, second", known.second, known.floor)
+    pairs = zip(known.second, known.first, strict=True)
+    row("the difference: what the other files cost", Took(*(second - one for second, one in pairs)), known.floor)
     shown = [told for _ in range(rounds) if (told := first_figures(home, "--all"))]
     aim = f"(aim {FIRST_FIGURES_AIM:.0f} s)"
     if not shown:

@@ -179,10 +179,19 @@ def _below(folder: Path, *, deep: bool) -> Iterator[Path]:
 
 def _told_apart(paths: Iterable[Path]) -> list[Path]:
     """In order; of several ways to one file, the first."""
-    found: dict[str, Path] = {}
+    found: dict[object, Path] = {}
     for path in sorted(paths):
-        found.setdefault(os.path.realpath(path), path)
+        found.setdefault(_identity(path), path)
     return list(found.values())
+
+
+def _identity(path: Path) -> object:
+    """One question instead of one for each folder on the way; where there is no answer, the way itself."""
+    try:
+        known = os.stat(path)
+    except OSError:
+        return os.path.realpath(path)
+    return (known.st_dev, known.st_ino) if known.st_ino else os.path.realpath(path)
 
 
 def logs_in(path: Path) -> list[Path]:
