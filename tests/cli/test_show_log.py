@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 import ibidem
 from ibidem import recordings
@@ -29,10 +29,9 @@ from ibidem.report.trace import SessionTrace
 
 from ..recordings import claude_code, codex, mini_swe_agent
 from ..recordings.examples import lines
+from ..support.browser import launched
 from .test_show import HOSTILE, LINES, LONG, Page, process, run
 
-CHROMIUM = Path("/usr/bin/chromium")
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 ID = "5f0a1d2e-1111-4222-8333-444455556666"
 OTHER_ID = "5f0b0000-1111-4222-8333-444455556666"
 START = datetime(2026, 1, 1, 10, tzinfo=UTC).timestamp()
@@ -390,12 +389,8 @@ def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    if not CHROMIUM.exists():
-        pytest.skip(f"needs Chromium at {CHROMIUM}: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.mark.slow
