@@ -1,0 +1,160 @@
+"""devboy's memory of outputs: bounded, least recently used first out, emptied when the host compacts."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from ..model import UsageError
+from .near import DEFAULT_NEAR, DeltaField, NearRefConfig, delta_between, new_object
+from .outputs import ToolKind, be_hash, be_names
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Not remembered: send the output in full, then insert it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Remembered: the output is equal to the one of this call."""
+
+    reference_tool_call_id: str
+
+
+_Key = tuple[Literal["hash", "id", "path", "tool"], str | bytes]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Entry:
+    """One remembered output. Compared by identity, so that equal ones are kept apart."""
+
+    tool_call_id: str
+    body: str | None
+    keys: tuple[_Key, ...]
+    """The groups it is found by; "path" only for file reads, as no other entry goes stale so."""
+
+
+class DedupCache:
+    """A bounded memory of the outputs last sent, least recently used first out; at least one.
+
+    Constant time per operation, amortised; dropping takes the number dropped, and only
+    `find_near_ref` looks at every entry. Entries are grouped by what they are looked up by, each
+    group in the order of the whole: its first is what a scan from the oldest would find.
+    """
+
+    def __init__(self, capacity: int = 5) -> None:
+        self._capacity = max(1, capacity)
+        self._partition = 0
+        # Not plain dicts: those find their first key by walking over the holes of removed ones.
+        self._order: OrderedDict[_Entry, None] = OrderedDict()
+        self._groups: dict[_Key, OrderedDict[_Entry, None]] = {}
+
+    @property
+    def capacity(self) -> int:
+        return self._capacity
+
+    @property
+    def partition(self) -> int:
+        """How many compaction boundaries have passed."""
+        return self._partition
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def check(self, hash: bytes) -> Fresh | Hint:
+        """Of several equal entries the least recent is found; a hit is made the most recent."""
+        be_hash(hash)
+        entry = self._promote_first(("hash", hash))
+        return Fresh() if entry is None else Hint(entry.tool_call_id)
+
+    def touch(self, tool_call_id: str) -> bool:
+        """Make the least recent entry of this call the most recent; False if there is none."""
+        return self._promote_first(("id", tool_call_id)) is not None
+
+    def insert(
+        self,
+        hash: bytes,
+        id: str,
+        kind: ToolKind = ToolKind.OTHER,
+        path_hash: str | None = None,
+        tool_name: str = "",
+    ) -> None:
+        """Remember as the most recent; when full, the least recent goes. Nothing is merged."""
+        self.insert_with_body(hash, id, kind, path_hash, None, tool_name)
+
+    def insert_with_body(
+        self,
+        hash: bytes,
+        id: str,
+        kind: ToolKind = ToolKind.OTHER,
+        path_hash: str | None = None,
+        body: str | None = None,
+        tool_name: str = "",
+    ) -> None:
+        """`insert`, and keep the text, if there is one, for near-references to point at."""
+        be_hash(hash)
+        if not isinstance(kind, ToolKind):
+            raise UsageError(f"kind: {kind!r} is no ToolKind: pass ToolKind.from_tool_name(tool_name)")
+        if len(self._order) >= self._capacity:
+            self._drop(next(iter(self._order)))
+        keys: tuple[_Key, ...] = (("hash", hash), ("id", id), ("tool", tool_name))
+        if kind is ToolKind.FILE_READ and path_hash is not None:
+            keys += (("path", path_hash),)
+        entry = _Entry(id, body, keys)
+        self._order[entry] = None
+        for key in keys:
+            self._groups.setdefault(key, OrderedDict())[entry] = None
+
+    def find_near_ref(
+        self, body: str, config: NearRefConfig = DEFAULT_NEAR
+    ) -> tuple[str, tuple[DeltaField, ...]] | None:
+        """The most recent entry with an eligible delta to `body`. Recency stays as it is."""
+        new = new_object(body, config)
+        if new is None:
+            return None
+        for entry in reversed(self._order):
+            deltas = None if entry.body is None else delta_between(entry.body, new, config)
+            if deltas is not None:
+                return entry.tool_call_id, deltas
+        return None
+
+    def invalidate_file(self, path_hash: str) -> int:
+        """Drop the file reads of this path, and nothing else that names it; returns how many."""
+        return self._drop_group(("path", path_hash))
+
+    def invalidate_by_tool(self, names: Iterable[str]) -> int:
+        """Drop every entry of these tools; returns how many."""
+        return sum(self._drop_group(("tool", name)) for name in be_names(names))
+
+    def on_compaction_boundary(self) -> None:
+        """Forget everything: the model no longer sees what a hint would name."""
+        self._order.clear()
+        self._groups.clear()
+        self._partition += 1
+
+    def _promote_first(self, key: _Key) -> _Entry | None:
+        group = self._groups.get(key)
+        if group is None:
+            return None
+        entry = next(iter(group))
+        self._order.move_to_end(entry)
+        for each in entry.keys:
+            self._groups[each].move_to_end(entry)
+        return entry
+
+    def _drop_group(self, key: _Key) -> int:
+        stale = list(self._groups.get(key, ()))
+        for entry in stale:
+            self._drop(entry)
+        return len(stale)
+
+    def _drop(self, entry: _Entry) -> None:
+        del self._order[entry]
+        for key in entry.keys:
+            group = self._groups[key]
+            del group[entry]
+            if not group:  # a group is never empty, so it can be told by its absence
+                del self._groups[key]

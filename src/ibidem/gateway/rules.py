@@ -1,0 +1,186 @@
+"""What a user declares of a server's tools, in a small TOML file: `ibidem mcp --rules FILE`.
+
+style = "devboy"                    # its words and sizes; without it, ours
+
+[tools.update_issue]
+invalidates = ["get_issue"]         # what it makes obsolete: sent in full afterwards, even if equal
+
+[tools.write_file]
+path = "path"                       # the argument that names a file
+kind = "write"                      # drops what tools of kind "read" said of that file
+
+[tools.get_secret]
+never = true                        # no hint in its place, and none that points at it
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from ..cache import HintVerbosity, MemorySettings, NearRefConfig, ToolKind
+from ..model import IbidemError, one_line
+from ..proxy.files import content
+
+MAX_RULES_BYTES = 2**20
+MAX_REASON = 200
+_WAY_OUT = "name another with --rules"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRule:
+    """What is declared of one tool."""
+
+    invalidates: tuple[str, ...] = ()
+    """Tools whose earlier results it makes obsolete."""
+    path: str | None = None
+    """The argument that names a file."""
+    kind: ToolKind | None = None
+    """What it does to that file; None goes by the tool's name."""
+    never: bool = False
+    """Its results always pass, and are not remembered."""
+
+
+UNDECLARED = ToolRule()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayRules:
+    """How results are remembered, and what is known of single tools."""
+
+    style: Literal["ibidem", "devboy"] = "ibidem"
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    verbosity: HintVerbosity = HintVerbosity.STANDARD
+    """How much devboy's hints say."""
+    tools: Mapping[str, ToolRule] = field(default_factory=dict)
+
+    def of(self, tool: str) -> ToolRule:
+        return self.tools.get(tool, UNDECLARED)
+
+
+def load_rules(path: Path) -> GatewayRules:
+    """IbidemError names the file, the line or field, and what to write there."""
+    where = one_line(str(path))
+    data = content(path, MAX_RULES_BYTES, _WAY_OUT)
+    if data is None:
+        raise IbidemError(f"{where}: no such file: {_WAY_OUT}")
+    try:
+        table = tomllib.loads(data.decode())
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise IbidemError(f"{where}: line {line}: not valid UTF-8: save it as UTF-8") from None
+    except RecursionError:
+        raise IbidemError(f"{where}: nested too deeply: correct it there") from None
+    except ValueError as error:  # a number too long to be read is one that the reader of TOML does not know of
+        raise IbidemError(f"{where}: not valid TOML ({one_line(str(error)[:MAX_REASON])}): correct it there") from None
+    return read_rules(table, where)
+
+
+def read_rules(table: Mapping[str, Any], where: str) -> GatewayRules:
+    values = {name: _checked(_FIELDS, name, value, where, "") for name, value in table.items() if name != "tools"}
+    style = values.pop("style", "ibidem")
+    verbosity = values.pop("verbosity", None)
+    if verbosity is not None and style != "devboy":
+        raise IbidemError(f'{where}: verbosity: only for the words of devboy: add style = "devboy", or leave it out')
+    for name in ("max_calls", "max_age"):
+        if style == "devboy" and name in values:
+            raise IbidemError(f"{where}: {name}: devboy forgets by capacity alone: leave it out")
+    near = values.pop("near", style != "devboy")
+    memory = replace(MemorySettings(near=NearRefConfig() if near else None), **values)
+    return GatewayRules(
+        style=style,
+        memory=memory,
+        verbosity=verbosity or HintVerbosity.STANDARD,
+        tools=_tools(table.get("tools", {}), where),
+    )
+
+
+def _tools(given: Any, where: str) -> dict[str, ToolRule]:
+    if not isinstance(given, dict):
+        raise IbidemError(f"{where}: tools: is not a table: begin one for each tool, as [tools.get_issue]")
+    return {name: _tool(name, table, where) for name, table in given.items()}
+
+
+def _tool(name: str, table: Any, where: str) -> ToolRule:
+    field_name = f"tools.{one_line(name)}"
+    if not isinstance(table, dict):
+        raise IbidemError(f"{where}: {field_name}: is not a table: begin it with [{field_name}]")
+    values = {key: _checked(_TOOL_FIELDS, key, value, where, f"{field_name}.") for key, value in table.items()}
+    rule = ToolRule(**values)
+    kind = rule.kind or ToolKind.from_tool_name(name)
+    if rule.path is not None and kind is ToolKind.OTHER:
+        raise IbidemError(f'{where}: {field_name}.path: says nothing alone: add kind = "read" or kind = "write"')
+    return rule
+
+
+_Check = tuple[Callable[[Any], Any], str]
+
+
+def _whole(least: int) -> _Check:
+    def check(value: Any) -> int:
+        if type(value) is not int or value < least:
+            raise ValueError
+        return value
+
+    return check, f"must be a whole number from {least} on"
+
+
+def _choice(**choices: Any) -> _Check:
+    return choices.__getitem__, "must be " + " or ".join(f'"{each}"' for each in choices)
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError
+    return value
+
+
+def _seconds(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 < value < float("inf"):
+        raise ValueError
+    return float(value)
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError
+    return value
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError
+    return tuple(map(_name, value))
+
+
+_FIELDS: dict[str, _Check] = {
+    "style": _choice(ibidem="ibidem", devboy="devboy"),
+    "verbosity": _choice(**{each.value: each for each in HintVerbosity}),
+    "capacity": _whole(1),
+    "max_calls": _whole(1),
+    "max_age": (_seconds, "must be a number of seconds above 0"),
+    "min_bytes": _whole(1),
+    "near": (_flag, "must be true or false"),
+}
+_TOOL_FIELDS: dict[str, _Check] = {
+    "invalidates": (_names, 'must be a list of tools: write ["get_issue"]'),
+    "path": (_name, 'must name an argument of the tool: write "file_path"'),
+    "kind": _choice(read=ToolKind.FILE_READ, write=ToolKind.FILE_MUTATE, other=ToolKind.OTHER),
+    "never": (_flag, "must be true or false"),
+}
+
+
+def _checked(known: Mapping[str, _Check], name: str, value: Any, where: str, prefix: str) -> Any:
+    if name not in known:
+        near = get_close_matches(name, known, 1)
+        way_out = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
+        raise IbidemError(f"{where}: {prefix}{one_line(name)}: unknown: {way_out}")
+    check, must = known[name]
+    try:
+        return check(value)
+    except (ValueError, KeyError, TypeError):
+        raise IbidemError(f"{where}: {prefix}{name}: {must}") from None

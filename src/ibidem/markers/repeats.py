@@ -1,0 +1,117 @@
+"""The markers of the response seat: wording only, since nothing reads them but a model.
+
+    [ibidem: unchanged, same as the result 3 calls ago, Read(src/app.py)]
+    [ibidem: unchanged, same as the result 2 calls ago but for total: 12→13, get_order(id=42)]
+
+Who sees outputs one by one knows neither a result's number in the request nor the user's first words, so there is no
+tag and no digest. What was sent is named as the model saw it: how many calls ago, by which tool, asked for what. The
+call stands last, because its arguments may hold any words, also these.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from ..calls import FILE_KEYS, FREE_TEXT, MAIN_KEYS
+from .backref import EXPLANATION
+
+SENT_AGAIN = "the same call again brings it in full"
+
+MAX_TOOL = 64
+"""Characters of a tool's name."""
+MAX_MAIN = 72
+"""Characters of the argument that tells most."""
+MAX_OTHERS = 48
+"""Characters of all other arguments."""
+MAX_ITEMS = 16
+"""Words of a command that is given as a list."""
+CUT = "…"
+
+_REFERENCES = ("> [ref: ", "> [near-ref: ")
+_BRACKETS = str.maketrans("[]", "()")
+
+
+def repeated(
+    ago: int, call: str, *, unit: str = "call", counted: str = "", but: str = "", explains: bool = False
+) -> str:
+    """One line for an output that was sent so many calls, or turns, ago; `but` says which fields differ.
+
+    `counted` says which calls are counted, where the model makes others too: `git` for `3 git calls ago`.
+    """
+    kind = f"{_one_line(counted, MAX_TOOL)} " if counted else ""
+    where = f"{ago} {kind}{unit}{'s' * (ago != 1)} ago" + (f" but for {but}" if but else "")
+    why = f". {EXPLANATION}; {SENT_AGAIN}" if explains else ""
+    return f"[ibidem: unchanged, same as the result {where}, {call}{why}]"
+
+
+def refers(text: str) -> bool:
+    """Whether a text is, quotes or holds a reference, ours or devboy's: it is no full text to point at."""
+    return "[ibidem" in text or text.startswith(_REFERENCES)
+
+
+def short_call(tool: str, given: Any) -> str:
+    """`Read(src/app.py, offset=120)`: what was called and with what, on one bounded line.
+
+    Whatever is left out of it is shown as left out, so that a long argument never passes for a short one.
+    """
+    name = _one_line(tool, MAX_TOOL) or "a tool"
+    text = _arguments(decoded_arguments(given))
+    return f"{name}({text})" if text else name
+
+
+def _arguments(given: Any) -> str:
+    if not isinstance(given, dict):
+        return "" if given is None else _value(given, MAX_MAIN)
+    main = next((key for key in (*MAIN_KEYS, FREE_TEXT) if given.get(key)), None)
+    said = [] if main is None else [_value(given[main], MAX_MAIN, keep_end=main in FILE_KEYS)]
+    room = MAX_OTHERS if said else MAX_MAIN
+    for key, value in given.items():
+        if key == main:
+            continue
+        text = f"{_one_line(str(key), MAX_OTHERS)}={_value(value, room)}"
+        if len(text) > room:
+            return ", ".join([*said, CUT])
+        said.append(text)
+        room -= len(text)
+    return ", ".join(said)
+
+
+def decoded_arguments(given: Any) -> Any:
+    """Arguments as a value, also where they stand on the wire as the text of a JSON object."""
+    if not isinstance(given, str) or not given.lstrip().startswith("{"):
+        return given
+    try:
+        return json.loads(given)
+    except (ValueError, RecursionError):
+        return given
+
+
+def _value(value: Any, most: int, *, keep_end: bool = False) -> str:
+    if isinstance(value, str):
+        return _one_line(value, most, keep_end=keep_end)
+    if isinstance(value, list):
+        return _one_line(" ".join(_words(value)), most)
+    if isinstance(value, dict):
+        return f"{{{CUT}}}" if value else "{}"
+    return _one_line(json.dumps(value) if value is None or isinstance(value, bool | int | float) else CUT, most)
+
+
+def _words(values: list[Any]) -> Iterator[str]:
+    """The first of them, and whether there are more."""
+    for each in islice(values, MAX_ITEMS):
+        yield each[:MAX_MAIN] + CUT * (len(each) > MAX_MAIN) if isinstance(each, str) else _value(each, MAX_MAIN)
+    if len(values) > MAX_ITEMS:
+        yield CUT
+
+
+def _one_line(text: str, most: int, *, keep_end: bool = False) -> str:
+    """Only what can be printed, without brackets; what is over goes, in front of a path and behind all else."""
+    many = 8 * most  # what is looked at of a text of any size; runs of spaces become one
+    looked = text if len(text) <= many else text[-many:] if keep_end else text[:many]
+    shown = " ".join("".join(each if each.isprintable() else " " for each in looked).split()).translate(_BRACKETS)
+    if len(shown) <= most and looked is text:
+        return shown
+    return CUT + shown[-most:] if keep_end else shown[:most] + CUT

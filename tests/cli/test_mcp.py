@@ -1,0 +1,71 @@
+"""`ibidem mcp`: what is on the command line. What it does is in tests/gateway."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ibidem.cli.commands import main
+from tests.gateway.servers import GATEWAY
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((), 2, "Say what to run: ibidem mcp -- SERVER, or ibidem mcp --url URL (see ibidem mcp --help)"),
+        (("--url", "http://a/", "--", "b"), 2, "Say what to run: ibidem mcp -- SERVER, or ibidem mcp --url URL"),
+        (("--port", "1", "--", "b"), 2, "--port is for --url: a SERVER that is run has no port"),
+        (("--url", "nowhere"), 2, "--url: nowhere is no address of a server: write it as https://host/mcp"),
+        (("--rules", "none.toml", "--", "b"), 2, "none.toml: no such file: name another with --rules"),
+        (("--", "no-such-server"), 127, "mcp: no-such-server: command not found: check its name and PATH"),
+        (("--", "./folder"), 126, "mcp: ./folder: this is a folder: name a program"),
+        (("--", "./plain"), 126, "mcp: ./plain: not executable: change the file's mode"),
+        (("--", "./broken"), 127, "mcp: ./broken: command not found: check its name and PATH"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain").write_text("")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "broken").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "broken").chmod(0o755)
+    done = subprocess.run([*GATEWAY, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"ibidem: {said}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = CliRunner().invoke(main, ["mcp", "--url", "http://127.0.0.1:1/mcp", "--port", port])
+    assert done.exit_code == 2
+    assert re.fullmatch(rf"ibidem: port {port}: .*: use another with --port\n", done.stderr)
+
+
+def test_a_server_that_is_asked_by_http_ends_with_a_line() -> None:
+    command = [*GATEWAY, "--url", "http://127.0.0.1:1/mcp", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("ibidem: mcp: http://127.0.0.1:1/mcp is on http://127.0.0.1:")
+        process.terminate()
+        assert process.stderr.readline() == "ibidem: mcp: 0 results, 0 hints, 0 bytes saved\n"
+        assert process.wait(60) == 0
+
+
+def test_no_loop_and_no_sockets_are_loaded_for_a_server_that_is_run() -> None:
+    """A client waits for it at each of its starts."""
+    code = "import sys; from ibidem.cli.mcp import _run; from ibidem.gateway.pump import StdioPump; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"asyncio", "aiohttp", "ssl", "rich", "splintr", "genai_prices", "ibidem.engine"}.intersection(loaded)

@@ -1,0 +1,93 @@
+"""The file of `ibidem mcp --rules`: what it may say, and one line for what it may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ibidem.cache import HintVerbosity, ToolKind
+from ibidem.gateway.rules import GatewayRules, ToolRule, load_rules
+from ibidem.model import IbidemError
+
+
+def loaded(tmp_path: Path, text: str | bytes) -> GatewayRules:
+    path = tmp_path / "rules.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return load_rules(path)
+
+
+def test_everything_that_can_be_declared(tmp_path: Path) -> None:
+    rules = loaded(
+        tmp_path,
+        """
+        capacity = 9
+        max_calls = 30
+        max_age = 60
+        min_bytes = 300
+        near = false
+        [tools.update_issue]
+        invalidates = ["get_issue"]
+        [tools.write_file]
+        path = "path"
+        kind = "write"
+        [tools.secret]
+        never = true
+        """,
+    )
+    memory = rules.memory
+    assert (memory.capacity, memory.max_calls, memory.max_age, memory.min_bytes, memory.near) == (9, 30, 60, 300, None)
+    assert rules.of("update_issue") == ToolRule(invalidates=("get_issue",))
+    assert rules.of("write_file") == ToolRule(path="path", kind=ToolKind.FILE_MUTATE)
+    assert rules.of("secret").never
+    assert rules.of("other") == ToolRule()
+    assert loaded(tmp_path, "") == GatewayRules()
+
+
+def test_devboy_has_its_own_defaults(tmp_path: Path) -> None:
+    rules = loaded(tmp_path, 'style = "devboy"\nverbosity = "terse"')
+    assert (rules.memory.capacity, rules.memory.near, rules.verbosity) == (5, None, HintVerbosity.TERSE)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("near = false\ncapacity = x", "not valid TOML (Invalid value (at line 2, column 12)): correct it there"),
+        (b"# \xff\n", "line 1: not valid UTF-8: save it as UTF-8"),
+        ("capasity = 5", "capasity: unknown: did you mean capacity?"),
+        ("x = 5", "x: unknown: use one of style, verbosity, capacity, max_calls, max_age, min_bytes, near"),
+        ("capacity = 0", "capacity: must be a whole number from 1 on"),
+        ("capacity = true", "capacity: must be a whole number from 1 on"),
+        ("max_age = -1", "max_age: must be a number of seconds above 0"),
+        ("max_age = nan", "max_age: must be a number of seconds above 0"),
+        ("near = 1", "near: must be true or false"),
+        ('style = "other"', 'style: must be "ibidem" or "devboy"'),
+        ("style = [1]", 'style: must be "ibidem" or "devboy"'),
+        ('verbosity = "terse"', 'verbosity: only for the words of devboy: add style = "devboy", or leave it out'),
+        ('style = "devboy"\nmax_age = 5', "max_age: devboy forgets by capacity alone: leave it out"),
+        ("tools = 5", "tools: is not a table: begin one for each tool, as [tools.get_issue]"),
+        ("[tools]\na = 5", "tools.a: is not a table: begin it with [tools.a]"),
+        (
+            '[tools.a]\ninvalidates = "b"',
+            'tools.a.invalidates: must be a list of tools: write ["get_issue"]',
+        ),
+        ("[tools.a]\nnevr = true", "tools.a.nevr: unknown: did you mean never?"),
+        ('[tools.a]\npath = "p"', 'tools.a.path: says nothing alone: add kind = "read" or kind = "write"'),
+        ('[tools."\\u001b[2J"]\nnever = 1', "tools.\\x1b[2J.never: must be true or false"),
+        ("a = " + "[" * 10_000, None),
+        ("a = " + "9" * 10_000, None),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_where_and_what_to_do(tmp_path: Path, text: str, said: str | None) -> None:
+    with pytest.raises(IbidemError) as caught:
+        loaded(tmp_path, text)
+    where, line = str(tmp_path / "rules.toml"), str(caught.value)
+    assert line.startswith(f"{where}: ")
+    assert line.isprintable()
+    assert said is None or line == f"{where}: {said}"
+
+
+def test_no_file(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.toml", tmp_path):
+        with pytest.raises(IbidemError, match="--rules"):
+            load_rules(path)
