@@ -1,0 +1,194 @@
+"""`ibidem gain --trial`: conversations that were rewritten against those that were only measured."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime, tzinfo
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import echo_json
+
+if TYPE_CHECKING:
+    from ..gains import Gains, TrialUnit
+    from ..trial.arms import ArmComparison, ArmDifference
+    from .report.asking import Period
+
+HEAD = ("", "only measured", "rewritten", "difference", "95 % interval")
+NOBODY = "No conversation took part in a trial yet. Begin one, and ask again: ibidem wrap --trial 0.5 -- claude"
+COUNTS = ("requests", "turns", "rereads", "edits", "failed_edits", "input", "output")
+
+
+def gain_trial(found: Gains, period: Period, zone: tzinfo, as_json: bool) -> int:
+    from ..trial.arms import compare
+
+    compared = compare(found.trial(period.since, period.until))
+    if as_json:
+        asked = {"since": period.since, "until": period.until}
+        echo_json({"schema": 1, "ledger": str(found.file), **asked, "trial": _figures(compared)})
+    elif not (compared.measured or compared.rewritten):
+        click.echo(f"{period.told} {NOBODY}".strip())
+    else:
+        draw_arms(compared, period.told, zone)
+    return 0
+
+
+def draw_arms(compared: ArmComparison, told: str, zone: tzinfo) -> None:
+    from rich.console import Console
+
+    from ..report.tables import say, table
+
+    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
+    if told:
+        say(console, told)
+    say(console, _who(compared, zone))
+    if not compared.enough:
+        say(console, _too_few(compared))
+        return
+    table(console, HEAD, [_row(each) for each in compared.differences])
+    console.print()
+    for line in (*_verdict(compared), *_dollars(compared), *_notes(compared)):
+        say(console, line)
+
+
+def _who(compared: ArmComparison, zone: tzinfo) -> str:
+    from ..model import one_line
+    from ..report.numbers import plural
+
+    units = (*compared.measured, *compared.rewritten)
+    newest = max(units, key=lambda each: each.first)
+    since = f"{datetime.fromtimestamp(min(each.first for each in units), zone):%Y-%m-%d}"
+    sides = (
+        f"{plural(len(side), 'conversation')} {name} ({plural(sum(each.requests for each in side), 'request')})"
+        for side, name in ((compared.rewritten, "rewritten"), (compared.measured, "only measured"))
+    )
+    return f"Trial of profile {one_line(newest.profile)} since {since}:\n{', '.join(sides)}."
+
+
+def _too_few(compared: ArmComparison) -> str:
+    from ..trial.arms import LEAST_UNITS
+
+    return f"Too few to compare: each side needs {LEAST_UNITS} conversations at least. Go on, and ask again."
+
+
+def _row(each: ArmDifference) -> Sequence[str]:
+    from ..report.numbers import NO_NUMBER
+
+    between = f"{_change(each, each.low)}…{_change(each, each.high)}" if each.low is not None else each.problem
+    shown = _change(each, each.value) if each.value is not None else NO_NUMBER
+    return [each.ratio.words, _level(each, each.measured), _level(each, each.rewritten), shown, between]
+
+
+def _level(each: ArmDifference, level: float | None) -> str:
+    from ..report.numbers import NO_NUMBER, dollars, fixed, tokens
+
+    if level is None:
+        return NO_NUMBER
+    if each.ratio.above == "paid":
+        return dollars(level)
+    return tokens(level) if each.ratio.above == "input" else fixed(level, 1)
+
+
+def _change(each: ArmDifference, value: float | None) -> str:
+    from ..trial.verdict import signed
+
+    return f"{signed(100 * (value or 0.0))} %" if each.ratio.relative else signed(value or 0.0)
+
+
+def _verdict(compared: ArmComparison) -> Iterator[str]:
+    """What it comes to for reading again, and how many conversations would say more. Never that nothing differs."""
+    from ..report.numbers import fixed
+    from ..trial.arms import WORTH_EXCLUDING
+    from ..trial.verdict import signed
+
+    found, lost = compared.rereads, compared.margin
+    if found is None or found.value is None or found.low is None or found.high is None:
+        yield f"Reading again: nothing to say yet ({found.problem if found else 'too few'})."
+        return
+    at = f"the saving is gone at {signed(lost)}" if lost is not None else "nothing was saved that could be lost"
+    if lost is not None and found.low > lost:
+        yield f"Reading again costs more than is saved: by {signed(found.low)} per 100 requests at least, and {at}."
+    elif found.low > 0:
+        yield f"Rewritten conversations read files again more often, by {signed(found.low)} at least; {at}."
+    elif found.high <= 0:
+        yield f"Rewritten conversations read files again less often; {at}."
+    else:
+        yield f"Reading again rises by {fixed(found.high, 1)} per 100 requests at most; {at}."
+    targets = {WORTH_EXCLUDING: signed(WORTH_EXCLUDING)}
+    if lost is not None:
+        targets[lost] = f"{signed(lost)}, where the saving is gone,"
+    for target in sorted(targets):
+        yield from _needed(compared, target, targets[target])
+
+
+def _dollars(compared: ArmComparison) -> Iterator[str]:
+    """Bills differ far more between conversations than by rewriting: what they do not show yet may be there."""
+    from ..report.numbers import fixed, plural
+
+    found = compared.dollars
+    if found is None or found.low is None or found.high is None:
+        return
+    if found.high < 0:
+        yield f"A user turn costs at least {fixed(-100 * found.high, 1)} % less when rewritten."
+    elif found.low > 0:
+        yield f"A user turn costs at least {fixed(100 * found.low, 1)} % more when rewritten."
+    else:
+        yield "Whether a user turn costs less when rewritten is not settled by the bills of so few conversations."
+        if more := compared.more_dollars():
+            yield f"To see the saving there takes about {plural(more, 'more conversation')}: bills differ that much."
+
+
+def _needed(compared: ArmComparison, target: float, words: str) -> Iterator[str]:
+    from ..report.numbers import plural
+
+    more, found = compared.more(target), compared.rereads
+    if more:
+        yield f"To exclude {words} takes about {plural(more, 'more conversation')}, if what is seen so far goes on."
+    elif more is None and found is not None and found.low is not None and found.low < target:
+        yield f"What is seen so far is above {words.rstrip(',')}: more conversations tell whether it stays there."
+
+
+def _notes(compared: ArmComparison) -> Iterator[str]:
+    from ..report.numbers import plural
+
+    yield "Intervals hold for conversations drawn by chance. Dollars are at list prices, for input and output."
+    unpriced = sum(each.requests - each.priced for each in (*compared.measured, *compared.rewritten))
+    if unpriced:
+        yield f"What {plural(unpriced, 'request')} cost is not known, and in no dollars or tokens."
+    if compared.left_out:
+        yield f"{plural(compared.left_out, 'conversation')} left out: switched off on the way."
+    if compared.others:
+        yield f"{plural(compared.others, 'conversation')} of other profiles left out: --since and --until choose."
+
+
+def _figures(compared: ArmComparison) -> dict[str, Any]:
+    from ..trial.arms import WORTH_EXCLUDING
+
+    units = (*compared.measured, *compared.rewritten)
+    return {
+        "profile": max(units, key=lambda each: each.first).profile if units else None,
+        "enough": compared.enough,
+        "arms": {"measure": _side(compared.measured), "rewrite": _side(compared.rewritten)},
+        "left_out": compared.left_out,
+        "other_profiles": compared.others,
+        "margin_per_100_requests": compared.margin,
+        "more_conversations": {
+            "to_exclude_5": compared.more(WORTH_EXCLUDING),
+            "to_exclude_margin": compared.more(compared.margin) if compared.margin is not None else None,
+            "to_see_the_saving": compared.more_dollars(),
+        },
+        "differences": {
+            each.ratio.key: {
+                "relative": each.ratio.relative,
+                **{name: getattr(each, name) for name in ("measured", "rewritten", "value", "low", "high", "problem")},
+            }
+            for each in compared.differences
+        },
+    }
+
+
+def _side(units: Sequence[TrialUnit]) -> dict[str, Any]:
+    sums = {name: sum(getattr(each, name) for each in units) for name in (*COUNTS, "paid", "saved", "could_save")}
+    return {"conversations": len(units), **sums}

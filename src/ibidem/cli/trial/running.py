@@ -1,0 +1,393 @@
+"""What `ibidem trial` does: look for points, say what asking costs, ask, and say what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ...billing.prices import Prices
+from ...environment import data_folder, variables
+from ...model import IbidemError, one_line
+from ...recordings import LogError, read
+from ...report.numbers import dollars, plural
+from ...report.places import LogFile, fetch
+from ...trial.ask import ProviderClient, base_for, key_for
+from ...trial.driver import HARM, TrialRun
+from ...trial.ledger import TrialLedger, TrialSetup, resumed
+from ...trial.order import SessionPlan, probe_lanes
+from ...trial.planning import (
+    MAX_POINTS,
+    USUAL_POINTS,
+    LoadedSession,
+    TrialPlan,
+    TrialTarget,
+    asked_surveys,
+    load,
+    plan_trial,
+    saving,
+    session_plan,
+    setup_of,
+    surveys_of,
+    target,
+)
+from ...trial.points import SessionSurvey, session_digest
+from ...trial.providers import TRIAL_PROVIDERS
+from ..errors import InputError, at_the_prompt, reason, say
+from ..prices import price_file
+from ..report.finding import found_here, named
+from ..report.progress import progress
+from ..waiting import ERASED
+from ..writing import check_place
+from .telling import hooks, told, told_plan
+
+EXIT_INTERRUPTED = 130
+USUAL_SAMPLES, USUAL_PROFILE = 4, "lossless"
+MAX_LOG_BYTES = 256 * 2**20
+"""Of the logs on this machine, the newest that come to so much are read."""
+TOLD_SECONDS = 15.0
+"""How often it is said how far it is, where there is no terminal to say it on all the time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialOptions:
+    """What was asked for on the command line."""
+
+    budget: float | None
+    dry_run: bool
+    model: str | None
+    profile: str | None
+    samples: int | None
+    points: int | None
+    probes: bool
+    seed: int | None
+    upstream: str | None
+    price_file: str | None
+    out: str | None
+    resume: str | None
+    keep_answers: bool
+    as_json: bool
+    page: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """All that is there before the first call."""
+
+    ledger: TrialLedger
+    sessions: Sequence[SessionPlan]
+    surveys: dict[str, SessionSurvey]
+    aim: TrialTarget
+
+    def load(self, plan: SessionPlan) -> LoadedSession:
+        return load(self.surveys[plan.session], plan.points, self.ledger.setup.profile, self.aim)
+
+
+def run(paths: tuple[str, ...], options: TrialOptions) -> int:
+    check_place(options.page)
+    check_place(options.out)
+    try:
+        return _run(paths, options)
+    except IbidemError as error:
+        raise InputError("trial", at_the_prompt(str(error))) from None
+
+
+def _run(paths: tuple[str, ...], options: TrialOptions) -> int:
+    if not options.dry_run:
+        _check_keys()
+    prices = Prices(price_file(options.price_file))
+    logs = _logs(paths)
+    if options.resume is not None:
+        ready = _resumed(Path(options.resume), logs, prices, options)
+    else:
+        found = _planned(logs, prices, options)
+        if isinstance(found, int):
+            return found
+        ready = found
+    ledger = ready.ledger
+    ledger.keeps_answers = options.keep_answers
+    provider = TRIAL_PROVIDERS[ready.aim.format]
+    key = key_for(provider, variables())
+    client = ProviderClient(provider, base_for(provider, variables(), options.upstream), key, ready.aim.model)
+    if options.resume is None:
+        _begin(ledger, options.out)
+    try:
+        why = asyncio.run(_ask(ready, client))
+    except (KeyboardInterrupt, IbidemError):
+        _say_resumable(ledger)
+        raise
+    finally:
+        ledger.close()
+    told(ledger, as_json=options.as_json, page=options.page)
+    if why and why != HARM:
+        _say_resumable(ledger)
+    return EXIT_INTERRUPTED if why == "interrupted" else 0
+
+
+def _check_keys() -> None:
+    """Raises IbidemError where there is no key for anybody: that is told before logs are read."""
+    wrong = []
+    for provider in TRIAL_PROVIDERS.values():
+        try:
+            key_for(provider, variables())
+            return
+        except IbidemError as error:
+            wrong.append(str(error))
+    names = ", ".join(dict.fromkeys(each.key_variables[0] for each in TRIAL_PROVIDERS.values()))
+    raise IbidemError(next((words for words in wrong if "subscription" in words), f"no API key: set one of {names}"))
+
+
+def _say_resumable(ledger: TrialLedger) -> None:
+    file = shlex.quote(str(ledger.path))
+    say(f"{dollars(ledger.spent)} spent; with the same logs, go on by: ibidem trial --resume {file}")
+
+
+# ── what there is ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _logs(paths: tuple[str, ...]) -> list[LogFile]:
+    if paths:
+        return list(named(paths, None))
+    newest = sorted(found_here(), key=lambda log: (log.written or 0.0, log.path), reverse=True)
+    if not newest:
+        raise InputError(
+            "trial", "no logs of agents on this machine: name some, or record with `ibidem proxy --record`"
+        )
+    kept, size = list[LogFile](), 0
+    for log in newest:
+        if kept and size + log.size > MAX_LOG_BYTES:
+            say(f"the newest {len(kept):,} of {len(newest):,} logs are read: name others to have them read")
+            break
+        kept.append(log)
+        size += log.size
+    return kept
+
+
+def _surveys(logs: Sequence[LogFile], profile: str) -> list[SessionSurvey]:
+    surveys, unread = list[SessionSurvey](), 0
+    with progress("looking for points", sum(log.size for log in logs)) as done:
+        for log in logs:
+            try:
+                surveys += surveys_of(log.path, profile)
+            except (LogError, OSError, RecursionError):
+                unread += 1
+            done(log.size, f"{sum(len(each.points) for each in surveys):,} points")
+    if unread:
+        say(f"{unread:,} of {len(logs):,} files hold no session that can be read")
+    if not surveys:
+        raise InputError(
+            "trial", "no recorded session in these files: name logs of agents, or of `ibidem proxy --record`"
+        )
+    return surveys
+
+
+def _planned(logs: Sequence[LogFile], prices: Prices, options: TrialOptions) -> _Ready | int:
+    """Ready to ask; or the exit code, where only the plan was asked for."""
+    profile = options.profile or USUAL_PROFILE
+    samples = options.samples or USUAL_SAMPLES
+    seed = options.seed or 0
+    every = _surveys(logs, profile)
+    aim = target(every, prices, options.model, elsewhere=options.upstream is not None)
+    surveys = asked_surveys(every, aim, named=options.model is not None)
+    most = options.points or (USUAL_POINTS if options.budget is None else MAX_POINTS)
+    with progress("planning", 0) as done:
+        plan = plan_trial(
+            surveys,
+            aim,
+            profile=profile,
+            samples=samples,
+            seed=seed,
+            most=most,
+            budget=options.budget,
+            looked=lambda: done(0, ""),
+            probes=options.probes,
+        )
+        if not plan.sessions:
+            raise IbidemError(_too_little(plan, options.budget))
+        chosen = {session.session for session in plan.sessions}
+        spared = saving([each for each in surveys if each.digest in chosen], profile, aim)
+    setup = setup_of(
+        plan,
+        surveys,
+        aim,
+        profile=profile,
+        samples=samples,
+        seed=seed,
+        budget=options.budget or 0.0,
+        elsewhere=options.upstream is not None,
+        started=time.time(),
+        spared=spared,
+        notes=list(_left_out(every, surveys, plan)),
+        probes=options.probes,
+    )
+    told_plan(plan, setup, aim, as_json=options.as_json and options.dry_run, dry_run=options.dry_run)
+    if options.dry_run:
+        return 0
+    ledger = TrialLedger(setup, rung=plan.rung, budget=setup.budget)
+    return _Ready(ledger, plan.sessions, {each.digest: each for each in surveys}, aim)
+
+
+def _too_little(plan: TrialPlan, budget: float | None) -> str:
+    if (plan.cut or plan.too_long) and budget is not None:
+        told = f"{dollars(budget)} is too little for requests of this size"
+        return f"{told}: allow more with --budget, or fewer answers with --samples"
+    return "none of the recorded requests would be taken by the provider: name other recordings"
+
+
+def _left_out(every: Sequence[SessionSurvey], asked: Sequence[SessionSurvey], plan: TrialPlan) -> Iterator[str]:
+    others = sum(bool(each.points) for each in every) - sum(bool(each.points) for each in asked)
+    if others > 0:
+        yield f"left out: {plural(others, 'session')} of other models or formats, or copied"
+    if plan.too_long:
+        points = plural(plan.too_long, "point")
+        yield f"left out: {points} in long requests, since one session may take a tenth of the budget"
+    if plan.unsound:
+        yield f"left out: {plural(plan.unsound, 'point')} that the provider would refuse as recorded"
+
+
+def _begin(ledger: TrialLedger, out: str | None) -> None:
+    if out is None:
+        folder = data_folder() / "trials"
+        name = f"trial-{datetime.fromtimestamp(ledger.setup.started, UTC):%Y%m%dT%H%M%S}.jsonl"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(one_line(str(folder)), reason(error)) from None
+        ledger.path = folder / name
+    else:
+        ledger.path = Path(out)
+    try:
+        ledger.begin()
+    except FileExistsError:
+        raise InputError(one_line(str(ledger.path)), "is there already: go on with --resume, or name another") from None
+    except OSError as error:
+        raise InputError(one_line(str(ledger.path)), reason(error)) from None
+    say(f"writing {ledger.path}")
+
+
+def _resumed(path: Path, logs: Sequence[LogFile], prices: Prices, options: TrialOptions) -> _Ready:
+    try:
+        ledger = resumed(path)
+    except OSError as error:
+        raise InputError(one_line(str(path)), reason(error)) from None
+    setup = ledger.setup
+    if options.budget is not None and options.budget != ledger.budget:
+        ledger.note(budget=options.budget)
+    price = prices.of(setup.model, setup.format)
+    if price.assumed:
+        raise IbidemError(f"no price is known for {setup.model!r}: give its prices with --prices FILE, as at first")
+    if setup.elsewhere and options.upstream is None:
+        raise IbidemError("this trial was begun with --upstream: name it again, or others would get the requests")
+    aim = TrialTarget(setup.format, setup.model, price)
+    wanted = {point.session for point in setup.points}
+    surveys = _found_again(logs, wanted, setup)
+    if missing := len(wanted - surveys.keys()):
+        say(f"{missing:,} of {len(wanted):,} sessions are not in these logs any more: they are not asked about")
+    sessions = []
+    for name, known in surveys.items():
+        points = [point for point in setup.points if point.session == name]
+        loaded = load(known, points, setup.profile, aim)
+        sessions.append(session_plan(points, loaded, ledger.rung, setup.seed if setup.probes else None))
+    order = {session: place for place, session in enumerate(dict.fromkeys(point.session for point in setup.points))}
+    sessions.sort(key=lambda each: order[each.session])
+    return _Ready(ledger, sessions, surveys, aim)
+
+
+def _found_again(logs: Iterable[LogFile], wanted: set[str], setup: TrialSetup) -> dict[str, SessionSurvey]:
+    found: dict[str, SessionSurvey] = {}
+    for log in logs:
+        with suppress(LogError, OSError):
+            for place, session in enumerate(read(log.path, fetch(log.path))):
+                name = session_digest(session)
+                if name in wanted and name not in found:
+                    known = SessionSurvey(name, log.path, place, session.agent, session.format, setup.model, 0, ())
+                    found[name] = known
+    return found
+
+
+# ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _ask(ready: _Ready, client: ProviderClient) -> str:
+    probes = sum(
+        len(keys) for plan in ready.sessions for at in range(len(plan.points)) for keys in probe_lanes(plan, at)
+    )
+    watch = _TrialWatch(ready.ledger, sum(len(each.points) for each in ready.sessions), probes)
+    async with client:
+        trial = TrialRun(
+            ready.ledger,
+            ready.sessions,
+            ready.load,
+            client,
+            ready.aim.price,
+            hooks(ready.ledger.setup),
+            watch.say,
+            watch,
+        )
+        with _interrupted(lambda: trial.stop("interrupted")):
+            try:
+                return await trial.run()
+            finally:
+                watch.end()
+
+
+@contextmanager
+def _interrupted(stop: Callable[[], None]) -> Iterator[None]:
+    """What was sent is paid for, so the first interrupt only ends the sending. The second ends everything."""
+    loop = asyncio.get_running_loop()
+
+    def first() -> None:
+        say("ending: waiting for answers that are paid for already (Ctrl-C again to leave them)")
+        stop()
+        loop.remove_signal_handler(signal.SIGINT)
+
+    try:
+        loop.add_signal_handler(signal.SIGINT, first)
+    except (NotImplementedError, RuntimeError, ValueError):  # on Windows, or in a thread: it ends at once
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+class _TrialWatch:
+    """Says how far it is: what was spent, what is left, and for how long it has been asking."""
+
+    def __init__(self, ledger: TrialLedger, points: int, probes: int) -> None:
+        self._ledger, self._points, self._probes = ledger, points, probes
+        self._begun = self._last = time.monotonic()
+        self._live = sys.stderr is not None and sys.stderr.isatty()
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if self._live:
+            sys.stderr.write(f"{ERASED}{self._words(now)}")
+            sys.stderr.flush()
+        elif now - self._last > TOLD_SECONDS:
+            self._last = now
+            say(self._words(now))
+
+    def _words(self, now: float) -> str:
+        ledger = self._ledger
+        planned = min(self._points, ledger.planned or self._points)
+        wanted = 2 * planned * ledger.setup.samples + self._probes * planned // max(1, self._points)
+        money = f"{dollars(ledger.spent)} spent, {dollars(max(0.0, ledger.budget - ledger.spent))} left"
+        return f"{len(ledger.answers):,} of {wanted:,} answers, {money}, {now - self._begun:.0f} s"
+
+    def say(self, words: str) -> None:
+        self.end()
+        say(words)
+
+    def end(self) -> None:
+        if self._live:
+            sys.stderr.write(ERASED)
+            sys.stderr.flush()

@@ -1,0 +1,168 @@
+"""What `ibidem trial` prints: what it would ask and cost, and what came of it."""
+
+from __future__ import annotations
+
+import io
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from ...model import one_line
+from ...report.numbers import dollars, percent, plural, tokens
+from ...trial.driver import TrialHooks
+from ...trial.evalue import harm
+from ...trial.ledger import TrialLedger, TrialSetup
+from ...trial.order import by_stratum
+from ...trial.outcomes import Stratum
+from ...trial.page import write_trial_page
+from ...trial.planning import TrialPlan, TrialTarget
+from ...trial.probed import probe_values, tally
+from ...trial.stats import judge, needed
+from ...trial.terminal import draw_verdict
+from ...trial.verdict import Setting
+from ...trial.verdict import as_json as as_values
+from ..errors import say
+from ..options import echo_json
+from ..writing import output
+
+STRATA: dict[Stratum, str] = {
+    Stratum.FOLLOWS: "must follow a reference",
+    Stratum.TOUCHES: "on a file with a reference",
+    Stratum.ANY: "any other",
+}
+"""What the agent did next, in words."""
+
+
+def told_plan(plan: TrialPlan, setup: TrialSetup, aim: TrialTarget, *, as_json: bool, dry_run: bool) -> None:
+    if as_json:
+        echo_json(_plan_values(plan, setup))
+        return
+    for line in _plan_lines(plan, setup, aim):
+        click.echo(one_line(line), err=not dry_run)
+
+
+def _plan_values(plan: TrialPlan, setup: TrialSetup) -> dict[str, Any]:
+    forecast, counts = plan.forecast, by_stratum(plan.points)
+    return {
+        "model": setup.model,
+        "format": setup.format,
+        "profile": setup.profile,
+        "seed": setup.seed,
+        "samples": setup.samples,
+        "budget": setup.budget or None,
+        "sessions": len(plan.sessions),
+        "points": {str(name): counts[name] for name in Stratum},
+        "recordings": {"requests": setup.requests, "points": dict(setup.population)},
+        "calls": forecast.calls,
+        **({"probes": forecast.probes // 2} if setup.probes else {}),
+        "tokens": {"input": round(forecast.input), "read": round(forecast.read), "output": round(forecast.output)},
+        "dollars": {"expected": forecast.dollars, "most": _most(plan, setup)},
+        "saving": {"paid": setup.paid, "saved": setup.saved},
+        "notes": list(setup.notes),
+    }
+
+
+def _most(plan: TrialPlan, setup: TrialSetup) -> float:
+    return min(plan.forecast.most, setup.budget or plan.forecast.most)
+
+
+def _plan_lines(plan: TrialPlan, setup: TrialSetup, aim: TrialTarget) -> list[str]:
+    forecast, counts = plan.forecast, by_stratum(plan.points)
+    answers = plural(setup.samples, "answer")
+    about = f"{plural(len(plan.points), 'point')} of {plural(len(plan.sessions), 'session')}, {answers} to each request"
+    rewritten = sum(setup.population.values())
+    lines = [
+        f"Asking {setup.model} about {about}, profile {setup.profile}, seed {setup.seed}.",
+        "",
+        f"{'what the agent did next':<28}{'recorded':>10}{'share':>8}{'asked':>7}",
+    ]
+    for name, words in STRATA.items():
+        number = setup.population.get(name, 0)
+        lines.append(f"{words:<28}{number:>10,}{percent(number / max(1, setup.requests)):>8}{counts[name]:>7}")
+    none = setup.requests - rewritten
+    lines += [f"{'nothing rewritten':<28}{none:>10,}{percent(none / max(1, setup.requests)):>8}{0:>7}", ""]
+    read = percent(forecast.read / forecast.input) if forecast.input else percent(None)
+    lines.append(
+        f"{plural(forecast.calls, 'call')}: {tokens(forecast.input)} tokens in ({read} read from the cache), "
+        f"{tokens(forecast.output)} out."
+    )
+    if forecast.probes:
+        asked = f"{plural(forecast.probes // 2, 'probe')} behind the requests of each arm"
+        lines.append(f"Among these are {asked}: can the model follow a reference?")
+    elif setup.probes:
+        lines.append("No probes: no file is read again with line numbers in these requests.")
+    lines.append(f"About {dollars(forecast.dollars)}, at most {dollars(_most(plan, setup))}.")
+    if setup.paid > 0 and setup.saved > 0:
+        share = setup.saved / setup.paid
+        lines.append(
+            f"On these sessions the profile saves {percent(share)} of the bill: "
+            f"{100 * share:.1f} extra requests in 100 use it up."
+        )
+    elif setup.paid > 0:
+        lines.append("On these sessions the profile saves nothing at these prices.")
+    lines += [f"Note: {note}." for note in setup.notes]
+    return lines
+
+
+# ── what came of it ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def hooks(setup: TrialSetup) -> TrialHooks:
+    """What the statistics say while it runs."""
+    margin = _margin(setup)
+    if margin is None:
+        return TrialHooks(harm=harm)
+    return TrialHooks(harm=harm, needed=lambda points: needed(points, margin, samples=setup.samples))
+
+
+def _margin(setup: TrialSetup) -> float | None:
+    """Extra looks per 100 requests that are rewritten. Only those are asked about, and the others add none: where few
+    are, the saving bears more of them in each hundred."""
+    rewritten = sum(setup.population.values())
+    if not (setup.paid > 0 and setup.saved > 0 and rewritten):
+        return None
+    return 100 * setup.saved / setup.paid * max(1.0, setup.requests / rewritten)
+
+
+def told(ledger: TrialLedger, *, as_json: bool, page: str | None) -> None:
+    """The verdict."""
+    setup, points = ledger.setup, ledger.results()
+    if not points:
+        say("no point has answers in both arms yet: there is nothing to tell")
+        if not as_json and page is None:
+            return
+    judgement = judge(points, seed=setup.seed)
+    probes = tally(ledger.probed(), ledger.probes_dropped())
+    setting = Setting(
+        model=setup.model,
+        date=f"{datetime.fromtimestamp(setup.started, UTC):%Y-%m-%d}",
+        profile=setup.profile,
+        samples=setup.samples,
+        margin=_margin(setup),
+        spent=ledger.spent,
+        saved=setup.saved if setup.saved > 0 else None,
+        drops={why: sum(counts.values()) for why, counts in ledger.dropped().items()},
+        thinking=ledger.thinks,
+        filled=_filled(ledger),
+        planned=ledger.planned,
+        rewritten=(sum(setup.population.values()), setup.requests),
+        stopped=ledger.stopped == "harm",
+    )
+    if as_json:
+        asked = {} if probes is None else {"probes": probe_values(probes)}
+        echo_json({**as_values(judgement, setting), **asked}, err=page == "-")
+    else:
+        draw_verdict(judgement, setting, sys.stderr if page == "-" else sys.stdout, probes=probes)
+    with output(page) as write:  # last: where it cannot be written, what was paid for has been told
+        if page is not None:
+            text = io.StringIO()
+            write_trial_page(judgement, setting, text, probes)
+            write(text.getvalue().encode("utf-8", "replace"))
+
+
+def _filled(ledger: TrialLedger) -> tuple[str, ...]:
+    """What readers of a verdict must know of what was sent."""
+    untold = () if ledger.tells_of_thinking else ("thinking that the profile lets go was not tested",)
+    return (*ledger.setup.notes, *untold)

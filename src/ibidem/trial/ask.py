@@ -1,0 +1,151 @@
+"""Talks to a provider: one request, one streamed answer. The only module here that does.
+
+Keys come from the environment and go to the provider alone. Those of subscriptions are refused: their terms allow
+their own clients only, and none is imitated here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+from .. import __version__
+from ..model import IbidemError, one_line
+from ..recordings.log import decoded
+from .providers import ModelReply, TrialProvider
+from .providers.provider import events_in
+
+if TYPE_CHECKING:
+    import aiohttp
+
+CONNECT_SECONDS, SILENCE_SECONDS, ANSWER_SECONDS = 30.0, 300.0, 900.0
+"""Until a connection stands, without a byte, and in all."""
+MAX_ANSWER_BYTES = 32 * 2**20
+MAX_MESSAGE = 300
+"""Characters of what a provider says against a request."""
+LOOPBACK = ("127.", "localhost", "[::1]", "::1")
+
+
+NO_REPLY = ModelReply()
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """What became of a request."""
+
+    status: int
+    """0 if there was no answer, or none that came to its end."""
+    reply: ModelReply = NO_REPLY
+    message: str = ""
+    retry_after: float | None = None
+    reached: bool = True
+    """There was somebody to send it to."""
+
+
+def key_for(provider: TrialProvider, variables: Mapping[str, str]) -> str:
+    """The key of the provider's API. Raises IbidemError where there is none, or one that is for something else."""
+    names = " or ".join(provider.key_variables)
+    key = next((found for name in provider.key_variables if (found := variables.get(name, "").strip())), "")
+    if provider.subscription(key) or (not key and any(variables.get(name) for name in provider.token_variables)):
+        told = "the token of a subscription is for its own client only, by the provider's terms"
+        raise IbidemError(f"{told}: set {names} to an API key")
+    if not key:
+        raise IbidemError(f"no API key: set {names}")
+    if not key.isprintable() or not key.isascii():
+        raise IbidemError(f"{names}: this is no API key: check the variable")
+    return key
+
+
+def base_for(provider: TrialProvider, variables: Mapping[str, str], upstream: str | None) -> str:
+    """Where to send requests. Raises IbidemError for what is no address, or may be a proxy of ours."""
+    moved = next((found for name in provider.base_variables if (found := variables.get(name, "").strip())), "")
+    base = (upstream or moved or provider.base).rstrip("/")
+    try:
+        parts = urlsplit(base)
+        host = parts.hostname or ""
+    except ValueError:
+        parts, host = urlsplit(""), ""
+    if parts.scheme not in ("http", "https") or not host or parts.username or parts.query or not base.isprintable():
+        raise IbidemError("this is no address of a provider: use one like https://api.example.com")
+    if upstream is None and moved and host.startswith(LOOPBACK):
+        told = f"{provider.base_variables[0]} leads to this machine: a proxy there may rewrite both arms"
+        raise IbidemError(f"{told}: unset it, or name where to send requests with --upstream")
+    return base
+
+
+class ProviderClient:
+    """Asks one provider, over connections that are kept."""
+
+    def __init__(self, provider: TrialProvider, base: str, key: str, model: str) -> None:
+        try:
+            import aiohttp
+        except ImportError:
+            raise IbidemError("asking a provider needs: pip install 'ibidem-llm[proxy]'") from None
+        self._aiohttp = aiohttp
+        self._provider = provider
+        self._url = base + provider.address(model)
+        about = {"content-type": "application/json", "user-agent": f"ibidem/{__version__}"}
+        self._headers = {**provider.headers(key), **about}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        timeout = self._aiohttp.ClientTimeout(
+            total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
+        )
+        self._session = self._aiohttp.ClientSession(timeout=timeout, trust_env=True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def ask(self, body: bytes, begun: asyncio.Event) -> CallOutcome:
+        """`begun` is set with the first byte of an answer: from then on the request is in the provider's cache."""
+        assert self._session is not None
+        try:
+            async with self._session.post(
+                self._url, data=body, headers=self._headers, allow_redirects=False
+            ) as response:
+                if response.status != 200:
+                    text = await response.content.read(MAX_ANSWER_BYTES >> 6)
+                    wait = _seconds(response.headers.get("retry-after"))
+                    return CallOutcome(response.status, message=_message(text), retry_after=wait)
+                pieces, size = [], 0
+                async for piece in response.content.iter_any():
+                    begun.set()
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size > MAX_ANSWER_BYTES:
+                        return CallOutcome(0, message="an answer without end")
+                return CallOutcome(200, self._provider.reply(events_in(b"".join(pieces))))
+        except self._aiohttp.ClientConnectorError as error:
+            return CallOutcome(0, message=_words(error), reached=False)
+        except (self._aiohttp.ClientError, TimeoutError, OSError) as error:
+            return CallOutcome(0, message=_words(error))
+
+
+def _words(error: Exception) -> str:
+    return one_line(str(error) or type(error).__name__)[:MAX_MESSAGE]
+
+
+def _seconds(text: str | None) -> float | None:
+    """What is no number of seconds (it may be a date) says nothing."""
+    try:
+        found = float(text) if text is not None else None
+    except ValueError:
+        return None
+    return found if found is not None and 0 <= found < 1e6 else None
+
+
+def _message(data: bytes) -> str:
+    """What the provider says, on one line."""
+    found = decoded(data)
+    error = found.get("error") if isinstance(found, dict) else None
+    text = error.get("message") if isinstance(error, dict) else error
+    return one_line(text)[:MAX_MESSAGE] if isinstance(text, str) else ""

@@ -1,0 +1,353 @@
+"""Carries a plan out: sessions side by side, each from its first point to its last, never beyond the budget.
+
+Both arms of a point are asked one after the other: whenever it ends, what was asked can be compared.
+
+A call is sent only if the most that it can cost is left, beside the most that all calls under way can cost; what it
+did cost is then reckoned from what the provider counted. The first points are asked in the original arm only: how often
+the model disagrees with itself settles how many points are asked about, before anything is known of the other arm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from ..billing.prices import Price
+from ..model import IbidemError, to_json
+from .ask import CallOutcome
+from .asked import Askable, PointCalls
+from .bodies import Arm, ThinkingRung
+from .ledger import AnsweredRow, TrialLedger, keys_left
+from .order import CallKey, Ceiling, SessionPlan, lanes, most_of, paid_for, probe_lanes
+from .outcomes import PointResult
+from .planning import LoadedSession
+from .providers import ModelReply
+from .purse import OutOfMoney, Purse
+
+PILOT_POINTS = 20
+"""Points whose original arm is asked first."""
+PILOT_SHARE = 0.4
+"""Of the budget, after which no more of them are asked: as much is needed for the other arm."""
+SESSIONS_AT_ONCE = 4
+HARM = "harm"
+"""Why a trial stops early, and stays stopped."""
+HARM_EVIDENCE = 20.0
+"""An e-value that ends a trial: it would come up by chance in one of so many."""
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
+"""Seconds before a request is sent again, where the provider does not say."""
+OVERLOADED = frozenset({408, 429, 529})
+"""Not answered and not paid for."""
+MOST_TOKENS = 10**9
+"""More than anybody reads or writes at once."""
+MAX_REFUSED = 5
+"""Requests that are refused before one is answered, after which there is no point in going on."""
+FATAL = {
+    401: "the provider does not accept the key (401): check that it is an API key and not revoked",
+    403: "the provider does not let this key ask (403): check its permissions, and the model",
+    404: "the provider knows no such model or address (404): check --model and --upstream",
+    402: "the provider wants money first (402): check the account",
+}
+
+
+class Trouble(Enum):
+    """Why a request is sent again; how often at the most, and what is said then."""
+
+    BUSY = (40, "stays busy")
+    AWAY = (6, "cannot be reached")
+    BROKEN = (3, "breaks off")
+    THINKING = (3, "refuses thinking")
+
+    def __init__(self, most: int, words: str) -> None:
+        self.most = most
+        self.words = words
+
+
+class Asks(Protocol):
+    async def ask(self, body: bytes, begun: asyncio.Event) -> CallOutcome: ...
+
+
+class TrialHooks(NamedTuple):
+    """What the statistics say while a trial runs."""
+
+    harm: Callable[[Sequence[PointResult]], float] = lambda points: 0.0
+    """The evidence that rewritten requests do harm, as an e-value."""
+    needed: Callable[[Sequence[PointResult]], int | None] = lambda points: None
+    """How many points are enough, by answers to originals alone; None if that cannot be told."""
+
+
+class TrialRun:
+    def __init__(
+        self,
+        ledger: TrialLedger,
+        sessions: Sequence[SessionPlan],
+        load: Callable[[SessionPlan], LoadedSession],
+        client: Asks,
+        price: Price,
+        hooks: TrialHooks | None = None,
+        say: Callable[[str], None] = lambda text: None,
+        asked: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`say` is told what changes for the whole trial; `asked` is called whenever something was answered."""
+        self.ledger = ledger
+        self._sessions, self._load, self._client, self._price = sessions, load, client, price
+        self._hooks, self._say, self._asked = hooks or TrialHooks(), say, asked
+        self._purse = Purse(ledger)
+        self._ceiling = Ceiling()
+        self._ended = ""
+        self._over = asyncio.Event()
+        self._not_before = 0.0
+        self._error: IbidemError | None = None
+        refused = (key for key, row in ledger.answers.items() if row.stop == "refused" and not row.usage)
+        self._refused = {key.point for key in refused if not key.probe}
+        self._refusals = 0
+        self._answers = self._unread = 0
+
+    def stop(self, why: str) -> None:
+        """Nothing more is sent; what is under way is awaited."""
+        self._ended = self._ended or why
+        self._over.set()
+
+    async def run(self) -> str:
+        """Returns why it ended before its end; empty if it did not. Raises IbidemError where it cannot go on."""
+        if self.ledger.stopped == HARM:  # asking on until it is gone would be no test any more
+            return HARM
+        rung = None
+        while rung != self.ledger.rung and not self._ended:  # on another rung, all is asked anew
+            rung = self.ledger.rung
+            await self._try_out()
+            await self._pilot()
+            await self._side_by_side(self._wanted(), tuple(Arm))
+        if self._error is not None:
+            raise self._error
+        if self._ended != self.ledger.stopped:
+            self.ledger.note(stopped=self._ended)
+        return self._ended
+
+    def _wanted(self) -> list[SessionPlan]:
+        """Sessions up to the number of points that was planned."""
+        most, found, count = self.ledger.planned, list[SessionPlan](), 0
+        for each in self._sessions:
+            if most is not None and count >= most:
+                break
+            found.append(each)
+            count += len(each.points)
+        return found
+
+    async def _try_out(self) -> None:
+        """One answer alone, of each arm where they may fare differently: whether thinking is taken is found out so."""
+        arms = tuple(Arm) if self.ledger.rung is ThinkingRung.KEPT and self.ledger.setup.lets_thinking_go else ()
+        if self._sessions and not self.ledger.answers:
+            plan = self._sessions[0]
+            loaded = await asyncio.to_thread(self._load, plan)
+            for arm in arms or (Arm.ORIGINAL,):
+                if not self._ended:
+                    key = CallKey(plan.points[0].id, arm, 0)
+                    await self._guarded(PointCalls(0, plan, loaded, arm), [key])
+
+    async def _pilot(self) -> None:
+        if self.ledger.planned is not None or self._ended:
+            return
+        pilot, count = list[SessionPlan](), 0
+        for each in self._sessions:
+            if count >= PILOT_POINTS:
+                break
+            pilot.append(each)
+            count += len(each.points)
+        total = sum(len(each.points) for each in self._sessions)
+        needed = None
+        if total > count and self.ledger.setup.samples > 1:
+            await self._side_by_side(pilot, (Arm.ORIGINAL,))
+            if self._ended:
+                return
+            results = self.ledger.results((Arm.ORIGINAL,))
+            needed = self._hooks.needed([replace(each, rewritten=()) for each in results])
+        planned = total if needed is None else min(total, max(needed, count))
+        self.ledger.note(planned=planned)
+        if planned < total:
+            self._say(f"{planned:,} points are enough, by how often the model agrees with itself")
+
+    async def _side_by_side(self, sessions: Sequence[SessionPlan], arms: Sequence[Arm]) -> None:
+        waiting = list(reversed(sessions))
+
+        async def worker() -> None:
+            while waiting and not self._ended:
+                await self._session(waiting.pop(), arms)
+
+        await asyncio.gather(*(worker() for _ in range(SESSIONS_AT_ONCE)))
+
+    async def _session(self, plan: SessionPlan, arms: Sequence[Arm]) -> None:
+        samples = self.ledger.setup.samples
+        rows = [list(both) for both in zip(*(lanes(plan, samples, arm) for arm in arms), strict=True)]
+        if len(arms) > 1:
+            rows = [[*both, *probe_lanes(plan, place)] for place, both in enumerate(rows)]
+        if not any(keys_left(self.ledger, keys) for row in rows for keys in row):
+            return
+        try:
+            loaded = await asyncio.to_thread(self._load, plan)
+        except (IbidemError, OSError) as error:
+            self._fail(error if isinstance(error, IbidemError) else IbidemError(f"a log cannot be read again: {error}"))
+            return
+        for place, row in enumerate(rows):
+            for keys in row:
+                if self._ended or (len(arms) == 1 and self.ledger.spent > PILOT_SHARE * self.ledger.budget):
+                    return
+                point = PointCalls(place, plan, loaded, keys[0].arm)
+                if point.id in loaded.points and point.id not in self._refused:
+                    await self._guarded(point, keys_left(self.ledger, keys))
+            if len(arms) > 1 and self._hooks.harm(self.ledger.settled()) >= HARM_EVIDENCE:
+                self.stop(HARM)
+
+    async def _guarded(self, point: PointCalls, keys: Sequence[CallKey]) -> None:
+        """The first alone until its first byte, then the others together."""
+        if not keys:
+            return
+        begun = asyncio.Event()
+        first = asyncio.create_task(self._answer(point.asking(keys[0]), keys[0], begun))
+        await begun.wait()
+        if not self._ended and point.id not in self._refused:
+            await asyncio.gather(*(self._answer(point.asking(key), key, asyncio.Event()) for key in keys[1:]))
+        await first
+
+    async def _answer(self, point: Askable, key: CallKey, begun: asyncio.Event) -> None:
+        try:
+            await self._persist(point, key, begun)
+        except OutOfMoney:
+            self.stop("budget")
+        except IbidemError as error:
+            self._fail(error)
+        finally:
+            begun.set()
+
+    def _fail(self, error: IbidemError) -> None:
+        self._error = self._error or error
+        self.stop("error")
+
+    async def _persist(self, point: Askable, key: CallKey, begun: asyncio.Event) -> None:
+        """Until it is answered or given up."""
+        tries: Counter[Trouble] = Counter()
+        while not self._ended:
+            rung = self.ledger.rung
+            limit = point.loaded.asker.limit(rung)
+            worst = most_of(self._price, self._ceiling.of(point.name, key.arm, point.tokens, point.before), limit)
+            await self._wait_for_others()
+            await self._purse.hold(worst)
+            try:
+                if self._ended:
+                    return
+                self.ledger.ask(key, tries.total(), worst)
+                outcome = await self._client.ask(point.body(rung), begun)
+                trouble = self._take(point, key, rung, outcome, worst)
+            finally:
+                await self._purse.free(worst)
+            if trouble is None:
+                return
+            tries[trouble] += 1
+            if tries[trouble] >= trouble.most:
+                self._give_up(key, trouble, outcome)
+                return
+            self._postpone(trouble, outcome, tries[trouble])
+
+    def _postpone(self, trouble: Trouble, outcome: CallOutcome, times: int) -> None:
+        """For everybody: who asks a busy provider meanwhile only makes it busier."""
+        if trouble is Trouble.THINKING:
+            return
+        wait = FIRST_WAIT * 2 ** min(times - 1, 10) * random.uniform(0.8, 1.2)
+        if outcome.retry_after is not None:
+            wait = outcome.retry_after
+        self._not_before = max(self._not_before, asyncio.get_running_loop().time() + min(wait, LONGEST_WAIT))
+
+    async def _wait_for_others(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._ended and (left := self._not_before - loop.time()) > 0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), left)
+
+    def _give_up(self, key: CallKey, trouble: Trouble, outcome: CallOutcome) -> None:
+        if trouble is Trouble.BROKEN and self._answers:
+            self.ledger.answered(AnsweredRow(key=key, rung=self.ledger.rung, stop="failed", paid=0.0))
+            return
+        why = f"{outcome.status}" if outcome.status else outcome.message
+        raise IbidemError(f"the provider {trouble.words} ({why}): go on later with --resume")
+
+    def _take(
+        self, point: Askable, key: CallKey, rung: ThinkingRung, outcome: CallOutcome, worst: float
+    ) -> Trouble | None:
+        """What was answered is written down. Returns why it is to be asked again, None if it is not."""
+        status = outcome.status
+        if status == 200:
+            self._heard(point, key, rung, outcome.reply, worst)
+            return None
+        if status in OVERLOADED or not outcome.reached:
+            self.ledger.lost(key, 0.0)
+            return Trouble.BUSY if outcome.reached else Trouble.AWAY
+        if status == 0 or status >= 500:
+            # Whether a broken answer is paid for only the provider knows: it counts as if it were.
+            self.ledger.lost(key, worst)
+            return Trouble.BROKEN
+        if status in FATAL:
+            self.ledger.lost(key, 0.0)
+            raise IbidemError(FATAL[status])
+        if self._about_thinking(point, rung, outcome):
+            self.ledger.lost(key, 0.0)
+            if self.ledger.rung == rung:
+                self.ledger.note(rung=int(rung) + 1)
+                self._say(f"the provider refuses it as it was: {self.ledger.rung.words}")
+            return Trouble.THINKING
+        self._refuse(point, key, rung, outcome)
+        return None
+
+    def _about_thinking(self, point: Askable, rung: ThinkingRung, outcome: CallOutcome) -> bool:
+        if outcome.status != 400 or rung is ThinkingRung.OFF:
+            return False
+        words = outcome.message.lower()
+        said = any(word in words for word in ("thinking", "signature", "reasoning"))
+        head = point.loaded.head.fields
+        return said and (rung is ThinkingRung.KEPT or point.loaded.asker.provider.thinks(head))
+
+    def _refuse(self, point: Askable, key: CallKey, rung: ThinkingRung, outcome: CallOutcome) -> None:
+        """A request that is not taken will not be taken the next time: the point is left out, in both arms."""
+        self.ledger.answered(AnsweredRow(key=key, rung=rung, stop="refused", paid=0.0))
+        if key.probe:  # the point itself was taken
+            return
+        self._refused.add(point.id)
+        self._refusals += 1
+        if not self._answers and self._refusals >= MAX_REFUSED:
+            why = f": {outcome.message}" if outcome.message else ""
+            raise IbidemError(f"the provider refuses these requests ({outcome.status}{why})")
+
+    def _heard(self, point: Askable, key: CallKey, rung: ThinkingRung, reply: ModelReply, worst: float) -> None:
+        usage = reply.usage if _tells(reply) else None
+        paid = worst if usage is None else paid_for(self._price, usage)
+        if usage is not None:
+            self._ceiling.learn(point.name, key.arm, point.tokens, usage.input)
+        if reply.stop == "failed":
+            self._unread += 1
+        else:
+            self._answers += 1
+        row = point.heard(key, rung, reply, paid)
+        self.ledger.answered(row, _as_text(reply) if self.ledger.keeps_answers else "")
+        self._asked()
+        if not self._answers and self._unread >= MAX_REFUSED:
+            raise IbidemError(
+                f"answers of the provider cannot be read as {point.loaded.asker.format}: check --upstream"
+            )
+
+
+def _tells(reply: ModelReply) -> bool:
+    """Whether an answer says what it cost. A gateway may count nothing, or what nobody can send; and an answer that
+    was cut off says what was counted when it began."""
+    usage = reply.usage
+    if usage is None or reply.stop == "failed" or not 0 < usage.input < MOST_TOKENS:
+        return False
+    return usage.output < MOST_TOKENS and (usage.output > 0 or reply.stop != "ok")
+
+
+def _as_text(reply: ModelReply) -> str:
+    calls = [{"tool": call.name, "arguments": call.input} for call in reply.calls]
+    return to_json({"text": reply.text, "calls": calls})

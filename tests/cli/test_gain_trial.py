@@ -1,0 +1,165 @@
+"""`ibidem gain --trial`: two sides of a coin, with intervals that are as wide as they must be."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from datetime import UTC
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from benchmarks.trial_coin import BEGIN, SHOWN_SEED, Truth, made_up, simulated
+from ibidem import gains
+from ibidem.cli import main
+from ibidem.cli.gain_trial import NOBODY, draw_arms
+from ibidem.proxy.books.gains import GainsWriter
+from ibidem.proxy.books.rows import TrialNote
+from ibidem.trial.arms import LEAST_UNITS, compare
+from tests.test_gains import exchange
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "100")
+    return gains.path()
+
+
+def gain(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["gain", "--trial", "--timezone", "UTC", *arguments])
+
+
+def trial(*arguments: str) -> Any:
+    return json.loads(gain("--json", *arguments).stdout)["trial"]
+
+
+def keep(
+    file: Path, count: int, again: dict[str, float], profile: str = "lossless", outcome: str = "rewritten"
+) -> None:
+    """So many conversations of each side, of ten requests each; `again` is how often each side reads again."""
+    rng, writer = Random(count), GainsWriter(file)
+    for number in range(count):
+        for arm, chance in again.items():
+            often = min(1.0, chance * rng.uniform(0.5, 1.5))
+            for request in range(10):
+                note = TrialNote(
+                    arm, f"{profile}{arm}{number}", 0.5, profile, int(not request), rng.random() < often, 1, 0
+                )
+                kind = outcome if arm == "rewrite" else "observed"
+                found = exchange(at=BEGIN + number, outcome=kind, input=1000, trial=note)
+                if arm == "measure":
+                    found.would_have_paid, found.could_save = found.paid, 0.1
+                writer.note(found, "", lost=False, observed=False)
+    writer.close()
+
+
+def test_without_a_trial_it_says_how_to_begin_one(file: Path) -> None:
+    assert gain().stdout == f"{NOBODY}\n"
+    writer = GainsWriter(file)
+    writer.note(exchange(), "", lost=False, observed=False)
+    writer.close()
+    with closing(sqlite3.connect(file)) as known:
+        assert not known.execute("SELECT 1 FROM sqlite_master WHERE name = 'trial'").fetchall(), "as it always was"
+    assert gain().stdout == f"{NOBODY}\n"
+    assert trial()["arms"]["rewrite"]["conversations"] == 0
+
+
+def test_too_few_are_not_compared(file: Path) -> None:
+    keep(file, LEAST_UNITS - 1, {"rewrite": 0.1, "measure": 0.1})
+    said = gain().stdout.splitlines()
+    assert said == [
+        "Trial of profile lossless since 2026-09-21:",
+        "9 conversations rewritten (90 requests), 9 conversations only measured (90 requests).",
+        "Too few to compare: each side needs 10 conversations at least. Go on, and ask again.",
+    ]
+    assert not trial()["enough"]
+    assert trial()["differences"] == {}
+
+
+@pytest.mark.parametrize(
+    ("again", "words"),
+    [
+        ({"rewrite": 0.4, "measure": 0.05}, "Rewritten conversations read files again more often, by +"),
+        ({"rewrite": 0.05, "measure": 0.4}, "Rewritten conversations read files again less often; "),
+        ({"rewrite": 0.1, "measure": 0.1}, "Reading again rises by "),
+    ],
+    ids=["more", "less", "as often"],
+)
+def test_a_difference_that_is_there_has_its_sign(file: Path, again: dict[str, float], words: str) -> None:
+    keep(file, 40, again)
+    told = gain().stdout
+    assert words in told
+    assert "no difference" not in told.lower()
+    found = trial()
+    each = found["differences"]["rereads_per_100_requests"]
+    true = 100 * (again["rewrite"] - again["measure"])
+    assert each["low"] < true < each["high"]
+    assert (each["low"] > 0, each["high"] < 0) == (true > 0, true < 0)
+    assert found["arms"]["measure"]["saved"] == 0 < found["arms"]["rewrite"]["saved"]
+    assert found["margin_per_100_requests"] == pytest.approx(100 * 0.25 / (0.25 + 0.125))
+
+
+def test_it_says_how_many_more_are_needed(file: Path) -> None:
+    keep(file, 12, {"rewrite": 0.2, "measure": 0.2})
+    more = trial()["more_conversations"]
+    assert f"To exclude +5.0 takes about {more['to_exclude_5']:,} more conversations" in gain().stdout
+
+
+def test_as_many_more_as_it_says_are_enough() -> None:
+    units = made_up(60, Truth(extra=3.0), 1)
+    now = compare(units).rereads
+    assert now is not None
+    assert now.value is not None
+    assert now.high is not None
+    target = now.value + (now.high - now.value) / 3
+    more = compare(units).more(target)
+    assert more == pytest.approx(8 * len(units), abs=2), "nine times as many, for a third of the interval"
+    assert (compare(7 * units).more(target) or 0) > 0
+    assert compare(10 * units).more(target) == 0
+    assert compare(units).more(now.value / 2) is None, "what is seen is above it"
+
+
+def test_rare_things_have_no_interval_yet(file: Path) -> None:
+    keep(file, 12, {"rewrite": 0.0, "measure": 0.0})
+    told = gain().stdout
+    assert "only 0 seen so far" in told
+    assert "Reading again: nothing to say yet (only 0 seen so far)." in told
+
+
+def test_others_are_left_out_and_named(file: Path) -> None:
+    keep(file, 11, {"rewrite": 0.1, "measure": 0.1})
+    keep(file, 2, {"rewrite": 0.1}, profile="recoverable")
+    keep(file, 12, {"rewrite": 0.1, "measure": 0.1})
+    keep(file, 1, {"rewrite": 0.1}, outcome="off")
+    found = trial()
+    assert (found["profile"], found["left_out"], found["other_profiles"]) == ("lossless", 1, 2)
+    assert "1 conversation left out: switched off on the way." in gain().stdout
+
+
+def test_what_is_forgotten_is_gone(file: Path) -> None:
+    keep(file, 1, {"rewrite": 0.1})
+    assert gains.forget(file).requests == 10
+    assert gain().stdout == f"{NOBODY}\n"
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
+    found = simulated(200, 60, Truth(extra=3.0, saving=0.11))
+    for key, told in found.told.items():
+        assert told > 180
+        assert 0.90 <= found.held[key] / told <= 0.99, key
+
+
+def test_the_page_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of made-up conversations: `python -m benchmarks.trial_coin`."""
+    draw_arms(compare(made_up(120, Truth(), SHOWN_SEED)), "", UTC)
+    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
+    assert f"```text\n{printed}\n```" in (ROOT / "docs" / "proxy.md").read_text(encoding="utf-8")
