@@ -1,0 +1,121 @@
+"""`ibidem hooks`: the tool side of Claude Code, for who runs no proxy. It needs no package beyond our own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..proxy.settings import Settings
+
+HOST = "127.0.0.1"
+BODY_SECONDS = 10.0
+BODY_BLOCK = 2**16
+
+
+@click.command(short_help="Answer the hooks of Claude Code, where no proxy runs.")
+@click.option("--port", type=int, help="8123 if not given; 0 is a free one.")
+@click.option("--token", help="What the hooks must send as x-ibidem-token; better set IBIDEM_TOKEN.")
+def hooks(port: int | None, token: str | None) -> int:
+    """Answer the hooks of the Claude Code plugin on this machine, until stopped.
+
+    A tool output that the model was just sent becomes a line that says so. A running `ibidem proxy` answers hooks
+    itself: this is for who wants none.
+    """
+    from .. import environment
+    from .proxy.serving import loaded, not_served
+
+    settings = replace(loaded({"port": port, "token": token}, environment.variables()).settings, host=HOST)
+    try:
+        server = HookServer(settings)
+    except OSError as error:
+        raise not_served(error, settings) from None
+    with server:
+        click.echo(f"Answering hooks on http://{HOST}:{server.server_address[1]}")
+        click.echo("Stop with Ctrl-C.")
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
+    click.echo(server.line())
+    return 0
+
+
+class HookServer(ThreadingHTTPServer):
+    """A thread for each connection, and one of them at a time decides."""
+
+    daemon_threads = True
+
+    def __init__(self, settings: Settings) -> None:
+        from ..proxy.hooks import ToolHooks
+
+        self.settings = settings
+        self._hooks = ToolHooks()
+        self._deciding = threading.Lock()
+        super().__init__((HOST, settings.port), _Handler)
+
+    def decided(self, event: Any) -> dict[str, Any]:
+        try:
+            with self._deciding:
+                return self._hooks.answer(event, time.monotonic())
+        except Exception:  # the client goes on as without us
+            return {}
+
+    def line(self) -> str:
+        found = self._hooks
+        return (
+            f"{found.outputs:,} outputs, {found.repeats:,} of them repeated: {found.bytes_saved:,} bytes not sent again"
+        )
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away in between is no error of ours, and any other is answered with nothing."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: HookServer
+    timeout = BODY_SECONDS
+    server_version, sys_version = "ibidem", ""
+
+    def do_POST(self) -> None:
+        from ..proxy.hooks import HOOKS_PATH, parse_event
+        from ..proxy.page.pages import page_refusal
+
+        headers = {name.lower(): text for name, text in self.headers.items()}
+        refused = page_refusal(self.server.settings, self.path, headers)
+        if refused is not None:
+            self._answer(refused.status, refused.headers["Content-Type"], refused.body)
+        elif self.path.partition("?")[0] != HOOKS_PATH:
+            self._answer(404, "text/plain", b"there are only hooks here\n")
+        else:
+            found = self.server.decided(parse_event(self._body()))
+            self._answer(200, "application/json", json.dumps(found).encode())
+
+    def _body(self) -> bytes:
+        """Empty for what is too large, does not say how large it is, or could come from a form of another site."""
+        from ..proxy.hooks import MAX_EVENT_BYTES
+
+        told = self.headers.get("content-length", "")
+        left = int(told) if told.isascii() and told.isdecimal() and len(told) < 12 else 0
+        if left > MAX_EVENT_BYTES or self.headers.get_content_type() != "application/json":
+            return b""
+        found = bytearray()
+        while left > len(found) and (data := self.rfile.read(min(left - len(found), BODY_BLOCK))):
+            found += data
+        return bytes(found)
+
+    def _answer(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        for name, text in (("Content-Type", kind), ("Content-Length", str(len(body))), ("Connection", "close")):
+            self.send_header(name, text)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing of what comes in is for the terminal."""

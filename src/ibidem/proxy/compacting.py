@@ -1,0 +1,128 @@
+"""`POST /ibidem/v1/compact`: a request body is given back rewritten, and its client sends it to its provider itself.
+
+So any program in any language is a door: it posts what it is about to send, and sends what comes back. Headers say what
+the body does not: the format (else the body tells it), what the client calls its conversation, and the profile. The
+answer is the body, as bytes; its headers say what became of it. Whatever stands against rewriting, the body comes back
+without new edits, and a header says why; only what is no JSON object at all is refused.
+
+No provider answers here: nothing is known of what such a request cost, and nothing of the kind is claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+
+from .. import formats
+from ..model import IbidemError, one_line
+from ..strategies.profiles import PROFILES
+from ..wire.text import parse
+from .fallback import is_oversized
+from .outcome import Job, Outcome
+from .page.pages import PAGE_ROOT, PLAIN_HEADERS, Page, document
+from .rewriter import sampled_tokens
+from .settings import Settings
+from .switch import WISH_HEADER, wish
+
+COMPACT_PATH = f"{PAGE_ROOT}/v1/compact"
+KIND = "compact"
+"""In the books, where others ask a model."""
+
+NAMED_HEADER, PROFILE_HEADER, FORMAT_HEADER, MODEL_HEADER = (
+    f"x-ibidem-{name}" for name in ("conversation", "profile", "format", "model")
+)
+"""What a request may say: what it calls its conversation, and by which profile, in which format, for whom it is."""
+
+MAX_NAME = 256
+"""Characters of a conversation's name."""
+
+OFFERED = document({"formats": [*formats.FORMATS], "profiles": [*PROFILES]})
+"""For who asks by GET: it is about to post something, and all is loaded that this needs."""
+
+NO_OBJECT = "this is no JSON object: post the body of a request to a provider"
+
+
+def is_compact(target: str) -> bool:
+    return target.partition("?")[0].rstrip("/") == COMPACT_PATH
+
+
+def is_near(peer: str) -> bool:
+    """Whether who asks is on this machine."""
+    try:
+        found = ip_address(peer.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    return bool(mapped.is_loopback if mapped is not None else found.is_loopback)
+
+
+def asked(headers: Mapping[str, str], body: bytes, at: float, settings: Settings) -> Job:
+    """What is to be done. Raises IbidemError for what cannot be asked for; names of headers are in lower case."""
+    format, profile = (headers.get(name, "").strip() for name in (FORMAT_HEADER, PROFILE_HEADER))
+    if format and format not in formats.FORMATS:
+        raise IbidemError(f"unknown format: {FORMAT_HEADER} is one of {', '.join(formats.FORMATS)}")
+    # Of profiles of one's own only that of the settings: the name of another would have its module loaded.
+    if profile and profile not in PROFILES and profile != settings.profile:
+        raise IbidemError(f"unknown profile: {PROFILE_HEADER} is one of {', '.join(PROFILES)}")
+    return Job(
+        format,
+        headers.get(NAMED_HEADER, "")[:MAX_NAME],
+        headers.get("content-encoding", "").strip().lower(),
+        body,
+        at,
+        most=settings.max_body,
+        model=headers.get(MODEL_HEADER, "")[:MAX_NAME],
+        wish=wish(headers.get(WISH_HEADER, "")),
+        profile=profile or settings.profile,
+    )
+
+
+def refused(error: IbidemError) -> Outcome:
+    """What cannot be asked for is given back."""
+    return Outcome(result="unchanged", reason=str(error), theirs=True)
+
+
+def may_be_object(body: bytes) -> bool:
+    """By how it begins."""
+    return body[:MAX_NAME].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+
+
+def is_object(body: bytes, max_rewrite: int) -> bool:
+    """Whether it is a JSON object, as far as is worth reading."""
+    if not may_be_object(body):
+        return False
+    if is_oversized(body, 0, max_rewrite):
+        return True
+    try:
+        return isinstance(parse(body), dict)
+    except IbidemError as error:
+        return "nested too deeply" in str(error) or "more digits" in str(error)
+
+
+def answer(body: bytes, encoding: str, job: Job | None, outcome: Outcome) -> Page:
+    """What came, as it is to be sent, and what became of it."""
+    given = body if outcome.body is None else outcome.body
+    before = sampled_tokens(job.decoded) if job is not None and job.decoded is not None else None
+    removed = 0.0 if outcome.body is None else sum(outcome.freed)
+    told: dict[str, object] = {
+        "outcome": outcome.result,
+        "reason": _told(outcome.reason),
+        "format": job.format if job is not None else "",
+        "bytes-before": len(body),
+        "bytes-after": len(given),
+        "tokens-before": "" if before is None else round(before),
+        "tokens-after": "" if before is None else max(0, round(before - removed)),
+    }
+    headers = {f"x-ibidem-{name}": str(value) for name, value in told.items() if value != ""}
+    if encoding:
+        headers["Content-Encoding"] = encoding
+    return Page(200, {**PLAIN_HEADERS, "Content-Type": "application/json", **headers}, given)
+
+
+def _told(reason: str) -> str:
+    return one_line(reason).encode("ascii", "replace").decode()
+
+
+def failed(status: int, why: str) -> Page:
+    """In a line of JSON."""
+    return document({"error": why}, status)
