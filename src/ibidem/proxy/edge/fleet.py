@@ -1,0 +1,283 @@
+"""Several processes on one port (`--workers`): their parent, which serves nothing itself.
+
+It opens the port and hands connections to each in turn (`dealing`), so that none is lost that comes after one has died.
+It passes on what they ask each other (`peers`), starts another in place of one that dies, and ends with all of them.
+What those who are gone had counted it keeps: sums never fall.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from itertools import count
+from typing import Any
+
+from ...model import IbidemError, one_line
+from ..address import Address, Summary
+from ..books.closing import ClosingLine, closing_line
+from ..page.together import added, counted
+from ..settings import Settings
+from ..switch import MAX_NAMES
+from .dealing import Dealer
+from .peers import ANSWER_SECONDS, Channel, FirstWords, Question
+
+END_SECONDS = 10.0
+"""Seconds that a worker may take to end, when it is asked to; then it is killed. It needs one or two, seven at most."""
+STEADY_SECONDS = 10.0
+"""Seconds after which a worker that dies did not die at its start."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+"""Seconds before another is started in place of one that did; twice as many each time."""
+IN_MEMORY = frozenset({"unmarked", "marks_would_save"})
+"""Among the totals, those of conversations in memory."""
+
+
+class WorkerFailed(IbidemError):
+    """A worker could not begin."""
+
+
+class WorkerProcess:
+    """A process, as its parent sees it."""
+
+    def __init__(
+        self,
+        number: int,
+        tidies: bool,
+        channel: Channel,
+        process: asyncio.subprocess.Process,
+        hand: socket.socket,
+    ) -> None:
+        """Connections are handed to it through `hand`."""
+        self.number = number
+        self.tidies = tidies
+        self.channel = channel
+        self.process = process
+        self.began = time.monotonic()
+        self.hand = hand
+        self.address: Address | None = None
+        self.failed = ""
+        self.figures: dict[str, Any] = {}
+        """As it last told them."""
+        self._numbers = count(1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+
+    async def ask(self, question: Question) -> Any:
+        number = next(self._numbers)
+        waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self.channel.send({"asked": number, "question": question})
+        try:
+            return await asyncio.wait_for(waiting, ANSWER_SECONDS)
+        finally:
+            del self._waiting[number]
+
+    def answered(self, number: int, found: Any) -> None:
+        waiting = self._waiting.get(number)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(found)
+
+    def gone(self) -> None:
+        for waiting in self._waiting.values():
+            waiting.cancel()
+
+    @property
+    def end(self) -> str:
+        code = self.process.returncode
+        if self.failed:
+            return self.failed
+        if code is not None and code < 0:
+            with suppress(ValueError):
+                return f"ended by {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
+
+
+class Fleet:
+    """`command` starts a worker; the number of its end of the channel is put behind it. `say` tells the user."""
+
+    def __init__(self, settings: Settings, command: Sequence[str], say: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._command = command
+        self._say = say
+        self._started = time.time()
+        self._numbers = count(1)
+        self._workers: list[WorkerProcess] = []
+        self._gone: dict[str, Any] = {"totals": {}, "events": []}
+        self._replaced = 0
+        self._all_off = False
+        self._off: OrderedDict[str, None] = OrderedDict()
+        self._stopping = asyncio.Event()
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    async def run(self, ready: Callable[[Address], None], stop: asyncio.Event) -> Summary:
+        """Serve until told to stop. Raises OSError if the address cannot be listened on, `WorkerFailed`."""
+        _fill_standard_streams()
+        sockets = await _listening(self._settings.host, self._settings.port)
+        port, self._dealer = sockets[0].getsockname()[1], Dealer(sockets)
+        first = [asyncio.get_running_loop().create_future() for _ in range(self._settings.workers)]
+        kept = [asyncio.ensure_future(self._keep(each)) for each in first]
+        try:
+            stopped, begun = asyncio.ensure_future(stop.wait()), asyncio.gather(*first)
+            await asyncio.wait((stopped, begun), return_when=asyncio.FIRST_COMPLETED)
+            if begun.done():
+                host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
+                ready(begun.result()[0]._replace(url=f"http://{host}:{port}", port=port))
+            await stopped
+        finally:
+            await self._end(kept)
+        found = self._gone
+        return Summary(closing_line(ClosingLine(self._settings.observe, found.get("closing")), found["totals"]), found)
+
+    def kill(self) -> None:
+        """At once."""
+        for each in self._workers:
+            with suppress(ProcessLookupError):
+                each.process.kill()
+
+    # ── one place among them, and who is in it ──────────────────────────────────────────────────────────────────────
+
+    async def _keep(self, first: asyncio.Future[Address]) -> None:
+        """Filled again whenever it is empty."""
+        pause = 0.0
+        while not self._stopping.is_set():
+            worker = await self._begin()
+            await self._attend(worker, first)
+            self._forget(worker)
+            if self._stopping.is_set():
+                return
+            if not first.done():
+                first.set_exception(WorkerFailed(worker.failed or f"a worker process: {worker.end}: try --workers 1"))
+                return
+            early = time.monotonic() - worker.began < STEADY_SECONDS
+            pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * pause)) if early else 0.0
+            self._tell(worker, pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+
+    async def _begin(self) -> WorkerProcess:
+        (ours, theirs), (hand, taken) = socket.socketpair(), socket.socketpair()
+        number, tidies = next(self._numbers), not any(each.tidies for each in self._workers)
+        handed = theirs.fileno(), taken.fileno()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command, str(theirs.fileno()), stdin=asyncio.subprocess.DEVNULL, pass_fds=handed
+            )
+        finally:
+            theirs.close()  # else it would not show that the worker is gone
+            taken.close()
+        worker = WorkerProcess(number, tidies, await Channel.over(ours), process, hand)
+        settings = {**asdict(self._settings), "upstreams": dict(self._settings.upstreams)}
+        first = FirstWords(number, self._started, tidies, self._all_off, list(self._off), settings, handed[1])
+        worker.channel.send(first._asdict())
+        self._workers.append(worker)
+        if self._stopping.is_set():
+            worker.channel.send({"stop": True})
+        return worker
+
+    async def _attend(self, worker: WorkerProcess, first: asyncio.Future[Address]) -> None:
+        """Until it is gone."""
+        while (told := await worker.channel.receive()) is not None:
+            if "answer" in told:
+                worker.answered(told["answer"], told["found"])
+            elif "ask" in told:
+                self._beside(self._pass_on(worker, told["ask"], told["question"]))
+            elif "figures" in told:
+                worker.figures = told["figures"]
+            elif "failed" in told:
+                worker.failed = told["failed"]
+            elif "ready" in told:
+                worker.address = Address(*told["ready"])
+                self._dealer.add(worker.hand)
+                if not first.done():
+                    first.set_result(worker.address)
+        worker.gone()
+        self._dealer.remove(worker.hand)
+        await worker.channel.close()
+        try:
+            await asyncio.wait_for(worker.process.wait(), END_SECONDS)
+        except TimeoutError:
+            worker.process.kill()
+            await worker.process.wait()
+
+    def _forget(self, worker: WorkerProcess) -> None:
+        """But for what it had counted."""
+        self._workers.remove(worker)
+        closing = added(each.get("closing", {}) for each in (self._gone, worker.figures))
+        self._gone = {**counted((self._gone, worker.figures)), "closing": closing}
+        if not self._stopping.is_set():  # that was of conversations which it had in memory
+            self._gone["totals"].update(dict.fromkeys(IN_MEMORY & {*self._gone["totals"]}, 0))
+
+    def _tell(self, worker: WorkerProcess, pause: float) -> None:
+        self._replaced += 1
+        when = f"in {pause:g} s, since it had only just begun" if pause else "now"
+        text = one_line(f"a worker process (pid {worker.process.pid}) {worker.end}: another is started {when}")
+        self._say(text)
+        event = {"at": time.time(), "kind": "worker", "conversation": "", "text": text}
+        self._gone["events"] = [event, *self._gone["events"]]
+
+    async def _end(self, kept: Sequence[asyncio.Future[None]]) -> None:
+        self._stopping.set()
+        self._dealer.close()
+        for worker in self._workers:
+            worker.channel.send({"stop": True})
+        _, late = await asyncio.wait(kept, timeout=END_SECONDS)
+        if late:
+            self.kill()
+            await asyncio.wait(late)
+
+    # ── what they ask each other ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _pass_on(self, asker: WorkerProcess, number: int, question: Question) -> None:
+        """To all others, and what they say back. Of figures, those of who is gone or does not answer as last known."""
+        if question["what"] == "switch":
+            self._switched(question)
+        others = [each for each in self._workers if each is not asker and each.address is not None]
+        found = await asyncio.gather(*(each.ask(question) for each in others), return_exceptions=True)
+        answers = [each for each in found if not isinstance(each, BaseException)]
+        silent = [each for each, answer in zip(others, found, strict=True) if isinstance(answer, BaseException)]
+        if question["what"] == "state":
+            answers += [each.figures for each in silent] + [self._gone]
+        asker.channel.send({"answered": number, "found": answers, "fleet": self._about(len(silent))})
+
+    def _about(self, silent: int) -> dict[str, Any]:
+        running = [each.process.pid for each in self._workers if each.address is not None]
+        wanted = self._settings.workers
+        return {"count": wanted, "running": len(running), "silent": silent, "replaced": self._replaced, "pids": running}
+
+    def _switched(self, question: Question) -> None:
+        """Kept for those who begin later."""
+        if question["all"]:
+            self._all_off = question["off"]
+            self._off.clear()
+            return
+        for name in question["names"]:
+            if question["off"]:
+                self._off[name] = None
+            else:
+                self._off.pop(name, None)
+        while len(self._off) > MAX_NAMES:
+            self._off.popitem(last=False)
+
+    def _beside(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _listening(host: str, port: int) -> list[socket.socket]:
+    """As a server would open them."""
+    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)
+    found = [socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets]
+    server.close()
+    return found
+
+
+def _fill_standard_streams() -> None:
+    """Where a process was started without one of them, what is opened next would take its number, and is handed on."""
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(number, True)
+    os.close(number)
