@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
-from ...report.numbers import fixed, plural, sign
+from ...report.numbers import dollars, fixed, plural, sign
 from .rows import ExchangeRow
 
 NOTHING_CAME = "nothing came by"
@@ -18,6 +20,7 @@ _WHY_AS_THEY_CAME = (
     ("unchanged", "nothing in {them} had been said before"),
     ("failed open", "{they} could not be rewritten"),
     ("off", "rewriting was switched off"),
+    ("observed", "the coin of the trial had {them} only measured"),
     ("signed", "{they} {are} signed by the client, and so cannot be changed"),
 )
 """Why requests went out as they came, by what became of them."""
@@ -27,21 +30,44 @@ class ClosingLine:
     """Counts requests that asked a model, and tells of them. Others (sizes, lists of models, telemetry) are counted
     only where there was nothing else."""
 
-    def __init__(self, observe: bool) -> None:
+    def __init__(self, observe: bool, counts: Mapping[str, Any] | None = None) -> None:
+        """`counts` are what others have counted, as they tell it."""
+        counts = counts or {}
         self._observe = observe
-        self._outcomes: Counter[str] = Counter()
-        self._statuses: Counter[int] = Counter()
-        self._others = 0
+        self._outcomes: Counter[str] = Counter(counts.get("outcomes"))
+        self._statuses = Counter({int(status): count for status, count in counts.get("statuses", {}).items()})
+        self._others: int = counts.get("others", 0)
+        self._compacted: int = counts.get("compacted", 0)
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        statuses = {str(status): count for status, count in self._statuses.items()}
+        return {
+            "outcomes": dict(self._outcomes),
+            "statuses": statuses,
+            "others": self._others,
+            "compacted": self._compacted,
+        }
 
     def count(self, found: ExchangeRow) -> None:
         """An exchange that is over."""
         if found.kind in ("model", "signed"):
             self._outcomes["signed" if found.kind == "signed" else found.outcome] += 1
             self._statuses[found.status] += 1
+        elif found.kind == "compact":
+            self._compacted += 1
         else:
             self._others += 1
 
     def line(self, paid: float, would_have_paid: float) -> str:
+        given = f"{plural(self._compacted, 'request')} given back to be sent by the client: the cost is not known here"
+        if not self._compacted:
+            return self._sent(paid, would_have_paid)
+        if not self._outcomes.total() and not self._others:
+            return given
+        return f"{self._sent(paid, would_have_paid)}; {given}"
+
+    def _sent(self, paid: float, would_have_paid: float) -> str:
         asked = self._outcomes.total()
         if not asked and not self._others:
             return NOTHING_CAME
@@ -73,6 +99,20 @@ class ClosingLine:
         one = self._outcomes.total() == 1
         words = {"them": "it", "they": "it", "are": "is"} if one else {"them": "them", "they": "they", "are": "are"}
         return f": {why.format(**words)}"
+
+
+def closing_line(counted: ClosingLine, totals: Mapping[str, Any]) -> str:
+    """One line about all of it; `totals` are those that the page shows."""
+    line = counted.line(totals.get("paid", 0.0), totals.get("would_have_paid", 0.0))
+    return f"{line}{_advice(totals.get('unmarked', 0), totals.get('marks_would_save', 0.0))}"
+
+
+def _advice(count: int, less: float) -> str:
+    if not count or less <= 0:
+        return ""
+    whose = "its provider" if count == 1 else "their provider"
+    asks = f"{count:,} conversation{'s ask' if count != 1 else ' asks'} {whose} to keep nothing"
+    return f"; {asks}: with --cache auto about {dollars(less)} less"
 
 
 def _other_way(paid: float, would_have_paid: float) -> str:

@@ -27,6 +27,8 @@ from ...gains import (
     GAINS_VERSION,
     SCHEMA,
     SUMMED,
+    TRIAL_COLUMNS,
+    TRIAL_SCHEMA,
     GainsError,
     Sum,
     in_words,
@@ -55,10 +57,11 @@ MAX_TOKENS = 10**10
 """Tokens of one request that are believed: sums of more would not fit into a whole number of the database."""
 
 GainRow = tuple[object, ...]
-"""As `EXCHANGE_COLUMNS` has them."""
+"""As `EXCHANGE_COLUMNS` has them, or `TRIAL_COLUMNS`."""
 
 _COLUMNS = ", ".join(name for name, _ in EXCHANGE_COLUMNS)
 _INSERT = f"INSERT INTO exchanges ({_COLUMNS}) VALUES ({', '.join('?' * len(EXCHANGE_COLUMNS))})"
+_INSERT_TRIAL = f"INSERT INTO trial VALUES ({', '.join('?' * len(TRIAL_COLUMNS))})"
 _ADDED = ", ".join(f"{name} = {name} + excluded.{name}" for name in Sum._fields)
 _FOLD = (
     f"INSERT INTO days (day, {', '.join(Sum._fields)}) "
@@ -77,7 +80,8 @@ class GainsWriter:
         self._project = name_kept(project)
         self._clock = clock
         self._started = clock()
-        self._waiting: deque[GainRow] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[tuple[GainRow, GainRow | None]] = deque(maxlen=MAX_WAITING)
+        """Of each request the row, and that of a trial if it took part in one."""
         self._news = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -88,7 +92,7 @@ class GainsWriter:
         """The answer to a request is over. `lost`: the cache was missed after a change of ours in an earlier one."""
         if self._hopeless or self._closing.is_set():
             return
-        self._waiting.append(self._row(found, session, lost, observed))
+        self._waiting.append((self._row(found, session, lost, observed), _trial_row(found)))
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="ibidem-gains", daemon=True)
             self._thread.start()
@@ -105,6 +109,7 @@ class GainsWriter:
         names = (found.conversation or "", session, found.client, self._project, found.model, found.format)
         tokens = (found.fresh, found.read, found.written, found.written_1h, found.output)
         revised = found.miss is not None and found.miss.endswith(REVISED)
+        measured = found.trial is not None and found.trial.arm == "measure"
         return (
             found.at,
             self._started,
@@ -113,9 +118,9 @@ class GainsWriter:
             found.outcome,
             bool(found.resent),
             lost or revised,
-            observed,
+            observed or measured,
             found.paid,
-            found.would_have_paid,
+            found.paid - found.could_save if measured and found.paid is not None else found.would_have_paid,
             found.output_paid,
             *(min(each, MAX_TOKENS) for each in tokens),
         )
@@ -157,7 +162,8 @@ class GainsWriter:
             log.warning("what is paid and saved is not kept: %s", error)
         self.trouble = str(error)
 
-    def _write(self, rows: Sequence[GainRow]) -> None:
+    def _write(self, rows: Sequence[tuple[GainRow, GainRow | None]]) -> None:
+        tried = [trial for _, trial in rows if trial is not None]
         _create(self.file)
         with closing(sqlite3.connect(self.file, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
             if not version_of(connection, self.file):
@@ -165,7 +171,10 @@ class GainsWriter:
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(_INSERT, rows)
+            connection.executemany(_INSERT, [row for row, _ in rows])
+            if tried:
+                connection.execute(TRIAL_SCHEMA)
+                connection.executemany(_INSERT_TRIAL, tried)
             self._until_fold -= len(rows)
             if self._until_fold < 0:
                 self._until_fold = FOLD_EVERY
@@ -183,6 +192,21 @@ def fold(connection: sqlite3.Connection, now: float) -> None:
         until = max(until, newest)
     connection.execute(_FOLD, [until])
     connection.execute("DELETE FROM exchanges WHERE at < ?", [until])
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'trial'").fetchone():
+        connection.execute("DELETE FROM trial WHERE at < ?", [until])
+
+
+def _trial_row(found: ExchangeRow) -> GainRow | None:
+    note = found.trial
+    if note is None:
+        return None
+    paid = found.paid + found.output_paid if found.paid is not None else None
+    saved = found.would_have_paid - found.paid if found.paid is not None and found.would_have_paid is not None else 0.0
+    sides = (note.unit, note.arm, note.share, name_kept(note.profile))
+    money = (paid, saved, found.could_save)
+    tokens = (min(found.input, MAX_TOKENS), min(found.output, MAX_TOKENS))
+    counts = (note.turns, note.rereads, note.edits, note.failed_edits)
+    return (found.at, *sides, found.status, found.outcome, *money, *tokens, *counts)
 
 
 def _create(file: Path) -> None:

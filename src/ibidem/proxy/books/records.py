@@ -18,11 +18,11 @@ from ...billing.collapse import FOUND_SHARE, Billed, CacheHistory, Verdict, was_
 from ...billing.prices import Price, Prices
 from ...billing.usage import Usage
 from ...plan import Edit
-from ...report.numbers import dollars
 from ..outcome import Outcome
 from ..settings import Settings
 from .bill import Account, Removed, paid, rewritten, untouched
-from .closing import ClosingLine
+from .closing import ClosingLine, closing_line
+from .durations import Durations
 from .explained import explained
 from .ledger import SharedHeads, as_asked, sent
 from .rows import ConversationRow, ExchangeRow
@@ -47,6 +47,9 @@ TEXTS_SHARE = 0.25
 
 SUMMED_TOKENS = ("input", "read", "written", "written_1h", "removed")
 
+COMPACTED = ("requests", "rewritten", "bytes_in", "bytes_out", "removed")
+"""What is summed of requests that are given back: how many there are, their sizes, and tokens left out by our count."""
+
 BOUNDARY_ERROR = 0.02
 """By what share of a request we may be wrong about where its messages end."""
 
@@ -54,8 +57,10 @@ BOUNDARY_ERROR = 0.02
 class Records:
     """For one thread."""
 
-    def __init__(self, settings: Settings, started: float) -> None:
+    def __init__(self, settings: Settings, started: float, prefix: str = "") -> None:
+        """Ids begin with `prefix`."""
         self._settings = settings
+        self._prefix = prefix
         self._started = started
         self._prices = Prices()
         self._made = 0
@@ -63,12 +68,14 @@ class Records:
         self._exchanges = self._texts = 0
         """How many are held, and bytes of their texts."""
         self._totals: Counter[str] = Counter()
+        self._compacted: Counter[str] = Counter(dict.fromkeys(COMPACTED, 0))
         self._money = {"paid": 0.0, "would_have_paid": 0.0, "by_marks": 0.0}
         self._missed: dict[str, float] = {}
         self._heads = SharedHeads()
         self._breaks: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._edits: Counter[str] = Counter()
+        self._took = Durations()
         self._removed: Counter[str] = Counter()
         self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
         self.closing = ClosingLine(settings.observe)
@@ -81,7 +88,9 @@ class Records:
         """A request is on its way out. Without an outcome it passed untouched."""
         self._made += 1
         self.changes += 1
-        found = ExchangeRow(f"e{self._made}", at, path, outcome.result if outcome else "passed", bytes_in=size)
+        found = ExchangeRow(
+            f"{self._prefix}e{self._made}", at, path, outcome.result if outcome else "passed", bytes_in=size
+        )
         found.bytes_out = len(outcome.body) if outcome and outcome.body is not None else size
         found.client, found.format, found.model = client, format, outcome.model if outcome else ""
         found.kind = kind
@@ -91,6 +100,7 @@ class Records:
             return found
         found.reason, found.took_ms, found.messages = outcome.reason, 1e3 * outcome.took, outcome.messages
         found.edits, found.revision = len(outcome.edits), outcome.revision or None
+        self._took.count(outcome.took)
         if outcome.result == "failed open":
             self._failed(outcome, at)
         if outcome.conversation is not None:
@@ -135,6 +145,7 @@ class Records:
             usual = WEIGHTS.get(self._prices.of(outcome.model, format).provider, Weights()).result * usual_scale(
                 outcome.model
             )
+            row.arm = owner.toss.arm if owner.toss is not None else ""
             watched = self._conversations[owner.id] = WatchedConversation(row, Account(ScaleFit(BILLING, usual)))
         self._conversations.move_to_end(owner.id)
         row = watched.row
@@ -143,9 +154,10 @@ class Records:
         self._exchanges += len(watched.exchanges) < MAX_EXCHANGES
         watched.exchanges.append(found)
         found.conversation = owner.id
-        for edit in watched.account.take(outcome.edits, outcome.freed):
-            self._edits[edit.strategy] += 1
-        found.removed = round(watched.account.scale * watched.account.all)
+        made = watched.account.take(outcome.edits, outcome.freed)
+        if not owner.measured:
+            self._edits.update(edit.strategy for edit in made)
+            found.removed = round(watched.account.scale * watched.account.all)
         if outcome.revision:
             self._breaks[outcome.revision] += 1
             row.breaks += 1
@@ -195,6 +207,8 @@ class Records:
         self.changes += 1
         found.status = status
         self.closing.count(found)
+        if found.kind == "compact":
+            self._given_back(found, outcome)
         self._totals["resent"] += bool(found.resent) and 200 <= status < 300
         watched = self._watched_of(outcome)
         if watched is not None:
@@ -204,6 +218,13 @@ class Records:
             self._totals["unpriced"] += outcome is not None and 200 <= status < 300
         else:
             self._billed(found, outcome, usage, watched, verdict)
+
+    def _given_back(self, found: ExchangeRow, outcome: Outcome | None) -> None:
+        """To a client that sends it itself: what is known of it is its size."""
+        edited = found.outcome == "rewritten"
+        sizes = Counter(requests=1, rewritten=edited, bytes_in=found.bytes_in, bytes_out=found.bytes_out)
+        self._compacted.update(sizes)
+        self._compacted["removed"] += round(sum(outcome.freed)) if outcome is not None and edited else 0
 
     def _watched_of(self, outcome: Outcome | None) -> WatchedConversation | None:
         owner = outcome.conversation if outcome else None
@@ -219,12 +240,15 @@ class Records:
         theirs = self._as_asked(found, outcome, other, watched, price)
         found.paid, found.would_have_paid = paid(usage, price), paid(theirs, price)
         found.by_marks = found.would_have_paid - paid(other, price)
+        if outcome.measured:  # that would have been with ibidem: nothing was saved
+            found.could_save, found.by_marks = found.paid - found.would_have_paid, 0.0
+            found.would_have_paid = found.paid
         found.input, found.read, found.fresh, found.output = usage.input, usage.read, usage.fresh, usage.output
         found.written, found.written_1h = usage.written + usage.written_1h, usage.written_1h
         found.output_paid = usage.output * price.rates(usage.input).output
         self._explain(found, outcome, usage, watched, price)
         self._add(row, found)
-        for strategy, tokens in watched.account.by_strategy.items():
+        for strategy, tokens in () if outcome.measured else watched.account.by_strategy.items():
             self._removed[strategy] += round(watched.account.scale * tokens)
         if watched.last is not None:
             row.hits, row.misses = row.hits + verdict.hit, row.misses + (not verdict.hit)
@@ -241,7 +265,7 @@ class Records:
     ) -> Usage:
         """The usage with the client's own marks and lifetimes, where others may have been sent."""
         asked = outcome.asked or watched.seen.asked
-        if asked is None or self._settings.asks_to_keep == "off":
+        if asked is None or self._settings.asks_to_keep == "off" or outcome.measured:
             return other
         return as_asked(watched.seen, self._heads, other, asked, price.caching, outcome.model, found.at)
 
@@ -262,7 +286,8 @@ class Records:
         if last is None or outcome.revision or last.messages != outcome.first_new or last.model != outcome.model:
             return
         new = account.all - account.before(outcome.first_new)
-        account.fit.grew(outcome.new - (0.0 if self._settings.observe else new), usage.input - last.sent)
+        sent_whole = self._settings.observe or outcome.measured
+        account.fit.grew(outcome.new - (0.0 if sent_whole else new), usage.input - last.sent)
 
     def _other(
         self, outcome: Outcome, usage: Usage, watched: WatchedConversation, price: Price, verdict: Verdict
@@ -274,6 +299,8 @@ class Records:
         before = scale * account.before(known)
         removed = Removed(before, scale * account.all - before)
         revised = outcome.revision not in ("", "cold cache")
+        if outcome.measured:
+            return rewritten(usage, removed, outcome.rewritten, price.caching.minimum)
         if self._settings.observe:
             return rewritten(usage, removed, outcome.rewritten if revised else 0.0, price.caching.minimum)
         if (
@@ -304,8 +331,11 @@ class Records:
     # ── what is shown ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def snapshot(self, now: float) -> dict[str, Any]:
-        names = ("requests", "rewritten", "passed", "failed_open", "refused", "resent", "unpriced", "hits", "misses")
         newest = list(reversed(self._conversations.values()))[:MAX_CONVERSATIONS]
+        return {**self.figures(now), "conversations": [asdict(each.row) for each in newest]}
+
+    def figures(self, now: float) -> dict[str, Any]:
+        """All but conversations: that is soon told."""
         return {
             "version": __version__,
             "profile": self._settings.profile,
@@ -313,21 +343,27 @@ class Records:
             "observe": self._settings.observe,
             "started": self._started,
             "now": now,
-            "totals": {
-                **{name: self._totals[name] for name in (*names, *SUMMED_TOKENS)},
-                **self._money,
-                "breaks": dict(self._breaks),
-                "missed": dict(self._missed),
-                "unmarked": len(self._unmarked),
-                "marks_would_save": sum(row.marks_would_save for row in self._unmarked),
-            },
+            "totals": self._all_totals,
+            "rewriting": self._took.figures,
             "failures": [{"reason": reason, "count": count} for reason, count in self._failures.most_common()],
             "strategies": [
                 {"name": name, "edits": self._edits[name], "tokens": tokens}
                 for name, tokens in self._removed.most_common()
             ],
             "events": list(self._events),
-            "conversations": [asdict(each.row) for each in newest],
+        }
+
+    @property
+    def _all_totals(self) -> dict[str, Any]:
+        names = ("requests", "rewritten", "passed", "failed_open", "refused", "resent", "unpriced", "hits", "misses")
+        return {
+            **{name: self._totals[name] for name in (*names, *SUMMED_TOKENS)},
+            **self._money,
+            "compacted": dict(self._compacted),
+            "breaks": dict(self._breaks),
+            "missed": dict(self._missed),
+            "unmarked": len(self._unmarked),
+            "marks_would_save": sum(row.marks_would_save for row in self._unmarked),
         }
 
     def conversation(self, id: str) -> dict[str, Any] | None:
@@ -355,16 +391,7 @@ class Records:
     @property
     def line(self) -> str:
         """One line about all of it."""
-        return f"{self.closing.line(self._money['paid'], self._money['would_have_paid'])}{self._advice}"
-
-    @property
-    def _advice(self) -> str:
-        count, less = len(self._unmarked), sum(row.marks_would_save for row in self._unmarked)
-        if not count or less <= 0:
-            return ""
-        whose = "its provider" if count == 1 else "their provider"
-        asks = f"{count:,} conversation{'s ask' if count != 1 else ' asks'} {whose} to keep nothing"
-        return f"; {asks}: with --cache auto about {dollars(less)} less"
+        return closing_line(self.closing, self._all_totals)
 
 
 def _read_messages(outcome: Outcome, usage: Usage, last: Billed | None, step: int) -> int:

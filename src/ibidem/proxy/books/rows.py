@@ -5,6 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
+@dataclass(frozen=True, slots=True)
+class TrialNote:
+    """What a trial has to know of a request."""
+
+    arm: str
+    """`rewrite` or `measure`: the side that its conversation is on, whatever became of this request."""
+    unit: str
+    """What the coin was tossed for: requests of one client session have it in common."""
+    share: float
+    """Of conversations that are rewritten."""
+    profile: str
+    turns: int
+    """Since the request before: what the user asked."""
+    rereads: int
+    """Files that were read although they stood there unchanged."""
+    edits: int
+    failed_edits: int
+
+
 @dataclass(slots=True)
 class ExchangeRow:
     """One request. Field names are those of the page."""
@@ -48,9 +67,13 @@ class ExchangeRow:
     client: str = ""
     """What it calls itself, with its version."""
     kind: str = "model"
-    """`model` for what asks one, also where it is `signed`; `count` for what asks for a size; or `other`."""
+    """`model` for what asks one, also where it is `signed`; `compact` for what is given back to its client; `count` for
+    what asks for a size; or `other`."""
     output_paid: float = 0.0
     """Dollars for the output."""
+    trial: TrialNote | None = None
+    could_save: float = 0.0
+    """Dollars that rewriting would have saved, where a trial only measures; `would_have_paid` is what was paid then."""
 
 
 @dataclass(slots=True)
@@ -84,3 +107,5 @@ class ConversationRow:
     misses: int = 0
     breaks: int = 0
     stopped: bool = False
+    arm: str = ""
+    """The side of a trial that it is on, if there is one."""

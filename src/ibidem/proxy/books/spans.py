@@ -1,0 +1,193 @@
+"""Exchanges as spans and histograms, for whatever OpenTelemetry SDK runs in this process; without one nothing happens.
+
+A span is made when its exchange is over, with the times that were measured: what was saved is known only then, and
+nothing of this is in the way of a request. It hangs below the `traceparent` that the client sent, and that header goes
+on to the provider as it came: who traces there finds the client, as without us.
+
+Of a request, figures are told, names of models and of our own settings, and the id that this proxy gives a
+conversation. Never a text, a header, a path, or what a client calls its session; of a `tracestate`, which may hold any
+text, nothing. Names of attributes are strings: the constants of the conventions for generative AI are deprecated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opentelemetry import metrics, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from ... import __version__
+from ...billing.usage import Usage
+from ...model import one_line
+from ..exchange import CLIENT_GONE, Exchange
+from ..settings import Settings
+from .rows import ExchangeRow
+from .telemetry import NoTelemetry
+
+SCOPE = "ibidem"
+REWRITE_SPAN = "ibidem rewrite"
+NO_SDK = (
+    "otel: no OpenTelemetry SDK is set up in this process, so nothing is sent: "
+    "start it with opentelemetry-instrument, see docs/proxy.md"
+)
+PROVIDER_NAMES = {
+    "anthropic": "anthropic",
+    "openai": "openai",
+    "chatgpt": "openai",
+    "gemini": "gcp.gemini",
+    "vertex": "gcp.vertex_ai",
+    "bedrock": "aws.bedrock",
+}
+"""What the conventions call who answers."""
+OPERATIONS = {"gemini": "generate_content"}
+"""What they call asking in a format, where that is not `chat`."""
+MAX_MODEL_LENGTH = 100
+MAX_MODELS, OTHER_MODEL = 100, "_OTHER"
+"""Models that histograms tell apart: each is a time series, and a client may name as many as it likes."""
+TOKEN_BOUNDS = tuple(float(4**power) for power in range(14))
+SECONDS_BOUNDS = tuple(0.01 * 2**power for power in range(14))
+"""What the conventions advise."""
+
+
+class Telemetry(NoTelemetry):
+    """With providers of its own, or with those of the process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        tracers: trace.TracerProvider | None = None,
+        meters: metrics.MeterProvider | None = None,
+    ) -> None:
+        self._settings = settings
+        self._tracer = trace.get_tracer(SCOPE, __version__, tracers)
+        self._histograms = Histograms(meters) if settings.otel == "genai" else None
+        if tracers is None and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            self.trouble = NO_SDK
+
+    def ended(self, row: ExchangeRow, exchange: Exchange, parent: str, now: float) -> None:
+        if row.kind != "model" or row.outcome == "passed":
+            return
+        context = _remote(parent)
+        if self._histograms is None:
+            self._rewriting(row, context)
+            return
+        asked, failed = _asked(row, exchange), _failed(exchange)
+        start = now - (row.total_ms or 0.0) / 1e3
+        span = self._call(row, exchange.usage, asked, context, start)
+        self._rewriting(row, trace.set_span_in_context(span, context))
+        if failed:
+            span.set_attribute("error.type", failed)
+            span.set_status(Status(StatusCode.ERROR))
+        span.end(_nanoseconds(now))
+        self._histograms.count(asked, failed, exchange.usage, now - start)
+
+    def _rewriting(self, row: ExchangeRow, context: Context) -> None:
+        """From when a request is here until it goes out: that is the time that we take."""
+        self._span(REWRITE_SPAN, SpanKind.INTERNAL, context, self._figures(row), row.at - row.took_ms / 1e3).end(
+            _nanoseconds(row.at)
+        )
+
+    def _call(self, row: ExchangeRow, usage: Usage | None, asked: dict[str, str], context: Context, at: float) -> Span:
+        about: dict[str, Any] = {**asked, **_status(row)}
+        if row.conversation:
+            about["gen_ai.conversation.id"] = row.conversation
+        if usage is not None:
+            about["gen_ai.usage.input_tokens"] = usage.input
+            about["gen_ai.usage.output_tokens"] = usage.output
+            about["gen_ai.usage.cache_read.input_tokens"] = usage.read
+            about["gen_ai.usage.cache_creation.input_tokens"] = usage.written + usage.written_1h
+            about["gen_ai.usage.reasoning.output_tokens"] = usage.reasoning
+        name = f"{asked['gen_ai.operation.name']} {asked.get('gen_ai.request.model', '')}".strip()
+        return self._span(name, SpanKind.CLIENT, context, about, at)
+
+    def _span(self, name: str, kind: SpanKind, context: Context, about: dict[str, Any], at: float) -> Span:
+        return self._tracer.start_span(name, context, kind, about, start_time=_nanoseconds(at))
+
+    def _figures(self, row: ExchangeRow) -> dict[str, Any]:
+        observes = self._settings.observe  # what would have been is never added up with what was
+        saved = "would_save" if observes else "saved"
+        about: dict[str, Any] = {
+            "ibidem.outcome": row.outcome,
+            "ibidem.profile": self._settings.profile,
+            "ibidem.format": row.format,
+            "ibidem.edits": row.edits,
+            "ibidem.rewrite.duration": row.took_ms / 1e3,
+            f"ibidem.tokens.{saved}": row.removed,
+            **_status(row),
+        }
+        if model := _model(row):
+            about["ibidem.model"] = model
+        if row.conversation:
+            about["ibidem.conversation.id"] = row.conversation
+        if row.resent:
+            about["ibidem.resent"] = True
+        if row.paid is not None and row.would_have_paid is not None:
+            gained = row.would_have_paid - row.paid
+            about["ibidem.cost.paid"] = row.paid
+            about[f"ibidem.cost.{saved}"] = -gained if observes else gained
+        return about
+
+
+class Histograms:
+    """The two that the conventions have for a client of a model."""
+
+    def __init__(self, meters: metrics.MeterProvider | None) -> None:
+        meter = metrics.get_meter(SCOPE, __version__, meters)
+        self._tokens = meter.create_histogram(
+            "gen_ai.client.token.usage", "{token}", explicit_bucket_boundaries_advisory=TOKEN_BOUNDS
+        )
+        self._seconds = meter.create_histogram(
+            "gen_ai.client.operation.duration", "s", explicit_bucket_boundaries_advisory=SECONDS_BOUNDS
+        )
+        self._models: set[str] = set()
+
+    def count(self, asked: dict[str, str], failed: str, usage: Usage | None, seconds: float) -> None:
+        about = {**asked, **self._bounded(asked.get("gen_ai.request.model", ""))}
+        self._seconds.record(seconds, {**about, "error.type": failed} if failed else about)
+        if usage is not None:
+            for kind, tokens in (("input", usage.input), ("output", usage.output)):
+                self._tokens.record(tokens, {**about, "gen_ai.token.type": kind})
+
+    def _bounded(self, model: str) -> dict[str, str]:
+        if model in self._models or not model:
+            return {}
+        if len(self._models) >= MAX_MODELS:
+            return {"gen_ai.request.model": OTHER_MODEL}
+        self._models.add(model)
+        return {}
+
+
+def _remote(parent: str) -> Context:
+    """What is no `traceparent` is the beginning of a trace. Nothing else that happens to be under way counts."""
+    return TraceContextTextMapPropagator().extract({"traceparent": parent} if parent else {}, Context())
+
+
+def _asked(row: ExchangeRow, exchange: Exchange) -> dict[str, str]:
+    provider = exchange.route.provider if exchange.route is not None else ""
+    found = {
+        "gen_ai.operation.name": OPERATIONS.get(row.format, "chat"),
+        "gen_ai.provider.name": PROVIDER_NAMES.get(provider, provider),
+    }
+    model = _model(row)
+    return {**found, "gen_ai.request.model": model} if model else found
+
+
+def _model(row: ExchangeRow) -> str:
+    return one_line(row.model[:MAX_MODEL_LENGTH])
+
+
+def _status(row: ExchangeRow) -> dict[str, int]:
+    return {"http.response.status_code": row.status} if row.status else {}
+
+
+def _failed(exchange: Exchange) -> str:
+    """Of which kind, by a word of ours: what upstream says may be anything."""
+    if exchange.failure:
+        return "client_disconnected" if exchange.failure == CLIENT_GONE else "upstream_failed"
+    return str(exchange.status) if exchange.status >= 400 else ""
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)
