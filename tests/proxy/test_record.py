@@ -24,7 +24,7 @@ from ibidem.proxy.books.taken import Taken
 from ibidem.proxy.books.tapes import TapeLimits, Tapes
 from ibidem.recordings import recorded
 from ibidem.recordings.bodies import RequestBodies
-from ibidem.recordings.log import read_log
+from ibidem.recordings.log import LogError, read_log
 from ibidem.report.facts import paid_requests, read_facts
 from ibidem.report.tally import in_all
 from ibidem.testing import Answer, Fails, Gzips, Halves, Says, Seen, Upstream
@@ -51,7 +51,16 @@ def rows(folder: Path) -> list[tuple[dict[str, Any], RequestBodies]]:
 
 
 def written(folder: Path, count: int) -> list[tuple[dict[str, Any], RequestBodies]]:
-    return waited_for(lambda: found if len(found := rows(folder)) >= count else None)  # type: ignore[no-any-return]
+    """Once they are there: a file that was just made is empty, and its last row may be half written."""
+
+    def whole() -> list[tuple[dict[str, Any], RequestBodies]] | None:
+        try:
+            found = rows(folder)
+        except (LogError, AssertionError):
+            return None
+        return found if len(found) >= count else None
+
+    return waited_for(whole)  # type: ignore[no-any-return]
 
 
 def sessions(folder: Path) -> list[recordings.Recording]:
