@@ -1,35 +1,48 @@
-"""How much dearer than the unavoidable: `python -m benchmarks.floor`.
+"""How much dearer than the unavoidable: `python -m benchmarks.floor [--recorded FOLDER] [--where]`.
 
 The floor is what any program has to do that reads a request, tells its tool results apart and passes it on: the
 fastest JSON parse, SHA-256 of every tool result, the fastest JSON dump. Everything is timed in this one run on the
 same bytes, best of several, and stated as a multiple of the floor. Times are of this process alone, and what is
 compared is run in turns, so that other work on the machine slows both sides of a ratio or neither.
+
+What is read for the first time is `cold`. Histories of the worst kind are in `ibidem.testing.hard`; a history of an
+agent at work is in `rereads`; with `--recorded`, the last request of every recorded session is taken, by agent.
+`--where` tells what the time goes to.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import gc
 import hashlib
+import pstats
 import random
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import orjson
 
 import ibidem
+from ibidem import formats
+from ibidem.model import Text
 from ibidem.store import MemoryStore
 from ibidem.testing import conv
 from ibidem.testing.hard import HARD
 
+from .corpus import sessions
 from .history import history, text
+from .rereads import rereads
 
 PROFILES = {"Dedup": ((ibidem.Dedup(),), 1.5), "codetether": (ibidem.PROFILES["codetether"], 3.0)}
 PROFILES["lossless, cold"] = (ibidem.PROFILES["lossless"], 8.0)
+REREADS_AIM = 10.0
+REAL_AIMS = {"claude-code": 20.0, "codex": 20.0}
 GROWTH_AIM, TURN_AIM, MEMORY_AIM = 2.2, 1.3, 2.0
 
 
@@ -50,15 +63,16 @@ def in_turns(works: dict[str, Work], rounds: int) -> dict[str, float]:
     return {name: min(turn[name] for turn in turns) for name in works}
 
 
-def floor(body: bytes) -> dict[str, Work]:
+def floor(body: bytes, format: str = "anthropic") -> dict[str, Work]:
     """The steps of the floor, some in two ways, of which the faster counts."""
     value = orjson.loads(body)
+    conv = formats.parse(value, formats.named(format))
     results = [
-        block["content"].encode()
-        for message in value["messages"]
-        if isinstance(message["content"], list)
-        for block in message["content"]
-        if block["type"] == "tool_result" and isinstance(block["content"], str)
+        segment.text.encode("utf-8", "surrogatepass")
+        for message in conv.messages
+        for result in message.results
+        for segment in result.segments
+        if isinstance(segment, Text)
     ]
     return {
         "parse orjson": lambda: orjson.loads(body),
@@ -67,6 +81,77 @@ def floor(body: bytes) -> dict[str, Work]:
         "dump orjson": lambda: orjson.dumps(value),
         "dump msgspec": lambda: msgspec.json.encode(value),
     }
+
+
+def fastest(times: dict[str, float], prefix: str = "") -> float:
+    """Seconds of the floor, of its steps' times."""
+    steps = [prefix + step for step in ("parse", "digest", "dump")]
+    return sum(min(times[name] for name in times if name.startswith(step)) for step in steps)
+
+
+class Cold(NamedTuple):
+    """Requests that are seen for the first time."""
+
+    name: str
+    bodies: list[tuple[str, bytes]]
+    """Format and request."""
+    aim: float | None = None
+
+    def times(self, rounds: int) -> tuple[float, float]:
+        """Seconds of the floor and of `lossless`, for all of them."""
+        base = whole = 0.0
+        for format, body in self.bodies:
+            works = floor(body, format)
+            works["lossless"] = partial(ibidem.compact, body, format=format)
+            times = in_turns(works, rounds)
+            base += fastest(times)
+            whole += times["lossless"]
+        return base, whole
+
+
+def recorded(root: Path) -> Iterator[Cold]:
+    """The last request of every session, by agent."""
+    found: dict[str, list[tuple[str, bytes]]] = {}
+    for session in sessions(root):
+        if session.cuts:
+            key = formats.named(session.format).history_key
+            body = orjson.dumps({key: session.history[: session.cuts[-1]]})
+            found.setdefault(session.folder, []).append((session.format, body))
+    for agent, bodies in found.items():
+        yield Cold(f"{agent}, {len(bodies)} requests", bodies, REAL_AIMS.get(agent))
+
+
+def cold(root: Path | None, scale: int) -> list[Cold]:
+    made = [Cold(f"{name}", [("anthropic", orjson.dumps(make(scale * usual)))]) for name, (make, usual) in HARD.items()]
+    again = Cold("numbered files read again", [("anthropic", orjson.dumps(rereads()))], REREADS_AIM)
+    return [again, *made, *(recorded(root) if root is not None else ())]
+
+
+def print_cold(every: list[Cold], rounds: int) -> None:
+    """The worst first."""
+    rows = []
+    for each in every:
+        base, whole = each.times(rounds)
+        megabytes = sum(len(body) for _, body in each.bodies) / 1e6
+        rows.append((whole / base, each, megabytes, base))
+    print(f"{'seen for the first time, lossless':44} {'MB':>6} {'floor':>9} {'x floor':>8} {'aim':>5}")
+    for ratio, each, megabytes, base in sorted(rows, key=lambda row: -row[0]):
+        aim = "" if each.aim is None else f"{each.aim:5.1f}"
+        print(f"{each.name:44} {megabytes:6.1f} {base * 1e3:6.1f} ms {ratio:8.1f} {aim}", flush=True)
+
+
+def print_where(every: list[Cold], lines: int = 25) -> None:
+    """What the time goes to: a profile of all of them, by function."""
+    profile = cProfile.Profile()
+    for each in every:
+        for format, body in each.bodies:
+            profile.runcall(ibidem.compact, body, format=format)
+    found = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+    total = sum(own for _, _, own, _, _ in found.values())
+    print(f"{'own time':>9} {'calls':>9}  function")
+    for (file, _, name), (_, calls, own, _, _) in sorted(found.items(), key=lambda row: -row[1][2])[:lines]:
+        place = f"{Path(file).parent.name}/{Path(file).name} {name}" if file != "~" else name
+        print(f"{100 * own / total:8.1f}% {calls:9,}  {place}")
 
 
 def profiles(bodies: dict[str, bytes], rounds: int) -> dict[str, dict[str, float]]:
@@ -82,8 +167,7 @@ def profiles(bodies: dict[str, bytes], rounds: int) -> dict[str, dict[str, float
     gc.unfreeze()
     found = {size: {name: times[f"{size} {name}"] for name in PROFILES} for size in bodies}
     for size, seconds in found.items():
-        steps = [f"{size} {step}" for step in ("parse", "digest", "dump")]
-        seconds["the floor"] = sum(min(times[name] for name in works if name.startswith(step)) for step in steps)
+        seconds["the floor"] = fastest(times, f"{size} ")
     return found
 
 
@@ -145,7 +229,7 @@ def hard_growth(scale: int, rounds: int) -> Iterator[tuple[str, str, float, floa
     """Each family of hard histories, by profile: the time as a multiple of its floor, and for twice as much of it."""
     for name, (make, usual) in HARD.items():
         once, twice = (orjson.dumps(make(each * scale * usual)) for each in (1, 2))
-        works = {f"floor {step}": work for step, work in floor(once).items()}
+        works = floor(once)
         for profile in ("lossless", "recoverable"):
             for label, body in (("once", once), ("twice", twice)):
                 works[f"{profile} {label}"] = partial(ibidem.compact, body, profile=profile, store=MemoryStore())
@@ -153,8 +237,7 @@ def hard_growth(scale: int, rounds: int) -> Iterator[tuple[str, str, float, floa
         gc.freeze()
         times = in_turns(works, rounds)
         gc.unfreeze()
-        steps = [f"floor {step}" for step in ("parse", "digest", "dump")]
-        base = sum(min(times[each] for each in works if each.startswith(step)) for step in steps)
+        base = fastest(times)
         for profile in ("lossless", "recoverable"):
             small = times[f"{profile} once"]
             yield name, profile, small / base, times[f"{profile} twice"] / small
@@ -168,7 +251,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--scale", type=int, default=4, help="of hard histories: so many times their usual size")
     parser.add_argument("--hard", action="store_true", help="only these")
+    parser.add_argument("--cold", action="store_true", help="only what is seen for the first time")
+    parser.add_argument("--recorded", type=Path, help="a folder of recorded sessions: the last request of each as well")
+    parser.add_argument(
+        "--where", action="store_true", help="only what the time goes to, of recorded requests if given"
+    )
     args = parser.parse_args()
+    every = cold(args.recorded, args.scale)
+    if args.where:
+        print_where([each for each in every if each.name[0].islower() and "requests" in each.name] or every[:1])
+        return
+    print_cold(every, args.rounds)
+    if args.cold:
+        return
     if args.hard:
         _print_hard(args.scale, args.rounds)
         return

@@ -19,10 +19,12 @@ import multiprocessing
 import os
 import platform
 import random
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median, quantiles
@@ -35,6 +37,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
+from ibidem.proxy.edge.dealing import Taker
 from ibidem.proxy.edge.server import run as run_loop
 from ibidem.proxy.edge.server import serve
 from ibidem.proxy.settings import Settings
@@ -42,7 +45,10 @@ from ibidem.store import MemoryStore
 
 from .history import text
 
-MEDIAN_AIM, CHUNK_AIM, IDLE_AIM = 1.5, 1.2, 100.0
+MEDIAN_AIM, CHUNK_AIM, IDLE_AIM = 1.3, 1.2, 100.0
+RATE_AIM = 0.5
+WARM_REQUESTS = 16
+"""Requests that go on a conversation where many are asked at once, so that bodies stay at about 10 KB."""
 ANSWER = orjson.dumps(
     {
         "id": "msg_1",
@@ -65,12 +71,21 @@ LINE = 200_000 // len(LINES) + 14
 # ── the three servers ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def listen(handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], told: Connection) -> None:
+async def listen(
+    handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+    told: Connection,
+    hand: socket.socket | None = None,
+) -> None:
+    """Or take the connections that come from `hand`."""
     server = web.Server(handler, handler_cancellation=True, auto_decompress=False, access_log=None)
     runner = web.ServerRunner(server)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
-    told.send(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    if hand is None:
+        await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
+        told.send(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    else:
+        _taker = Taker(hand, server)
+        told.send("")
     await asyncio.Event().wait()
 
 
@@ -94,7 +109,7 @@ async def upstream(told: Connection) -> None:
     await listen(answer, told)
 
 
-async def plain(told: Connection, base: str) -> None:
+async def plain(told: Connection, base: str, hand: socket.socket | None = None) -> None:
     """The pass-through."""
     client = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
@@ -117,7 +132,7 @@ async def plain(told: Connection, base: str) -> None:
             await response.write_eof()
             return response
 
-    await listen(handle, told)
+    await listen(handle, told, hand)
 
 
 def passed_on(headers: Sequence[tuple[bytes, bytes]]) -> CIMultiDict[str]:
@@ -130,9 +145,9 @@ async def ours(told: Connection, base: str, options: dict[str, Any]) -> None:
     await serve(settings, ready=lambda address: told.send(address.url), store=MemoryStore())
 
 
-def run(server: Callable[..., Any], told: Connection, *args: Any) -> None:
+def run(server: Callable[..., Any], told: Connection, plain_loop: bool, *args: Any) -> None:
     threading.Thread(target=_tell, args=(told,), daemon=True).start()
-    run_loop(server(told, *args))  # the loop that the proxy runs on, for all of them
+    (asyncio.run if plain_loop else run_loop)(server(told, *args))  # the loop that the proxy runs on, for all of them
 
 
 def _tell(told: Connection) -> None:
@@ -157,10 +172,13 @@ def _resident() -> float:
 class Server:
     """A process that serves."""
 
+    plain_loop = False
+    """Whether it does without the faster loop, also where that is installed."""
+
     def __init__(self, server: Callable[..., Any], *args: Any) -> None:
         context = multiprocessing.get_context("spawn")
         self._told, other = context.Pipe()
-        self._process = context.Process(target=run, args=(server, other, *args), daemon=True)
+        self._process = context.Process(target=run, args=(server, other, self.plain_loop, *args), daemon=True)
         self._process.start()
         other.close()
         if not self._told.poll(60):
@@ -302,33 +320,45 @@ async def latencies(both: Both, size: int, conversations: int, requests: int, se
     return found
 
 
-async def throughput(both: Both, clients: int, total: int, rounds: int) -> dict[str, float]:
-    """Requests per second of so many clients, each with a conversation of its own; the best of several rounds."""
-    each = max(2, total // clients)
-    best = dict.fromkeys(both, 0.0)
+class Rate(NamedTuple):
+    requests: float = 0.0
+    """Per second."""
+    spent: float = float("inf")
+    """Processor time of one, in seconds."""
+
+
+async def throughput(both: Both, clients: int, total: int, rounds: int) -> dict[str, Rate]:
+    """Of so many clients at once, each with conversations of its own; the best of several rounds."""
+    each = max(1, total // clients // WARM_REQUESTS)
+    best = dict.fromkeys(both, Rate())
     for turn in range(rounds):
         for name in sorted(both, reverse=turn % 2 == 1):
-            best[name] = max(best[name], await _rate(both[name], clients, each, 10_000 * (turn + 1)))
+            found, before = await _rate(both[name], clients, each, 10_000 * (turn + 1)), best[name]
+            best[name] = Rate(max(before.requests, found.requests), min(before.spent, found.spent))
     return best
 
 
-async def _rate(server: Server, clients: int, each: int, seed: int) -> float:
-    work = [Growing(10_000, each + 1, seed + number) for number in range(clients)]
+async def _rate(server: Server, clients: int, each: int, seed: int) -> Rate:
+    seeds = [range(seed + number * each, seed + number * each + each) for number in range(clients)]
+    work = [[Growing(10_000, WARM_REQUESTS + 1, one) for one in some] for some in seeds]
     open_ones = [await Client.of(server.url) for _ in work]
-    for client, conversation in zip(open_ones, work, strict=True):
-        await client.ask(conversation.request(0))
+    for client, conversations in zip(open_ones, work, strict=True):
+        for conversation in conversations:
+            await client.ask(conversation.request(0))
 
-    async def talk(client: Client, conversation: Growing) -> None:
-        for step in range(1, len(conversation)):
-            await client.ask(conversation.request(step))
+    async def talk(client: Client, conversations: list[Growing]) -> None:
+        for conversation in conversations:
+            for step in range(1, len(conversation)):
+                await client.ask(conversation.request(step))
 
     gc.collect()
-    start = time.perf_counter()
+    before, start = server.ask("cpu"), time.perf_counter()
     await asyncio.gather(*map(talk, open_ones, work))
-    took = time.perf_counter() - start
+    took, spent = time.perf_counter() - start, server.ask("cpu") - before
     for client in open_ones:
         client.close()
-    return clients * each / took
+    asked = clients * each * WARM_REQUESTS
+    return Rate(asked / took, spent / asked)
 
 
 async def per_chunk(both: Both, chunks: int, rounds: int) -> dict[str, float]:
@@ -401,14 +431,17 @@ async def compare(both: Both, amounts: Amounts) -> None:
     for name, size, conversations, requests in amounts.latency:
         times = await latencies(both, size, conversations, requests, 100 * size)
         aim = MEDIAN_AIM if name == "500 KB" else None
-        one, two = times["plain"], times["ours"]
-        row(f"{name}, warm, p50, ms", 1e3 * median(one.warm), 1e3 * median(two.warm), aim=aim)
-        row(f"{name}, warm, p99, ms", 1e3 * tail(one.warm), 1e3 * tail(two.warm))
-        row(f"{name}, warm, processor time, ms", 1e3 * min(one.spent), 1e3 * min(two.spent))
-        row(f"{name}, first request, p50, ms", 1e3 * median(one.cold), 1e3 * median(two.cold))
+        before, after = times["plain"], times["ours"]
+        row(f"{name}, warm, p50, ms", 1e3 * median(before.warm), 1e3 * median(after.warm), aim=aim)
+        row(f"{name}, warm, p99, ms", 1e3 * tail(before.warm), 1e3 * tail(after.warm))
+        row(f"{name}, warm, processor time, ms", 1e3 * min(before.spent), 1e3 * min(after.spent))
+        row(f"{name}, first request, p50, ms", 1e3 * median(before.cold), 1e3 * median(after.cold))
     for clients in (1, 32, 256):
         rates = await throughput(both, clients, amounts.requests, amounts.rounds)
-        row(f"requests/s, {clients} client{'s' * (clients > 1)}, 10 KB", rates["plain"], rates["ours"], 0)
+        one, two = rates["plain"], rates["ours"]
+        asked, aim = f"{clients} client{'s' * (clients > 1)}, 10 KB", RATE_AIM if clients == 32 else None
+        row(f"requests/s, {asked}", one.requests, two.requests, 0, aim)
+        row("    processor time of each, µs", 1e6 * one.spent, 1e6 * two.spent, 0)
     spent = await per_chunk(both, amounts.chunks, amounts.rounds)
     row("processor time of a chunk, µs", 1e6 * spent["plain"], 1e6 * spent["ours"], 1, CHUNK_AIM)
 
@@ -431,10 +464,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="about twenty seconds")
     parser.add_argument("--profile", default="lossless")
+    parser.add_argument("--plain-loop", action="store_true", help="without uvloop, also where it is installed")
+    parser.add_argument("--workers", metavar="N,N", help="only what several processes on one port bring: 1,2,4")
     args = parser.parse_args()
     amounts = QUICK if args.quick else FULL
     python, cores = platform.python_version(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else "?"
-    print(f"Python {python}, aiohttp {aiohttp.__version__}, {cores} cores for 4 processes; profile {args.profile}")
+    Server.plain_loop = args.plain_loop
+    loop = "asyncio" if args.plain_loop or find_spec("uvloop") is None else "uvloop"
+    made_of = f"Python {python}, aiohttp {aiohttp.__version__} on {loop}"
+    if args.workers:
+        from .many import compare as compare_many
+
+        print(f"{made_of}, {cores} cores, of which provider and load take two; profile {args.profile}")
+        counts = [int(count) for count in args.workers.split(",")]
+        compare_many(counts, args.profile, 2 * amounts.requests, amounts.rounds, args.plain_loop)
+        return
+    print(f"{made_of}, {cores} cores for 4 processes; profile {args.profile}")
     with serving(upstream) as provider:
         with serving(plain, provider.url) as one, serving(ours, provider.url, {"profile": args.profile}) as two:
             asyncio.run(compare({"plain": one, "ours": two}, amounts))

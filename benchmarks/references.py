@@ -79,7 +79,7 @@ def references(request: Any, format: str) -> Iterator[Reference]:
 
 def _markers(place: NumberedText, tag: str) -> list[Marker]:
     form = marked(place.text, tag) if place.segment is not None else None
-    return [] if form is None else [marker for marker in form.markers if marker is not None]
+    return [] if form is None else [*form.markers.values()]
 
 
 def _how(marker: Marker, meant: Above, others: list[Above]) -> str:

@@ -1,13 +1,19 @@
 """How fast the steps of `ibidem report` are, on recorded sessions: `python -m benchmarks.report FOLDER`.
 
-The floor is parsing the same bytes with the fastest JSON parser, in one process. Everything is timed in this one run,
-the best of several, per core, and stated as a multiple of the floor.
+The floor is what any program does that reads logs and knows them again: parsing the same bytes with the fastest JSON
+parser, hashing them, and writing the values down. Processor time of one process, the best of several rounds in which
+everything takes its turn, stated as a multiple of the floor. Memory is the largest that a run of the report itself
+had, on the largest of the logs, and beside it what a run on a log of one request has: that much is the program.
 """
 
 from __future__ import annotations
 
+import hashlib
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +23,33 @@ from ibidem.billing.calibration import Weights, weigh
 from ibidem.recordings import LogError, read
 from ibidem.recordings.discovery import load, logs_in
 from ibidem.replay.billing import messages_of
-from ibidem.replay.simulate import Simulation
 from ibidem.report.measure import ReportSettings, measure_log
-from ibidem.strategies import profiles
 from ibidem.tokens import counter, remembering
 
+ONE_REQUEST = b'[{"request": {"model": "gpt-5", "messages": [{"role": "user", "content": "Why?"}]}}]'
+BOTH = ("lossless", "recoverable")
 
-def best(work: Callable[[], Any], rounds: int) -> float:
-    times = []
+
+def smallest(works: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Processor time of each, in seconds."""
+    times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
+        for name, work in works.items():
+            start = time.process_time()
+            work()
+            times[name].append(time.process_time() - start)
+    return {name: min(each) for name, each in times.items()}
 
 
-def parse(contents: dict[str, bytes]) -> None:
+def floor(contents: dict[str, bytes]) -> None:
     for data in contents.values():
+        hashlib.sha256(data).digest()
         for line in data.split(b"\n"):
             try:
-                msgspec.json.decode(line)
+                msgspec.json.encode(msgspec.json.decode(line))
             except msgspec.DecodeError:
                 try:
-                    msgspec.json.decode(data)
+                    msgspec.json.encode(msgspec.json.decode(data))
                 except msgspec.DecodeError:
                     continue
                 break
@@ -63,25 +73,53 @@ def count_all(sessions: list[Any]) -> None:
                 weigh(message, Weights(), count)
 
 
-def rerun_all(sessions: list[Any], profile: str) -> None:
-    for session in sessions:
-        Simulation(session, messages_of(session), profiles.named(profile), Weights(), len)
+def report_all(contents: dict[str, bytes], settings: ReportSettings) -> None:
+    for path, data in contents.items():
+        measure_log(path, data, settings)
+
+
+PEAK = """
+import resource, subprocess, sys
+subprocess.run([sys.executable, "-m", "ibidem.cli", "report", *sys.argv[1:]], stdout=subprocess.DEVNULL, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def peak(log: Path, *words: str) -> float:
+    """Megabytes that a report on this log had at most."""
+    asked = [str(log), "--all", "--no-cache", "--json", "--jobs", "1", *words]
+    ended = subprocess.run([sys.executable, "-c", PEAK, *asked], capture_output=True, check=True, text=True)
+    return int(ended.stdout) / (1e6 if sys.platform == "darwin" else 1e3)
 
 
 def throughput(folder: Path, rounds: int) -> None:
     contents = {str(path): load(path) for path in logs_in(folder)}
     megabytes = sum(map(len, contents.values())) / 1e6
-    floor = best(lambda: parse(contents), rounds)
     sessions = read_all(contents)
+    report_all({"one": ONE_REQUEST}, ReportSettings(BOTH))  # what is loaded once
     works: dict[str, Callable[[], Any]] = {
+        "the floor": lambda: floor(contents),
         "reading logs": lambda: read_all(contents),
         "counting tokens": lambda: count_all(sessions),
-        "rewriting, lossless": lambda: rerun_all(sessions, "lossless"),
-        "report, lossless": lambda: [measure_log(path, data, ReportSettings()) for path, data in contents.items()],
+        "report, lossless": lambda: report_all(contents, ReportSettings()),
+        "report, lossless, --verify": lambda: report_all(contents, ReportSettings(verify=True)),
+        "report, lossless and recoverable": lambda: report_all(contents, ReportSettings(BOTH)),
+        "the same, --verify": lambda: report_all(contents, ReportSettings(BOTH, verify=True)),
     }
-    print(f"{len(contents)} files, {megabytes:.1f} MB, {len(sessions)} sessions; the floor takes {floor * 1e3:.0f} ms")
-    print(f"{'':24} {'MB/s':>8} {'x floor':>8}")
-    print(f"{'the floor':24} {megabytes / floor:8.0f} {1:8.1f}")
-    for name, work in works.items():
-        took = best(work, rounds)
-        print(f"{name:24} {megabytes / took:8.1f} {took / floor:8.1f}", flush=True)
+    took = smallest(works, rounds)
+    print(f"{len(contents)} files, {megabytes:.1f} MB, {len(sessions)} sessions")
+    print(f"{'':34} {'MB/s':>8} {'x floor':>8}")
+    for name, each in took.items():
+        print(f"{name:34} {megabytes / each:8.1f} {each / took['the floor']:8.1f}", flush=True)
+    largest = Path(max(contents, key=lambda path: len(contents[path])))
+    size = len(contents[str(largest)]) / 1e6
+    with tempfile.TemporaryDirectory() as scratch:
+        one = Path(scratch, "one.json")
+        one.write_bytes(ONE_REQUEST)
+        alone = peak(one)
+    print(f"\nmemory: {alone:.0f} MB for one request; the largest log has {size:.1f} MB, and then it is")
+    for words in ((), ("--verify",)):
+        most = peak(largest, *words)
+        print(
+            f"{' '.join(('report', *words)):34} {most:8.0f} MB, {(most - alone) / size:.1f} times the log beyond that"
+        )

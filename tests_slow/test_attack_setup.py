@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -23,7 +22,8 @@ from ibidem.store import MemoryStore, reference
 from tests.support.modes import mortal
 from tests.support.raw import Peer, answering, connect, proxied
 
-Tally = Callable[..., None]
+from .conftest import Tally
+
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 PATIENCE = 60.0
 
@@ -58,6 +58,7 @@ VALUES = (
         "'redis://:pw@evil'",
     ),
 )
+
 TABLES = ("[proxy]", "[proxy.upstreams]", "[[proxy]]", "[other]", "proxy = 1", "[proxy", "# nothing", "")
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +21,8 @@ import pytest
 import ibidem
 from ibidem.testing import Answer, Calls, Says, Seen, Thinks, Upstream, by_turn
 
-PACKAGES = ("@anthropic-ai/claude-code", "@openai/codex")
+from .conftest import Tally
+
 PATIENCE = 300
 SHOWN = ("cat a.py", "head -n 140 a.py", "tail -n 140 a.py")
 """Who asks for the very same thing again gets it in full again, so each of these is another."""
@@ -45,23 +45,6 @@ class Ended(NamedTuple):
     err: str
     seen: list[Seen]
     log: list[dict[str, Any]]
-
-
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of their programs."""
-    kept = os.environ.get("IBIDEM_TEST_CLIENTS")
-    folder = Path(kept) if kept else tmp_path_factory.mktemp("npm")
-    found = folder / "node_modules" / ".bin"
-    if not all((found / name).exists() for name in ("claude", "codex")):
-        npm = shutil.which("npm")
-        assert npm, "these tests need npm"
-        folder.mkdir(parents=True, exist_ok=True)
-        command = [npm, "install", "--prefix", str(folder), "--no-fund", "--no-audit", *PACKAGES]
-        subprocess.run(command, check=True, timeout=1800)
-    yield found
-    if not kept:
-        shutil.rmtree(folder)
 
 
 def run(upstream: Upstream, tmp_path: Path, programs: Path, *command: str, **variables: str) -> Ended:
@@ -89,8 +72,8 @@ def run(upstream: Upstream, tmp_path: Path, programs: Path, *command: str, **var
     return Ended(ended.returncode, ended.stdout, ended.stderr, asked, [json.loads(line) for line in lines])
 
 
-def rewritten(seen: list[Seen], format: str) -> None:
-    """Every turn came, each later one with what stood above said once; and all of it can be had back."""
+def rewritten(seen: list[Seen], format: str) -> float:
+    """Every turn came, later ones with what stood above said once, and all of it can be had back; the share saved."""
     last = seen[-1].text.decode()
     whole = ibidem.expand(last, format=format)
     assert "[ibidem " in last
@@ -101,6 +84,7 @@ def rewritten(seen: list[Seen], format: str) -> None:
     for before, after in pairwise(seen):
         key = ibidem.formats.named(format).history_key
         assert len(after.json[key]) > len(before.json[key])
+    return 1 - len(last) / len(whole)
 
 
 def look(tmp_path: Path) -> Callable[[Seen], Answer]:
@@ -129,11 +113,11 @@ def looked(tmp_path: Path, programs: Path, **variables: str) -> tuple[Ended, lis
     return ended, [each for each in ended.seen if each.json.get("tools") and "count" not in each.path]
 
 
-def test_claude_code(tmp_path: Path, programs: Path) -> None:
+def test_claude_code(tmp_path: Path, programs: Path, tally: Tally) -> None:
     ended, turns = looked(tmp_path, programs, ANTHROPIC_API_KEY="sk-ant-opens-nothing")
     assert {each.path for each in turns} == {"/v1/messages"}
     assert len(turns) == 4
-    rewritten(turns, "anthropic")
+    tally("claude code, wrap", requests=len(turns), fewer_bytes=f"{rewritten(turns, 'anthropic'):.0%}")
     assert all(each.header("x-api-key") == "sk-ant-opens-nothing" for each in turns)
     assert {each["outcome"] for each in ended.log if each["edits"]} == {"rewritten"}
     assert "ibidem" in ended.err.splitlines()[-1]
@@ -179,7 +163,7 @@ def test_claude_code_on_bedrock_with_credentials_goes_where_it_went(tmp_path: Pa
     assert ended.log == []
 
 
-def test_codex(tmp_path: Path, programs: Path) -> None:
+def test_codex(tmp_path: Path, programs: Path, tally: Tally) -> None:
     calls = [Calls(("exec_command", {"cmd": command})) for command in SHOWN]
     with Upstream(by_turn([*calls, Says(END)])) as upstream:
         asked = ["exec", "--skip-git-repo-check", "--json", "Look at a.py, three times."]
@@ -191,7 +175,7 @@ def test_codex(tmp_path: Path, programs: Path) -> None:
     assert items[-1]["text"] == END
     turns = [each for each in ended.seen if each.path == "/v1/responses"]
     assert len(turns) == 4
-    rewritten(turns, "openai-responses")
+    tally("codex, wrap", requests=len(turns), fewer_bytes=f"{rewritten(turns, 'openai-responses'):.0%}")
     assert all(each.header("authorization") == "Bearer sk-opens-nothing" for each in turns)
     assert {each["outcome"] for each in ended.log if each["edits"]} == {"rewritten"}
     assert "ibidem" in ended.err.splitlines()[-1]

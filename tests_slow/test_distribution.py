@@ -19,7 +19,7 @@ import ibidem
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = "Scripts" if os.name == "nt" else "bin"
-IN_THE_SDIST = ("src", "tests", "tests_slow", "benchmarks", "docs", "examples", ".ci", ".github")
+IN_THE_SDIST = ("src", "tests", "tests_slow", "benchmarks", "deploy", "docs", "examples", ".ci", ".github")
 DATA = {".py", ".css", ".html", ".js", ".json", ".lua", ".typed"}
 """Kinds of files that the package is made of: code, pages, the sample, a script for Redis, the mark of types."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from ibidem.testing import Answer, Calls, Fails, Says, Seen, Thinks, Upstream, by_turn
 
-from .logs import PICTURE, Place, installed, plain, same, turns
+from .logs import NOTHING, PICTURE, Place, installed, plain, same, turns
 
 APIS = {"anthropic": "@ai-sdk/anthropic", "openai": "@ai-sdk/openai", "other": "@ai-sdk/openai-compatible"}
 """Providers, and what speaks to them."""
@@ -61,13 +62,20 @@ def prepared(place: Place, upstream: Upstream, provider: str, context: int = 100
     (place.project / "opencode.json").write_text(json.dumps(config))
 
 
-def ask(place: Place, provider: str, *words: str, model: str = "one", fails: bool = False) -> None:
+def ask(
+    place: Place,
+    provider: str,
+    *words: str,
+    model: str = "one",
+    fails: bool = False,
+    variables: Mapping[str, str] = NOTHING,
+) -> None:
     quiet = {
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
     }
-    place.run("opencode", "run", "-m", f"{provider}/{model}", *words, fails=fails, **quiet)
+    place.run("opencode", "run", "-m", f"{provider}/{model}", *words, fails=fails, **quiet, **variables)
 
 
 @pytest.mark.parametrize("provider", APIS)

@@ -11,6 +11,7 @@ model made them; the system prompt, which stands in the history of OpenAI's form
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 
 from ibidem.testing import Answer, Calls, Fails, Says, Seen, Thinks, Upstream, by_turn
 
-from .logs import PICTURE, Place, installed, plain, same, turns
+from .logs import NOTHING, PICTURE, Place, installed, plain, same, turns
 
 APIS = {"anthropic-messages": "", "openai-responses": "/v1", "openai-completions": "/v1"}
 """And what their addresses end with."""
@@ -49,9 +50,12 @@ def prepared(place: Place, upstream: Upstream, api: str, **more: Any) -> None:
     settings.write_text(json.dumps({"providers": providers}))
 
 
-def ask(place: Place, api: str, *words: str, model: str = "one", fails: bool = False) -> None:
+def ask(
+    place: Place, api: str, *words: str, model: str = "one", fails: bool = False, variables: Mapping[str, str] = NOTHING
+) -> None:
     chosen = ("--provider", f"by-{api}", "--model", model)
-    place.run("pi", *chosen, *words, fails=fails, PI_OFFLINE="1", PI_SKIP_VERSION_CHECK="1", PI_TELEMETRY="0")
+    quiet = {"PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0"}
+    place.run("pi", *chosen, *words, fails=fails, **quiet, **variables)
 
 
 @pytest.mark.parametrize("api", APIS)

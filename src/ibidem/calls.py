@@ -60,7 +60,7 @@ def label_of(tool: str, given: Any) -> str:
     main = next((named[key] for key in MAIN_KEYS if named.get(key)), "") or _free(named.get(FREE_TEXT))
     if isinstance(main, list):
         main = " ".join(map(str, main))
-    name = _UNSAFE.sub(" ", tool).strip()[:MAX_LABEL]
+    name = (tool if tool.isidentifier() else _UNSAFE.sub(" ", tool).strip())[:MAX_LABEL]
     text = _UNSAFE.sub(" ", str(main)).strip()
     if len(text) > MAX_LABEL:
         text = _cut(text)

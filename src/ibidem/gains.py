@@ -1,7 +1,8 @@
 """What was paid and saved by requests that went through `ibidem wrap` and `ibidem proxy`: a file of figures, no texts.
 
 `exchanges` has a row for each request that went to a model. Rows that are old, or too many, are added up in `days`, by
-the day (of UTC) and without names, and dropped: so sums of all time stay. `PRAGMA user_version` is the version of the
+the day (of UTC) and without names, and dropped: so sums of all time stay. `trial` is there once somebody tried
+(`--trial`), with a row for each request that took part. `PRAGMA user_version` is the version of the
 tables; a file of a newer one is neither read nor written.
 
 A status line reads this between two keystrokes, so nothing but the standard library is imported here. The writer is in
@@ -54,6 +55,63 @@ EXCHANGE_COLUMNS = (
     ("written_1h", "INTEGER NOT NULL"),  # of these, for an hour
     ("output", "INTEGER NOT NULL"),
 )
+
+
+TRIAL_COLUMNS = (
+    ("at", "REAL NOT NULL"),
+    ("unit", "TEXT NOT NULL"),  # what the coin was tossed for, as a keyed hash
+    ("arm", "TEXT NOT NULL"),  # rewrite or measure
+    ("share", "REAL NOT NULL"),  # of units that are rewritten
+    ("profile", "TEXT NOT NULL"),
+    ("status", "INTEGER NOT NULL"),
+    ("outcome", "TEXT NOT NULL"),
+    ("paid", "REAL"),  # dollars for input and output; NULL where nothing was counted
+    ("saved", "REAL NOT NULL"),  # of these, by our count; nothing where it was only measured
+    ("could_save", "REAL NOT NULL"),
+    ("input", "INTEGER NOT NULL"),  # tokens
+    ("output", "INTEGER NOT NULL"),
+    ("turns", "INTEGER NOT NULL"),
+    ("rereads", "INTEGER NOT NULL"),
+    ("edits", "INTEGER NOT NULL"),
+    ("failed_edits", "INTEGER NOT NULL"),
+)
+TRIAL_SCHEMA = f"CREATE TABLE IF NOT EXISTS trial ({', '.join(map(' '.join, TRIAL_COLUMNS))})"
+
+
+class TrialUnit(NamedTuple):
+    """One client session, or one conversation where none is named, in a trial: all its requests together."""
+
+    unit: str
+    first: float
+    """When it began, in Unix seconds."""
+    arm: str
+    """The side that it began on: it counts there, whatever came after."""
+    share: float
+    profile: str
+    off: bool
+    """It was switched off at some time, and so left the trial."""
+    requests: int
+    """That were answered."""
+    priced: int
+    """Of these, those whose cost is known."""
+    turns: int
+    rereads: int
+    edits: int
+    failed_edits: int
+    input: int
+    output: int
+    paid: float
+    saved: float
+    could_save: float
+
+
+_ANSWERED = "status BETWEEN 200 AND 299"
+_UNITS = (
+    f"SELECT unit, min(at), arm, share, profile, max(outcome = 'off'), sum({_ANSWERED}), "
+    f"sum({_ANSWERED} AND paid IS NOT NULL), sum(turns), sum(rereads), sum(edits), sum(failed_edits), "
+    "sum(input), sum(output), total(paid), total(saved), total(could_save) FROM trial {} GROUP BY unit ORDER BY 2"
+)
+"""With `min`, the columns that stand alone are those of the row that has it: SQLite promises that."""
 
 
 class Sum(NamedTuple):
@@ -252,6 +310,13 @@ class Gains:
         query = f"SELECT min(at), max(at) FROM (SELECT at FROM exchanges UNION ALL SELECT {_NOON} FROM days)"
         return next(((first, last) for first, last in self._rows(query) if first is not None), None)
 
+    def trial(self, since: float | None = None, until: float | None = None) -> list[TrialUnit]:
+        """What took part in a trial, in the order in which it began."""
+        if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'trial'"):
+            return []
+        query, values = _within("at", since, until)
+        return [TrialUnit(*row)._replace(off=bool(row[5])) for row in self._rows(_UNITS.format(query), *values)]
+
     def _days(self, since: float | None, until: float | None) -> Sum:
         summed = ", ".join(f"coalesce(sum({name}), 0)" for name in Sum._fields)
         query, values = _within(_NOON, since, until)
@@ -316,6 +381,8 @@ def _emptied(file: Path) -> None:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("DELETE FROM exchanges")
             connection.execute("DELETE FROM days")
+            connection.execute(TRIAL_SCHEMA)  # there may be none, and what is empty is deleted with the file
+            connection.execute("DELETE FROM trial")
             connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             if is_busy(error):

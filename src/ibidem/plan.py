@@ -35,7 +35,8 @@ class Edit:
     value: Any = None
     """What is written on the wire; None means `added`."""
     fewer_tokens: bool = False
-    """Known by construction to have no more tokens than before, so that nobody has to count."""
+    """The strategy made sure that there are no more tokens than before, and no more bytes however they are spelled in
+    JSON, so that nobody has to count again."""
     hits: int = 1
     """How often the strategy found what it looks for; 0 for an edit that only accompanies another."""
     reason: str = ""

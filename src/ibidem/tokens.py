@@ -7,7 +7,10 @@ the provider's own.
 from __future__ import annotations
 
 import re
-from functools import cache
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol
 
 ENCODINGS: dict[str, str] = {
@@ -44,12 +47,20 @@ def encoding_of(model: str | None) -> str:
 
 def counter(model: str | None = None) -> TokenCounter:
     """The counter for a model; see `ENCODINGS`."""
-    return _counter(encoding_of(model))
+    encoding = encoding_of(model)
+    if encoding not in _counters:
+        with _loading:  # two threads that ask at once would each load the ranks, and one of them for nothing
+            if encoding not in _counters:
+                _counters[encoding] = _counter(encoding)
+    return _counters[encoding]
 
 
-@cache
+_counters: dict[str, TokenCounter] = {}
+_loading = threading.Lock()
+
+
 def _counter(encoding: str) -> TokenCounter:
-    """Loads its ranks (50 ms, nothing is fetched) the first time it is asked."""
+    """Loads its ranks: 50 ms, and nothing is fetched."""
     import splintr
 
     encode = splintr.Tokenizer.from_pretrained(encoding).encode_ordinary
@@ -75,6 +86,40 @@ def _cut(text: str, end: int) -> int:
     return found[-1] if found else end
 
 
+def fewer(long: str, short: str, count: TokenCounter) -> int:
+    """Tokens that `short` has less than `long`, counting no more than the lines in which they differ."""
+    limit = min(len(long), len(short))
+    start = _boundary_before(long, _agree(lambda size: long[:size] == short[:size], limit))
+    end = _agree(lambda size: long[len(long) - size :] == short[len(short) - size :], limit - start)
+    found = _LINE_START.search(long, len(long) - end + 1)  # the break as well stands in both
+    behind = len(long) - found.start() if found else 0
+    return count(long[start : len(long) - behind]) - count(short[start : len(short) - behind])
+
+
+_LINE_START = re.compile(r"(?<=\n)(?=[A-Za-z0-9])")
+"""No token spans it: what has a line break in it goes on with blanks, breaks or slashes alone."""
+
+
+def _boundary_before(text: str, end: int) -> int:
+    """The last place up to there that no token spans, within a few lines; 0 if there is none."""
+    first = max(0, end - SEARCHED_CHARACTERS)
+    return max((found.start() for found in _LINE_START.finditer(text, first, end)), default=0)
+
+
+SEARCHED_CHARACTERS = 1000
+
+
+def _agree(same: Callable[[int], bool], limit: int) -> int:
+    """The largest size up to the limit for which two texts are the same, as they are for every smaller one."""
+    if same(limit):
+        return limit
+    low, high = 0, limit
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if same(middle) else (low, middle)
+    return low
+
+
 def no_more(short: str, long: str, count: TokenCounter) -> bool:
     """Whether `short` has no more tokens than `long`, counting only where bounds do not decide.
 
@@ -93,20 +138,39 @@ SAMPLED_PIECES, SAMPLE_CHARACTERS = 8, 400
 def estimate(text: str) -> float:
     """About how many tokens; exact for a short text."""
     if len(text) <= SAMPLED_PIECES * SAMPLE_CHARACTERS:
-        return counter()(text) if text else 0
+        known = _KNOWN.get().get(text)
+        return known if known is not None else counter()(text) if text else 0
     step = (len(text) - SAMPLE_CHARACTERS) // (SAMPLED_PIECES - 1)
     pieces = "".join(text[at : at + SAMPLE_CHARACTERS] for at in range(0, SAMPLED_PIECES * step, step))
     return counter()(pieces) * len(text) / len(pieces)
 
 
-def remembering(count: TokenCounter) -> TokenCounter:
+class Remembering:
     """A text is counted once, however often it is met."""
-    known: dict[str, int] = {}
 
-    def counted(text: str) -> int:
-        found = known.get(text)
+    def __init__(self, count: TokenCounter) -> None:
+        self.known: dict[str, int] = {}
+        self._count = count
+
+    def __call__(self, text: str) -> int:
+        found = self.known.get(text)
         if found is None:
-            found = known[text] = count(text)
+            found = self.known[text] = self._count(text)
         return found
 
-    return counted
+
+def remembering(count: TokenCounter) -> Remembering:
+    return Remembering(count)
+
+
+_KNOWN: ContextVar[Mapping[str, int]] = ContextVar("known", default={})  # noqa: B039  # nobody writes to it
+
+
+@contextmanager
+def knowing(known: Mapping[str, int]) -> Iterator[None]:
+    """In here, tokens of these texts in the encoding that is usual need not be counted again for an estimate."""
+    token = _KNOWN.set(known)
+    try:
+        yield
+    finally:
+        _KNOWN.reset(token)

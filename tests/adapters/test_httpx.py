@@ -21,6 +21,7 @@ import ibidem
 from ibidem.adapters.httpx import BOUNDS, Answered, Transport, install
 from ibidem.model import IbidemError, UsageError
 from ibidem.store import MemoryStore
+from ibidem.store.store import Notes
 from ibidem.testing import Answer, Calls, Fails, Gzips, Says, Seen, Slow, Upstream, conv
 from tests.support.sdks import KEY, PATHS
 
@@ -395,18 +396,18 @@ def test_usage_is_kept_where_a_gateway_serves_a_model_that_signs_its_thinking(up
     job = transport.seat.job("openai-chat", given)
     outcome = transport.seat.outcome(job)
     assert outcome.conversation is not None
-    before = store.load(outcome.conversation.name)
+    before = store.notes(outcome.conversation.name)
     transport.seat.answered(outcome, 5000, 100)
-    assert store.load(outcome.conversation.name) != before
+    assert store.notes(outcome.conversation.name) != before
 
 
 def test_a_slow_store_does_not_hold_up_the_event_loop(upstream: Upstream) -> None:
     threads: set[int] = set()
 
     class Told(MemoryStore):
-        def load(self, session: str) -> bytes | None:
+        def notes(self, *given: Any) -> Notes:
             threads.add(threading.get_ident())
-            return super().load(session)
+            return super().notes(*given)
 
         def save(self, *given: Any) -> None:
             threads.add(threading.get_ident())

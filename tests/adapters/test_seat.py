@@ -22,6 +22,7 @@ from ibidem.adapters._seat import Seat, bounded, missing
 from ibidem.adapters._shadow import Shadow, _content
 from ibidem.adapters.httpx import Transport
 from ibidem.store import MemoryStore, StoreError
+from ibidem.store.store import Notes
 from ibidem.testing import conv
 
 TEXT = "\n".join(f"def step_{number}(value): return value * {number}" for number in range(150))
@@ -119,7 +120,7 @@ def test_nothing_that_is_given_makes_it_raise(name: str, profile: str) -> None:
 
 def test_a_store_that_fails_sends_the_original() -> None:
     class Failing(MemoryStore):
-        def load(self, *_: Any) -> bytes | None:
+        def notes(self, *_: Any) -> Notes:
             raise StoreError("memory", "the disk is gone")
 
     history = conv(*SCRIPT, format="anthropic")["messages"]
@@ -130,7 +131,7 @@ def test_a_store_that_fails_sends_the_original() -> None:
 
 def test_a_store_that_fails_is_told_once_per_request(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(MemoryStore):
-        def load(self, *_: Any) -> bytes | None:
+        def notes(self, *_: Any) -> Notes:
             raise StoreError("memory", "the disk is gone")
 
     Seat("recoverable", store=Failing()).rewrite("anthropic", conv(*SCRIPT, format="anthropic")["messages"])
@@ -141,9 +142,9 @@ def test_what_was_counted_is_known_at_once_and_kept_without_holding_up_the_event
     threads: list[int] = []
 
     class Told(MemoryStore):
-        def save(self, *given: Any) -> None:
+        def note(self, *given: Any) -> Notes:
             threads.append(threading.get_ident())
-            super().save(*given)
+            return super().note(*given)
 
     store = Told()
     seat, history = Seat("recoverable", store=store), conv(*SCRIPT, format="anthropic")["messages"]
@@ -156,7 +157,7 @@ def test_what_was_counted_is_known_at_once_and_kept_without_holding_up_the_event
     found = asyncio.run(ask())
     assert b"4321" in found.session.state()
     until = time.monotonic() + 10.0
-    while store.load(found.name) != found.session.state():
+    while not any(b"4321" in row for row in store.notes(found.name).rows):
         assert time.monotonic() < until
     assert threads
     assert threading.get_ident() not in threads

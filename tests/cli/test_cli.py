@@ -9,11 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 import ibidem
 from ibidem.cli import main
+from ibidem.cli.commands import COMMANDS
 from ibidem.cli.errors import InputError
 from ibidem.cli.reading import InputRequest, ask
 from ibidem.strategies.profiles import labels
@@ -597,3 +599,42 @@ def test_a_full_disk_is_an_error_like_any_other(args: list[str]) -> None:
 def test_imports_are_paid_for_when_they_are_needed(code: str, absent: set[str]) -> None:
     shown = subprocess.check_output([sys.executable, "-c", f"{code}; import sys; print(*sys.modules)"], text=True)
     assert absent.isdisjoint(shown.split())
+
+
+HEAVY = (
+    "aiohttp",
+    "asyncio",
+    "backports",
+    "genai_prices",
+    "ibidem.wire",
+    "msgspec",
+    "pydantic",
+    "rich",
+    "splintr",
+    "ssl",
+)
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_no_command_is_loaded_to_tell_the_version_or_to_list_them(option: str) -> None:
+    code = (
+        f"import sys, atexit; sys.argv[1:] = [{option!r}]\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from ibidem.cli import launch; launch()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    loaded = set(done.stderr.split())
+    assert not loaded.intersection(HEAVY)
+    assert not {name for name in loaded if name.startswith("ibidem.")} - {
+        *("ibidem.cli", "ibidem.cli.commands", "ibidem.cli.encoding", "ibidem.cli.errors", "ibidem.model")
+    }
+
+
+def test_the_list_of_commands_says_of_each_what_it_says_of_itself() -> None:
+    context = click.Context(main)
+    for name, (_, about) in COMMANDS.items():
+        found = main.get_command(context, name)
+        assert found is not None
+        assert (found.name, found.short_help) == (name, about)
+    assert list(COMMANDS) == main.list_commands(context)
+    assert main.get_command(context, "no-such") is None

@@ -190,7 +190,7 @@ def test_parts_that_are_missing_say_how_to_install_them(machine: Made, monkeypat
     found = list(optional_parts(machine()))
     assert statuses(found) == ["note", "note"]
     assert found[0].remedy == "pip install 'ibidem-llm[proxy]'"
-    assert "ibidem-llm[proxy,redis,dask,mcp,socks,speed]" in found[1].remedy
+    assert "ibidem-llm[proxy,redis,dask,socks,speed]" in found[1].remedy
 
 
 # --- where clients are led ----------------------------------------------------------------------

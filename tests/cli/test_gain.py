@@ -121,7 +121,7 @@ def test_what_went_wrong_is_explained(file: Path) -> None:
     keep(file, paid=None, would_have_paid=None)
     keep(file, observed=True, paid=2.0, would_have_paid=1.5)
     told = gain().stdout
-    assert "1 request only observed (--observe): ibidem would have saved $0.50 there." in told
+    assert "1 request only observed (--observe, --trial): ibidem would have saved $0.50 there." in told
     assert "What 1 request cost is not known, and in no sum." in told
     assert told.splitlines()[1].split()[-4:] == ["failed", "refused", "cache", "misses"]
     assert told.splitlines()[2].split()[-3:] == ["1", "1", "1"]

@@ -126,11 +126,11 @@ READING = """
 import os, signal
 from ibidem.report import gather
 whole = gather.facts_at
-def slow(log, seen=[]):
+def slow(log, seen=[], **options):
     seen.append(log)
     if len(seen) > {before}:
         os.kill(os.getpid(), signal.SIGINT)
-    return whole(log)
+    return whole(log, **options)
 gather.facts_at = slow
 """
 """A user who presses Ctrl-C after so many logs were read."""

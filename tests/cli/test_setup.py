@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from ibidem.cli import main
 from ibidem.cli.setup.settings import systemd
 from ibidem.proxy.settings import Settings, load
-from ibidem.proxy.wiring import FIRST_PARTY, Wiring, prepared
+from ibidem.proxy.wiring import FIRST_PARTY, OWN_ADDRESS, Wiring, prepared
 
 URL = f"http://127.0.0.1:{Settings().port}"
 OTHER = "http://localhost:9000"
@@ -46,6 +46,7 @@ def parsed_json(*args: str) -> dict[str, Any]:
 def test_claude_code_gets_what_wrap_would_give_it(url: str) -> None:
     options = [] if url == URL else ["--url", f"{url}/"]
     variables = prepared(["claude"], {}, Wiring(paths={"ANTHROPIC_BASE_URL": ""}), url, Settings().upstreams)[1]
+    del variables[OWN_ADDRESS]  # is for plugins of other agents
     assert parsed_json("claude", *options) == {"env": variables}
     assert variables[FIRST_PARTY] == "1"
     rows = parsed_json("ide", *options)["claudeCode.environmentVariables"]

@@ -166,7 +166,8 @@ HEAVY = {
     "splintr",
     "ssl",
     "urllib.request",
-    "zstandard",
+    "backports",
+    "compression.zstd",
 }
 
 

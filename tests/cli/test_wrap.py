@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from ibidem.proxy.wiring import BEDROCK, CLIENTS, FIRST_PARTY, OPENCODE, VARIABLES
+from ibidem.proxy.wiring import BEDROCK, CLIENTS, FIRST_PARTY, HOOKS_OFF, HOOKS_URL, OPENCODE, OWN_ADDRESS, VARIABLES
 from ibidem.testing import Says
 from ibidem.testing import Upstream as Provider
 from tests.support.modes import mortal
@@ -107,8 +107,8 @@ def test_the_command_gets_its_arguments_folder_variables_and_open_files_as_they_
     assert (argv, folder, text) == (given, str(tmp_path), "inherited")
     before = {"LC_CTYPE": found.get("LC_CTYPE"), **variables(home, MINE="ä")}  # Python may set that one for itself
     new = {name: value for name, value in found.items() if before.get(name) != value}
-    assert new.pop(FIRST_PARTY) == "1"
-    assert set(new) == {each.name for each in VARIABLES} - {BEDROCK}
+    assert (new.pop(FIRST_PARTY), new.pop(HOOKS_URL)) == ("1", HOOKS_OFF)
+    assert set(new) == {each.name for each in VARIABLES} - {BEDROCK} | {OWN_ADDRESS}
     assert all(value.startswith("http://127.0.0.1:") for value in new.values())
 
 

@@ -18,6 +18,7 @@ from ibidem.formats import FORMATS
 from ibidem.store import MemoryStore
 from ibidem.wire.scan import rescan, scan
 from tests.support.lanes import daily
+from tests.support.timed import seconds
 
 SLOW = settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
 one_format_daily = pytest.mark.parametrize("format", daily(FORMATS, "anthropic"))
@@ -357,6 +358,22 @@ def test_revisions_stop_when_told_and_stay_stopped_elsewhere() -> None:
             session = looking(store, session.state())
         if length > 9:
             assert found.request["messages"][:9] == sent["messages"]
+
+
+def test_a_change_of_what_had_been_sent_costs_what_it_changes() -> None:
+    """Not all that is known, as a conversation does that is looked at for the first time."""
+    request = reads(*(file_of(40, n) for n in range(80)))
+    *_, before, first, second = (json.dumps(begun(request, length)).encode() for length in lengths(request))
+    for _ in range(3):
+        session = looking(MemoryStore())
+        session.compact(before)
+        session.compact(first, idle=400)
+        found: list[Any] = []
+        change = seconds(lambda: found.append(session.compact(second, idle=400)))  # noqa: B023
+        assert [point.length for point in found[0].plan.points][-2:] == list(lengths(request))[-2:]
+        if 4 * change < seconds(lambda: looking(MemoryStore()).compact(second)):
+            return
+    pytest.fail("a change takes more than a quarter of what the whole conversation takes")
 
 
 @pytest.mark.parametrize("state", [b"", b"[]", b'{"version": 1, "moments": []}', b'{"version": 3, "notes": [[1]]}'])

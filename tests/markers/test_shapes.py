@@ -171,7 +171,7 @@ FOLDED: dict[str, tuple[str, str, str]] = {
 @each(FOLDED)
 def test_a_layout_is_folded(row: tuple[str, str, str]) -> None:
     text, folded, flags = row
-    assert shapes.fold(text) == (folded, flags)
+    assert shapes.fold(text)[:2] == (folded, flags)
     assert shapes.unfold(folded, flags, len(text)) == text
 
 
@@ -230,7 +230,7 @@ LEFT: dict[str, str] = {
 
 @each(LEFT)
 def test_a_text_is_left_alone(row: str) -> None:
-    assert shapes.fold(row) == (row, "")
+    assert shapes.fold(row)[:2] == (row, "")
 
 
 TRAPS: dict[str, tuple[str, str]] = {
@@ -270,7 +270,7 @@ POISONED: dict[str, str] = {
 
 @each(POISONED)
 def test_a_text_that_cannot_be_unfolded_is_no_error(row: str) -> None:
-    folded, flags = shapes.fold(row)
+    folded, flags = shapes.fold(row)[:2]
     assert shapes.unfold(folded, flags, len(row)) == row
 
 
@@ -286,7 +286,7 @@ def test_json_nested_as_deep_as_it_can_be_read_is_no_error(indent: int | None) -
     used = len(inspect.stack(context=0)) - 1
     sys.setrecursionlimit(used + 150)
     try:
-        found = [shapes.fold(text) for text in texts]
+        found = [shapes.fold(text)[:2] for text in texts]
     finally:
         sys.setrecursionlimit(usual)
     assert [shapes.unfold(*each, 10**6) for each in found] == texts
@@ -414,13 +414,13 @@ def test_every_text_comes_back(kind: str) -> None:
     @given(text=texts)
     @MANY
     def comes_back(text: str) -> None:
-        folded, flags = shapes.fold(text)
+        folded, flags = shapes.fold(text)[:2]
         reached.update(flags)
         assert shapes.unfold(folded, flags, len(text)) == text
         assert (folded == text) == (not flags)
         assert len(folded) <= len(text)
         assert "\n" not in flags
-        assert shapes.fold(text) == (folded, flags)
+        assert shapes.fold(text)[:2] == (folded, flags)
 
     comes_back()
     assert reached >= set(letters), "the shapes this is about never occurred"
@@ -432,6 +432,6 @@ def test_colours_survive(kind: str) -> None:
     @settings(deadline=None, max_examples=40)
     def survive(text: str) -> None:
         coloured = "\n".join(f"\x1b[1;32m{line}\x1b[0m" for line in text.split("\n"))
-        assert shapes.unfold(*shapes.fold(coloured), len(coloured)) == coloured
+        assert shapes.unfold(*shapes.fold(coloured)[:2], len(coloured)) == coloured
 
     survive()

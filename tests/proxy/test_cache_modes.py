@@ -12,6 +12,7 @@ import pytest
 from ibidem.billing.lifetimes import CacheMode
 from ibidem.proxy.asked import cache_asked
 from ibidem.store import MemoryStore, StoreError
+from ibidem.store.store import Notes
 from ibidem.wire import scan
 from tests.support.proxied import Clock, Talk, dumped, growing, talk, waited_for
 from tests.support.workday import MINUTE, Client, Task, costs, day, played, settled, turn
@@ -98,10 +99,14 @@ class BrokenStore(MemoryStore):
     def load(self, session: str) -> bytes | None:
         raise StoreError("memory:", "the disk is gone")
 
-    def save(self, *_: Any, **__: Any) -> None:
+    def note(self, *_: Any) -> Notes:
         raise StoreError("memory:", "the disk is gone")
 
-    put = save
+    def put(self, *_: Any) -> None:
+        raise StoreError("memory:", "the disk is gone")
+
+    def notes(self, *_: Any) -> Notes:
+        raise StoreError("memory:", "the disk is gone")
 
 
 @pytest.mark.parametrize("client", ["none", "5m"])
@@ -119,9 +124,9 @@ def test_a_store_that_hangs_is_not_waited_for() -> None:
     class Hangs(MemoryStore):
         go = threading.Event()
 
-        def load(self, session: str) -> bytes | None:
+        def notes(self, *given: Any) -> Notes:
             assert self.go.wait(60)
-            return super().load(session)
+            return super().notes(*given)
 
     store, task = Hangs(), Task("importer", "none")
     task.go_on("speaks")

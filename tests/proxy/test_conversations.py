@@ -19,6 +19,7 @@ from ibidem.proxy.outcome import Job
 from ibidem.proxy.rewriter import Rewriter
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore, RedisStore, SqliteStore, Store, reference
+from ibidem.store.store import Notes
 from ibidem.testing.prompt_cache import PromptCache
 from ibidem.testing.scripts import Turn, build
 from tests.support.proxied import PATHS, Clock, Talk, dumped, growing, requests, stale, talk, text, turns, waited_for
@@ -36,9 +37,10 @@ class Counted:
         self.where = store.where
         self.saves = 0
 
-    def save(self, session: str, state: bytes, refs: Any) -> None:
-        self._store.save(session, state, refs)
-        self.saves += 1
+    def note(self, *given: Any) -> Notes:
+        found = self._store.note(*given)
+        self.saves += found.added
+        return found
 
     def close(self) -> None:
         """It is the test that closes it."""
@@ -107,6 +109,19 @@ def test_replicas_on_one_redis_decide_alike(redis_url: str) -> None:
         assert found == expected
         for (_, body), got in zip(steps, found, strict=True):
             assert ibidem.expand(got, store=server) == body
+
+
+def test_a_revision_is_told_by_the_replica_that_made_it() -> None:
+    """Nor by one that is started later: to each of them the whole history is new at first."""
+    steps, cache = steps_of("anthropic", {7: COLD, 16: COLD}), PromptCache()
+    store, clock = Counted(MemoryStore()), Clock()
+    with ExitStack() as stack:
+        opened = [talk(profile="recoverable", store=store, clock=clock, cache=cache) for _ in range(3)]
+        *proxies, later = [stack.enter_context(one) for one in opened]
+        sent(steps[:-1], proxies, store, clock)
+        sent(steps[-1:], [later], store, clock)
+        told = [proxy.state["totals"]["breaks"].get("cold cache", 0) for proxy in (*proxies, later)]
+    assert (sum(told), told[-1]) == (2, 0)
 
 
 # ── told apart ──────────────────────────────────────────────────────────────────────────────────────────────────────

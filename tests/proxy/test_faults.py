@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import zstandard
 
 import ibidem
 from ibidem.engine.session import Session
 from ibidem.proxy import rewriter
 from ibidem.proxy.conversations import Conversations
 from ibidem.store import MemoryStore, StoreError
+from ibidem.store.store import Notes
 from ibidem.testing.answers import Says
 from ibidem.testing.scripts import build
+from ibidem.wire import zstd
 from tests.support.proxied import PATHS, Clock, Talk, dumped, growing, requests, stale, talk, turns, waited_for
 
 FORMATS = list(PATHS)
@@ -113,7 +114,7 @@ def test_lone_surrogates_are_carried(format: str) -> None:
 ENCODINGS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "deflate": zlib.compress,
-    "zstd": lambda data: zstandard.ZstdCompressor().compress(data),
+    "zstd": zstd.compress,
 }
 
 
@@ -241,20 +242,20 @@ class Faulty(MemoryStore):
         self._check("put")
         super().put(session, originals)
 
-    def save(self, session: str, state: bytes, refs: Any) -> None:
-        self._check("save")
-        super().save(session, state, refs)
+    def note(self, *given: Any) -> Notes:
+        self._check("note")
+        return super().note(*given)
 
-    def load(self, session: str) -> bytes | None:
-        self._check("load")
-        return super().load(session)
+    def notes(self, *given: Any) -> Notes:
+        self._check("notes")
+        return super().notes(*given)
 
 
 ERRORS = {"full": lambda: StoreError("here", "the disk is full"), "broken": lambda: OSError("no such thing")}
 
 
 @pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("verb", ["load", "save"])
+@pytest.mark.parametrize("verb", ["notes", "note"])
 def test_a_store_that_does_not_remember(verb: str, error: str) -> None:
     store, bodies = Faulty(), conversation(count=7)
     store.error = ERRORS[error]
@@ -395,9 +396,9 @@ def test_a_slow_store_is_not_waited_for() -> None:
     class Slow(MemoryStore):
         go = threading.Event()
 
-        def load(self, session: str) -> bytes | None:
+        def notes(self, *given: Any) -> Notes:
             assert self.go.wait(60)
-            return super().load(session)
+            return super().notes(*given)
 
     store, body = Slow(), conversation()[3]
     with talk(profile="recoverable", store=store, budget_ms=50) as found:

@@ -15,16 +15,17 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
-import zstandard
 
 import ibidem
 from ibidem.engine.session import Session
 from ibidem.proxy.edge.app import FALLBACK_WORKERS, LARGE_WORKERS, NOTE_WORKERS, WORKERS
 from ibidem.proxy.edge.driver import Driver
 from ibidem.store import MemoryStore, StoreError
+from ibidem.store.store import Notes
 from ibidem.testing.answers import Answer, Calls, Fails, Gzips, Halves, Headed, Pings, Resets, Says, Slow, Thinks
 from ibidem.testing.scripts import Turn, build
 from ibidem.testing.seen import Seen
+from ibidem.wire import zstd
 from tests.support.proxied import PATHS, Talk, dumped, talk, text, waited_for
 
 CLIENTS = 24
@@ -50,7 +51,7 @@ USUAL = ["says", "calls", "thinks", "gzips", "pings", "headed"]
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "deflate": zlib.compress,
-    "zstd": lambda data: zstandard.ZstdCompressor().compress(data),
+    "zstd": zstd.compress,
 }
 SPOIL: tuple[Callable[[bytes], bytes], ...] = (
     lambda data: data[: len(data) // 2],
@@ -295,13 +296,13 @@ class Faulty(MemoryStore):
         self._check()
         super().put(session, originals)
 
-    def save(self, session: str, state: bytes, refs: Any) -> None:
+    def note(self, *given: Any) -> Notes:
         self._check()
-        super().save(session, state, refs)
+        return super().note(*given)
 
-    def load(self, session: str) -> bytes | None:
+    def notes(self, *given: Any) -> Notes:
         self._check()
-        return super().load(session)
+        return super().notes(*given)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ OWN = Path("own")
 VALUES: dict[str, tuple[Any, Any, Any]] = {
     "host": ("127.0.0.2", "::1", "localhost"),
     "port": (1, 0, 65535),
+    "workers": (1, 2, 64),
     "token": ("a", "b", "c"),
     "page_token": ("d", "e", "f"),
     "texts": (False, True, False),
@@ -28,8 +29,10 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "store_days": (7.0, 1.0, 0.0),
     "store_bytes": (1, 0, 10**12),
     "observe": (True, False, True),
+    "trial": (0.5, 0.1, 0.9),
     "json_log": ("a.jsonl", "b.jsonl", "-"),
     "ledger": (False, True, False),
+    "otel": ("spans", "off", "genai"),
     "record": ("a", "b", "c"),
     "record_days": (7.0, 1.0, 0.0),
     "record_bytes": (1, 0, 10**12),
@@ -90,6 +93,17 @@ def test_flags_beat_the_environment_which_beats_the_file(name: str) -> None:
     assert getattr(load({}, {}, None, OWN), name) == in_file
     assert getattr(load({name: None}, environment, None, OWN), name) == in_environment
     assert getattr(load({name: in_flag}, environment, None, OWN), name) == in_flag
+
+
+@pytest.mark.parametrize("share", [0, 1, 1.5, -0.1, float("nan"), float("inf")])
+def test_a_share_of_all_or_nothing_is_no_trial(share: float) -> None:
+    said = f"--trial: '{share}' cannot be used: use a share above 0 and below 1, such as 0.5"
+    assert error(flags={"trial": share}) == said
+
+
+@pytest.mark.parametrize(("name", "value"), [("observe", True), ("ledger", False)])
+def test_a_trial_that_could_show_nothing_is_refused(name: str, value: bool) -> None:
+    assert error(flags={"trial": 0.5, name: value}).startswith("trial: ")
 
 
 def test_upstreams_are_joined_by_provider() -> None:

@@ -100,7 +100,7 @@ def forgetful(found: Talk) -> Any:
     def fails(*_: Any) -> None:
         raise StoreError("here", "the disk is full")
 
-    return going_wrong(Conversations, "_learn", fails)
+    return going_wrong(Conversations, "_read", fails)
 
 
 MISHAPS = {

@@ -14,6 +14,8 @@ from ibidem.proxy.wiring import (
     CODEX_LOG,
     CODEX_QUIET,
     FIRST_PARTY,
+    HOOKS_OFF,
+    HOOKS_URL,
     OPENCODE,
     VARIABLES,
     Wiring,
@@ -40,6 +42,7 @@ def led(command: str, environment: dict[str, str], folder: Path, said: tuple[str
 
 def test_every_variable_leads_to_its_provider_and_the_version_stands_where_clients_want_it(tmp_path: Path) -> None:
     assert led("agent", {}, tmp_path) == {
+        "IBIDEM_URL": URL,
         "ANTHROPIC_BASE_URL": f"{URL}/anthropic",
         "ANTHROPIC_API_BASE": f"{URL}/anthropic",
         "ANTHROPIC_HOST": f"{URL}/anthropic",
@@ -51,6 +54,7 @@ def test_every_variable_leads_to_its_provider_and_the_version_stands_where_clien
         "GOOGLE_HOST": f"{URL}/gemini",
         "ANTHROPIC_VERTEX_BASE_URL": f"{URL}/vertex/v1",
         FIRST_PARTY: "1",
+        HOOKS_URL: HOOKS_OFF,
     }
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 import ibidem
 from ibidem import formats, recordings
 from ibidem.recordings.titles import TITLE_LENGTH
+from ibidem.wire import zstd
 
 from .examples import Example
 from .hostile import ODD, Hostile, refusal
@@ -119,10 +119,10 @@ def test_requests_are_rewritten_and_come_back(example: Example) -> None:
 
 @each
 def test_a_compressed_log_says_the_same(example: Example) -> None:
-    for packed in (zstandard.compress(example.data), gzip.compress(example.data)):
+    for packed in (zstd.compress(example.data), gzip.compress(example.data)):
         assert read(example, packed) == read(example)
     half = len(example.data) // 2
-    for pack in (zstandard.compress, gzip.compress):
+    for pack in (zstd.compress, gzip.compress):
         assert read(example, pack(example.data[:half]) + pack(example.data[half:])) == read(example), "in two parts"
 
 
@@ -166,7 +166,7 @@ def test_a_wrong_file_gets_a_clear_message(data: bytes) -> None:
     assert str(error.value).startswith("some.log: ")
 
 
-@pytest.mark.parametrize("pack", [zstandard.compress, gzip.compress], ids=["zstd", "gzip"])
+@pytest.mark.parametrize("pack", [zstd.compress, gzip.compress], ids=["zstd", "gzip"])
 def test_what_a_packed_log_unpacks_to_is_bounded(
     pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 from ibidem import recordings
 from ibidem.billing.usage import Usage
@@ -16,6 +15,7 @@ from ibidem.proxy.edge.server import Running
 from ibidem.recordings.json_log import LoggedExchange, read_json_log
 from ibidem.store import MemoryStore
 from ibidem.testing import Says, Upstream, conv
+from ibidem.wire import zstd
 from tests.support.raw import asked, to
 
 from . import claude_code
@@ -54,7 +54,7 @@ def test_a_row_is_read() -> None:
     assert read(b'", "missed": 0.0}', ROW) == [EXCHANGE], "the first line may be cut off"
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
 def test_a_packed_log_says_the_same(pack: Any) -> None:
     assert read_json_log("some.log", pack(lines(ROW, ROW))) == [EXCHANGE, EXCHANGE]
 

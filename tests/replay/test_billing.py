@@ -14,7 +14,8 @@ from ibidem.billing.caching import Caching
 from ibidem.billing.prices import Price, Prices, Rates
 from ibidem.billing.usage import Usage
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
-from ibidem.replay.billing import MessageChange, Replay, SentView, messages_of
+from ibidem.replay.billing import Replay, messages_of
+from ibidem.replay.views import MessageChange, SentView
 
 FRESH, READ, WRITE, HOUR = 10.0, 1.0, 12.5, 20.0
 RATES = Rates(FRESH, READ, WRITE, HOUR)

@@ -13,8 +13,9 @@ from ibidem.billing.lifetimes import Pauses
 from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
-from ibidem.replay.billing import MessageChange, Replay, SentView, messages_of
+from ibidem.replay.billing import Replay, messages_of
 from ibidem.replay.caching import CACHING_NAMES, CachingName, Keeping, cached_bill, pauses_of, recorded_as
+from ibidem.replay.views import MessageChange, SentView
 from tests.replay.test_billing import FRESH, HOUR, PRICE, READ, WRITE, message, sent, session, words
 
 MARKED = replace(

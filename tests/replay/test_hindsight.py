@@ -19,9 +19,10 @@ from ibidem.billing.usage import Usage
 from ibidem.plan import Edit
 from ibidem.recordings import RecordedSegment, Recording
 from ibidem.replay import hindsight
-from ibidem.replay.billing import MessageChange, Replay, SentView, messages_of
+from ibidem.replay.billing import Replay, messages_of
 from ibidem.replay.phases import Phase, Stage, TextStages
 from ibidem.replay.simulate import Simulation
+from ibidem.replay.views import MessageChange, SentView
 from ibidem.report.measure import WORLDS
 from ibidem.strategies import profiles
 from ibidem.strategies.revision.entry import Entry

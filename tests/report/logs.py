@@ -16,8 +16,9 @@ from ibidem.report.cache import ReportCache
 from ibidem.report.executors import LogWorkers, OnThisMachine
 from ibidem.report.facts import FileFacts
 from ibidem.report.figures import FileFigures
-from ibidem.report.gather import Family, LogFile, Work, families, gather, look, measured
+from ibidem.report.gather import Family, Work, families, gather, look, measured
 from ibidem.report.measure import ReportSettings
+from ibidem.report.places import LogFile
 from ibidem.report.selection import Selection
 from tests.report.test_report import TWICE, log
 

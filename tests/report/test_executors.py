@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,9 @@ import pytest
 from ibidem.billing.prices import own_prices
 from ibidem.model import IbidemError
 from ibidem.report.cache import ReportCache
-from ibidem.report.executors import OnDask, OnThisMachine
-from ibidem.report.gather import Measured, Work, look
+from ibidem.report.cluster import OnDask
+from ibidem.report.executors import OnThisMachine
+from ibidem.report.gather import MeasuredFamily, Work, look
 from ibidem.report.measure import ReportSettings
 from tests.report.logs import command, done, put, related, several, spoil
 from tests.report.test_report import TWICE, log
@@ -100,7 +103,7 @@ def gone(seconds: float = 5) -> bool:
     return not our_workers()
 
 
-def work(paths: list[str]) -> tuple[Callable[[Work], Measured], list[Work]]:
+def work(paths: list[str]) -> tuple[Callable[[Work], MeasuredFamily], list[Work]]:
     return partial(look, settings=ReportSettings()), [Work.of(family) for family in related(paths)]
 
 
@@ -171,6 +174,21 @@ def test_no_scheduler_there_is_one_line(nobody_there: dict[str, subprocess.Popen
     said = the_error(nobody_there[address])
     assert f"no Dask scheduler at {address}" in said
     assert "start one, or name another" in said
+
+
+@pytest.mark.slow
+def test_another_server_at_that_address_is_told_at_once() -> None:
+    pytest.importorskip("distributed")
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as one:
+        answered = one.submit(_refuse, server)
+        with pytest.raises(IbidemError, match=r"no Dask scheduler at .* \(something else answers there\): start one"):
+            OnDask(f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        answered.result()
+
+
+def _refuse(server: socket.socket) -> None:
+    with server.accept()[0] as connection:
+        connection.send(b"HTTP/1.1 400 Bad Request")
 
 
 MISSING = {

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 from ibidem.model import IbidemError
 from ibidem.report import gather as gathering
 from ibidem.report.cache import ReportCache
 from ibidem.report.executors import OnThisMachine
 from ibidem.report.figures import FileFigures
-from ibidem.report.gather import LogFile, Work, below, families, gather, measured
+from ibidem.report.gather import Work, families, gather, measured
 from ibidem.report.measure import ReportSettings, measure_log
+from ibidem.report.places import LogFile, below
 from ibidem.report.selection import Selection
+from ibidem.wire import zstd
 from tests.recordings.examples import lines
 from tests.report.logs import DAY, NOON, alone, by_path, done, names, put, read, related, several, timed
 from tests.report.test_report import TWICE, log
@@ -79,7 +80,7 @@ def test_short_ids_name_an_answer_in_their_own_session_only(tmp_path: Path) -> N
 def test_a_packed_copy_belongs_to_its_log(tmp_path: Path) -> None:
     data = log(*TWICE, "c.py")
     [plain] = put(tmp_path, one=data)
-    for ending, pack in ((".gz", gzip.compress), (".zst", zstandard.compress)):
+    for ending, pack in ((".gz", gzip.compress), (".zst", zstd.compress)):
         Path(f"{plain}{ending}").write_bytes(pack(data))
     (family,) = related([plain, f"{plain}.gz", f"{plain}.zst"])
     assert sum(session.requests for each in alone(family) for session in each.sessions) == 5
@@ -310,9 +311,9 @@ def test_logs_at_a_url_are_found_and_read(tmp_path: Path) -> None:
     there.pipe("/ibidem-test/readme.md", b"no log")
     memory = ReportCache(tmp_path / "cache", ReportSettings())
     try:
-        found = below("memory://ibidem-test")
+        found = [each.path for each in below("memory://ibidem-test")]
         assert found == [f"memory:///ibidem-test/{name}" for name in sorted(urls)]
-        assert below("memory://ibidem-test/one.jsonl") == ["memory://ibidem-test/one.jsonl"]
+        assert [each.path for each in below("memory://ibidem-test/one.jsonl")] == ["memory://ibidem-test/one.jsonl"]
         remote = done(found, memory=memory)
         assert remote == done(found, memory=memory)
     finally:
@@ -327,7 +328,7 @@ def test_logs_at_a_url_are_found_and_read(tmp_path: Path) -> None:
 def test_a_resumed_session_at_a_url_is_counted_once(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     put(tmp_path, one=log(*TWICE), two=log(*TWICE, "c.py", id="b", known=4))
-    urls = below(tmp_path.as_uri())
+    urls = [each.path for each in below(tmp_path.as_uri())]
     assert urls == [(tmp_path / name).as_uri() for name in ("one.jsonl", "two.jsonl")]
     found = done(urls, jobs=2)
     assert sum(session.requests for one in found.values() for session in one.sessions) == 5
@@ -336,12 +337,12 @@ def test_a_resumed_session_at_a_url_is_counted_once(tmp_path: Path) -> None:
 def test_packed_logs_at_a_url_are_found(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     (tmp_path / "one.json.gz").write_bytes(gzip.compress(log(*TWICE)))
-    assert below(tmp_path.as_uri()) == [(tmp_path / "one.json.gz").as_uri()]
+    assert [each.path for each in below(tmp_path.as_uri())] == [(tmp_path / "one.json.gz").as_uri()]
 
 
 def test_a_url_that_leads_nowhere_is_named_with_the_reason() -> None:
     pytest.importorskip("fsspec")
-    found = done(below("memory://ibidem-test/gone.jsonl"))
+    found = done([each.path for each in below("memory://ibidem-test/gone.jsonl")])
     assert "no such file" in found["memory://ibidem-test/gone.jsonl"].unread[0].why.lower()
 
 

@@ -123,7 +123,7 @@ def test_a_file_that_is_read_twice_is_paid_once() -> None:
 
 def test_a_file_that_is_read_once_is_left_alone() -> None:
     found = session(log("a.py", "b.py"))
-    assert found.profiles["lossless"] == ProfileOutcome(found.baseline)
+    assert found.profiles["lossless"] == ProfileOutcome(found.baseline, restored=1)
 
 
 def test_what_was_saved_is_told_by_tool_and_by_file() -> None:
@@ -669,7 +669,16 @@ def table(found: Report) -> list[list[str]]:
 
 SPENT = {"cost", "tokens", "read", "peak", "breaks"}
 RECORDED = {"cost", "requests", "baseline", "by_rule", "error"}
-COMPARED = SPENT | {"saved", "saved_share", "worst", "law_failures", "points", "strategies", "worlds"}
+COMPARED = SPENT | {
+    "saved",
+    "saved_share",
+    "worst",
+    "law_failures",
+    "restored_requests",
+    "points",
+    "strategies",
+    "worlds",
+}
 WORLD = {"cost", "saved", "rewrites"}
 GROUP = {"sessions", "requests", "baseline", "thinking", "recorded", "profiles", "cached", "caching"}
 SESSION = {

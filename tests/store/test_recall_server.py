@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from ibidem import IbidemError
 from ibidem.store import SqliteStore, reference
-from ibidem.store.recall_server import original
+from ibidem.store.recall_server import bounded, original
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -25,6 +26,8 @@ TEXT = 'Größe\r\n\ttabs, "quotes", \\ and \x1b[0m, \x00, \u2028, 😀\rno newl
 SURROGATE = "a lone \ud800 surrogate"
 OLD = "kept by another session\n" * 1000
 
+PLACE = "the result of Read(src/app.py) (the file was changed later)"
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
@@ -32,7 +35,13 @@ def store(tmp_path: Path) -> Path:
     with SqliteStore(path) as kept:
         kept.put("one", {reference(text): text for text in (TEXT, SURROGATE, "")})
         kept.put("two", {reference(OLD): OLD})
+        kept.place({reference(OLD): PLACE})
     return path
+
+
+def test_of_a_line_that_is_too_long_no_more_is_held_than_its_beginning() -> None:
+    lines = b"x" * 100 + b"\n" + b"y" * 10 + b"\n" + b"z" * 9 + b"\nend"
+    assert [*bounded(BytesIO(lines), 10)] == [b"x" * 10, b"y" * 10, b"z" * 9 + b"\n", b"end"]
 
 
 def ask(target: Path, *calls: Callable[[Client], Awaitable[Any]], by: str = "option") -> list[Any]:
@@ -55,9 +64,11 @@ def recalled(ref: str) -> Callable[[Client], Awaitable[CallToolResult]]:
 
 
 def text_of(result: CallToolResult) -> str:
-    (content,) = result.content
+    """The text comes first, and the note of where it stood apart from it; an error has none."""
+    content, *notes = result.content
     assert content.type == "text"
     assert result.structured_content is None
+    assert len(notes) == (not result.is_error)
     return content.text
 
 
@@ -75,6 +86,14 @@ def test_the_original_comes_back_as_it_was(store: Path, by: str) -> None:
     results = ask(store, *(recalled(reference(text)) for text in (TEXT, OLD, "")), by=by)
     assert [result.is_error for result in results] == [False] * 3
     assert [text_of(result) for result in results] == [TEXT, OLD, ""]
+
+
+def test_who_gets_a_text_back_is_told_where_it_stood(store: Path) -> None:
+    placed, unplaced = ask(store, recalled(reference(OLD)), recalled(reference(TEXT)))
+    assert placed.content[1].text == (
+        f"(These {OLD.count(chr(10)) + 1} lines stood where the marker with {reference(OLD)} is: {PLACE}.)"
+    )
+    assert unplaced.content[1].text.endswith(f"stood where the marker with {reference(TEXT)} is.)")
 
 
 def test_the_whole_marker_is_understood(store: Path) -> None:

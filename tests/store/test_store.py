@@ -37,10 +37,11 @@ from ibidem.store import (
     reference,
 )
 from ibidem.store.database import BUSY_SECONDS
-from ibidem.store.limits import DAY_SECONDS, DEFAULT_BYTES, DEFAULT_DAYS, MOST_ORIGINALS, MOST_SESSIONS
+from ibidem.store.limits import DAY_SECONDS, DEFAULT_BYTES, DEFAULT_DAYS, MOST_NOTES, MOST_ORIGINALS, MOST_SESSIONS
 from ibidem.store.packing import RAW, pack
 from ibidem.store.schema import APPLICATION_ID, MIGRATIONS
 from ibidem.store.sqlite import READ_SECONDS
+from ibidem.store.store import NO_NOTES, Notes, NotesPlace
 from tests.support.locked import EXCLUSIVE, held
 
 COLLIDING = ("text no. 1908044", "text no. 5173450")
@@ -72,6 +73,8 @@ class Bench:
     open: Callable[..., Store]
     spoil: Callable[[Store, str, bytes], None]
     """Write these bytes in place of what is kept under a reference."""
+    spoil_note: Callable[[Store, bytes, int], None]
+    """Damage the note of that number, of a session by that name."""
     clock: Clock = field(default_factory=Clock)
 
 
@@ -87,14 +90,18 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
         return open_one
 
     if request.param == "memory":
-        found = Bench(opening(MemoryStore), _spoil_memory)
+        found = Bench(opening(MemoryStore), _spoil_memory, _spoil_memory_note)
     elif request.param == "sqlite":
         found = Bench(
-            opening(lambda **options: SqliteStore(tmp_path / "folder" / "store.db", **options)), _spoil_sqlite
+            opening(lambda **options: SqliteStore(tmp_path / "folder" / "store.db", **options)),
+            _spoil_sqlite,
+            _spoil_sqlite_note,
         )
     else:
         url, prefix = request.getfixturevalue("redis_url"), f"{tmp_path.name}:"
-        found = Bench(opening(lambda **options: RedisStore(url, prefix=prefix, **options)), _spoil_redis)
+        found = Bench(
+            opening(lambda **options: RedisStore(url, prefix=prefix, **options)), _spoil_redis, _spoil_redis_note
+        )
     yield found
     for store in opened:
         store.close()
@@ -114,6 +121,21 @@ def _spoil_sqlite(store: Store, ref: str, body: bytes) -> None:
 def _spoil_redis(store: Store, ref: str, body: bytes) -> None:
     assert isinstance(store, RedisStore)
     store._opened().hset(store.prefix + "body", ref, body)
+
+
+def _spoil_memory_note(store: Store, session: bytes, number: int) -> None:
+    assert isinstance(store, MemoryStore)
+    store._sessions[session.decode()].notes[number] += b"?"
+
+
+def _spoil_sqlite_note(store: Store, session: bytes, number: int) -> None:
+    assert isinstance(store, SqliteStore)
+    with_file(store.path, "UPDATE notes SET body = zeroblob(3) WHERE number = ?", number)
+
+
+def _spoil_redis_note(store: Store, session: bytes, number: int) -> None:
+    assert isinstance(store, RedisStore)
+    store._opened().lset(store.prefix.encode() + b"notes:" + session, number, b"?")
 
 
 def with_file(path: Path, statement: str, *values: Any) -> list[Any]:
@@ -183,6 +205,23 @@ def test_a_session_knows_what_was_put_for_it(bench: Bench) -> None:
     assert store.refs("s") == set(by_ref("c", "e")), "the text of one of them is missing"
     store.forget("s")
     assert store.refs("s") == set()
+
+
+def test_the_newest_places_of_an_original_are_remembered_as_long_as_it_is(bench: Bench) -> None:
+    store, ref = bench.open(), reference("text")
+    store.put("one", {ref: "text"})
+    assert store.places(ref) == []
+    for place in ("first", "second", "third", "first", "a\nline", "first"):
+        store.place({ref: place, reference("unknown"): place})
+    assert store.places(ref) == ["third", "a\\nline", "first"]
+    assert store.places(reference("unknown")) == []
+    store.forget("one")
+    store.put("one", {ref: "text"})
+    assert store.places(ref) == []
+    store.place({ref: "again"})
+    store.forget_all()
+    store.put("one", {ref: "text"})
+    assert store.places(ref) == []
 
 
 def test_putting_twice_changes_nothing(bench: Bench) -> None:
@@ -283,6 +322,93 @@ def test_a_state_names_only_references(bench: Bench) -> None:
     with pytest.raises(StoreError, match="'recall' is no reference"):
         store.save("s", b"state", ["recall"])
     assert store.load("s") is None
+
+
+def noted(*rows: bytes) -> int:
+    """Bytes that notes take as they are kept."""
+    return sum(len(pack(row)) for row in rows)
+
+
+def test_notes_are_read_from_where_one_was(bench: Bench) -> None:
+    store = bench.open()
+    assert store.notes("s") == Notes([], NO_NOTES)
+    rows = [b"", b"\x00\xff", b"a note " * 100, os.urandom(300)]
+    first = store.note("s", rows[:2], NO_NOTES)
+    assert (first.rows, first.added, first.place.end) == ([], True, 2)
+    second = store.note("s", rows[2:], first.place)
+    assert (second.added, second.place) == (True, NotesPlace(first.place.log, 4))
+    assert [store.notes("s", place).rows for place in (NO_NOTES, first.place, second.place)] == [rows, rows[2:], []]
+    assert store.notes("s").place == second.place
+    assert store.notes("t") == Notes([], NO_NOTES)
+    assert store.load("s") is None
+    assert store.stats() == StoreStats(0, 1, 0, 0, None, None, noted(*rows))
+
+
+def test_nobody_adds_a_note_who_has_not_read_those_before(bench: Bench) -> None:
+    store = bench.open()
+    first = store.note("s", [b"one"], NO_NOTES).place
+    assert store.note("s", [b"two"], NO_NOTES) == Notes([b"one"], first)
+    second = store.note("s", [b"two"], first).place
+    assert store.note("s", [b"three"], first) == Notes([b"two"], second)
+    store.forget("s")
+    assert store.note("s", [b"three"], second) == Notes([], NO_NOTES)
+    again = store.note("s", [b"three"], NO_NOTES).place
+    again = store.note("s", [b"four"], again).place
+    assert (again.end, again == second) == (second.end, False)
+    assert store.note("s", [b"five"], second) == Notes([b"three", b"four"], again), "as many, and others"
+    assert store.stats().bytes_states == noted(b"three", b"four")
+
+
+def test_a_damaged_note_is_left_out(bench: Bench) -> None:
+    store = bench.open()
+    place = store.note("s", [b"one", b"two", b"three"], NO_NOTES).place
+    bench.spoil_note(store, b"s", 1)
+    assert store.notes("s") == Notes([b"one", b"three"], place)
+
+
+def test_the_newest_notes_are_kept(bench: Bench) -> None:
+    store = bench.open()
+    rows = [b"%d" % number for number in range(MOST_NOTES + 5)]
+    place = store.note("s", rows[:3], NO_NOTES).place
+    end = store.note("s", rows[3:], place).place
+    assert end.end == len(rows)
+    assert store.notes("s").rows == store.notes("s", place).rows == rows[5:]
+    assert store.stats().bytes_states == noted(*rows[5:])
+    store.forget("s")
+    assert store.stats().bytes_states == 0
+
+
+def test_notes_count_and_go_with_their_session(bench: Bench) -> None:
+    row = os.urandom(100)
+    store = bench.open(limits=at_most(3 * noted(row), live_for=10))
+    for number in range(3):
+        store.note(f"s{number}", [row], NO_NOTES)
+        bench.clock.now += 1
+    bench.clock.now += 10
+    store.note("s3", [row], NO_NOTES)
+    assert [store.notes(f"s{number}").rows for number in range(4)] == [[], [row], [row], [row]]
+    assert store.stats().bytes_states == 3 * noted(row)
+
+
+def test_notes_of_many_at_once_are_all_there(bench: Bench) -> None:
+    store = bench.open()
+
+    def work(name: str) -> None:
+        place = NO_NOTES
+        for number in range(20):
+            while not (found := store.note("s", [f"{name} {number}".encode()], place)).added:
+                place = found.place
+            place = found.place
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rows = store.notes("s").rows
+    assert [[row for row in rows if row.startswith(name.encode())] for name in "abcd"] == [
+        [f"{name} {number}".encode() for number in range(20)] for name in "abcd"
+    ]
 
 
 def test_forgetting_a_session_leaves_what_others_reference(bench: Bench) -> None:
@@ -389,7 +515,7 @@ def test_without_limits_nothing_goes(bench: Bench) -> None:
     assert kept(store, A, B) == [A, B]
 
 
-@pytest.mark.parametrize("use", ["put", "save", "load"])
+@pytest.mark.parametrize("use", ["put", "save", "load", "note", "notes"])
 def test_a_session_lives_for_its_age_after_its_last_use(bench: Bench, use: str) -> None:
     store = bench.open(limits=at_most(max_age=10))
     store.put("s", by_ref(A))
@@ -399,6 +525,10 @@ def test_a_session_lives_for_its_age_after_its_last_use(bench: Bench, use: str) 
         store.put("s", {})
     elif use == "save":
         store.save("s", b"state", by_ref(A))
+    elif use == "note":
+        store.note("s", [b"a note"], NO_NOTES)
+    elif use == "notes":
+        store.notes("s")
     else:
         store.load("s")
     bench.clock.now += 10
@@ -627,6 +757,7 @@ class Model:
     must: set[str] = field(default_factory=set)
     may: set[str] = field(default_factory=set)
     """Texts that it references for sure, and at most."""
+    notes: list[bytes] = field(default_factory=list)
 
 
 class Machine(RuleBasedStateMachine):
@@ -716,6 +847,19 @@ class Machine(RuleBasedStateMachine):
         elif found:
             self.use(name)
 
+    @rule(name=names, row=st.binary(max_size=3))
+    def note(self, name: str, row: bytes) -> None:
+        before = self.store.notes(name)
+        found = self.sessions.get(name)
+        known = found.notes if found else []
+        assert before.rows == known or (not before.rows and (found is None or None in found.states))
+        assert self.store.note(name, [row], before.place).added
+        found = self.use(name)
+        if before.rows != found.notes:  # it had gone
+            found.states, found.must = {None}, set()
+        found.notes = [*before.rows, row]
+        self.pruned()
+
     @rule(name=names)
     def forget(self, name: str) -> None:
         self.store.forget(name)
@@ -776,8 +920,10 @@ def assert_consistent(path: Path) -> None:
     (totals,) = with_file(path, "SELECT originals, stored, size FROM totals")
     (counted,) = with_file(path, "SELECT count(*), sum(length(body)), sum(size) FROM originals")
     assert totals == tuple(value or 0 for value in counted)
-    states = with_file(path, "SELECT coalesce(sum(length(state)), 0) FROM sessions")
-    assert with_file(path, "SELECT states FROM totals") == states
+    states = "SELECT (SELECT coalesce(sum(length(state)), 0) FROM sessions)"
+    notes = "(SELECT coalesce(sum(length(body)), 0) FROM notes)"
+    assert with_file(path, "SELECT states FROM totals") == with_file(path, f"{states} + {notes}")
+    assert with_file(path, "SELECT count(*) FROM notes WHERE session NOT IN (SELECT id FROM sessions)") == [(0,)]
     unlinked = "SELECT ref FROM originals WHERE ref NOT IN (SELECT ref FROM links) ORDER BY ref"
     assert with_file(path, "SELECT ref FROM loose ORDER BY ref") == with_file(path, unlinked)
 
@@ -903,6 +1049,9 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> No
         assert store.stats().bytes_states == len(pack(b"state"))
         assert store.load("s") == b"state"
         store.save("t", b"another", [])
+        assert store.notes("s") == Notes([], NO_NOTES)
+        place = store.note("s", [b"one"], NO_NOTES).place
+        assert store.notes("s") == Notes([b"one"], place)
     assert_consistent(path)
     assert with_file(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]
     with SqliteStore(path, clock=Clock(1e6 + 31 * DAY_SECONDS)) as store:
@@ -1001,7 +1150,7 @@ def _foreign(path: Path) -> None:
         pytest.param(lambda path: path.write_text("no database " * 1_000), "damaged or no database", id="a text"),
         pytest.param(lambda path: os.truncate(path, 4096 * 2), "damaged or no database", id="cut short"),
         pytest.param(lambda path: _page(path, 1, b"\xff" * 4096 * 9), "damaged or no database", id="overwritten"),
-        pytest.param(_newer, r"a newer ibidem wrote this \(version 99, this one knows 2\): upgrade", id="newer"),
+        pytest.param(_newer, r"a newer ibidem wrote this \(version 99, this one knows 4\): upgrade", id="newer"),
         pytest.param(_foreign, "a database of another program: name another file", id="of another program"),
         pytest.param(lambda path: (path.unlink(), path.mkdir()), "cannot be opened: check the path", id="a folder"),
     ],
@@ -1163,6 +1312,7 @@ def test_nothing_is_left_on_a_redis_server(redis_url: str) -> None:
     with RedisStore(redis_url, prefix="leaving:") as store:
         store.put("s", by_ref("a", "b"))
         store.save("s", b"state", by_ref("a", "never put"))
+        store.note("s", [b"a note"], NO_NOTES)
         store.put("t", by_ref("a"))
         for name in "st":
             store.forget(name)

@@ -312,6 +312,7 @@ def test_a_text_comes_back_by_its_reference() -> None:
     marker = texts(found.request)[0]
     ref = refs_in(marker, marker.removeprefix("[ibidem ")[:3])[0]
     assert ibidem.recall(ref, store=store) == texts(request)[0]
+    assert store.places(ref) == ["the result of Read(0.py) (old)"]
     with pytest.raises(ibidem.IbidemError, match="not in the store"):
         ibidem.recall("0" * 12, store=store)
 

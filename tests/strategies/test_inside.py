@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import ibidem
@@ -31,6 +31,14 @@ FREE = ibidem.Economy(read=1.0, write=1.0)
 
 SUITE = [f"case {n} of the suite passed in {n * 37 % 91} ms" for n in range(30)]
 OTHER = [f"worker {n} took task {n * 7919 % 1009} off the queue" for n in range(30)]
+
+PASSED, FAILED = "case 1 of the suite passed in 37 ms", ["case 2 of the suite failed in 41 ms"] * 3
+TOLD_APART = [
+    "\n".join([PASSED, PASSED, "", "", PASSED, "", "", PASSED, PASSED, PASSED, "", ""]),
+    "\n".join([PASSED, PASSED, "", "", *FAILED, PASSED, PASSED, PASSED, "", ""]),
+    "\n".join(FAILED),
+]
+"""The second is told by what differs from the first, and the third refers to those lines."""
 
 
 def request(*results: str, format: str = "anthropic") -> Any:
@@ -238,6 +246,7 @@ def test_the_laws_hold(format: str, shown: list[str], chosen: BackReferences) ->
 
 @one_format_daily
 @given(shown=st.lists(repetitive(), min_size=1, max_size=5), ends=st.sampled_from([16, 300]))
+@example(shown=TOLD_APART, ends=16)
 @SLOW
 def test_the_laws_hold_where_texts_are_let_go(format: str, shown: list[str], ends: int) -> None:
     """Lines that something refers to stay, of a text that refers to itself as of any other."""

@@ -157,7 +157,7 @@ NEARLY: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("form", WRITTEN)
 def test_what_is_nearly_a_layout_comes_back(near: str, form: str) -> None:
     text = NEARLY[near](form)
-    assert unfold(*fold(text), len(text)) == text
+    assert unfold(*fold(text)[:2], len(text)) == text
     layout = number(text.split("\n"))
     assert "\n".join(layout.units) == text
     shown = [numbers("{:6}→{}")(FILE, 1), text, text, numbers(form)(FILE, 1)]
@@ -181,7 +181,7 @@ LINEAR = {
 def test_a_text_made_to_be_slow_is_not(name: str) -> None:
     start = time.process_time()
     text = LINEAR[name]
-    assert unfold(*fold(text), len(text)) == text
+    assert unfold(*fold(text)[:2], len(text)) == text
     number(text.split("\n"))
     assert time.process_time() - start < 1
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-import zstandard
 
 from ibidem.testing import (
     Answer,
@@ -34,6 +33,7 @@ from ibidem.testing import (
     by_turn,
 )
 from ibidem.tokens import counter
+from ibidem.wire import zstd
 from tests.support.sdks import AGENTS, BODIES, PATHS, alone, dechunked
 
 LONG = "x = compute(x)\n" * 2000
@@ -214,7 +214,7 @@ def test_a_script_may_choose_every_byte() -> None:
         assert raw(upstream, b"POST /v1/messages HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body) == odd
 
 
-@pytest.mark.parametrize(("coding", "pack"), [("gzip", gzip.compress), ("zstd", zstandard.compress)])
+@pytest.mark.parametrize(("coding", "pack"), [("gzip", gzip.compress), ("zstd", zstd.compress)])
 def test_compressed_and_chunked_requests_are_understood(coding: str, pack: Callable[[bytes], bytes]) -> None:
     body = pack(json.dumps(BODIES["anthropic"]).encode())
     with Upstream([Says("hello")]) as upstream:

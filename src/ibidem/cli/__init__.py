@@ -3,7 +3,7 @@
 Exit codes: 0 fine, 1 violations or problems found, 2 the command or its input could not be understood, 130 interrupted.
 Every error is one line on standard error that begins with `ibidem: `.
 
-- `launch` is what the console script calls. `commands`: the group of all commands; a new one gets a line at its end.
+- `launch` is what the console script calls. `commands`: the table of all commands; a new one gets a line.
 - `reading`, `writing`: where requests come from and go to. A file gets its new content whole or not at all.
 - `encoding`, `errors`, `options`, `waiting`: what is said when something cannot be done, and what commands share.
 - `view`: what `show` and `compact` draw.

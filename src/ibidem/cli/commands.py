@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -11,31 +12,52 @@ import click
 
 from .. import __version__
 from ..model import IbidemError
-from .compact import compact
-from .doctor.command import doctor
 from .encoding import PLAIN_SIGNS
 from .errors import our_fault, place, reason, say
-from .expand import expand
-from .gain import gain
-from .off import off, on
-from .proxy.command import proxy
-from .recall import recall
-from .recall_server import recall_server
-from .report.command import report
-from .setup.command import setup
-from .show.command import show
-from .statusline import statusline
-from .store import store
-from .validate import validate
-from .wrap.command import wrap
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "compact": (".compact", "Say nothing twice, and show what that saves."),
+    "doctor": (".doctor.command", "Check that everything is in order on this machine."),
+    "expand": (".expand", "The way back: put in again what references point at."),
+    "gain": (".gain", "Show what was paid and saved so far."),
+    "hooks": (".hooks", "Answer the hooks of Claude Code, where no proxy runs."),
+    "mcp": (".mcp", "Run an MCP server whose results are not sent twice."),
+    "off": (".off", "Rewrite nothing new in a conversation of a running proxy."),
+    "on": (".off", "Rewrite what is new again."),
+    "proxy": (".proxy.command", "Rewrite requests on their way, until stopped."),
+    "recall": (".recall", "Print a text that was removed from a conversation."),
+    "recall-server": (".recall_server", "Offer `recall` to a model, as an MCP server."),
+    "report": (".report.command", "What recorded sessions cost, and would have cost."),
+    "setup": (".setup.command", "Print what to put where, for a proxy that is always on."),
+    "show": (".show.command", "Show what is rewritten, and why."),
+    "statusline": (".statusline", "Print figures for the status line of Claude Code."),
+    "store": (".store", "Look after what was removed from conversations."),
+    "trial": (".trial.command", "Ask a live model whether it does the same with rewritten requests."),
+    "validate": (".validate", "Say what the provider would refuse."),
+    "wrap": (".wrap.command", "Run a command whose requests are rewritten."),
+}
+"""Where each command is, loaded when it is called, and its line in the list of all, which loads none of them."""
 
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
 """What a shell reports for any program that was writing when `head` had seen enough."""
 
 
-class _OneLineErrors(click.Group):
+class _Commands(click.Group):
     """Ends every way there is to end with an exit code and at most one line. Commands return their exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        found: click.Command = getattr(import_module(COMMANDS[name][0], __package__), name.replace("-", "_"))
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
@@ -89,7 +111,7 @@ def _forget(*streams: IO[str] | None) -> None:
 
 
 @click.group(
-    cls=_OneLineErrors,
+    cls=_Commands,
     name="ibidem",
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -101,21 +123,3 @@ def main(context: click.Context) -> int:
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
     return 0
-
-
-main.add_command(compact)
-main.add_command(doctor)
-main.add_command(expand)
-main.add_command(gain)
-main.add_command(off)
-main.add_command(on)
-main.add_command(proxy)
-main.add_command(recall)
-main.add_command(recall_server)
-main.add_command(report)
-main.add_command(setup)
-main.add_command(show)
-main.add_command(statusline)
-main.add_command(store)
-main.add_command(validate)
-main.add_command(wrap)

@@ -33,8 +33,11 @@ LAST_MOMENT = 4e9
 @click.option("--until", metavar="WHEN", help="Requests up to then; a day counts whole.")
 @click.option("--timezone", metavar="ZONE", help="Whose days: Europe/Berlin, UTC. This machine's if not given.")
 @click.option("--forget", "forgets", is_flag=True, help="Delete all that is kept, at once.")
+@click.option("--trial", "tried", is_flag=True, help="Compare what `--trial` rewrote with what it only measured.")
 @json_option
-def gain(by: str, since: str | None, until: str | None, timezone: str | None, forgets: bool, as_json: bool) -> int:
+def gain(
+    by: str, since: str | None, until: str | None, timezone: str | None, forgets: bool, tried: bool, as_json: bool
+) -> int:
     """Show what was paid and saved by requests that went through `ibidem wrap` and `ibidem proxy`.
 
     Figures of each request are kept in your data folder, no texts: see --no-ledger of these commands.
@@ -51,6 +54,10 @@ def gain(by: str, since: str | None, until: str | None, timezone: str | None, fo
     zone = zone_named(timezone)
     period = period_asked(since, until, datetime.now(zone), usual=False)
     with Gains(file) as found:
+        if tried:
+            from .gain_trial import gain_trial
+
+            return gain_trial(found, period, zone, as_json)
         groups = _groups(found, by, period, zone)
         total = found.total(period.since, period.until)
     if as_json:
@@ -168,7 +175,7 @@ def _notes(total: Sum, more: int) -> Iterator[str]:
     yield f"Dollars for input, at list prices; the output cost {dollars(total.output_paid)} besides."
     if total.observed:
         could = f"ibidem would have saved {dollars(total.could_save)}" if total.could_save else "nothing was saved"
-        yield f"{plural(total.observed, 'request')} only observed (--observe): {could} there."
+        yield f"{plural(total.observed, 'request')} only observed (--observe, --trial): {could} there."
     if total.unpriced:
         yield f"What {plural(total.unpriced, 'request')} cost is not known, and in no sum."
     if not (total.failures or total.refusals or total.misses):

@@ -86,9 +86,9 @@ def fetched(file: str) -> bytes:
     """The bytes of a file, a store or an address. Raises InputError."""
     try:
         if "://" in file:
-            from ..report.gather import fetch  # only it knows of addresses
+            from ..report.places import fetch_url  # only it knows of addresses
 
-            return fetch(file)
+            return fetch_url(file)
         return load(Path(file))
     except OSError as error:
         raise InputError(one_line(click.format_filename(file)), reason(error)) from None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
-from ..model import IbidemError
-from .errors import InputError
+from .. import __version__
 from .store import store_option
 
 
@@ -14,14 +15,13 @@ from .store import store_option
 def recall_server(target: str) -> int:
     """Offer a model the texts that were removed from its conversation, as an MCP server on standard input and output.
 
-    It has one tool, `recall`. Clients start it themselves: claude mcp add ibidem -- ibidem recall-server
+    It has one tool, `recall`. Clients start it themselves: docs/proxy.md says how they are told of it.
     """
-    from ..store.recall_server import server
+    from ..store.recall_server import bounded, serve
 
-    try:
-        found = server(target)
-    except IbidemError as error:
-        where, _, what = str(error).partition(": ")
-        raise InputError(where, what) from None
-    found.run("stdio")
+    def write(line: bytes) -> None:
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+
+    serve(target, bounded(sys.stdin.buffer), write, __version__)
     return 0

@@ -4,6 +4,7 @@
   provider is not carried out; whatever goes wrong, the request goes out as it came, with the reason (law 12).
 - `session.Session`: a conversation that grows. Work is done for what is new, and the outcome is what `compact` gives.
 - `incremental`, `journal`: what is known of such a conversation, and of how and when its requests were sent.
+- `notebook`: what is noted of these, in a store.
 - `expansion`: the way back. `stats`: what a plan saved.
 
 Nothing here may know a strategy or a provider by its name: what one of them needs is asked of all of them. Tests:

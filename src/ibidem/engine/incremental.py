@@ -11,13 +11,13 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from .. import formats
+from .. import formats, rules
 from ..billing.budget import Moment, Point
 from ..formats import Format
 from ..formats.marks import CacheMark
 from ..markers.thinking import blocks_of
 from ..model import Conversation, Message, Text, Thinking, ToolCall, ToolResult, to_json
-from ..plan import Edit, Plan
+from ..plan import Edit, Plan, apply
 from ..strategies.strategy import Progress, Start, Strategy
 from ..tokens import BYTES_PER_TOKEN
 from ..wire import Change, Scanned, open_document
@@ -219,12 +219,16 @@ class Growing:
         edits = self._progress.take(new.messages, moments, as_is)
         if not all(edit.path for edit in edits):
             raise WholeMessages
-        if self._progress.revised or Plan(tuple(edits)).structural:
+        changes = self._progress.changes
+        if changes is None or Plan(tuple(edits)).structural:
             self._revise(scanned, model)
         else:
+            edits = [edit for edit in edits if edit.message not in changes]
             admitted = pipeline.admitted(new, self._strategy, edits, model, length=len(scanned))
             for index, some in _by_message(admitted).items():
                 self._set(index, some)
+            if changes:
+                self._revise_some(new, scanned, changes, model)
         for message in new.messages:
             self._messages.append(_Message(scanned.fingerprint(message.index), essence(message)))
             self._look(message)
@@ -240,6 +244,29 @@ class Growing:
         for index in self._edits.keys() | by_message.keys():
             self._set(index, by_message.get(index, ()))
         self._points = plan.points
+
+    def _revise_some(
+        self, new: Conversation, scanned: Scanned, changes: Mapping[int, tuple[Edit, ...]], model: str | None
+    ) -> None:
+        """These messages are sent otherwise. Nothing else is looked at but what stands beside one that loses a part."""
+        known = {message.index: message for message in new.messages}
+
+        def part(indices: Iterable[int]) -> Conversation:
+            some = (known.get(index) or self.dialect.read(index, scanned.value(index)) for index in indices)
+            return Conversation(tuple(some), self.dialect, scanned.head, whole=False)
+
+        conv = part(sorted(changes))
+        known.update((message.index, message) for message in conv.messages)
+        proposed = [edit for message in conv.messages for edit in changes[message.index]]
+        admitted = _by_message(pipeline.admitted(conv, self._strategy, proposed, model, length=len(scanned)))
+        parted = {index: some for index, some in admitted.items() if Plan(tuple(some)).structural}
+        if parted:
+            near = {index + step for index in parted for step in (-1, 0, 1)}
+            beside = sorted(index for index in near if 0 <= index < len(scanned))
+            _check_part(part(beside), Plan(tuple(edit for some in parted.values() for edit in some)))
+        for index in changes:
+            self._set(index, admitted.get(index, ()))
+        self._points = self._progress.points
 
     def sent(self, scanned: Scanned) -> SentMessages:
         """What is written for each message."""
@@ -274,6 +301,15 @@ class Growing:
         if found:
             self._edits[message] = found
             self._changes[message] = [Change(edit.path, edit.op, edit.written) for edit in found]
+
+
+def _check_part(conv: Conversation, plan: Plan) -> None:
+    """Raises RuntimeError if edits inside of some messages break a rule. The conversation is a part of one, these
+    messages and those beside them: what it lacks of the rest is held against it before and after."""
+    known = set(rules.violations(conv))
+    refused = [each for each in rules.violations(apply(conv, plan)) if each not in known]
+    if refused:
+        raise RuntimeError(f"the plan would break a rule: {refused[0]}")
 
 
 def _tokens(edit: Edit) -> float:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
 from ..billing.budget import Moment
 from ..billing.lifetimes import Kept
-from ..model import IbidemError
+from ..model import IbidemError, one_line
+
+log = logging.getLogger("ibidem")
 
 STATE_VERSION = 6
 READABLE_VERSIONS = (5, STATE_VERSION)
@@ -111,6 +114,10 @@ class Journal:
         self.notes: dict[Position, Note] = {}
         self._foreign: dict[Position, int] = {}
         """Of requests that another edition noted: which."""
+        self._odd: set[Position] = set()
+        """Of requests that went out otherwise than planned."""
+        self._unsaved: dict[Position, None] = {}
+        """Those that were noted since the notes were saved, in that order."""
         self.begin()
 
     def begin(self) -> None:
@@ -131,7 +138,22 @@ class Journal:
     def note(self, position: Position | None = None, **fields: Any) -> None:
         """About the request that ends here, or at a place."""
         here = position or self._positions[-1]
-        self.notes[here] = self.notes.get(here, Note(Moment()))._replace(**fields)
+        before = self.notes.get(here)
+        note = (before or Note(Moment()))._replace(**fields)
+        if note != before:
+            self._set(here, note)
+            self._unsaved[here] = None
+
+    def _set(self, position: Position, note: Note) -> None:
+        self.notes[position] = note
+        if note.as_is is not None or note.refused:
+            self._odd.add(position)
+        else:
+            self._odd.discard(position)
+
+    def _followed(self, position: Position) -> bool:
+        """Whether the history that is followed went by there."""
+        return 0 < position[0] <= len(self._positions) and self._positions[position[0] - 1] == position
 
     @property
     def position(self) -> Position | None:
@@ -145,44 +167,41 @@ class Journal:
     @property
     def last(self) -> tuple[int, Note] | None:
         """Of the last request before it: its messages, and the note."""
-        found = ((position[0], self.notes.get(position)) for position in reversed(self._positions[:-1]))
-        return next(((length, note) for length, note in found if note is not None), None)
+        for index in range(len(self._positions) - 2, -1, -1):
+            if (note := self.notes.get(self._positions[index])) is not None:
+                return index + 1, note
+        return None
 
     @property
     def before(self) -> Note | None:
         """Of the last request before it."""
-        return self.last[1] if self.last is not None else None
+        last = self.last
+        return None if last is None else last[1]
 
     @property
     def foreign(self) -> int | None:
         """Messages of the last request of this history that another edition noted; None if there is none."""
-        if not self._foreign:
-            return None
-        return next((position[0] for position in reversed(self._positions) if position in self._foreign), None)
+        return max((position[0] for position in self._foreign if self._followed(position)), default=None)
 
     @property
     def refused(self) -> bool:
         """A request of this history was refused as it was planned."""
-        if not self.unusual:
-            return False
-        return any(note.refused for position in self._positions if (note := self.notes.get(position)) is not None)
+        return any(self.notes[position].refused and self._followed(position) for position in self._odd)
 
     @property
     def any_refused(self) -> bool:
         """A request of any history was."""
-        return any(note.refused for note in self.notes.values())
+        return any(self.notes[position].refused for position in self._odd)
 
-    def moments(self) -> dict[int, Moment]:
-        return {
-            position[0]: note.moment for position in self._positions if (note := self.notes.get(position)) is not None
-        }
+    def moments(self, since: int = 0) -> dict[int, Moment]:
+        """By length of the history, from that length on."""
+        found = ((position, self.notes.get(position)) for position in self._positions[max(0, since - 1) :])
+        return {position[0]: note.moment for position, note in found if note is not None}
 
     @property
     def as_is(self) -> Ranges:
         """Messages that were sent as they came: the provider knows them that way, and so they stay."""
-        if not self.unusual:
-            return Ranges()
-        found = [(position, note) for position in self._positions if (note := self.notes.get(position)) is not None]
+        found = [(position, self.notes[position]) for position in sorted(self._odd) if self._followed(position)]
         went: list[tuple[int, float]] = [
             (note.as_is, position[0]) for position, note in found if note.as_is is not None and note.as_is < position[0]
         ]
@@ -193,7 +212,7 @@ class Journal:
     @property
     def unusual(self) -> bool:
         """Something is noted that a history alone does not tell, whatever the profile."""
-        return any(note.as_is is not None or note.refused for note in self.notes.values())
+        return bool(self._odd)
 
     def dump(self) -> bytes:
         kept = list(self.notes.items())[-MAX_NOTES:]
@@ -217,7 +236,62 @@ class Journal:
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise IbidemError(f"this is no state of a session ({error}): begin without one") from None
         for position, note in rows:
-            known = self.notes.get(position)
-            if known is None and (other := others.get(position, edition)) != SENT_EDITION:
-                self._foreign[position] = other
-            self.notes[position] = note if known is None else known.merged(note)
+            self._learn(position, note, others.get(position, edition))
+
+    # ── as rows, one for each note: those that are new are added to what a store has of them ─────────────────────────
+
+    def unsaved(self) -> dict[Position, Note]:
+        """What no row says yet."""
+        return {position: self.notes[position] for position in self._unsaved}
+
+    def row(self, position: Position, note: Note) -> bytes:
+        values = [STATE_VERSION, self._foreign.get(position, SENT_EDITION), *position, note.moment, *note[1:]]
+        return json.dumps(values, separators=(",", ":")).encode()
+
+    def saved(self, notes: Mapping[Position, Note]) -> None:
+        """Rows say this now. What was noted meanwhile has still to be saved."""
+        for position, note in notes.items():
+            if self.notes.get(position) is note:
+                self._unsaved.pop(position, None)
+
+    def forgotten(self) -> None:
+        """No row says anything any more."""
+        self._unsaved = dict.fromkeys(list(self.notes)[-MAX_NOTES:])
+
+    def learn(self, rows: Iterable[bytes]) -> dict[Position, bytes]:
+        """Add what rows say, each more than those before. Returns the last of each request.
+
+        Whoever wrote a row knew all before it, so it counts in place of them. One of another version is left out.
+        """
+        found: dict[Position, bytes] = {}
+        for row in rows:
+            try:
+                edition, position, note = _parsed(row)
+            except (ValueError, TypeError) as error:
+                log.warning("a conversation goes on without one of its notes: %s", one_line(str(error)))
+                continue
+            found[position] = row
+            if position in self._unsaved:
+                self._learn(position, note, edition)
+                continue
+            if position not in self.notes and edition != SENT_EDITION:
+                self._foreign[position] = edition
+            self._set(position, note)
+        return found
+
+    def _learn(self, position: Position, note: Note, edition: int) -> None:
+        known = self.notes.get(position)
+        if known is None and edition != SENT_EDITION:
+            self._foreign[position] = edition
+        merged = note if known is None else known.merged(note)
+        if merged != known:
+            self._set(position, merged)
+            self._unsaved[position] = None
+
+
+def _parsed(row: bytes) -> tuple[int, Position, Note]:
+    """The edition that wrote it, the request, and the note. Raises ValueError or TypeError for what is none."""
+    version, edition, length, digest, moment, *rest = json.loads(row)
+    if version not in READABLE_VERSIONS:
+        raise ValueError(f"version {version!r} instead of {STATE_VERSION}")
+    return int(edition), (int(length), str(digest)), _note(Moment(*moment), *rest)

@@ -261,9 +261,9 @@ def admitted(
 def _smaller(edit: Edit, before: str, model: str | None) -> bool:
     """Fewer bytes, no more of them as JSON, and no more tokens; never a blank, which providers refuse."""
     after = edit.written if isinstance(edit.written, str) else to_json(edit.written)
-    if not after.strip() or size(after) >= size(before) or not no_larger(after, before):
+    if not after or after.isspace() or size(after) >= size(before):
         return False
-    return edit.fewer_tokens or no_more(after, before, counter(model))
+    return edit.fewer_tokens or (no_larger(after, before) and no_more(after, before, counter(model)))
 
 
 def _broken(before: Conversation, after: Conversation) -> list[Violation]:

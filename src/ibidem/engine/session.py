@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,6 +39,14 @@ class SentOtherwise(NamedTuple):
 
     since: int
     refused: bool
+
+
+class UnsavedNotes(NamedTuple):
+    """What was noted of requests and is in no store yet."""
+
+    notes: Mapping[Position, Note]
+    rows: list[bytes]
+    """Each of them as it is kept."""
 
 
 class Session:
@@ -98,6 +106,26 @@ class Session:
         """What another session of the same conversation came to know since."""
         with self._lock:
             self._journal.load(state)
+
+    def unsaved(self) -> UnsavedNotes:
+        """What was noted since notes were saved, as rows to be added to those that are."""
+        with self._lock:
+            notes = self._journal.unsaved()
+            return UnsavedNotes(notes, [self._journal.row(*each) for each in notes.items()])
+
+    def saved(self, unsaved: UnsavedNotes) -> None:
+        with self._lock:
+            self._journal.saved(unsaved.notes)
+
+    def learn_rows(self, rows: Iterable[bytes], forgotten: bool = False) -> dict[Position, bytes]:
+        """What other sessions of the same conversation added since; `forgotten`: what was saved before is gone.
+
+        Returns the last row of each request.
+        """
+        with self._lock:
+            if forgotten:
+                self._journal.forgotten()
+            return self._journal.learn(rows)
 
     def rescan(self, data: bytes) -> Scanned | None:
         """A request that begins as the last one did, as `compact` takes it too; None for any other."""
@@ -251,7 +279,7 @@ class Session:
             if went is not None:
                 self._note(went)
             kept = self._keep(seen, new, model, scanned.beside if went is None else None) if self._cache else None
-            moments = self._journal.moments() if self.revises else {}
+            moments = self._journal.moments(len(seen)) if self.revises else {}
             seen.take(new, scanned, model, moments, self._journal.as_is)
             if seen.refused and self.revises:
                 self._journal.note(moment=moments[len(self._journal)]._replace(refused=True))

@@ -139,7 +139,8 @@ def _range(first: int, last: int) -> str:
 
 def parse(line: str, tag: str, before: Marker | None = None) -> Marker | None:
     """The marker that a line is, if it is one of this conversation; `before` is the one above it in the part."""
-    match = _FIRST.fullmatch(line) or _NEXT.fullmatch(line)
+    pattern = _FIRST if line.startswith(".", len(opening(tag))) else _NEXT
+    match = pattern.fullmatch(line)
     if match is None or match["tag"] != tag:
         return None
     found = match.groupdict()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from . import backref, evicted
 from .backref import Marker
-from .line_numbers import numbered, style_of
+from .counting import counting
+from .line_numbers import NumberedLines, numbered, style_of
 from .patches import viewed
 
 ITEM_SEPARATORS = {"x": ", ", "y": ","}
@@ -38,7 +39,7 @@ class Layout:
     """Lines, or pieces of a single line; MARKER_UNIT where a marker stands."""
     bodies: Sequence[str]
     """What is compared: units without their line numbers."""
-    numbers: list[int | None] | None
+    numbers: Sequence[int | None] | None
     """Line numbers, where the text has them."""
     mark: str
     """Letter of how the numbers are written, see `line_numbers.STYLES`."""
@@ -49,6 +50,8 @@ class Layout:
     """A marker, or what begins like one, stands in the text; without one, the units joined are the text itself."""
     gaps: tuple[tuple[int, int], ...] = ()
     """Units that stand for lines which were let go, and how many lines each: the others keep their places."""
+    edges: Sequence[int] = ()
+    """Positions where a stretch of consecutive numbers, or of lines without, begins; none without numbers."""
 
     @property
     def joint(self) -> str:
@@ -72,18 +75,6 @@ class Layout:
         before = accumulate((lines - 1 for _, lines in self.gaps), initial=0)
         return [unit + shift for (unit, _), shift in zip(self.gaps, before, strict=False)]
 
-    @cached_property
-    def edges(self) -> list[int]:
-        """Positions where a stretch of consecutive numbers, or of lines without, begins; none without numbers."""
-        numbers = self.numbers
-        if numbers is None:
-            return []
-        return [
-            at
-            for at, (before, here) in enumerate(pairwise(numbers), 1)
-            if here != (None if before is None else before + 1)
-        ]
-
 
 OPAQUE_LAYOUT = Layout((), (), None, "", "", True, True)
 """Of a text whose markers are not ours: nothing in it can be pointed at."""
@@ -99,14 +90,16 @@ def lay_out(text: str, tag: str) -> Layout:
     if form is None:
         return _with_gaps(text, tag)
     lines, markers = form.lines, form.markers
-    if len(lines) > 1 and markers[-1] is not None and markers[-1].source is None:
-        del lines[-1], markers[-1]  # it says how the text was folded, and hides nothing
+    last = markers.get(len(lines) - 1)
+    if len(lines) > 1 and last is not None and last.source is None:
+        del lines[-1], markers[len(lines)]  # it says how the text was folded, and hides nothing
     # Line numbers that were thinned out are put back first, or lines would be compared with their tabs and no number.
     flags = form.head.flags
     lines = thicken(lines) if SPARSE_FLAG in flags else lines
     # A marker is one unit, however many lines it stands for: so a claim in it cannot move what stands below.
-    lines = [line if marker is None else MARKER_UNIT for line, marker in zip(lines, markers, strict=True)]
-    return _parted(lines, flags, any(markers), True)
+    for place in markers:
+        lines[place] = MARKER_UNIT
+    return _parted(lines, flags, bool(markers), True)
 
 
 def _parted(lines: list[str], flags: str = "", holes: bool = False, marked: bool = False) -> Layout:
@@ -133,8 +126,8 @@ class Marked(NamedTuple):
     """A text in which every marker stands where one of ours would."""
 
     lines: list[str]
-    markers: list[Marker | None]
-    """For each line the marker that it is."""
+    markers: dict[int, Marker]
+    """The marker that a line is, by its place."""
     head: Marker
     """The first: it has the digest, and says how the text was folded."""
 
@@ -146,8 +139,8 @@ def marked(text: str, tag: str) -> Marked | None:
     has a digest.
     """
     lines = text.split("\n")
-    markers = parsed(lines, tag)
-    found = [marker for marker in markers if marker is not None]
+    markers = parsed(text, lines, tag)
+    found = [*markers.values()]
     if not found or len(found) != text.count(backref.opening(tag)):
         return None
     letters = [letter for letter in found[0].flags if letter.isalpha()]
@@ -164,8 +157,8 @@ _DENSE = re.compile(r"(\d{1,9})(?=\t)")
 def thin(sent: str, tag: str) -> str | None:
     """A sent text with most of its consecutive line numbers left out; None if it has no marker to say so."""
     lines = sent.split("\n")
-    markers = parsed(lines, tag)
-    head = next((at for at, marker in enumerate(markers) if marker is not None and marker.digest), None)
+    markers = parsed(sent, lines, tag)
+    head = next((at for at, marker in markers.items() if marker.digest), None)
     if head is None:
         return None
     last: int | None = None
@@ -175,9 +168,7 @@ def thin(sent: str, tag: str) -> str | None:
         if numeral and shown is not None and last is not None and shown == last + 1 and shown % 10:
             lines[at] = line[numeral.end() :]
         last = shown
-    marker = markers[head]
-    if marker is not None:
-        lines[head] = str(marker._replace(flags=marker.flags + SPARSE_FLAG))
+    lines[head] = str(markers[head]._replace(flags=markers[head].flags + SPARSE_FLAG))
     return "\n".join(lines)
 
 
@@ -196,16 +187,28 @@ def thicken(lines: list[str]) -> list[str]:
     return dense
 
 
-def parsed(lines: list[str], tag: str) -> list[Marker | None]:
-    """For each line of a part the marker that it is: what one says may rest on the one above it."""
-    opening = backref.opening(tag)
-    found: list[Marker | None] = []
+def parsed(text: str, lines: list[str], tag: str) -> dict[int, Marker]:
+    """The lines of a part that are markers, by their place: what one says may rest on the one above it."""
+    found: dict[int, Marker] = {}
     before: Marker | None = None
-    for line in lines:
-        marker = backref.parse(line, tag, before) if line.startswith(opening) else None
-        before = marker or before
-        found.append(marker)
+    line = done = 0
+    for start in _starts(text, backref.opening(tag)):
+        line += text.count("\n", done, start)
+        done = start
+        marker = backref.parse(lines[line], tag, before)
+        if marker is not None:
+            found[line] = before = marker
     return found
+
+
+def _starts(text: str, opening: str) -> Iterator[int]:
+    """Where lines begin that begin with this."""
+    if text.startswith(opening):
+        yield 0
+    at = text.find("\n" + opening) + 1
+    while at:
+        yield at
+        at = text.find("\n" + opening, at) + 1
 
 
 def comma_of(text: str, flags: str = "") -> str:
@@ -220,11 +223,22 @@ def comma_of(text: str, flags: str = "") -> str:
 def number(lines: Sequence[str], holes: bool = False, marked: bool = False) -> Layout:
     """Lines, with their numbers told apart if they have any."""
     gone = lines.count(EVICTED_UNIT)
+    counts = counting(lines)
+    if counts is not None:
+        most = 2 * len(counts.bodies) >= len(lines) - gone
+        return numbered_layout(lines, counts.apart(lines) if most else None, holes, marked)
     style = style_of([line for line in lines if line != EVICTED_UNIT] if gone else lines)
-    found = numbered(lines, style, gone) if style is not None else None
+    found = numbered("\n".join(lines), style, gone) if style is not None else None
+    return numbered_layout(lines, found, holes, marked)
+
+
+def numbered_layout(
+    lines: Sequence[str], found: NumberedLines | None, holes: bool = False, marked: bool = False
+) -> Layout:
+    """Of lines whose numbers were told apart, if they have any."""
     if found is None:
         return Layout(lines, lines, None, "", "", holes, marked)
-    return Layout(lines, found.bodies, found.numbers, found.style.letter, "", holes, marked)
+    return Layout(lines, found.bodies, found.numbers, found.style.letter, "", holes, marked, edges=found.edges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +257,10 @@ class Numbering:
             return None
         starts = (0, *layout.edges)
         firsts = tuple(layout.numbers[start] for start in starts)
-        shown = [each for each in layout.numbers if each is not None]
         ends = (*starts[1:], len(layout.numbers))
         stretches = zip(firsts, starts, ends, strict=True)
         by_number = sorted((first, start, end - start) for first, start, end in stretches if first is not None)
-        return cls(starts, firsts, len(set(shown)) == len(shown), tuple(by_number))
+        return cls(starts, firsts, _once_each(by_number), tuple(by_number))
 
     def address(self, first: int, last: int) -> tuple[str, int]:
         """What to call a range of lines: by the numbers they show, or by where they stand (`row`)."""
@@ -267,6 +280,11 @@ class Numbering:
             return -1
         shown, start, length = self.by_number[at]
         return start + first - shown if first - shown < length else -1
+
+
+def _once_each(stretches: list[tuple[int, int, int]]) -> bool:
+    """Whether no number occurs in two of the stretches, which are in the order of their first."""
+    return all(first + length <= after for (first, _, length), (after, _, _) in pairwise(stretches))
 
 
 def placed(numbering: Numbering | None, marker: Marker) -> int:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from operator import lt
 from typing import NamedTuple
 
@@ -39,19 +40,19 @@ class NumberStyle:
     and a list has numbers with dots."""
 
     @cached_property
-    def pattern(self) -> re.Pattern[str]:
+    def number(self) -> re.Pattern[str]:
         """A line that begins with a number; of any length, to see that it is too long to be one."""
         return re.compile(rf"{self._begins}([0-9]++){re.escape(self.after)}")
 
     @cached_property
-    def in_text(self) -> re.Pattern[str]:
-        """A number before a line, anywhere in a text."""
-        return re.compile(rf"^{self._begins}0{{0,8}}([0-9]{{1,9}}+){re.escape(self.after)}", re.MULTILINE)
+    def any_length(self) -> re.Pattern[str]:
+        """Such a number anywhere in a text that has a line break before every line."""
+        return re.compile(rf"\n{self._begins}([0-9]++){re.escape(self.after)}")
 
     @cached_property
-    def padded(self) -> re.Pattern[str]:
-        """What stands before the number of a line, zeros that it is padded with among it."""
-        return re.compile(rf"{self._begins}0{{0,8}}(?=[0-9]{{1,9}}+{re.escape(self.after)})")
+    def in_text(self) -> re.Pattern[str]:
+        """As `any_length`, without the zeros that a number is padded with, and short enough to be one."""
+        return re.compile(rf"\n{self._begins}0{{0,8}}([0-9]{{1,9}}+){re.escape(self.after)}")
 
     @property
     def _begins(self) -> str:
@@ -62,8 +63,8 @@ class NumberStyle:
 
         Where it does not, it belongs to the lines: some are indented.
         """
-        spaced = _SPACED.get(self)
-        return spaced if spaced is not None and len(spaced.in_text.findall(text)) == count else self
+        spaced = spaced_of(self)
+        return spaced if spaced is not None and len(spaced.in_text.findall("\n" + text)) == count else self
 
 
 STYLES = (
@@ -88,24 +89,38 @@ STYLES = (
 TABBED = STYLES[1]
 """What every other style is folded to: a tab joins with the indentation behind it to one token."""
 
-_ANY = re.compile(r"\n *+(L|Line )?[0-9]++(→|\t|:|\. | \| |\|)")
+_LINE = re.compile(r" *+(L|Line )?[0-9]++(→|\t|:|\. | \| |\|)")
+_ANY = re.compile(rf"\n{_LINE.pattern}")
 _BY_MARK = {(style.before.lstrip(), style.after): style for style in reversed(STYLES)}
 _BY_MARK |= {("L", ":"): _BY_MARK["L", ": "], ("Line ", ":"): _BY_MARK["Line ", ": "]}
 _SPACED = {style: _BY_MARK["", style.after + " "] for style in STYLES if ("", style.after + " ") in _BY_MARK}
+
+
+def spaced_of(style: NumberStyle) -> NumberStyle | None:
+    """The style with a blank more, if there is one."""
+    return _SPACED.get(style)
 
 
 class NumberedLines(NamedTuple):
     """Lines of which most have numbers."""
 
     style: NumberStyle
-    numbers: list[int | None]
-    bodies: list[str]
+    numbers: Sequence[int | None]
+    bodies: Sequence[str]
     """The lines without their numbers."""
+    edges: Sequence[int]
+    """Positions where a stretch of consecutive numbers, or of lines without, begins; but for the first."""
 
 
 def style_of(lines: Sequence[str]) -> NumberStyle | None:
     """The style that most numbers among the first lines have; the one with a blank more may be meant."""
     return _style_of("\n".join(["", *lines[:PROBED_LINES]]))
+
+
+def style_of_line(line: str) -> NumberStyle | None:
+    """Of a single line."""
+    found = _LINE.match(line)
+    return _BY_MARK.get((found[1] or "", found[2])) if found else None
 
 
 @lru_cache(maxsize=2)
@@ -115,25 +130,53 @@ def _style_of(start: str) -> NumberStyle | None:
     return _BY_MARK.get(Counter(found).most_common(1)[0][0]) if found else None
 
 
-def numbered(lines: Sequence[str], style: NumberStyle, apart: int = 0) -> NumberedLines | None:
+def numbered(text: str, style: NumberStyle, apart: int = 0) -> NumberedLines | None:
     """Lines told apart from their numbers; None if these are none of that style. What `NumberStyle.meant` says holds.
 
     `apart` are lines that stand for others: they need no number.
     """
-    match = style.pattern.match
-    found = [match(line) for line in lines]
-    if 2 * (len(found) - found.count(None)) < len(lines) - apart:
+    pieces = style.any_length.split("\n" + text)
+    numerals = pieces[1::2]
+    count = text.count("\n") + 1
+    if 2 * len(numerals) < count - apart or not numerals:
         return None
+    if max(map(len, numerals)) > MAX_DIGITS:
+        return _some_too_long(text.split("\n"), style)
+    numbers = [*map(int, numerals)]
+    if not style.sure and not count_up(numbers):
+        return None
+    spaced = spaced_of(style)
+    if spaced is not None and all(rest.startswith(" ") for rest in pieces[2::2]):
+        style, pieces = spaced, spaced.any_length.split("\n" + text)
+    shown: list[int | None] = [None] * pieces[0].count("\n")
+    for number, rest in zip(numbers, pieces[2::2], strict=True):
+        shown.append(number)
+        if "\n" in rest:
+            shown += [None] * rest.count("\n")
+    bodies = "\n".join([*([pieces[0][1:]] if pieces[0] else []), *pieces[2::2]]).split("\n")
+    return NumberedLines(style, shown, bodies, edges_of(shown))
+
+
+def _some_too_long(lines: list[str], style: NumberStyle) -> NumberedLines | None:
+    """Where not everything that looks like a number is one: line by line."""
+    found = [style.number.match(line) for line in lines]
     numbers = [int(each[1]) if each is not None and len(each[1]) <= MAX_DIGITS else None for each in found]
     if not style.sure and not count_up([each for each in numbers if each is not None]):
         return None
-    spaced = _SPACED.get(style)
+    spaced = spaced_of(style)
     blank = spaced is not None and all(each.string.startswith(" ", each.end()) for each in found if each is not None)
     bodies = [
         line if number is None or each is None else line[each.end() + blank :]
         for line, number, each in zip(lines, numbers, found, strict=True)
     ]
-    return NumberedLines(spaced if spaced is not None and blank else style, numbers, bodies)
+    return NumberedLines(spaced if spaced is not None and blank else style, numbers, bodies, edges_of(numbers))
+
+
+def edges_of(numbers: Sequence[int | None]) -> list[int]:
+    """Positions where a stretch of consecutive numbers, or of lines without, begins; but for the first."""
+    return [
+        at for at, (before, here) in enumerate(pairwise(numbers), 1) if here != (None if before is None else before + 1)
+    ]
 
 
 def count_up(numbers: list[int]) -> bool:

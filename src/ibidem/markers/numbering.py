@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from copy import copy
 from typing import Any, NamedTuple
 
 from ..calls import FREE_TEXT, decoded, label_of
@@ -21,10 +22,14 @@ class CallSummary(NamedTuple):
     """A call, as far as its result is concerned."""
 
     tool: str = ""
-    arguments: str = ""
+    call: ToolCall | None = None
     label: str = ""
     nth: int = 0
     """Which of the calls with this label it is, counted from where the model's sight begins."""
+
+    @property
+    def arguments(self) -> str:
+        return self.call.arguments if self.call is not None else ""
 
 
 class NumberedText(NamedTuple):
@@ -46,6 +51,13 @@ class Sources:
         self._calls = self._results = 0
         self._asked: dict[str, CallSummary] = {}
         self._labels: Counter[str] = Counter()
+
+    def fork(self) -> Sources:
+        """As it is, to go on by itself."""
+        found = copy(self)
+        found._opening = self._opening.fork()
+        found._asked, found._labels = dict(self._asked), Counter(self._labels)
+        return found
 
     @property
     def tag(self) -> str:
@@ -82,7 +94,7 @@ class Sources:
             given = {FREE_TEXT: given}
         label = label_of(call.name, given)
         self._labels[label] += 1
-        asked = CallSummary(call.name, call.arguments, label, self._labels[label])
+        asked = CallSummary(call.name, call, label, self._labels[label])
         self._asked[call.id] = asked
         for key, text in long_texts(given):
             yield NumberedText(Source("call", self._calls, key), text, asked)

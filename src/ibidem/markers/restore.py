@@ -6,12 +6,15 @@ the outcome counts only if it has the digest that the first of them carries.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from operator import add
 from typing import NamedTuple
 
 from . import backref, evicted, shapes
 from .backref import ABOVE, Marker, Source
+from .counting import written
 from .layout import ITEM_SEPARATORS, SPARSE_FLAG, Marked, Shown, marked, thicken
+from .line_numbers import TABBED
 
 BUDGET_BASE, BUDGET_RATIO, BUDGET_SHARE = 2**20, 16, 4
 """Characters that all markers of a request may stand for: so many, and so many for each that is sent; and how much of
@@ -52,14 +55,24 @@ class Restored(NamedTuple):
     """Something in it stands elsewhere."""
 
 
-def restore(sent: str, tag: str, shown: Callable[[Source], Shown | None], budget: Budget) -> Restored | None:
+class Unfolded(NamedTuple):
+    """What a folded text is known to unfold to."""
+
+    folded: str
+    flags: str
+    original: str
+
+
+def restore(
+    sent: str, tag: str, shown: Callable[[Source], Shown | None], budget: Budget, known: Unfolded | None = None
+) -> Restored | None:
     """What a part was that carries a marker of this conversation; None if it is no such part."""
     found = marked(sent, tag) if backref.opening(tag) in sent else None
     if found is None:
         return None
     head = found.head
     lines = thicken(found.lines) if SPARSE_FLAG in head.flags else found.lines
-    if sum(marker.last - marker.first + 1 for marker in found.markers if marker and marker.unit) > budget.left:
+    if sum(marker.last - marker.first + 1 for marker in found.markers.values() if marker.unit) > budget.left:
         return None  # a unit is a character at least
     try:
         if head.source and not head.unit:
@@ -68,13 +81,16 @@ def restore(sent: str, tag: str, shown: Callable[[Source], Shown | None], budget
             folded = _spliced(found._replace(lines=lines), shown, budget, Shown.of(sent, tag))
         if folded is None:
             return None
-        original = shapes.unfold(folded, head.flags, budget.left)
+        if known is not None and known.flags == head.flags and known.folded == folded:
+            original = known.original
+        else:
+            original = shapes.unfold(folded, head.flags, budget.left)
         budget.spend(len(original))
     except (ValueError, LookupError, RecursionError):
         return None
     if backref.digest_of(original) != head.digest:
         return None
-    return Restored(original, folded, head.flags, any(marker.source for marker in found.markers if marker))
+    return Restored(original, folded, head.flags, any(marker.source for marker in found.markers.values()))
 
 
 def _copied(head: Marker, lines: list[str], shown: Callable[[Source], Shown | None], budget: Budget) -> str | None:
@@ -101,10 +117,10 @@ def _spliced(part: Marked, shown: Callable[[Source], Shown | None], budget: Budg
     comma = next((letter for letter in ITEM_SEPARATORS if letter in part.head.flags), "")
     joint = ITEM_SEPARATORS[comma] if comma else "\n"
     pieces: list[str] = []
-    for place, (line, marker) in enumerate(zip(part.lines, part.markers, strict=True)):
-        if marker is None:
-            pieces.append(line)
-            continue
+    done = 0
+    for place, marker in part.markers.items():
+        pieces += part.lines[done:place]
+        done = place + 1
         if marker.source is None:
             continue
         found = itself if marker.source == ABOVE else shown(marker.source)
@@ -112,9 +128,12 @@ def _spliced(part: Marked, shown: Callable[[Source], Shown | None], budget: Budg
         if bodies is None or (found is itself and not _is_above(itself, marker, place)):
             return None
         budget.spend(len(bodies) + sum(map(len, bodies)))
-        own = marker.own
-        pieces.append(joint.join(bodies if own is None else [f"{own + n}\t{b}" for n, b in enumerate(bodies)]))
-    return joint.join(pieces)
+        pieces.append(joint.join(bodies if marker.own is None else _with_numbers(bodies, marker.own)))
+    return joint.join([*pieces, *part.lines[done:]])
+
+
+def _with_numbers(bodies: Sequence[str], first: int) -> Iterator[str]:
+    return map(add, written(TABBED, "0", first, len(bodies)), bodies)
 
 
 def _is_above(itself: Shown, marker: Marker, place: int) -> bool:
@@ -136,5 +155,5 @@ def left_of(text: str, original: str, tag: str) -> bool:
         if original.startswith(ends[0]) and original.endswith(ends[1]):
             return True
     gone = {unit for unit, _ in found.gaps}
-    folded = iter(shapes.fold(original)[0].split("\n"))  # where lines had to stay, those stay that were sent
+    folded = iter(shapes.fold(original).text.split("\n"))  # where lines had to stay, those stay that were sent
     return all(line in folded for unit, line in enumerate(lines) if unit not in gone)

@@ -23,6 +23,13 @@ MARK_KEY = re.compile(rb'"cache_control"\s*:')
 TOOLS, SYSTEM = ("tools",), ("system", "instructions", "systemInstruction", "system_instruction")
 
 
+MAX_DIGESTS = 1000
+"""Digests that are remembered."""
+
+_DIGESTS: dict[tuple[tuple[str, ...], int, int], str] = {}
+"""By the fields, their length, and Python's own hash of them, which nobody outside this process can aim at."""
+
+
 class CacheAsked(NamedTuple):
     """Of one request, as it came."""
 
@@ -75,6 +82,23 @@ def _blocks(message: Any) -> int:
 
 
 def _digest(head: Any, names: tuple[str, ...]) -> str:
+    """Tools and system are most of what many clients send, and the same in every request: they are read once."""
+    raw = getattr(head, "raw", None)
+    if raw is None:
+        return _digest_of(head, names)
+    written = tuple(map(raw, names))
+    if not any(written):
+        return ""
+    key = names, sum(map(len, written)), hash(written)
+    found = _DIGESTS.get(key)
+    if found is None:
+        if len(_DIGESTS) >= MAX_DIGESTS:
+            _DIGESTS.clear()
+        found = _DIGESTS[key] = _digest_of(head, names)
+    return found
+
+
+def _digest_of(head: Any, names: tuple[str, ...]) -> str:
     found = next((head[name] for name in names if head.get(name)), None)
     if found is None:
         return ""

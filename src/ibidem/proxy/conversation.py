@@ -1,7 +1,7 @@
 """One conversation that goes through the proxy: its session, and how its requests were sent.
 
 What its requests do to it is written by its own methods and nowhere else. `Conversations`, which has all of them, sets
-what memory and the store know of it: `held`, `hint` and `saved`.
+what memory and the store know of it: `held`, `hint` and `notebook`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from typing import NamedTuple
 from .. import formats
 from ..billing.budget import Point
 from ..engine.incremental import SentPrefix
+from ..engine.notebook import Notebook
 from ..engine.pipeline import Compacted
 from ..engine.session import Session
 from ..plan import Edit, Plan
 from ..wire import Scanned, scan
 from ..wire.scan import scan_tolerantly
 from .books.bill import freed
+from .coin import Toss
+from .conduct import Conduct, ConductReader
 
-Key = tuple[str, str]
-"""The wire format, and what the client calls its conversation."""
+Key = tuple[str, ...]
+"""The wire format, what the client calls its conversation and, where the request itself asks for one, the profile."""
 
 ONE_TURN = 2
 """Messages by which a conversation grows at least between two requests."""
@@ -84,17 +87,40 @@ class LiveConversation:
     """How often what had been sent was changed."""
     turns: int = 0
     """How often it was worked on: who found it before that has to look again."""
-    saved: bytes | None = None
+    notebook: Notebook | None = None
     """What the store has of it, as far as is known."""
     last: SentPrefix | None = None
     """How its last request was written. By this the next is known, also while somebody works on it."""
     sent: SentRequest | None = None
     """How the last request was sent that the provider took: what cannot be rewritten begins that way."""
     deviation: Deviation | None = None
+    elsewhere: bool = False
+    """Another process of this proxy had it: what was sent follows from the history, also where nothing is noted."""
     off: bool = False
     """It goes on without new edits, until it is switched on again."""
+    toss: Toss | None = None
+    """On which side of a trial it is, if there is one."""
+    conduct: ConductReader | None = field(init=False, default=None)
+    """Counts what its agent does, for a trial."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a request of it is worked on."""
+
+    def __post_init__(self) -> None:
+        if self.toss is not None:
+            self.conduct = ConductReader(self.key[0])
+
+    @property
+    def measured(self) -> bool:
+        """It goes out as it came, and only what would have been saved is measured."""
+        return self.toss is not None and self.toss.arm == "measure"
+
+    def count_conduct(self, scanned: Scanned) -> Conduct | None:
+        """What its agent did since the request before. What goes wrong here goes wrong for nobody else."""
+        try:
+            return self.conduct.read(scanned) if self.conduct is not None else None
+        except Exception:
+            self.conduct = None  # half of a message may be counted
+            return None
 
     def ask(self, model: str) -> None:
         """Who is asked from here on, if something else than the requests says so."""
@@ -115,9 +141,11 @@ class LiveConversation:
     def plan_sent(self, plan: Plan, counts: bool = True) -> Point | None:
         """What is sent has these edits. Returns where it changes what had been sent, if it does.
 
-        Their tokens are counted for the books; without these there is no need to.
+        A change that another replica made, or that was made before a restart, is not one of this request. The tokens of
+        edits are counted for the books; without these there is no need to.
         """
-        point = plan.points[-1] if len(plan.points) > self.points else None
+        last = plan.points[-1] if len(plan.points) > self.points else None
+        point = last if last is not None and last.length == self.messages else None
         self.points = len(plan.points)
         self.freed = freed(plan.edits, self.edits, self.freed) if counts else (0.0,) * len(plan.edits)
         self.edits = plan.edits
@@ -125,6 +153,8 @@ class LiveConversation:
 
     def accept(self, sent: SentRequest | None, deviation: Deviation | None) -> None:
         """The provider takes a request that was sent so: the conversation goes on in that way."""
+        if self.measured:
+            return
         if sent is not None and not (self.sent and self.sent.prefix.continues(sent.prefix)):
             self.sent = sent  # else a later one was taken first
         if deviation is not None:

@@ -11,21 +11,24 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from .. import formats
 from ..engine.incremental import SentPrefix
 from ..engine.marking import CacheSettings
+from ..engine.notebook import Notebook
 from ..engine.pipeline import Compacted
 from ..engine.session import Session
-from ..model import IbidemError, Message
+from ..model import Message
 from ..store import MemoryStore, Store
 from ..store.naming import conversation_key, words_of
-from ..strategies import profiles
 from ..wire import Scanned
+from .coin import Coin
 from .conversation import Deviation, Key, LiveConversation, goes_on
+from .indexed import ConversationIndex
+from .manner import Manner, Manners
 from .opening import opened, title
 from .switch import Switch
 
@@ -38,6 +41,8 @@ OpeningHint = tuple[Key, int]
 
 HINT_BYTES = 2048
 """Bytes that the requests of a conversation usually begin with alike."""
+
+LOOKUPS = ("warm", "store", "cold", "new")
 
 MAX_CANDIDATES = 4
 """Conversations with such a beginning that are tried before a request is looked at closely."""
@@ -88,28 +93,31 @@ class Conversations:
         most_bytes: int,
         observe: bool = False,
         cache: CacheSettings | None = None,
+        prefix: str = "",
+        coin: Coin | None = None,
     ) -> None:
-        self._profile = profile
-        self._cache = cache or CacheSettings()
+        """Ids begin with `prefix`. With a `coin`, some are only measured."""
+        self._prefix = prefix
         self._store = store
         self._originals = _NothingKept() if observe else store
         self._most = most
         self._most_bytes = most_bytes
         self._all: OrderedDict[str, LiveConversation] = OrderedDict()
         """The least recently used first."""
-        self._by_hint = _Index()
-        self._by_name = _Index()
+        self._by_hint = ConversationIndex()
+        self._by_name = ConversationIndex()
         self._lock = threading.Lock()
         self._made = 0
         self._switch = Switch()
+        self.switched: Callable[[LiveConversation], None] = lambda _: None
+        """Told where a request switched its conversation, in whatever thread that is."""
+        self._lookups: Counter[str] = Counter()
         self.held = 0
         """Bytes that all of them take in memory, about."""
-        self._strategies = profiles.named(profile)
-        self.revises = not all(each.final for each in self._strategies)
-        self.remembers = self.revises or bool(self._cache)
-        """Whether it matters when requests came, and what their provider counted."""
-        self.asks_to_keep = bool(self._cache)
-        """Whether requests may be sent with other marks or lifetimes than their client's."""
+        self._manners = Manners(Manner(profile, cache or CacheSettings()), coin)
+        self.revises, self.remembers = self._manners.usual.revises, self._manners.usual.remembers
+        self.asks_to_keep = self._manners.usual.asks_to_keep
+        """What `Manner` says, of conversations whose requests do not ask for a profile."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -124,10 +132,14 @@ class Conversations:
     def find_or_begin(self, key: Key, body: bytes, weigh: Weigh = lambda _: None) -> Found:
         """The conversation that a request goes on, or one of its own."""
         found = self._hinted(key, body, weigh)
-        if found is not None:
-            return found
-        opening = self._opening(key, body)
-        return self._longest(opening) or self._begin(opening)
+        if found is None:
+            opening = self._opening(key, body)
+            found = self._longest(opening)
+            if found is None:
+                return self._begin(opening)
+        with self._lock:
+            self._lookups["warm"] += 1
+        return found
 
     def _hinted(self, key: Key, body: bytes, weigh: Weigh) -> Found | None:
         """By its first bytes, of which none is read that is known."""
@@ -144,7 +156,7 @@ class Conversations:
 
     def _opening(self, key: Key, body: bytes) -> _Opening:
         scanned, messages = opened(key[0], body)
-        whole = "\0".join((*key, self._profile, conversation_key(words_of(messages))))
+        whole = "\0".join((*key, self._manners.of(key).profile, conversation_key(words_of(messages))))
         name = hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         return _Opening(key, body, scanned, messages, name, self._candidates(self._by_name, name))
 
@@ -166,8 +178,12 @@ class Conversations:
 
     def _begin(self, opening: _Opening) -> Found:
         key, scanned, messages = opening.key, opening.scanned, opening.messages
-        state = self._remembered(opening.name, begins=len(scanned) == len(messages))
-        session = self._session(key[0], state, self._cache)
+        toss = self._manners.toss(key, opening.name)
+        manner = self._manners.of(key, toss)
+        session = self._session(key[0], manner)
+        notebook = None if manner.measured else Notebook(session, self._store, opening.name)
+        if notebook is not None:
+            self._read(notebook, manner, begins=len(scanned) == len(messages))
         alike = [(last.shared(scanned), each) for each in opening.alike if (last := each.last) is not None]
         shared, nearest = max(alike, key=lambda one: one[0], default=(0, None))
         last, hint = SentPrefix.unwritten(formats.named(key[0]), scanned), _hint(key, opening.body)
@@ -175,7 +191,7 @@ class Conversations:
         with self._lock:
             self._made += 1
             found = LiveConversation(
-                f"c{self._made}",
+                f"{self._prefix}c{self._made}",
                 key,
                 opening.name,
                 session,
@@ -184,11 +200,14 @@ class Conversations:
                 hint=hint,
                 messages=shared,
                 held=PER_CONVERSATION,
-                saved=state,
+                notebook=notebook,
                 last=last,
                 sent=nearest.sent if nearest is not None else None,
+                elsewhere=self._switch.is_elsewhere(opening.name),
                 off=self._switch.begins_off(opening.name, len(scanned) > len(messages), goes_off),
+                toss=toss,
             )
+            self._lookups["store" if notebook else "new" if len(scanned) == len(messages) else "cold"] += 1
             self.held += found.held
             self._all[found.id] = found
             self._by_name.add(found.name, found)
@@ -196,15 +215,16 @@ class Conversations:
             self._let_go()
         return Found(found, scanned, 0)
 
-    def _remembered(self, name: str, begins: bool) -> bytes | None:
+    def _read(self, notebook: Notebook, manner: Manner, begins: bool = False) -> None:
         """What the store knows of a conversation. Those who can do without do, if it cannot be asked."""
-        if self.revises:
-            return self._store.load(name)
+        if manner.revises:
+            notebook.read()
+            return
         try:
-            return None if begins and not self._cache else self._store.load(name)
+            if manner.asks_to_keep or not begins:
+                notebook.read()
         except Exception as error:
             log.debug("a conversation goes on without what may be known of it: %s", type(error).__name__)
-            return None
 
     def alike(self, key: Key, body: bytes, closely: bool) -> Iterator[list[LiveConversation]]:
         """Conversations that a request may go on, the likeliest first; unless `closely`, without reading any of it.
@@ -215,32 +235,39 @@ class Conversations:
         yield hinted[:MAX_CANDIDATES]
         yield [*hinted[MAX_CANDIDATES:], *(self._opening(key, body).alike if closely else ())]
 
-    def _candidates(self, index: _Index, name: Hashable) -> list[LiveConversation]:
+    def _candidates(self, index: ConversationIndex, name: Hashable) -> list[LiveConversation]:
         with self._lock:
             return index.newest(name)
 
-    def _session(self, format: str, state: bytes | None, cache: CacheSettings, model: str = "") -> Session:
-        session = Session(
-            strategies=self._strategies,
+    def _session(self, format: str, manner: Manner, model: str = "", state: bytes | None = None) -> Session:
+        return Session(
+            strategies=manner.strategies,
             format=format,
             model=model or None,
-            store=self._originals,
-            cache=cache.mode,
-            pauses=cache.pauses,
+            store=_NothingKept() if manner.measured else self._originals,
+            cache=manner.cache.mode,
+            pauses=manner.cache.pauses,
+            state=state,
         )
-        _learn(session, state)
-        return session
 
     def preview(self, format: str, found: Found | None, body: bytes, at: float, model: str = "") -> Compacted:
         """What would be sent, without a trace. Nothing is kept of what is only counted: it has no marks of ours."""
         state = found.conversation.session.state() if found else None
-        return self._session(format, state, CacheSettings(), model).compact(body, at=at)
+        return self._session(format, self._manners.usual.unmarked, model, state).compact(body, at=at)
+
+    def measures(self, key: Key, found: Found | None, body: bytes) -> bool:
+        """Whether a request goes as it came because its conversation is on that side of a trial."""
+        if found is not None:
+            return found.conversation.measured
+        toss = self._manners.toss(key, self._opening(key, body).name) if self._manners.coin is not None else None
+        return toss is not None and toss.arm == "measure"
 
     def rewrite(self, found: Found, at: float) -> Compacted:
         """The request as it is to be sent. Under the conversation's lock."""
         conversation, scanned = found.conversation, found.scanned
-        if self.remembers or conversation.went_elsewhere(scanned):
-            self._learn(conversation)
+        notebook, manner = conversation.notebook, self._manners.of(conversation.key)
+        if notebook is not None and (manner.remembers or conversation.went_elsewhere(scanned)):
+            self._read(notebook, manner)
         try:
             return conversation.rewrite(scanned, at)
         finally:
@@ -261,10 +288,18 @@ class Conversations:
     def replay(self, conversation: LiveConversation, body: bytes, since: int) -> SentPrefix | None:
         """How a request is sent with its messages from `since` on as they came. Without a trace, a lock or a store."""
         model, store = conversation.session.model, _NothingKept()
-        session = Session(strategies=self._strategies, format=conversation.key[0], model=model, store=store)
-        _learn(session, conversation.saved)
+        strategies = self._manners.of(conversation.key).strategies
+        session = Session(strategies=strategies, format=conversation.key[0], model=model, store=store)
+        if conversation.notebook is not None:
+            conversation.notebook.tell(session)
         session.sent_otherwise(body, since)
         return session.sent_prefix
+
+    @property
+    def lookups(self) -> dict[str, int]:
+        """How often a request was found to go on a conversation in memory (`warm`), one that the store knows, one that
+        neither does (`cold`), or to begin one (`new`)."""
+        return {name: self._lookups[name] for name in LOOKUPS}
 
     # ── off, and on again ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -278,13 +313,42 @@ class Conversations:
         with self._lock:
             return [each.id for each in self._all.values() if each.off]
 
-    def turn(self, id: str, off: bool) -> list[str]:
-        """Switch one off or on, by its id or the beginning of that. Returns all that fit: if several, none was."""
+    def turn(self, id: str, off: bool) -> bool:
+        """Switch one off or on. False where it is not in use."""
         with self._lock:
-            alike = [id] if id in self._all else [each for each in self._all if each.startswith(id)]
-            if len(alike) == 1:
-                self._all[alike[0]].off = off
-            return alike
+            found = self._all.get(id)
+            if found is not None:
+                found.off = off
+                if not off:
+                    self._switch.forget(found.name)
+            return found is not None
+
+    def named(self, id: str = "") -> dict[str, str]:
+        """Names in the store, by id, of conversations in use whose id is this, or begins so."""
+        with self._lock:
+            return {each.id: each.name for each in self._all.values() if each.id.startswith(id)}
+
+    def wish(self, conversation: LiveConversation, off: bool) -> None:
+        """A request says what is to become of its conversation."""
+        if conversation.off != off:
+            conversation.off = off
+            self.switched(conversation)
+
+    def hear(self, names: Iterable[str], off: bool) -> None:
+        """Conversations of these names were switched in another process."""
+        with self._lock:
+            names = list(names)
+            self._switch.hear(names, off)
+            for name in names:
+                for each in self._by_name.newest(name):
+                    each.off = off
+
+    def hear_all(self, names: Iterable[str], off: bool) -> list[str]:
+        """As `turn_all`, where other processes have conversations of these names."""
+        found = self.turn_all(off)
+        with self._lock:
+            self._switch.hear(names, None)
+        return found
 
     def turn_all(self, off: bool) -> list[str]:
         """Switch all of them off or on, and those to come. Returns those that are in use."""
@@ -294,30 +358,20 @@ class Conversations:
                 each.off = off
             return list(self._all)
 
-    def _learn(self, conversation: LiveConversation) -> None:
-        """What other replicas came to know since."""
-        state = self._remembered(conversation.name, begins=False)
-        if state is not None and state != conversation.saved:
-            _learn(conversation.session, state)
-            conversation.saved = state
-
     def save(self, conversation: LiveConversation) -> None:
         """What is to be remembered is in the store when this returns. Under the conversation's lock.
 
         A profile that decides from the request alone has something to remember only after a mishap.
         """
-        if not self.remembers and not conversation.session.unusual:
-            return
-        state = conversation.session.state()
-        if state == conversation.saved:
+        notebook, manner = conversation.notebook, self._manners.of(conversation.key)
+        if notebook is None or not (manner.remembers or conversation.session.unusual):
             return
         try:
-            self._store.save(conversation.name, state, ())
+            notebook.write()
         except Exception as error:
-            if self.revises:
+            if manner.revises:
                 raise
             log.warning("what happened to a conversation is known here alone: %s", type(error).__name__)
-        conversation.saved = state
 
     def _used(self, found: LiveConversation, scanned: Scanned) -> None:
         """It is the one that was used last, with this request."""
@@ -346,37 +400,6 @@ class Conversations:
             self._by_name.drop(gone.name, gone)
             if gone.hint is not None:
                 self._by_hint.drop(gone.hint, gone)
-
-
-class _Index:
-    """Conversations by something that they share."""
-
-    def __init__(self) -> None:
-        self._found: dict[Hashable, OrderedDict[str, LiveConversation]] = {}
-
-    def newest(self, name: Hashable) -> list[LiveConversation]:
-        """Those that were added last come first."""
-        return list(reversed(self._found.get(name, {}).values()))
-
-    def add(self, name: Hashable, conversation: LiveConversation) -> None:
-        known = self._found.setdefault(name, OrderedDict())
-        known[conversation.id] = conversation
-        known.move_to_end(conversation.id)
-
-    def drop(self, name: Hashable, conversation: LiveConversation) -> None:
-        known = self._found[name]
-        known.pop(conversation.id, None)
-        if not known:
-            del self._found[name]
-
-
-def _learn(session: Session, state: bytes | None) -> None:
-    """What is no state, or one of another version, is nothing to go on with: it is begun without."""
-    if state is not None:
-        try:
-            session.learn(state)
-        except IbidemError as error:
-            log.warning("a conversation begins without what was known of it: %s", error)
 
 
 def _hint(key: Key, body: bytes) -> OpeningHint:

@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-FEED_BYTES = 512
-"""Bytes that are unpacked at a time. A zstd block of a few bytes may hold 128 KiB: this bounds what one step makes."""
+STEP_BYTES = 2**20
+"""Bytes that one step may make of a zstd frame, a few bytes of which may hold any number."""
 
 MAX_UNPACKED = 64 * 2**20
 """Bytes that one piece may grow to. No text shrinks so far that a real one is stopped here."""
@@ -74,26 +74,18 @@ class _Zlib:
 
 class _Zstd:
     def __init__(self) -> None:
-        import zstandard
+        from ..wire.zstd import Unpacker
 
-        self._made = zstandard.ZstdDecompressor()
-        self._inner = self._made.decompressobj()
-        self._begun = False
+        self._inner = Unpacker()
 
     @property
     def done(self) -> bool:
-        return self._inner.eof or not self._begun
+        return self._inner.done
 
     def decompress(self, data: bytes) -> bytes:
         found = bytearray()
-        for start in range(0, len(data), FEED_BYTES):
-            piece = data[start : start + FEED_BYTES]
-            while piece:
-                if self._inner.eof:  # another frame
-                    self._inner = self._made.decompressobj()
-                self._begun = True
-                found += self._inner.decompress(piece)
-                piece = self._inner.unused_data if self._inner.eof else b""
+        for piece in self._inner.pieces(data, STEP_BYTES):
+            found += piece
             if len(found) > MAX_UNPACKED:
                 raise TooLarge
         return bytes(found)

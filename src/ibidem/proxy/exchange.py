@@ -11,8 +11,9 @@ refused: then what to send instead is asked for (`Resend`, `Resent`), and the la
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Any
 
 from ..billing.usage import Usage
 from . import commands, events
@@ -23,6 +24,7 @@ from .states import BEGUN, NEXT_STATES, UNCONNECTED, UNREAD, State
 from .usage import UsageReader
 
 REVERSE_PROXY_ONLY = "this is a reverse proxy: name it as the base URL of a provider, not as HTTP_PROXY"
+CLIENT_GONE = "the client went away"
 NO_WEBSOCKETS = "nothing can be rewritten in a WebSocket: use HTTP"
 
 
@@ -55,38 +57,12 @@ class Exchange:
 
     def handle(self, event: events.Event) -> list[commands.Command]:
         """What comes after the end changes nothing any more."""
-        if self.over:
+        if self.state is State.OVER:
             return []
-        if type(event) not in NEXT_STATES[self.state]:
-            raise ValueError(f"{type(event).__name__} while {self.state.value}")
-        match event:
-            case events.AnswerChunk(data):  # first: there are many of them
-                return self._answer_chunk(data)
-            case events.RequestStarted():
-                return self._started(event)
-            case events.RequestChunk(data):
-                return self._chunk(data)
-            case events.RequestEnded():
-                return self._ended()
-            case events.RequestBroken(why):
-                return self._give_up(400, why)
-            case events.Rewritten(body):
-                data = b"".join(self._held) if body is None else body
-                self._held.clear()
-                return self._send(data, self.resend and body is not None)
-            case events.Resent(body, last):
-                return self._pass_refusal() if body is None else self._send(body, not last)
-            case events.AnswerStarted():
-                return self._answer(event)
-            case events.AnswerEnded():
-                return self._answer_ended()
-            case events.UpstreamFailed(why):
-                return self._failed(why)
-            case events.ClientGone():
-                connected = self.state not in UNCONNECTED
-                self._finish("the client went away")
-                return [commands.CancelUpstream()] if connected else []
-        assert_never(event)
+        kind = type(event)
+        if kind not in NEXT_STATES[self.state]:
+            raise ValueError(f"{kind.__name__} while {self.state.value}")
+        return _HANDLERS[kind](self, event)
 
     @property
     def over(self) -> bool:
@@ -112,7 +88,8 @@ class Exchange:
         self.state = State.HOLDING if self.rewrites else State.PASSING
         return [] if self.rewrites else [self._connect()]
 
-    def _chunk(self, data: bytes) -> list[commands.Command]:
+    def _chunk(self, event: events.RequestChunk) -> list[commands.Command]:
+        data = event.data
         self.received += len(data)
         if self.received > self.max_body:
             return self._too_large()
@@ -125,12 +102,23 @@ class Exchange:
     def _too_large(self) -> list[commands.Command]:
         return self._give_up(413, f"the request is larger than {self.max_body:,} bytes: allow more with --max-body")
 
-    def _ended(self) -> list[commands.Command]:
+    def _broken(self, event: events.RequestBroken) -> list[commands.Command]:
+        return self._give_up(400, event.why)
+
+    def _ended(self, _: events.RequestEnded) -> list[commands.Command]:
         if self.state is State.HOLDING:
             self.state = State.REWRITING
             return [commands.Rewrite(b"".join(self._held))]
         self.state = State.ANSWERING if self.state is State.EARLY else State.WAITING
         return [commands.EndUpstream()]
+
+    def _rewritten(self, event: events.Rewritten) -> list[commands.Command]:
+        data = b"".join(self._held) if event.body is None else event.body
+        self._held.clear()
+        return self._send(data, self.resend and event.body is not None)
+
+    def _resent(self, event: events.Resent) -> list[commands.Command]:
+        return self._pass_refusal() if event.body is None else self._send(event.body, not event.last)
 
     def _send(self, body: bytes, again: bool) -> list[commands.Command]:
         """All of a request. With `again`, another is tried should this one be refused."""
@@ -176,7 +164,8 @@ class Exchange:
             kind, encoding = (first(event.headers, name) for name in ("content-type", "content-encoding"))
             self._reader = UsageReader(self.route.format, kind, encoding)
 
-    def _answer_chunk(self, data: bytes) -> list[commands.Command]:
+    def _answer_chunk(self, event: events.AnswerChunk) -> list[commands.Command]:
+        data = event.data
         if self.state is State.REFUSED:
             assert self._refusal is not None
             self._refusal.body += data
@@ -185,7 +174,7 @@ class Exchange:
             self._reader.feed(data)
         return [commands.SendAnswer(data)]
 
-    def _answer_ended(self) -> list[commands.Command]:
+    def _answer_ended(self, _: events.AnswerEnded | None = None) -> list[commands.Command]:
         if self.state is not State.REFUSED:
             self._finish()
             return [commands.EndAnswer()]
@@ -209,6 +198,14 @@ class Exchange:
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _gone(self, _: events.ClientGone) -> list[commands.Command]:
+        connected = self.state not in UNCONNECTED
+        self._finish(CLIENT_GONE)
+        return [commands.CancelUpstream()] if connected else []
+
+    def _upstream_failed(self, event: events.UpstreamFailed) -> list[commands.Command]:
+        return self._failed(event.why)
+
     def _failed(self, why: str) -> list[commands.Command]:
         if self.state is State.REFUSED:
             return [*self._let_through(), *self._failed(why)]
@@ -231,3 +228,19 @@ class Exchange:
         self._held.clear()
         if self._reader is not None:
             self.usage = self._reader.finish()
+
+
+_HANDLERS: dict[type[events.Event], Callable[[Exchange, Any], list[commands.Command]]] = {
+    events.RequestStarted: Exchange._started,
+    events.RequestChunk: Exchange._chunk,
+    events.RequestEnded: Exchange._ended,
+    events.RequestBroken: Exchange._broken,
+    events.Rewritten: Exchange._rewritten,
+    events.Resent: Exchange._resent,
+    events.AnswerStarted: Exchange._answer,
+    events.AnswerChunk: Exchange._answer_chunk,
+    events.AnswerEnded: Exchange._answer_ended,
+    events.UpstreamFailed: Exchange._upstream_failed,
+    events.ClientGone: Exchange._gone,
+}
+"""By what happened. All that may happen is here: a test says so."""

@@ -90,9 +90,10 @@ def replayed(conversations: Conversations, job: Job, failed: Outcome) -> Outcome
     """The outcome with what earlier requests sent, worked out from the history; None where that says no more."""
     conversation = failed.conversation or job.conversation
     body = job.decoded
-    if conversation is None or body is None or failed.unread:
+    if conversation is None or body is None or failed.unread or conversation.measured:
         return None
-    if not failed.refused and conversation.sent is None and conversation.saved is None:
+    known = conversation.sent is not None or conversation.notebook or conversation.elsewhere
+    if not failed.refused and not known:
         return None  # it may never have come through here before
     scanned = scan(body) or scan_tolerantly(body)
     since = answered(job.format, scanned) if scanned is not None else 0

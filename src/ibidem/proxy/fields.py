@@ -10,6 +10,10 @@ from ..model import IbidemError, one_line
 from ..store.limits import USE_BYTES, USE_DAYS, are_days
 from ..strategies.profiles import PROFILES, is_name
 
+OTEL_MODES = ("off", "spans", "genai")
+MAX_WORKERS = 64
+"""Processes: each takes its memory, however few cores there are."""
+
 
 class FieldKind(NamedTuple):
     """A type, how it is called, and how it is read from a text."""
@@ -52,6 +56,7 @@ def _at_least_one(number: int) -> bool:
 FIELDS: dict[str, Field] = {
     "host": Field(TEXT, lambda host: bool(host) and _visible(host), "use a name or address like 127.0.0.1"),
     "port": Field(WHOLE, lambda port: 0 <= port <= 65535, "use 1 to 65535, or 0 for a free one"),
+    "workers": Field(WHOLE, lambda count: 1 <= count <= MAX_WORKERS, f"use 1 to {MAX_WORKERS}"),
     "token": Field(TEXT, _sendable, "use letters, digits and signs, no spaces", secret=True),
     "page_token": Field(TEXT, _sendable, "use letters, digits and signs, no spaces", secret=True),
     "texts": Field(SWITCH, lambda _: True, ""),
@@ -61,8 +66,10 @@ FIELDS: dict[str, Field] = {
     "store_days": Field(NUMBER, are_days, USE_DAYS),
     "store_bytes": Field(WHOLE, lambda size: size >= 0, USE_BYTES),
     "observe": Field(SWITCH, lambda _: True, ""),
+    "trial": Field(NUMBER, lambda share: 0 < share < 1, "use a share above 0 and below 1, such as 0.5"),
     "json_log": Field(TEXT, bool, "use a file, or - for standard output"),
     "ledger": Field(SWITCH, lambda _: True, ""),
+    "otel": Field(TEXT, OTEL_MODES.__contains__, f"use one of {', '.join(OTEL_MODES)}"),
     "record": Field(TEXT, bool, "use a folder"),
     "record_days": Field(NUMBER, are_days, USE_DAYS),
     "record_bytes": Field(WHOLE, lambda size: size >= 0, USE_BYTES),

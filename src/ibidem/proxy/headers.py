@@ -6,9 +6,29 @@ stood: how the end of a body is told, and whether the connection goes on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 HeaderList = Sequence[tuple[str, str]]
+
+
+class Headers(list[tuple[str, str]]):
+    """Headers as they came, with their names in lower case: each is looked at several times, and read once."""
+
+    __slots__ = ("firsts", "lasts", "lows")
+
+    def __init__(self, given: Iterable[tuple[str, str]]) -> None:
+        super().__init__(given)
+        self.lows = [name.lower() for name, _ in self]
+        self.lasts = {low: each[1] for low, each in zip(self.lows, self, strict=True)}
+        """By name; of those that stand twice, the last."""
+        self.firsts = self.lasts
+        if len(self.lasts) < len(self):
+            self.firsts = {low: each[1] for low, each in zip(reversed(self.lows), reversed(self), strict=True)}
+
+
+def known(headers: Iterable[tuple[str, str]]) -> Headers:
+    return headers if isinstance(headers, Headers) else Headers(headers)
+
 
 HOP_BY_HOP = frozenset(
     {"connection", "expect", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
@@ -24,7 +44,8 @@ BODILESS_STATUSES = frozenset({204, 304})
 
 
 def first(headers: HeaderList, name: str) -> str:
-    return next((value for key, value in headers if key.lower() == name), "")
+    """Of this name, which is in lower case."""
+    return known(headers).firsts.get(name, "")
 
 
 def wants_websocket(method: str, headers: HeaderList) -> bool:
@@ -36,27 +57,37 @@ def wants_websocket(method: str, headers: HeaderList) -> bool:
 
 def named(headers: HeaderList) -> set[str]:
     """The headers that `Connection` says are for the neighbour alone."""
-    return {part.strip().lower() for key, value in headers if key.lower() == "connection" for part in value.split(",")}
+    found = known(headers)
+    if "connection" not in found.firsts:
+        return set()
+    said = [value for low, (_, value) in zip(found.lows, found, strict=True) if low == "connection"]
+    return {part.strip().lower() for value in said for part in value.split(",")}
+
+
+_TO_UPSTREAM = (HOP_BY_HOP | NOT_PASSED) - {"transfer-encoding", "content-length"}
+_TO_CLIENT = HOP_BY_HOP - {"transfer-encoding", "content-length"}
+_LENGTHS = frozenset({"transfer-encoding", "content-length"})
 
 
 def for_upstream(headers: HeaderList, length: int | None, upgrades: bool) -> tuple[HeaderList, bool]:
     """With the length of what is really sent, if it is known by now; and whether the body goes in chunks."""
+    given = known(headers)
     if upgrades:
-        return [each for each in headers if each[0].lower() not in NOT_PASSED], False
-    leave = (HOP_BY_HOP | NOT_PASSED | named(headers)) - {"transfer-encoding", "content-length"}
+        return [each for low, each in zip(given.lows, given, strict=True) if low not in NOT_PASSED], False
+    leave = _TO_UPSTREAM | (named(given) - _LENGTHS) if "connection" in given.firsts else _TO_UPSTREAM
     found: list[tuple[str, str]] = []
     chunked = False
-    for name, value in headers:
-        low = name.lower()
+    for low, each in zip(given.lows, given, strict=True):
         if low in leave:
             continue
-        if low == "transfer-encoding" and length is None:
-            chunked = True
-        elif low == "transfer-encoding":
-            name, value = "Content-Length", str(length)  # it was held, so its length is known
-        elif low == "content-length" and length is not None:
-            value = str(length)
-        found.append((name, value))
+        if low in _LENGTHS:
+            if low == "transfer-encoding" and length is None:
+                chunked = True
+            elif low == "transfer-encoding":
+                each = "Content-Length", str(length)  # it was held, so its length is known
+            elif length is not None:
+                each = each[0], str(length)
+        found.append(each)
     return found, chunked
 
 
@@ -64,16 +95,19 @@ def for_client(
     headers: HeaderList, method: str, status: int, version: tuple[int, int], keep_alive: bool
 ) -> tuple[HeaderList, bool, bool]:
     """With how the end is told; whether the body goes in chunks; and whether the connection ends with it."""
+    given = known(headers)
     modern = version >= (1, 1)
     empty = method == "HEAD" or status in BODILESS_STATUSES
-    coded = any(name.lower() == "transfer-encoding" for name, _ in headers)
-    sized = not coded and any(name.lower() == "content-length" for name, _ in headers)
+    coded = "transfer-encoding" in given.firsts
+    sized = not coded and "content-length" in given.firsts
     chunked = modern and not empty and not sized
     last = not keep_alive or not (modern or empty or sized)  # only the end of the connection tells an old client
-    leave = (HOP_BY_HOP | named(headers)) - {"transfer-encoding", "content-length"}
-    leave |= {"content-length"} if coded else set()
-    leave |= set() if chunked or (modern and method == "HEAD") else {"transfer-encoding"}
-    found = [each for each in headers if each[0].lower() not in leave]
+    leave = _TO_CLIENT | (named(given) - _LENGTHS) if "connection" in given.firsts else _TO_CLIENT
+    if coded:
+        leave |= {"content-length"}
+    if coded and not (chunked or (modern and method == "HEAD")):
+        leave |= {"transfer-encoding"}
+    found = [each for low, each in zip(given.lows, given, strict=True) if low not in leave]
     if chunked and not coded:
         found.append(("Transfer-Encoding", "chunked"))
     if last and modern:

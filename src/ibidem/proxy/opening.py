@@ -34,6 +34,19 @@ def opened(format: str, body: bytes) -> tuple[Scanned, list[Message]]:
     return found, list(_beginning(format, found))
 
 
+def detected(body: bytes, model: str = "") -> str:
+    """The format of a request that nobody names. `Unreadable` where it is none, or may be of several."""
+    try:
+        return formats.detect(parse(body), model or None).name
+    except formats.Ambiguous as error:
+        choices = " or ".join(each.name for each in error.candidates)
+        raise Unreadable(f"it could be of more than one format: say which ({choices})") from None
+    except formats.FormatError:
+        raise Unreadable("no conversation was found in it") from None
+    except IbidemError:
+        raise Unreadable("it cannot be read") from None
+
+
 def _is_single(format: str, body: bytes) -> bool:
     try:
         value = parse(body)

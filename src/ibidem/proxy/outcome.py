@@ -11,6 +11,7 @@ from ..engine.journal import Position
 from ..formats.marks import Addition
 from ..plan import Edit
 from .asked import CacheAsked
+from .conduct import Conduct
 from .conversation import Deviation, Key, LiveConversation, SentRequest
 from .switch import Wish
 
@@ -63,12 +64,18 @@ class Outcome:
     deviation: Deviation | None = None
     """What the session has to learn, if the provider takes this one."""
 
+    @property
+    def measured(self) -> bool:
+        """It is on the side of a trial that goes as it came."""
+        return self.conversation is not None and self.conversation.measured
+
 
 @dataclass(eq=False)
 class Job:
     """A request that is being worked on. Either it is done in time or it is given up, never both."""
 
     format: str
+    """Empty where only its body tells, which is looked at by who works on it."""
     named: str
     """What the client calls the conversation."""
     encoding: str
@@ -87,14 +94,18 @@ class Job:
     """Whose it is, once that is known."""
     model: str = ""
     """Who is asked, where the body does not say."""
+    conduct: Conduct | None = None
+    """What the agent did since its last request, where that is counted."""
     wish: Wish | None = None
     """Whether its conversation is to be on or off from here on, if it says."""
+    profile: str = ""
+    """What it is to be rewritten by; empty for what goes on to its provider from here, which is as the settings say."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: bool = False
 
     @property
     def key(self) -> Key:
-        return self.format, self.named
+        return (self.format, self.named, self.profile) if self.profile else (self.format, self.named)
 
     @property
     def ended(self) -> bool:

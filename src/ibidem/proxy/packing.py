@@ -34,9 +34,9 @@ def decoded(body: bytes, encoding: str, most: int) -> bytes:
 
 
 def _zstd(data: bytes) -> bytes:
-    import zstandard
+    from ..wire.zstd import Packer
 
-    return zstandard.ZstdCompressor().compress(data)
+    return Packer().pack(data)
 
 
 def _brotli(data: bytes) -> bytes:

@@ -12,13 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .encodings import FEED_BYTES, decoder
+from .encodings import decoder
 from .headers import HeaderList, first
 
 REFUSAL_STATUSES = frozenset({400, 422})
 
 MAX_HELD_BYTES = 2**16
 """Bytes of a refusal that are held until it is decided. A longer one is passed on as it comes."""
+
+FEED_BYTES = 512
+"""Bytes of it that are unpacked at a time: what is made to be huge is found out early."""
 
 MAX_READ_BYTES = 2**18
 """Bytes that it may unpack to, to be read: that is done while everybody waits."""

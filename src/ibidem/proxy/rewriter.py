@@ -26,7 +26,7 @@ from .clock import SYSTEM_CLOCK, Clock
 from .conversation import LiveConversation, SentRequest
 from .conversations import Conversations, Found
 from .fallback import is_oversized
-from .opening import SingleMessage, Unpackable, Unreadable
+from .opening import SingleMessage, Unpackable, Unreadable, detected
 from .outcome import Job, Outcome, Result
 from .packing import decoded, encoded
 
@@ -96,19 +96,24 @@ class Rewriter:
 
     def _rewrite(self, job: Job, start: float) -> Outcome:
         body = job.decoded = decoded(job.body, job.encoding, self._max_body)
+        if not job.format:
+            self._weigh(body, 0)
+            job.format = detected(body, job.model)
         if job.counts:
             return self._counted(job, body, start)
         for _ in range(LOOKUP_TRIES):
             found = self.conversations.find_or_begin(job.key, body, partial(self._weigh, body))
             job.conversation = found.conversation
             if job.wish is not None:
-                found.conversation.off = job.wish == "off"
+                self.conversations.wish(found.conversation, job.wish == "off")
             with _held(found.conversation.lock, job.patience) as held:
                 if job.ended or not held:
                     break
                 found.conversation.ask(job.model)
                 self.conversations.settle(found.conversation)
                 current = self.conversations.current(found, body)
+                if current is not None:
+                    job.conduct = current.conversation.count_conduct(current.scanned)
                 if current is not None and current.conversation.off and not self._observe:
                     return self._off(job, current, start)
                 if current is not None:
@@ -118,18 +123,19 @@ class Rewriter:
     def _work(self, job: Job, body: bytes, found: Found, start: float) -> Outcome:
         """Under the conversation's lock."""
         conversation = found.conversation
+        observes = self._observe or conversation.measured
         compacted = self.conversations.rewrite(found, job.at)
         changed = compacted.request is not body
         try:
             _refuse(compacted)
-            new = encoded(compacted.request, job.encoding) if changed and not self._observe else None
-            result: Result = "observed" if self._observe else "rewritten" if changed else "unchanged"
+            new = encoded(compacted.request, job.encoding) if changed and not observes else None
+            result: Result = "observed" if observes else "rewritten" if changed else "unchanged"
             outcome = self._outcome(found, compacted, result, new, start)
             self.conversations.save(conversation)
         except Exception:
             job.end()
             raise
-        if not job.end() and not self._observe:  # something else is on its way already
+        if not job.end() and not observes:  # something else is on its way already
             self._went_otherwise(conversation)
         return outcome
 
@@ -170,6 +176,7 @@ class Rewriter:
         """With what the books need to know of it, counted here, where nobody else waits."""
         conversation, plan = found.conversation, compacted.plan
         point, prefix = conversation.plan_sent(plan, self._books), conversation.last
+        measured = conversation.measured
         return Outcome(
             result=result,
             body=body,
@@ -182,13 +189,13 @@ class Rewriter:
             marks=compacted.marks,
             kept=compacted.kept,
             freed=conversation.freed,
-            revision=point.reason if point else "",
-            rewritten=point.rewritten if point else 0.0,
+            revision=point.reason if point and not measured else "",
+            rewritten=point.rewritten if point and not (measured and point.reason == "cold cache") else 0.0,
             took=self._now() - start,
             model=conversation.model,
             asked=self._asked(found, conversation.first_new, not compacted.marks) if self._books else None,
             place=conversation.session.position,
-            sent=None if self._observe else _sent(prefix, conversation.freed),
+            sent=None if self._observe or measured else _sent(prefix, conversation.freed),
         )
 
     def _asked(self, found: Found, first_new: int, unmarked: bool) -> CacheAsked | None:
@@ -210,6 +217,9 @@ class Rewriter:
         if not self._observe and (off if job.wish is None else job.wish == "off"):
             job.end()
             return Outcome(result="off", took=self._now() - start)
+        if self.conversations.measures(job.key, found, body):
+            job.end()
+            return Outcome(result="observed", took=self._now() - start)
         compacted = self.conversations.preview(job.format, found, body, job.at, job.model)
         _refuse(compacted)
         new = None if self._observe or not compacted.plan else encoded(compacted.request, job.encoding)
@@ -249,11 +259,15 @@ def whereabouts(error: BaseException) -> str:
 
 
 def _tokens(scanned: Scanned, first: int) -> float:
-    """Of the messages from this one on, about: read as text, with the commonest escapes of JSON undone."""
+    """Of the messages from this one on, about."""
     known = scanned.known
     if known is None or first >= len(known.spans):
         return 0.0
-    data = scanned.given[known.spans[first][0] : known.spans[-1][1]]
+    return sampled_tokens(scanned.given[known.spans[first][0] : known.spans[-1][1]])
+
+
+def sampled_tokens(data: bytes) -> float:
+    """Of JSON, about: read as text, with the commonest escapes undone."""
     step = max(1, len(data) // SAMPLED_PIECES)
     pieces = (
         [data[at : at + SAMPLE_CHARACTERS] for at in range(0, len(data), step)]

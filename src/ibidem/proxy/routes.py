@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import unquote
 
-Headers = Iterable[tuple[str, str]]
+from .headers import known
+
+HeaderPairs = Iterable[tuple[str, str]]
 
 
 class Route(NamedTuple):
@@ -106,7 +108,7 @@ ACCOUNTS = {"openai": _Account("chatgpt-account-id", "chatgpt", "/v1")}
 """Codex sends it for those who log in with ChatGPT."""
 
 
-def route(method: str, target: str, headers: Headers) -> Route:
+def route(method: str, target: str, headers: HeaderPairs) -> Route:
     """Every request has a route; one that is not known goes where its headers or its target point."""
     path, mark, query = target.partition("?")
     named = next((prefix for prefix in PREFIXES if f"{path}/".startswith(prefix)), "")
@@ -119,7 +121,7 @@ def route(method: str, target: str, headers: Headers) -> Route:
     if found.provider == "vertex" and (place := _REGION.search(path)):
         found = found._replace(region=place["region"])
     account = ACCOUNTS.get(found.provider)
-    if account is not None and any(name.lower() == account.header for name, _ in headers):
+    if account is not None and account.header in known(headers).firsts:
         return found._replace(provider=account.provider, target=found.target.removeprefix(account.without))
     return found
 
@@ -132,12 +134,15 @@ def _conversation(path: str, query: str, named: str | None) -> Route | None:
     return None
 
 
-def is_signed(headers: Headers, query: str) -> bool:
+def is_signed(headers: HeaderPairs, query: str) -> bool:
     """Whether it is void once a byte of it is changed, as what Amazon's credentials were used for."""
     if "X-Amz-Signature=" in query:
         return True
-    named = [(name.lower(), value) for name, value in headers]
-    return any(name.endswith(SIGNATURES) or (name == "authorization" and SIGNING.match(value)) for name, value in named)
+    found = known(headers)
+    for low, (_, value) in zip(found.lows, found, strict=True):
+        if low.endswith(SIGNATURES) or (low == "authorization" and SIGNING.match(value)):
+            return True
+    return False
 
 
 def at_end(path: str) -> Route | None:
@@ -167,11 +172,11 @@ def asks_a_model(target: str) -> bool:
     return found.format is not None and not found.counts
 
 
-def _provider(target: str, headers: Headers) -> str:
+def _provider(target: str, headers: HeaderPairs) -> str:
     for start, provider in CLOUD_PROVIDERS:
         if start.match(target):
             return provider
-    present = {name.lower() for name, _ in headers}
+    present = known(headers).firsts
     for sign, provider in TELLING_HEADERS:
         if sign in present:
             return provider
@@ -182,7 +187,7 @@ SESSION_HEADERS = ("x-claude-code-session-id", "session_id", "session-id", "conv
 """By which clients name a conversation."""
 
 
-def client_session(headers: Headers) -> str:
+def client_session(headers: HeaderPairs) -> str:
     """What the client calls its conversation, if it says."""
-    found = {name.lower(): value for name, value in headers}
+    found = known(headers).lasts
     return next((found[name] for name in SESSION_HEADERS if found.get(name)), "")

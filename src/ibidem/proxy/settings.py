@@ -49,6 +49,8 @@ class Settings:
     """Where to listen. Anything but loopback needs a token."""
     port: int = 8123
     """0: a free one."""
+    workers: int = 1
+    """Processes that serve on it; `ibidem wrap` has one."""
     token: str | None = field(default=None, repr=False)
     """What a client must send as `x-ibidem-token`, and a browser as `?token=`. It is never forwarded."""
     page_token: str | None = field(default=None, repr=False)
@@ -69,10 +71,14 @@ class Settings:
     """Above which those that were not used for longest are forgotten; 0 is no limit."""
     observe: bool = False
     """Rewrite nothing, only measure what would have been saved."""
+    trial: float | None = None
+    """The share of conversations that are rewritten; the others are only measured, for `ibidem gain --trial`."""
     json_log: str | None = None
     """A file that gets one JSON object per exchange; `-` is standard output."""
     ledger: bool = True
     """Figures of each request are kept for `ibidem gain`, no texts."""
+    otel: str = "off"
+    """What OpenTelemetry is told: nothing, of the rewriting (`spans`), or of the asking too (`genai`)."""
     record: str | None = None
     """A folder that gets the bodies of requests and answers, a file per conversation: texts, as they are."""
     record_days: float = DEFAULT_RECORD_DAYS
@@ -176,6 +182,7 @@ def read(
         files += [found] if found else []
     settings = Settings(**values, upstreams=upstreams)
     _refuse_open_doors(settings)
+    _refuse_vain_trials(settings)
     return Loaded(settings, tuple(files))
 
 
@@ -187,6 +194,15 @@ def _refuse_open_doors(settings: Settings) -> None:
         )
     if settings.page_token is not None and settings.page_token == settings.token:
         raise IbidemError(f"page_token: this is the token: set another one (--page-token, {VARIABLE_PREFIX}PAGE_TOKEN)")
+
+
+def _refuse_vain_trials(settings: Settings) -> None:
+    if settings.trial is None:
+        return
+    if settings.observe:
+        raise IbidemError("trial: nothing is rewritten with --observe, so there is nothing to compare: leave one out")
+    if not settings.ledger:
+        raise IbidemError("trial: it is noted with the figures of each request: leave --no-ledger out")
 
 
 def check(flags: Mapping[str, Any]) -> None:

@@ -26,6 +26,8 @@ class State(Enum):
     TUNNELLING = "bytes pass both ways"
     OVER = "nothing changes any more"
 
+    __hash__ = object.__hash__  # that of an Enum is a call in Python, and states are looked up with every event
+
 
 UNREAD = frozenset({State.IDLE, State.HOLDING, State.PASSING, State.EARLY})
 """Not all of the request is here."""

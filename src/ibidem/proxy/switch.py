@@ -2,6 +2,7 @@
 
 What is off goes on by law 12: what its provider has stays as it was sent, what is new goes as it came. A conversation
 has a switch of its own; the one for all also counts for those to come. All of it is in memory, and this proxy's alone.
+Processes of one proxy (`--workers`) tell each other, by the name that a conversation has in the store.
 
 A conversation that is let go to make room comes back under another name for the page. So that it comes back as it was,
 the names in the store are kept of those that were off; and what branches off one that is off is off too.
@@ -10,6 +11,7 @@ the names in the store are kept of those that were off; and what branches off on
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Literal
 
 MAX_NAMES = 10_000
@@ -34,6 +36,8 @@ class Switch:
         self.all_off = False
         """Those that begin now are off."""
         self._gone: OrderedDict[str, None] = OrderedDict()
+        self._elsewhere: OrderedDict[str, None] = OrderedDict()
+        """Names of conversations that another process of this proxy had when one of them was switched."""
 
     def turn_all(self, off: bool) -> None:
         self.all_off = off
@@ -41,13 +45,32 @@ class Switch:
 
     def let_go(self, name: str, off: bool) -> None:
         """One of this name is not in use any more."""
-        if not off:
-            return
-        self._gone[name] = None
-        self._gone.move_to_end(name)
-        if len(self._gone) > MAX_NAMES:
-            self._gone.popitem(last=False)
+        if off:
+            _remember(self._gone, name)
+
+    def hear(self, names: Iterable[str], off: bool | None) -> None:
+        """Another process has conversations of these names, and they were switched; None: not each by itself."""
+        for name in names:
+            _remember(self._elsewhere, name)
+            if off:
+                _remember(self._gone, name)
+            elif off is not None:
+                self.forget(name)
+
+    def forget(self, name: str) -> None:
+        """One of this name is on again."""
+        self._gone.pop(name, None)
+
+    def is_elsewhere(self, name: str) -> bool:
+        return name in self._elsewhere
 
     def begins_off(self, name: str, further: bool, parent_off: bool) -> bool:
         """`further`: it comes with a history, so that it may be one that was here before, or a branch of its parent."""
         return self.all_off or (further and (parent_off or name in self._gone))
+
+
+def _remember(names: OrderedDict[str, None], name: str) -> None:
+    names[name] = None
+    names.move_to_end(name)
+    if len(names) > MAX_NAMES:
+        names.popitem(last=False)

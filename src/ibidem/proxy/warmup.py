@@ -1,13 +1,14 @@
-"""What is loaded when it is first needed, loaded before.
+"""What rewriting needs, loaded beside the first request, and no sooner: it takes as much memory as all the rest.
 
-Prices and token counts when the proxy starts. What the first rewriting builds, which takes more memory than a proxy
-should that nobody uses, after the first request: an agent's first has little to rewrite, and its next is seconds away.
+Prices and token counts while the first request still comes in. What the first rewriting builds after it has gone: an
+agent's first request has little to rewrite, and its next is seconds away.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import threading
 
 from ..billing.collapse import Verdict
 from ..billing.prices import Prices
@@ -26,7 +27,44 @@ REHEARSED_FORMAT, REHEARSED_MODEL = "anthropic", "claude-sonnet-4-5"
 """Of a little conversation; any would do."""
 
 
+LOADING_SECONDS = 5.0
+"""Seconds that a request may take longer while all is loaded beside it: a third of one, or two where much goes on."""
+HURRIED_MS = 1000.0
+"""Milliseconds: whoever gives a request less than that has all loaded before there is one."""
+
+
+class WarmUp:
+    """What each moment in the life of a proxy sets off, once, beside everything else."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._profile = settings.profile
+        self._hurried = settings.budget_ms < HURRIED_MS
+        self._loads = self._rehearses = True
+        self.allowance = 0.0
+        """Seconds that a request may take longer than its budget: not 0 while all is loaded, which it waits for."""
+
+    def started(self) -> None:
+        if self._hurried:
+            self.request_came()
+
+    def request_came(self) -> None:
+        if self._loads:
+            self._loads = False
+            self.allowance = 0.0 if self._hurried else LOADING_SECONDS
+            threading.Thread(target=self._load, daemon=True).start()
+
+    def request_went(self) -> None:
+        if self._rehearses:
+            self._rehearses = False
+            threading.Thread(target=rehearse, args=(self._profile,), daemon=True).start()
+
+    def _load(self) -> None:
+        load()
+        self.allowance = 0.0
+
+
 def load() -> None:
+    """Ranks of tokens, and prices. Never raises: whoever needs them loads them, and says what is wrong."""
     try:
         estimate("a text")
         Prices().of(REHEARSED_MODEL, REHEARSED_FORMAT)

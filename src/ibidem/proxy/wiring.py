@@ -59,6 +59,9 @@ proxy it is, and the client should work as it does without us."""
 FIRST_PARTY_FLAGS = {"ANTHROPIC_BASE_URL": FIRST_PARTY}
 """By variable: what else is set where it leads to the provider's own address."""
 
+HOOKS_URL, HOOKS_OFF = "IBIDEM_HOOKS_URL", "off"
+"""Where the Claude Code plugin finds who answers its hooks: nowhere, where requests come through us, who see more."""
+
 CODEX_LOG, CODEX_SHELL = "RUST_LOG", "shell_environment_policy"
 CODEX_QUIET = "error,codex_api::endpoint::responses_websocket=off"
 """Codex tries a WebSocket, which its own provider cannot be told not to, is asked to use HTTP, and does; `codex exec`
@@ -66,6 +69,8 @@ prints that as an error. Of what it logs there (errors), this leaves out that on
 it; where its settings or the user say anything about either, both are left alone."""
 CODEX_PRINTS_LOG = frozenset({"exec", "e", "review"})
 
+OWN_ADDRESS = "IBIDEM_URL"
+"""Where our plugins of other programs find the proxy. They leave alone what goes through it anyway."""
 OPENCODE = "OPENCODE_CONFIG_CONTENT"
 BEDROCK = "ANTHROPIC_BEDROCK_BASE_URL"
 
@@ -167,9 +172,12 @@ def prepared(
 ) -> tuple[list[str], dict[str, str]]:
     """The command and its variables, for a proxy at this address."""
     ready = {**environment, **{name: f"{url}/{_PROVIDER[name]}{path}" for name, path in wiring.paths.items()}}
+    ready[OWN_ADDRESS] = url
     for name, flag in FIRST_PARTY_FLAGS.items():
         if name in wiring.paths and upstreams[_PROVIDER[name]] == PROVIDERS[_PROVIDER[name]]:
             ready.setdefault(flag, "1")
+    if "ANTHROPIC_BASE_URL" in wiring.paths:
+        ready[HOOKS_URL] = HOOKS_OFF
     ready.update(_past_other_proxies(environment))
     change = _SPECIAL.get(_program(command))
     return change(list(command), ready, wiring, url) if change else (list(command), ready)

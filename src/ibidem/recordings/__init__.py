@@ -38,6 +38,7 @@ from .reader import Reader
 from .recorded import READER as RECORDED
 from .recording import RecordedRequest, RecordedSegment, Recording, RequestBody, Skipped
 from .requests import READER as REQUESTS
+from .streams import LogBytes, LogFileStream
 from .swe_agent import READER as SWE_AGENT
 from .tau_bench import READER as TAU_BENCH
 from .titles import on_one_line, title_of
@@ -68,7 +69,9 @@ __all__ = [
     "READERS",
     "UNKNOWN",
     "Log",
+    "LogBytes",
     "LogError",
+    "LogFileStream",
     "Reader",
     "RecordedRequest",
     "RecordedSegment",
@@ -80,7 +83,7 @@ __all__ = [
 ]
 
 
-def read(path: str, data: bytes) -> list[Recording]:
+def read(path: str, data: LogBytes) -> list[Recording]:
     """The sessions in a file. Raises LogError when it is no log, or one without a request."""
     log = read_log(path, data)
     reader = reader_of(log)

@@ -14,6 +14,7 @@ from ..billing.usage import Usage
 from .counts import MAX_TOKENS, count
 from .log import beginning, decoded, read_log, seconds
 from .recording import Json
+from .streams import LogBytes
 from .titles import on_one_line
 
 REQUIRED = frozenset({"id", "at", "path", "outcome", "status", "bytes_in", "bytes_out", "took_ms", "would_have_paid"})
@@ -58,14 +59,14 @@ def is_logged(row: Json) -> bool:
     return row.keys() >= REQUIRED and isinstance(row["outcome"], str) and seconds(row["at"]) is not None
 
 
-def is_json_log(data: bytes) -> bool:
+def is_json_log(data: LogBytes) -> bool:
     """Whether a file is such a log, by its beginning alone."""
     lines = beginning(data, SNIFFED_BYTES).splitlines()[:SNIFFED_LINES]
     rows = (decoded(line) for line in lines if b'"would_have_paid"' in line)
     return any(isinstance(row, dict) and is_logged(row) for row in rows)
 
 
-def read_json_log(path: str, data: bytes) -> list[LoggedExchange] | None:
+def read_json_log(path: str, data: LogBytes) -> list[LoggedExchange] | None:
     """The requests in a log of the proxy, in the order in which they ended; None for any other file.
 
     Raises LogError where it begins like one and cannot be unpacked.

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from ..model import IbidemError, type_name
 from .recording import Json, Skipped
+from .streams import LogBytes, LogFileStream, StreamedRows
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 """What a zstd frame begins with."""
@@ -27,6 +29,8 @@ MAX_UNPACKED = 512 << 20
 """Bytes that a compressed log may unpack to."""
 CHUNK_BYTES = 1 << 20
 """Bytes that are unpacked at once."""
+PROBED_LINES = 64
+"""Lines that tell whether a file is one value or a row per line."""
 
 UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
 """What reading a row of an unexpected shape raises."""
@@ -41,7 +45,7 @@ class Log:
     """The rows of one file, in order, each with its line (or its number, in a file that is one JSON value)."""
 
     path: str
-    rows: list[tuple[int, Json]]
+    rows: list[tuple[int, Json]] | StreamedRows
     skipped: list[Skipped] = field(default_factory=list)
 
     @contextmanager
@@ -53,34 +57,56 @@ class Log:
             self.skipped.append(Skipped(line, f"unexpected shape ({type(error).__name__}: {error})"))
 
 
-def read_log(path: str, data: bytes, most: int | None = None) -> Log:
+def read_log(path: str, data: LogBytes, most: int | None = None) -> Log:
     """Raises LogError when there is not one JSON object in it. `most`: rows after which the rest does not matter."""
+    log = Log(path, [])
+    if isinstance(data, LogFileStream):
+        lines: Iterable[bytes] = data.lines()
+        if not _packing(data.beginning(len(ZSTD_MAGIC)))[0] and not _is_one_value(list(islice(lines, PROBED_LINES))):
+            log.rows = StreamedRows(data.lines, decoded, _look_through(log, data.lines()))
+            return _filled(log)
+        data = data.whole()
     data = _unpacked(path, data)
     if not data.strip():
         raise LogError(f"{path}: empty: a session log is expected")
-    log = Log(path, [])
+    rows: list[tuple[int, Json]] = []
     lines = data.split(b"\n")
-    whole = decoded(data) if _is_one_value(lines) else None
+    whole = decoded(data) if _is_one_value(lines[:PROBED_LINES]) else None
     if isinstance(whole, dict | list):
-        values = whole if isinstance(whole, list) else [whole]
-        for number, value in enumerate(values, 1):
-            _take(log, number, value)
+        for number, value in enumerate(whole if isinstance(whole, list) else [whole], 1):
+            _take(log, rows, number, value)
     else:
         for number, line in enumerate(lines, 1):
             if line.strip():
-                _take(log, number, decoded(line))
-            if len(log.rows) == most:
+                _take(log, rows, number, decoded(line))
+            if len(rows) == most:
                 break
-    if not log.rows:
+    log.rows = rows
+    return _filled(log)
+
+
+def _filled(log: Log) -> Log:
+    if not len(log.rows):
         first, why = log.skipped[0] if log.skipped else (1, "an empty list")
         told = f"no JSON objects in it (line {first}: {why})"
-        raise LogError(f"{path}: {told}: a session log is expected, as JSON or one object per line")
+        raise LogError(f"{log.path}: {told}: a session log is expected, as JSON or one object per line")
     return log
 
 
-def _take(log: Log, number: int, value: Any) -> None:
+def _look_through(log: Log, lines: Iterable[bytes]) -> int:
+    """How many rows there are; lines that are none are noted."""
+    count = 0
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            rows: list[tuple[int, Json]] = []
+            _take(log, rows, number, decoded(line))
+            count += len(rows)
+    return count
+
+
+def _take(log: Log, rows: list[tuple[int, Json]], number: int, value: Any) -> None:
     if isinstance(value, dict):
-        log.rows.append((number, value))
+        rows.append((number, value))
     else:
         why = value.why if isinstance(value, _Broken) else f"{type_name(value)} where an object is expected"
         log.skipped.append(Skipped(number, why))
@@ -88,7 +114,7 @@ def _take(log: Log, number: int, value: Any) -> None:
 
 def _is_one_value(lines: list[bytes]) -> bool:
     """Nothing may follow a complete value, so a complete first line with more behind it is a row."""
-    filled = [line for line in lines[:64] if line.strip()]
+    filled = [line for line in lines if line.strip()]
     return len(filled) < 2 or not isinstance(decoded(filled[0]), dict)
 
 
@@ -110,8 +136,10 @@ def decoded(data: bytes) -> Any:
         return _Broken("nested too deeply")
 
 
-def beginning(data: bytes, size: int) -> bytes:
+def beginning(data: LogBytes, size: int) -> bytes:
     """The first bytes of a log, unpacked; fewer where it is damaged, or `data` is only the beginning of a file."""
+    if isinstance(data, LogFileStream):
+        data = data.beginning(size)
     _, pieces = _packing(data)
     found = b""
     try:
@@ -154,13 +182,11 @@ class _Damaged(Exception):
 
 def _zstd(data: bytes) -> Iterator[bytes]:
     """Frames may follow each other, and need not say how large they are."""
-    import zstandard
+    from ..wire.zstd import Unpacker, ZstdError
 
     try:
-        reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
-        while piece := reader.read(CHUNK_BYTES):
-            yield piece
-    except (zstandard.ZstdError, MemoryError) as error:  # a frame may ask for a large window
+        yield from Unpacker().pieces(data, CHUNK_BYTES)
+    except (ZstdError, MemoryError) as error:  # a frame may ask for a large window
         raise _Damaged(error) from None
 
 

@@ -11,11 +11,10 @@ Only input is priced: no profile changes what the model answers, and many logs r
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, compress, pairwise, repeat
+from itertools import compress, pairwise, repeat
 from typing import Literal, NamedTuple
 
 from .. import formats
@@ -27,45 +26,11 @@ from ..billing.usage import FULL_READ_SHARE, Usage
 from ..model import Message, to_json
 from ..recordings import RecordedRequest, RecordedSegment, Recording
 from .sizes import Prefix, Sizes, WeighedSegment
+from .views import AS_RECORDED, SentView
 
 AfterBreak = Literal["hit", "miss", "free"]
 """Whether a provider still finds what stands before a change, or nothing but the head; or all, which none does: a bound
 to compare with."""
-
-
-class MessageChange(NamedTuple):
-    """What a profile does to one message."""
-
-    message: int
-    key: int
-    """A fingerprint: two requests send the same only if these are equal."""
-    removed: float
-    """Provider tokens, before they are scaled."""
-
-
-class SentView:
-    """A segment as a profile sends it: the messages it changes, in order."""
-
-    def __init__(self, changes: Sequence[MessageChange] = ()) -> None:
-        self.places = [change.message for change in changes]
-        self.keys = [change.key for change in changes]
-        self._removed = [0.0, *accumulate(change.removed for change in changes)]
-
-    def before(self, message: int) -> float:
-        """Tokens that it removes from the messages before this one."""
-        return self._removed[bisect_left(self.places, message)]
-
-    def parts_from(self, other: SentView, shared: int) -> int:
-        """The first message that the two send differently, of `shared` that they have in common."""
-        if self is not other:
-            ours, theirs = zip(self.places, self.keys, strict=True), zip(other.places, other.keys, strict=True)
-            for here, there in zip([*ours, None], [*theirs, None], strict=False):
-                if here != there:
-                    return min(shared, *(change[0] for change in (here, there) if change))
-        return shared
-
-
-AS_RECORDED = SentView()
 
 
 @dataclass(slots=True)

@@ -24,19 +24,8 @@ from ..billing.lifetimes import CREDIT, NO_PAUSES, NOTHING_LONG, PHI, Asked, Kep
 from ..billing.usage import Usage
 from ..markers.thinking import speaks
 from ..recordings import Recording
-from .billing import (
-    AS_RECORDED,
-    AfterBreak,
-    Bill,
-    Charge,
-    Replay,
-    SentView,
-    Step,
-    Told,
-    idle_between,
-    position_of,
-    readable,
-)
+from .billing import AfterBreak, Bill, Charge, Replay, Step, Told, idle_between, position_of, readable
+from .views import AS_RECORDED, SentView
 
 CachingName = Literal["recorded", "none", "5m", "1h", "auto"]
 CACHING_NAMES: tuple[CachingName, ...] = get_args(CachingName)

@@ -17,8 +17,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .billing import AfterBreak, Replay, SentView, Step
+from .billing import AfterBreak, Replay, Step
 from .phases import Phase
+from .views import SentView
 
 NEVER = -1
 """Nothing has gone: the state that a phase begins with, unless something goes at once."""

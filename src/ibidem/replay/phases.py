@@ -14,7 +14,7 @@ from ..plan import Edit
 from ..strategies.revision.entry import Entry
 from ..strategies.revision.inventory import Inventory
 from ..strategies.strategy import Progress
-from .billing import SentView
+from .views import SentView
 
 
 class Stage(NamedTuple):

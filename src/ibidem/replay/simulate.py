@@ -13,40 +13,21 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from .. import formats, rules
-from ..billing.budget import Economy, Moment, Point
+from ..billing.budget import Bank, Economy, Moment, Point
 from ..billing.calibration import Count, Weights, weigh, weigh_thinking
-from ..calls import file_of
 from ..engine import expansion, pipeline
-from ..model import Conversation, Kind, Message, Text, Thinking, ToolCall, ToolResult
-from ..plan import Edit, Plan, target
+from ..model import Conversation, Kind, Message, Thinking
+from ..plan import Edit, Plan, Targets, target
 from ..recordings import RecordedRequest, RecordedSegment, Recording
 from ..strategies.strategy import Fold, Progress, Start, Strategy, grows
-from .billing import MessageChange, SentView, Told, shared_entries
+from ..wire import open_document
+from .billing import Told, shared_entries
+from .groundwork import ArrivalTape, Groundwork
 from .phases import FoldWatch, Phase, TextStages
-
-
-class CallTarget(NamedTuple):
-    """What a result was for."""
-
-    tool: str = ""
-    file: str = ""
-
-
-class EditSpan(NamedTuple):
-    """An edit, and the requests it was in: from `first` on and before `last`, counted through the session."""
-
-    strategy: str
-    asked: CallTarget
-    tokens: float
-    """Provider tokens that it takes out of each of them, before they are scaled."""
-    taken: float
-    """Of these, those that no earlier edit of the same text took out: a text may be folded, and let go later."""
-    hits: int
-    """None for an edit that was counted in an earlier segment, or made in a message of another session."""
-    first: int
-    last: int
-    edit: Edit
-    """Its texts, and why it was made."""
+from .spans import EditSpan, EditSpans, SpanBegun, identity
+from .verify import NOT_GIVEN_BACK, all_given_back, chosen_requests
+from .views import MessageChange, SentView
+from .worlds import TwoBanks, WorldsMoment
 
 
 class _Silent(Fold):
@@ -54,6 +35,14 @@ class _Silent(Fold):
 
     def feed(self, message: Message, as_is: bool = False) -> Iterable[Edit]:
         return ()
+
+
+class Turn(NamedTuple):
+    """What a request is sent with."""
+
+    edits: Sequence[Edit]
+    more: bool = False
+    """They come to those of the request before, in messages behind all of them."""
 
 
 class Simulation:
@@ -68,37 +57,60 @@ class Simulation:
         count: Count,
         economy: Economy | None = None,
         told: Told | None = None,
+        groundwork: Groundwork | None = None,
+        elsewhere: Told | None = None,
+        watched: bool = True,
+        verify: bool = True,
+        at_once: bool = True,
     ) -> None:
+        """`groundwork` is what several simulations share; `elsewhere` is told in another world (`agrees`); `watched` if
+        somebody asks for phases; `verify` if all that is sent is to be expanded, and not only a share of it. Unless
+        `at_once`, segments are left to whoever calls `run` for each of them in order."""
         self.points: list[Point] = []
         self.point_requests: list[int] = []
         """The request of each point, counted through the session; -1 if it was told with an earlier segment."""
         self.phases: list[Phase] = []
         """Of profiles that look back."""
         self.views: list[SentView] = []
-        self.spans: list[EditSpan] = []
+        self._spans = EditSpans()
         self.failures: list[str] = []
         """Laws that were broken, and requests that were left as they came because something went wrong."""
+        self.expanded: set[int] = set()
+        """Requests of which what they added was given back and compared."""
         self._weights, self._count, self._told = weights, count, told or Told()
         self._thought = self._told.thought or (lambda message: weigh(message, weights, count).thinking)
+        self._shared = groundwork or Groundwork(messages)
+        self._watched, self._verify, self._elsewhere = watched, verify, elsewhere
+        self._banks: list[TwoBanks] = []
+        self._grown = 0
+        """Segments in which something may be decided."""
         self._moments: dict[int, Moment] = {}
         self._last_history: Sequence[object] = ()
         """Of the last segment; moments are by length of the history."""
         self._answered: float | None = None
         """When the last request was."""
-        self._own: set[int] = set()
-        """Messages that are the session's own, by identity: segments share those that they have in common."""
-        self._taken_out: dict[tuple[Any, ...], float] = {}
-        self._counted: set[tuple[Any, ...]] = set()
+        self._known: dict[int, tuple[Edit, float]] = {}
+        """What the edits of a segment remove, by identity: they stay from one request to the next."""
+        self._near: Targets | None = None
+        self._failed = False
+        """The last request was left as it came: what is behind the next is not what was sent with it."""
         self._strategies = tuple(strategies)
         self._economy = economy or Economy()
         self._lossless = all(each.lossless for each in strategies)
-        run: Callable[[Recording, RecordedSegment, Sequence[Message]], None]
-        run = self._once if all(each.final for each in strategies) else self._each
-        if grows(strategies) and strategies[0].revises:
+        self._session, self._messages = session, messages
+        for number in range(len(messages)) if at_once else ():
+            self.run(number)
+
+    def run(self, number: int) -> None:
+        """The next segment."""
+        segment, history = self._session.segments[number], self._messages[number]
+        self._spans.owns(history[segment.inherited :])
+        self._known, self._near, self._failed = {}, None, False
+        run: Callable[[Recording, int, Sequence[Message]], None]
+        run = self._once if all(each.final for each in self._strategies) else self._each
+        if grows(self._strategies) and self._strategies[0].revises:
             run = self._grow
-        for segment, history in zip(session.segments, messages, strict=True):
-            self._own.update(map(id, history[segment.inherited :]))
-            run(session, segment, history)
+        run(self._session, number, history)
 
     def _compact(self, session: Recording, segment: RecordedSegment, length: int) -> pipeline.Compacted:
         key = formats.named(session.format).history_key
@@ -108,42 +120,80 @@ class Simulation:
         self.failures.extend(result.stats.failures)
         return result
 
-    def _once(self, session: Recording, segment: RecordedSegment, history: Sequence[Message]) -> None:
-        last = segment.requests[-1].length
-        result = self._compact(session, segment, last)
-        body = {**session.head, formats.named(session.format).history_key: segment.history[:last]}
-        if self._lossless and expansion.expand(result.request, format=session.format) != body:
-            self.failures.append("law 6: what was sent does not give back what was said")
-        edits = by_message(result.plan)
-        view, tokens = self._view(edits, history)
-        start = len(self.views)
+    def _once(self, session: Recording, number: int, history: Sequence[Message]) -> None:
+        segment = session.segments[number]
         lengths = [sent.length for sent in segment.requests]
-        asked = asked_in(history[:last])
+        start, last = len(self.views), lengths[-1]
+        conv = Conversation(tuple(history[:last]), formats.named(session.format), session.head)
+        tape = self._tape(conv, number)
+        plan = self._arrival(conv, tape, segment.requests[0].model or None)
+        if plan is None:
+            tape, plan = None, self._compact(session, segment, last).plan
+        if self._lossless and (tape is None or self._verify):
+            self._expand_all(session, number, plan)
+        elif self._lossless and tape is not None:
+            self._expand_some(session, number, tape)
+        edits = by_message(plan)
+        view, tokens = self._view(edits, history)
+        asked = self._shared.asked(number, last)
         for message, some in edits.items():
             first = start + bisect_right(lengths, message)
             for edit in some:
-                self._span((first, edit, tokens[id(edit)]), start + len(lengths), asked, history)
+                self._spans.add(SpanBegun(first, edit, tokens[id(edit)]), start + len(lengths), asked, history)
         self.views.extend([view] * len(lengths))
 
-    def _each(self, session: Recording, segment: RecordedSegment, history: Sequence[Message]) -> None:
-        def plans() -> Iterator[Plan]:
+    def _tape(self, conv: Conversation, number: int) -> ArrivalTape | None:
+        """Where arrival is all that a profile does."""
+        settings = getattr(self._strategies[0], "shared_arrival", None) if len(self._strategies) == 1 else None
+        return None if settings is None else self._shared.tape(number, settings, Start(conv).refers)
+
+    def _arrival(self, conv: Conversation, tape: ArrivalTape | None, model: str | None) -> Plan | None:
+        """What arrival does; None if it has to be found out otherwise."""
+        edits = tape.edits(len(conv.messages)) if tape is not None else None
+        strategy = self._strategies[0]
+        return None if edits is None else Plan(tuple(pipeline.admitted(conv, strategy, edits, model)))
+
+    def _expand_all(self, session: Recording, number: int, plan: Plan) -> None:
+        """Law 6, for the last request of a segment, and so for all before it (law 2)."""
+        segment, key = session.segments[number], formats.named(session.format).history_key
+        body = {**session.head, key: segment.history[: segment.requests[-1].length]}
+        sent = open_document(body).write(plan.changes((key,)))
+        self.expanded.update(range(len(self.views), len(self.views) + len(segment.requests)))
+        if expansion.expand(sent, format=session.format) != body:
+            self.failures.append(NOT_GIVEN_BACK)
+
+    def _expand_some(self, session: Recording, number: int, tape: ArrivalTape) -> None:
+        """Law 6, for what some requests added."""
+        start = len(self.views)
+        lengths = [0, *(sent.length for sent in session.segments[number].requests)]
+        places = chosen_requests(session, number, start)
+        self.expanded.update(start + place for place in places)
+        added = [range(lengths[place], lengths[place + 1]) for place in places]
+        if not all_given_back(tape.said(), tape.fold.sources.tag, added):
+            self.failures.append(NOT_GIVEN_BACK)
+
+    def _each(self, session: Recording, number: int, history: Sequence[Message]) -> None:
+        segment = session.segments[number]
+
+        def turns() -> Iterator[Turn]:
             for sent in segment.requests:
                 result = self._compact(session, segment, sent.length)
                 self._check(result, history, sent.length)
-                yield result.plan
+                yield Turn(result.plan.edits)
 
-        self._follow(segment, history, plans())
+        self._follow(number, history, turns(), len(segment.requests))
 
-    def _grow(self, recording: Recording, segment: RecordedSegment, history: Sequence[Message]) -> None:
+    def _grow(self, recording: Recording, segment_number: int, history: Sequence[Message]) -> None:
         """Requests come with their pauses, and with what the provider would have said of the one before."""
+        segment = recording.segments[segment_number]
         conv = Conversation(tuple(history), formats.named(recording.format), {})
-        progress = self._begun(conv)
-        inventory = progress.fold.inventory
+        progress = self._begun(conv, segment_number)
+        inventory = progress.fold.inventory if self._watched else None
         watch = FoldWatch(progress, inventory) if inventory is not None else None
         first = len(self.views)
         moments = self._begin_moments(segment)
 
-        def plans() -> Iterator[Plan]:
+        def turns() -> Iterator[Turn]:
             last: RecordedRequest | None = None
             for number, sent in enumerate(segment.requests, first):
                 idle = sent.at - self._answered if self._answered and sent.at is not None else None
@@ -152,14 +202,17 @@ class Simulation:
                 self._answered = sent.at if sent.answered is None else sent.answered
                 moment = self._told.moment(number, self.views, progress.fold.spent)
                 if sent.length not in moments:
-                    told = (self._context(last), self._cached(number - 1)) if last else (None, None)
-                    moments[sent.length] = moment._replace(idle=idle, context=told[0], cached=told[1])
+                    told = (self._context(last), self._cached(self._told, number - 1)) if last else (None, None)
+                    moment = moment._replace(idle=idle, context=told[0], cached=told[1])
+                    if self._elsewhere is not None and last:
+                        moment = WorldsMoment.of(moment, self._cached(self._elsewhere, number - 1))
+                    moments[sent.length] = moment
                 yield self._taken(progress, conv, sent, moments)
                 if watch is not None:
                     watch.look(number)
                 last = sent
 
-        self._follow(segment, history, plans())
+        self._follow(segment_number, history, turns(), len(segment.requests))
         self._add_points(progress.points, segment, first)
         if watch is not None:
             watch.end(len(self.views))
@@ -173,26 +226,32 @@ class Simulation:
             self.points.append(point)
             self.point_requests.append(-1 if first and point.length <= segment.inherited else number)
 
-    def _begun(self, conv: Conversation) -> Progress:
+    def _begun(self, conv: Conversation, number: int) -> Progress:
+        self._grown += 1
         try:
-            return Progress(self._strategies[0].begin(Start(replace(conv, messages=()), economy=self._economy)))
+            bank = Bank if self._elsewhere is None else self._bank
+            arrival = self._shared.arrival(number)
+            start = Start(replace(conv, messages=()), economy=self._economy, arrival=arrival, bank=bank)
+            return Progress(self._strategies[0].begin(start))
         except Exception as error:  # it may be anybody's
             self.failures.append(f"{type(error).__name__}: {error}")
             return Progress(_Silent())
 
     def _taken(
         self, progress: Progress, conv: Conversation, sent: RecordedRequest, moments: Mapping[int, Moment]
-    ) -> Plan:
+    ) -> Turn:
         """What is sent. A strategy that shows its texts is one of ours, whose laws are tested; others are watched."""
         try:
-            progress.take(conv.messages[progress.length : sent.length], moments)
+            arrived = progress.take(conv.messages[progress.length : sent.length], moments)
             if progress.fold.inventory is not None:
-                return progress.plan
+                anew, self._failed = progress.revised or self._failed, False
+                return Turn(progress.plan.edits) if anew else Turn(arrived, more=True)
             request = replace(conv, messages=conv.messages[: sent.length])
-            return pipeline.planned_for(request, self._strategies[0], progress.plan, sent.model or None)
+            return Turn(pipeline.planned_for(request, self._strategies[0], progress.plan, sent.model or None).edits)
         except Exception as error:
             self.failures.append(f"{type(error).__name__}: {error}")
-            return Plan()
+            self._failed = True
+            return Turn(())
 
     def _begin_moments(self, segment: RecordedSegment) -> dict[int, Moment]:
         """Of requests that were sent before, where a client went back: what was decided then is in what is sent now."""
@@ -202,11 +261,25 @@ class Simulation:
         self._moments = {length: moment for length, moment in self._moments.items() if length <= common}
         return self._moments
 
-    def _cached(self, number: int) -> int | None:
+    def _cached(self, told: Told, number: int) -> int | None:
         """What the provider would have read of a request."""
-        if self._told.reads is None:
+        if told.reads is None:
             return None
-        return self._told.reads(number, self.views[number], self.views[number - 1] if number else None)
+        return told.reads(number, self.views[number], self.views[number - 1] if number else None)
+
+    @property
+    def spans(self) -> list[EditSpan]:
+        """Every edit, and the requests it was in."""
+        return self._spans.all
+
+    @property
+    def agrees(self) -> bool:
+        """All that is sent would be the same, were the provider to tell what it does elsewhere."""
+        return len(self._banks) == self._grown and all(bank.agree for bank in self._banks)
+
+    def _bank(self, economy: Economy, phi: float, credit: float) -> TwoBanks:
+        self._banks.append(TwoBanks(economy, phi, credit))
+        return self._banks[-1]
 
     def _context(self, last: RecordedRequest) -> int | None:
         """Input tokens of the request before: what was recorded, less what was taken out of it."""
@@ -218,44 +291,24 @@ class Simulation:
     def _view_at(self, edits: Callable[[int], list[Edit]], history: Sequence[Message], point: int) -> SentView:
         return self._view(by_message(edits(point)), history)[0]
 
-    def _follow(self, segment: RecordedSegment, history: Sequence[Message], plans: Iterable[Plan]) -> None:
+    def _follow(self, segment: int, history: Sequence[Message], turns: Iterable[Turn], requests: int) -> None:
         """Views of requests whose plans may change what was sent before."""
-        asked = asked_in(history)
-        running: dict[tuple[Any, ...], tuple[int, Edit, float]] = {}
+        asked = self._shared.asked(segment)
+        running: dict[tuple[Any, ...], SpanBegun] = {}
         start = len(self.views)
-        for number, plan in enumerate(plans, start):
-            edits = by_message(plan)
-            view, tokens = self._view(edits, history)
+        view = SentView()
+        for number, turn in enumerate(turns, start):
+            edits = by_message(turn.edits)
+            changes, tokens = self._changes(edits, history)
+            view = view.extended(changes) if turn.more else SentView(changes)
             self.views.append(view)
-            now = {_identity(edit): edit for some in edits.values() for edit in some}
-            for key in [key for key in running if key not in now]:
-                self._span(running.pop(key), number, asked, history)
+            now = {identity(edit): edit for some in edits.values() for edit in some}
+            for key in [] if turn.more else [key for key in running if key not in now]:
+                self._spans.add(running.pop(key), number, asked, history)
             for key, edit in now.items():
-                running.setdefault(key, (number, edit, tokens[id(edit)]))
+                running.setdefault(key, SpanBegun(number, edit, tokens[id(edit)]))
         for span in running.values():
-            self._span(span, start + len(segment.requests), asked, history)
-
-    def _span(
-        self, span: tuple[int, Edit, float], last: int, asked: Mapping[str, CallTarget], history: Sequence[Message]
-    ) -> None:
-        first, edit, tokens = span
-        message = history[edit.message] if 0 <= edit.message < len(history) else None
-        what = _asked(message, edit, asked) if message else CallTarget()
-        taken, hits = self._once_counted(edit, message, tokens)
-        self.spans.append(EditSpan(edit.strategy, what, tokens, taken, hits, first, last, edit))
-
-    def _once_counted(self, edit: Edit, message: Message | None, tokens: float) -> tuple[float, int]:
-        """What an edit takes out that none before it did, and how often it hits."""
-        if message is not None and id(message) not in self._own:
-            return 0.0, 0
-        owner = edit.message if message is None else id(message)
-        place = (owner, edit.path, edit.added if edit.op in ("before", "after") else "")
-        before = self._taken_out.get(place)
-        self._taken_out[place] = tokens if before is None else max(before, tokens)
-        known = (owner, *_identity(edit))
-        hits = 0 if known in self._counted else edit.hits
-        self._counted.add(known)
-        return tokens if before is None else max(0.0, tokens - before), hits
+            self._spans.add(span, start + requests, asked, history)
 
     def _check(self, result: pipeline.Compacted, history: Sequence[Message], length: int) -> None:
         """Law 1, where a plan does more than put one text in another's place."""
@@ -268,24 +321,43 @@ class Simulation:
     def _view(
         self, edits: Mapping[int, Sequence[Edit]], history: Sequence[Message]
     ) -> tuple[SentView, dict[int, float]]:
-        """The view, and the tokens that each edit removes (by its identity)."""
+        changes, tokens = self._changes(edits, history)
+        return SentView(changes), tokens
+
+    def _changes(
+        self, edits: Mapping[int, Sequence[Edit]], history: Sequence[Message]
+    ) -> tuple[list[MessageChange], dict[int, float]]:
+        """What is changed, and the tokens that each edit removes (by its identity)."""
         tokens: dict[int, float] = {}
         changes = []
         for message, some in edits.items():
             for edit in some:
-                tokens[id(edit)] = self._removed(edit, history[message] if 0 <= message < len(history) else None)
+                known = self._known.get(id(edit))
+                if known is None:
+                    removed = self._removed(edit, history[message] if 0 <= message < len(history) else None)
+                    known = self._known[id(edit)] = (edit, removed)
+                tokens[id(edit)] = known[1]
             key = hash(tuple((edit.op, edit.path, edit.added) for edit in some))
             changes.append(MessageChange(message, key, sum(tokens[id(edit)] for edit in some)))
-        return SentView(changes), tokens
+        return changes, tokens
 
     def _removed(self, edit: Edit, message: Message | None) -> float:
         """Tokens that an edit removes, weighed. Thinking goes with what is sealed in it, not with its text alone."""
-        kind = kind_of(message, edit) if message else "messages"
+        kind = self._kind(message, edit) if message else "messages"
         going = _thinking_in(message, edit) if message else []
         told = {part.text for part in going}
         removed = sum(self._count(text) for text in edit.removed if text not in told)
         added = self._count(edit.added) if edit.added else 0
         return self._weights.of(kind) * (removed - added) + (self._thoughts(message, going) if message else 0.0)
+
+    def _kind(self, message: Message, edit: Edit) -> Kind:
+        """What an edit is of: results, say, are counted otherwise than prose."""
+        if not edit.path:
+            return "messages"
+        if self._near is None or self._near.message is not message:
+            self._near = Targets(message)
+        found = self._near.of(edit)
+        return found.kind if found else "messages"
 
     def _thoughts(self, message: Message, going: Sequence[Thinking]) -> float:
         if not going:
@@ -314,26 +386,7 @@ def by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
     return dict(sorted(found.items()))
 
 
-def asked_in(history: Iterable[Message]) -> dict[str, CallTarget]:
-    """Call id → tool and file."""
-    return {call.id: CallTarget(call.name, file_of(call)) for message in history for call in message.calls}
-
-
-def _identity(edit: Edit) -> tuple[Any, ...]:
-    return (edit.strategy, edit.op, edit.message, edit.path, edit.added)
-
-
 def kind_of(message: Message, edit: Edit) -> Kind:
     """What an edit is of: results, say, are counted otherwise than prose."""
     found = target(message, edit) if edit.path else None
     return found.kind if found else "messages"
-
-
-def _asked(message: Message, edit: Edit, asked: Mapping[str, CallTarget]) -> CallTarget:
-    """What an edit of a result was for; for anything else, what was edited."""
-    for part in message.parts:
-        if isinstance(part, ToolResult) and any(isinstance(s, Text) and s.path == edit.path for s in part.segments):
-            return asked.get(part.call_id, CallTarget(part.name))
-        if isinstance(part, ToolCall) and edit.path in (part.path, part.input_path):
-            return asked.get(part.id, CallTarget(part.name))
-    return CallTarget()

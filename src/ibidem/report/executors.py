@@ -1,4 +1,4 @@
-"""Who works: one process, all cores of this machine, or a Dask cluster; each with the same functions.
+"""Who works: one process, or all cores of this machine, with the same functions; `cluster` has other machines.
 
 A worker is handed a function and what to do with it, and gives results as they are done. Whoever stops asking stops the
 work.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -25,13 +24,21 @@ R = TypeVar("R")
 class LogWorkers(Protocol):
     """Used in a `with` block, at whose end they are gone."""
 
+    elsewhere: bool
+    """They may be on other machines, where only what is named in full is the same."""
+    base: str
+    """The folder from which they have to take names that are not whole; empty for the one they are in."""
+
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *error: object) -> None: ...
 
-    def each(self, call: Callable[[W], R], work: Sequence[W], alone: bool = False) -> Iterator[R]:
+    def each(
+        self, call: Callable[[W], R], work: Sequence[W], alone: bool = False, lost: Callable[[W], R] | None = None
+    ) -> Iterator[R]:
         """What comes of every piece of work, as it is done; begun in their order. `alone` where it is so little that
-        sharing it would take longer."""
+        sharing it would take longer; `lost` is what comes of a piece that takes every worker with it, where that can be
+        told."""
 
 
 def cores() -> int:
@@ -41,6 +48,8 @@ def cores() -> int:
 
 class OnThisMachine:
     """Processes that start when there is work for more than one, and stay until all is done."""
+
+    elsewhere, base = False, ""
 
     def __init__(self, jobs: int | None = None) -> None:
         self._jobs = jobs or cores()
@@ -57,7 +66,9 @@ class OnThisMachine:
         for worker in set(multiprocessing.active_children()) - self._before:
             worker.terminate()
 
-    def each(self, call: Callable[[W], R], work: Sequence[W], alone: bool = False) -> Iterator[R]:
+    def each(
+        self, call: Callable[[W], R], work: Sequence[W], alone: bool = False, lost: Callable[[W], R] | None = None
+    ) -> Iterator[R]:
         if alone or min(self._jobs, len(work)) <= 1:
             yield from map(call, work)
             return
@@ -95,32 +106,3 @@ def _uninterrupted() -> Iterator[None]:
 def _ignore_interrupts() -> None:
     """Ctrl-C reaches every process; only the first one decides what it means."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-class OnDask:
-    """An existing cluster, whose workers have ibidem installed and reach the logs by name."""
-
-    def __init__(self, scheduler: str) -> None:
-        try:
-            import distributed
-        except ImportError:
-            raise IbidemError("--engine dask needs: pip install 'ibidem-llm[dask]'") from None
-        try:
-            with socket.create_connection(distributed.comm.get_address_host_port(scheduler), timeout=10):
-                pass  # a Client that fails to connect takes 20 s and a traceback to go away
-            self._client = distributed.Client(scheduler, timeout=10, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise IbidemError(f"no Dask scheduler at {scheduler} ({error}): start one, or name another") from None
-        self._done = distributed.as_completed
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._client.close()
-
-    def each(self, call: Callable[[W], R], work: Sequence[W], alone: bool = False) -> Iterator[R]:
-        futures = self._client.map(call, work, pure=False)
-        for done in self._done(futures, loop=self._client.loop):
-            yield done.result()
-            done.release()

@@ -14,7 +14,7 @@ import msgspec
 from .. import recordings
 from ..billing.prices import Prices
 from ..billing.usage import Usage
-from ..recordings import RecordedRequest, Recording
+from ..recordings import LogBytes, RecordedRequest, Recording
 from ..recordings.json_log import LoggedExchange, read_json_log
 from ..replay.caching import pauses_of
 from .figures import Unread
@@ -97,7 +97,7 @@ class PaidRequest(NamedTuple):
     """Dollars that its input would have cost without us, where our own proxy logged it."""
 
 
-def read_facts(path: str, data: bytes) -> FileFacts:
+def read_facts(path: str, data: LogBytes) -> FileFacts:
     """The sessions in a log, as far as it tells of them."""
     try:
         if (logged := read_json_log(path, data)) is not None:

@@ -76,6 +76,8 @@ class ProfileOutcome(msgspec.Struct):
     """Why what had been sent was changed, and how often, where the profile says so."""
     worlds: dict[str, World] = {}
     """By what a provider finds after a change; empty for a profile that never makes one."""
+    restored: int = 0
+    """Requests of which what they added was restored from what is sent, and compared with what was said."""
 
 
 class Results(msgspec.Struct):

@@ -8,86 +8,25 @@ once.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..model import IbidemError
-from ..recordings import LogError, read
-from ..recordings.discovery import LOG_ENDINGS, load
+from ..recordings import LogBytes, LogError, read
 from .cache import ReportCache
 from .executors import LogWorkers
 from .facts import FileFacts, SessionFacts, read_facts
 from .figures import FileFigures, Unread
 from .measure import ReportSettings, answers_in, measure_log
+from .places import LogFile, fetch
 from .selection import Chosen, Selection
 
 READ_ALONE_BYTES = 20 << 20
 """Bytes of logs that are read in less time than it takes to start processes."""
 
 
-def fetch(path: str) -> bytes:
-    """The content of a log; a URL is opened with fsspec."""
-    if "://" not in path:
-        return load(Path(path))
-    with _fsspec().open(path, "rb") as stream:
-        data: bytes = stream.read()
-        return data
-
-
-def _fsspec() -> Any:
-    try:
-        import fsspec
-    except ImportError:
-        raise IbidemError("logs at a URL need fsspec: pip install 'ibidem-llm[dask]'") from None
-    return fsspec
-
-
-def below(url: str) -> list[str]:
-    """The logs at a URL: itself, or those in the folder that it is."""
-    try:
-        system, path = _fsspec().core.url_to_fs(url)
-    except (ValueError, ImportError) as error:
-        raise IbidemError(f"{url}: {error}") from None
-    if not system.isdir(path):
-        return [url]
-    logs = (each for each in sorted(system.find(path)) if each.endswith(LOG_ENDINGS))
-    found: list[str] = [system.unstrip_protocol(each) for each in logs]
-    return found
-
-
 # --- reading ------------------------------------------------------------------------------------
-
-
-class LogFile(NamedTuple):
-    """A log, as far as it can be known without opening it."""
-
-    path: str
-    size: int = 0
-    written: float | None = None
-    """When it was last written to, in Unix seconds."""
-    state: str = ""
-    """Changes whenever the file does; empty where that cannot be told."""
-
-    @classmethod
-    def at(cls, path: str) -> LogFile:
-        """A database may keep what is new in a file beside it."""
-        try:
-            found = os.stat(path)
-        except (OSError, ValueError):
-            return cls(path)
-        if os.path.isdir(path):
-            return cls(path)
-        times, sizes = [found.st_mtime_ns], [found.st_size]
-        if path.endswith(".db") and os.path.exists(beside := f"{path}-wal"):
-            more = os.stat(beside)
-            times.append(more.st_mtime_ns)
-            sizes.append(more.st_size)
-        # What is remembered holds the path as it was named here, so another way to name the file is another state.
-        state = " ".join([path, os.path.abspath(path), *map(str, (*sizes, *times))])
-        return cls(path, found.st_size, max(times) / 1e9, state)
 
 
 def gather(
@@ -102,25 +41,36 @@ def gather(
     alone = sum(log.size for log in rest) <= READ_ALONE_BYTES and not any("://" in log.path for log in rest)
     fresh: dict[str, FileFacts] = {}
     try:
-        for log, facts in workers.each(facts_at, rest, alone):
+        for log, facts in workers.each(partial(facts_at, base=workers.base), rest, alone, lost_facts):
             if log.state:
                 fresh[log.state] = facts
             yield log, facts
     finally:
         if memory is not None:
-            memory.keep_facts(fresh)
+            memory.keep_facts({state: each for state, each in fresh.items() if not _is_lost(each.unread)})
 
 
-def facts_at(log: LogFile) -> tuple[LogFile, FileFacts]:
+def facts_at(log: LogFile, base: str = "") -> tuple[LogFile, FileFacts]:
     """What a log says. What cannot be read is named in it, and one log that breaks us does not take others with it."""
     try:
-        return log, read_facts(log.path, fetch(log.path))
+        return log, read_facts(log.path, fetch(log.path, base))
     except (OSError, LogError) as error:
         return log, FileFacts(unread=[Unread(log.path, _why(error, log.path))])
     except IbidemError:
         raise  # the settings are wrong, not the log
     except Exception as error:
         return log, FileFacts(unread=[Unread(log.path, _fault(error))], size=log.size)
+
+
+LOST = "every worker that took it died, perhaps for want of memory: give them more"
+
+
+def lost_facts(log: LogFile) -> tuple[LogFile, FileFacts]:
+    return log, FileFacts(unread=[Unread(log.path, LOST)], size=log.size)
+
+
+def _is_lost(unread: Sequence[Unread]) -> bool:
+    return any(each.why == LOST for each in unread)
 
 
 def _why(error: Exception, path: str) -> str:
@@ -240,12 +190,16 @@ class Work(NamedTuple):
         return cls(family.logs, chosen, asked)
 
 
-Measured = tuple[Work, list[FileFigures]]
+class MeasuredFamily(NamedTuple):
+    work: Work
+    figures: list[FileFigures]
+    digests: list[str]
+    """Of the logs, where all could be read."""
 
 
 def measured(
     work: Sequence[Work], settings: ReportSettings, workers: LogWorkers, memory: ReportCache | None = None
-) -> Iterator[Measured]:
+) -> Iterator[tuple[Work, list[FileFigures]]]:
     """Figures of every family, as they are done. Of logs that did not change since, they are not even opened."""
     rest = list(work)
     if memory is not None:
@@ -257,25 +211,36 @@ def measured(
             if old and figures is not None:
                 yield one, figures
         rest = [one for one, old in zip(work, remembered, strict=True) if not old]
-    yield from workers.each(partial(look, settings=settings, memory=memory), rest)
+    # Who is elsewhere has no share in what is remembered on this disk: it is kept here, when it comes.
+    theirs = memory if not workers.elsewhere else None
+    call = partial(look, settings=settings, memory=theirs, base=workers.base)
+    for each in workers.each(call, rest, lost=lost_figures):
+        if theirs is None and memory is not None and each.digests:
+            memory.keep([log.state for log in each.work.logs], each.digests, each.figures, each.work.asked)
+        yield each.work, each.figures
 
 
-def look(work: Work, settings: ReportSettings, memory: ReportCache | None = None) -> Measured:
+def lost_figures(work: Work) -> MeasuredFamily:
+    return MeasuredFamily(work, [FileFigures(unread=[Unread(log.path, LOST) for log in work.logs])], [])
+
+
+def look(work: Work, settings: ReportSettings, memory: ReportCache | None = None, base: str = "") -> MeasuredFamily:
     """The figures of a family of logs. What cannot be read is named in them."""
-    contents: list[tuple[str, bytes]] = []
+    contents: list[tuple[str, LogBytes]] = []
     found: list[FileFigures] = []
     for log in work.logs:
         try:
-            contents.append((log.path, fetch(log.path)))
+            contents.append((log.path, fetch(log.path, base)))
         except (OSError, LogError) as error:
             found.append(FileFigures(unread=[Unread(log.path, _why(error, log.path))]))
     # The path is part of the figures, so it is part of what is remembered.
-    digests = [hashlib.sha256(path.encode("utf-8", "replace") + b"\0" + data).hexdigest() for path, data in contents]
+    digests = [_digest(path, data) for path, data in contents]
     states = [log.state for log in work.logs]
+    whole = digests if not found else []
     if memory is not None and (remembered := memory.figures([digests], [work.asked])[0]) is not None:
         if not found:
             memory.keep(states, digests, remembered, work.asked)
-        return work, remembered + found
+        return MeasuredFamily(work, remembered + found, whole)
     known: frozenset[str] = frozenset()
     figures = []
     for path, data in contents:
@@ -284,11 +249,18 @@ def look(work: Work, settings: ReportSettings, memory: ReportCache | None = None
             known |= _answers(path, data)
     if memory is not None and not found:
         memory.keep(states, digests, figures, work.asked)
-    return work, figures + found
+    return MeasuredFamily(work, figures + found, whole)
+
+
+def _digest(path: str, data: LogBytes) -> str:
+    found = hashlib.sha256(path.encode("utf-8", "replace") + b"\0")
+    for chunk in (data,) if isinstance(data, bytes) else data.chunks():
+        found.update(chunk)
+    return found.hexdigest()
 
 
 def _measured(
-    path: str, data: bytes, settings: ReportSettings, known: frozenset[str], chosen: Mapping[str, Chosen]
+    path: str, data: LogBytes, settings: ReportSettings, known: frozenset[str], chosen: Mapping[str, Chosen]
 ) -> FileFigures:
     """One log that breaks us must not take the others with it."""
     try:
@@ -299,7 +271,7 @@ def _measured(
         return FileFigures(unread=[Unread(path, _fault(error))], size=len(data))
 
 
-def _answers(path: str, data: bytes) -> frozenset[str]:
+def _answers(path: str, data: LogBytes) -> frozenset[str]:
     try:
         return frozenset(answer for session in read(path, data) for answer in answers_in(session))
     except LogError:

@@ -57,6 +57,8 @@ class Profile:
     worst: float = 0.0
     """The largest share by which one was ever dearer than that, at its end or before."""
     law_failures: int = 0
+    restored: int = 0
+    """Requests of which what they added was restored and compared."""
     points: Counter[str] = field(default_factory=Counter)
     """Why what had been sent was changed, and how often."""
     strategies: dict[str, Saved] = field(default_factory=dict)
@@ -170,6 +172,7 @@ class Group:
             profile.dearer += outcome.spent.cost > session.baseline.cost * (1 + ROUNDING)
             profile.worst = max(profile.worst, outcome.worst)
             profile.law_failures += outcome.law_failures
+            profile.restored += outcome.restored
             profile.points.update(outcome.points)
             for world, figures in outcome.worlds.items():
                 profile.worlds.setdefault(world, Worlds()).add(session, figures)

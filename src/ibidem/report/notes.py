@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from .charts import counted, listed, text
 from .names import Names
-from .totals import Report
+from .totals import Report, restored_notes
 
 METHOD_PAGE = "docs/how-we-measure.md"
 
@@ -39,6 +39,7 @@ def notes(report: Report, names: Names, profiles: Iterable[str]) -> str:
         ),
         listed("not read", [f"{text(each.path)}: {text(each.why)}" for each in report.unread], "file"),
         *(_laws(report, names, name) for name in profiles),
+        *(f"<p>{text(note)}</p>" for note in restored_notes(report)),
     ]
     return "\n".join(filter(None, found))
 

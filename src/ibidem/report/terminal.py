@@ -13,7 +13,7 @@ from .headline import logged_line, next_step, paid_line, saving_line
 from .listing import called, draw_sessions, draw_table, draw_windows, rest, top
 from .numbers import NO_NUMBER, dollars, file_size, percent, plural, tokens
 from .tables import Bar, TableCell, TableRow, colour, say, short, table
-from .totals import Repeated, Report, unread_notes
+from .totals import Repeated, Report, restored_notes, unread_notes
 
 
 def draw_paid(report: Report, stream: IO[str], *, plain: bool = False) -> None:
@@ -321,6 +321,7 @@ def _notes(console: Console, report: Report) -> None:
         notes.append(f"{told} ({rules}){taken}.")
     failures = {name: profile.law_failures for name, profile in report.total.profiles.items() if profile.law_failures}
     notes += [f"{name}: {plural(number, 'law failure')}: --json names them." for name, number in failures.items()]
+    notes += restored_notes(report)
     notes += map(short, unread_notes(report))
     if caching.headline(report.total.cached):
         notes.append(caching.ADVICE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 
@@ -192,3 +192,13 @@ def _repeated(table: dict[str, Repeated], results: dict[str, Results], saved: di
         for name, each in by_name.items():
             entry = table.setdefault(name, Repeated())
             entry.profiles.setdefault(profile, Saved()).add(each.hits, each.tokens, each.cost)
+
+
+def restored_notes(report: Report) -> Iterator[str]:
+    """How much of what is sent was held against what was said."""
+    for name, profile in report.total.profiles.items():
+        if profile.restored and profile.strategies and not profile.law_failures:
+            every = profile.restored == report.total.requests
+            which = "every request" if every else f"{profile.restored:,} of {report.total.requests:,} requests"
+            more = "" if every else " --verify checks all of them."
+            yield f"{name}: what was left out of {which} was put back, and is what was said.{more}"

@@ -24,6 +24,13 @@ DEFAULT_DAYS, DEFAULT_BYTES = 30, 2_000_000_000
 MOST_SESSIONS, MOST_ORIGINALS, MOST_BYTES = 16, 256, 4 << 20
 """What goes in one slice."""
 
+MOST_NOTES = 16_384
+"""Notes of a session that are kept, the newest."""
+MOST_PLACES = 3
+"""Places of an original that are remembered, the newest."""
+USED_SECONDS = 60.0
+"""Seconds within which it need not be written down again that a session is used, by one who only reads."""
+
 log = logging.getLogger("ibidem")
 
 

@@ -8,13 +8,26 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from .limits import MOST_ORIGINALS, MOST_SESSIONS, Limits, SizeWarning, Slice, slice_bytes
-from .packing import Packed, original, pack, packed, unpack
-from .store import MEMORY_TARGET, Store, StoreStats, collision, known_references
+from ..model import one_line
+from .limits import MOST_NOTES, MOST_ORIGINALS, MOST_PLACES, MOST_SESSIONS, Limits, SizeWarning, Slice, slice_bytes
+from .packing import Packed, original, pack, packed, unpack, whole
+from .store import (
+    MEMORY_TARGET,
+    NO_NOTES,
+    Notes,
+    NotesPlace,
+    Store,
+    StoreStats,
+    collision,
+    first_unknown,
+    known_references,
+    new_log,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +42,9 @@ class _Session:
     used: float
     state: bytes | None = None
     refs: set[str] = field(default_factory=set)
+    notes: deque[bytes] = field(default_factory=deque)
+    place: NotesPlace = NO_NOTES
+    """Where the notes end."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -44,6 +60,7 @@ class MemoryStore(Store):
 
     def _clear(self) -> None:
         self._originals: dict[str, _Kept] = {}
+        self._places: dict[str, list[str]] = {}
         self._sessions: dict[str, _Session] = {}
         self._links: Counter[str] = Counter()
         self._loose: set[str] = set()
@@ -78,6 +95,18 @@ class MemoryStore(Store):
         texts = {ref: original(ref, body) for ref, body in kept.items()}
         return {ref: text for ref, text in texts.items() if text is not None}
 
+    def place(self, places: Mapping[str, str]) -> None:
+        with self._lock:
+            for ref, place in places.items():
+                if ref in self._originals:
+                    line = one_line(place)
+                    earlier = [each for each in self._places.get(ref, ()) if each != line]
+                    self._places[ref] = [*earlier, line][-MOST_PLACES:]
+
+    def places(self, ref: str) -> list[str]:
+        with self._lock:
+            return [*self._places.get(ref, ())]
+
     def refs(self, session: str) -> set[str]:
         with self._lock:
             found = self._sessions.get(session)
@@ -100,6 +129,29 @@ class MemoryStore(Store):
                 return None
             body = self._use(session, self.clock()).state
         return None if body is None else unpack(body)
+
+    def note(self, session: str, rows: Sequence[bytes], since: NotesPlace) -> Notes:
+        bodies = [pack(row) for row in rows]
+        with self._lock:
+            now = self.clock()
+            used = self._use(session, now)
+            if used.place != since:
+                return Notes(_since(used, since), used.place)
+            used.notes.extend(bodies)
+            used.place = NotesPlace(since.log or new_log(), since.end + len(rows))
+            added = sum(map(len, bodies))
+            self._states += added
+            while len(used.notes) > MOST_NOTES:
+                self._states -= len(used.notes.popleft())
+            self._forget_some(now, added)
+            return Notes([], used.place, added=True)
+
+    def notes(self, session: str, since: NotesPlace = NO_NOTES) -> Notes:
+        with self._lock:
+            if session not in self._sessions:
+                return Notes([], NO_NOTES)
+            used = self._use(session, self.clock())
+            return Notes(_since(used, since), used.place)
 
     def forget(self, session: str) -> int:
         with self._lock:
@@ -164,7 +216,7 @@ class MemoryStore(Store):
 
     def _end(self, name: str) -> None:
         if session := self._sessions.pop(name, None):
-            self._states -= len(session.state or b"")
+            self._states -= len(session.state or b"") + sum(map(len, session.notes))
             self._unlink(session, session.refs)
 
     def _forget_some(self, now: float, added: int) -> Slice:
@@ -177,8 +229,15 @@ class MemoryStore(Store):
         gone = list(refs)
         for ref in gone:
             self._stored -= len(self._originals.pop(ref).body)
+            self._places.pop(ref, None)
         self._loose.difference_update(gone)
         return len(gone)
+
+
+def _since(session: _Session, since: NotesPlace) -> list[bytes]:
+    let_go = session.place.end - len(session.notes)
+    unknown = islice(session.notes, max(0, first_unknown(session.place, since) - let_go), None)
+    return whole(unknown)
 
 
 class _MemoryPruning:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from copy import copy
 
 from ..model import Message, Text
 
@@ -30,6 +31,12 @@ class Opening:
         """An answer, a call or a result was read: nothing that comes later changes the words."""
         self.counts = False
         """The last message that was read has some of the words in it, or may have."""
+
+    def fork(self) -> Opening:
+        """As it is, to go on by itself."""
+        found = copy(self)
+        found._said = [*self._said]
+        return found
 
     @property
     def words(self) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-import zstandard
-
+from ..wire.zstd import Packer, ZstdError, decompress
 from .store import StoreError, encoded
 
 ZSTD_LEVEL = 3
@@ -56,7 +55,7 @@ def original(ref: str, body: bytes) -> str | None:
 def pack(data: bytes) -> bytes:
     how, value = RAW, data
     if len(data) >= MIN_COMPRESSED_BYTES:
-        smaller = _tools()[0].compress(data)
+        smaller = _packer().pack(data)
         if len(smaller) < len(data):
             how, value = ZSTD, smaller
     return how + zlib.crc32(value).to_bytes(4, "big") + value
@@ -70,17 +69,22 @@ def unpack(body: bytes) -> bytes | None:
     if how == RAW:
         return value
     try:
-        return _tools()[1].decompress(value) if how == ZSTD else None
-    except zstandard.ZstdError:
+        return decompress(value) if how == ZSTD else None
+    except ZstdError:
         return None
+
+
+def whole(bodies: Iterable[bytes]) -> list[bytes]:
+    """Those that are what was packed."""
+    return [data for body in bodies if (data := unpack(body)) is not None]
 
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:12]
 
 
-def _tools() -> tuple[zstandard.ZstdCompressor, zstandard.ZstdDecompressor]:
-    if not hasattr(_local, "tools"):
-        _local.tools = zstandard.ZstdCompressor(level=ZSTD_LEVEL), zstandard.ZstdDecompressor()
-    found: tuple[zstandard.ZstdCompressor, zstandard.ZstdDecompressor] = _local.tools
+def _packer() -> Packer:
+    if not hasattr(_local, "packer"):
+        _local.packer = Packer(ZSTD_LEVEL)
+    found: Packer = _local.packer
     return found

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..environment import store_target
 from ..model import IbidemError, UsageError
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ibidem")
 
-Keep = Callable[[Mapping[str, str]], bool]
+
+class Keep(Protocol):
+    def __call__(self, originals: Mapping[str, str], places: Mapping[str, str] | None = None, /) -> bool: ...
+
 
 VERBS = ("put", "get", "refs", "load")
 """What a store must be able to do, at least."""
@@ -49,13 +53,15 @@ def checked_store(store: Any) -> None:
 def keeper(store: Store, session: str) -> Keep:
     """Puts originals into a store; says whether that went well. What cannot be kept stays in the conversation.
 
+    Where they stood is remembered too, where the store can: nothing depends on that.
+
     Given none, it notes that the conversation is still in use: a store forgets those that are not. After a long pause
     it puts again what it put before.
     """
     noted, owed = 0.0, False
     before: dict[str, str] = {}
 
-    def keep(originals: Mapping[str, str]) -> bool:
+    def keep(originals: Mapping[str, str], places: Mapping[str, str] | None = None, /) -> bool:
         nonlocal noted, owed
         now = time.time()  # of day: it goes on while a machine sleeps
         pause, noted = now - noted, now
@@ -74,6 +80,9 @@ def keeper(store: Store, session: str) -> Keep:
             return False
         owed = False
         before.update(originals)
+        if places and hasattr(store, "place"):
+            with suppress(IbidemError):
+                store.place(places)
         return True
 
     return keep

@@ -1,72 +1,164 @@
-"""An MCP server with one tool, `recall`: the text that a marker stands for, byte for byte.
+"""An MCP server with one tool, `recall`: the text that a marker stands for, byte for byte, and where it stood.
 
-It only reads, and it opens the store anew for every call, so that a store which is made later is found.
+It only reads, and it opens the store anew for every call, so that a store which is made later is found. It is written
+out here, without the package for MCP, because that takes a second to load: a tool that comes after the first request
+changes what the provider has cached.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO, NamedTuple
 
 from ..model import IbidemError
 from .naming import REFERENCE_DIGITS
-
-if TYPE_CHECKING:
-    from mcp.server import MCPServer
 
 DESCRIPTION = (
     "Get back a text that was left out of this conversation. Where it stood there is a line like "
     "[ibidem 123 3f9a1c0b77de: 340 lines left out, …]; ref is the 12 digits in it."
 )
 
+TOOL: dict[str, Any] = {
+    "name": "recall",
+    "description": DESCRIPTION,
+    "inputSchema": {
+        "type": "object",
+        "properties": {"ref": {"type": "string", "description": "the 12 digits, or the whole line"}},
+        "required": ["ref"],
+    },
+    "annotations": {"readOnlyHint": True, "openWorldHint": False},
+    "_meta": {"anthropic/maxResultSizeChars": 500_000},  # Claude Code puts what is longer than usual in a file
+}
+VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+"""Of the protocol, in which what is said here is the same. A client of a later one begins with a method that is not
+there, and goes back to the last of these."""
+
+MAX_LINE = 2**20
+"""Bytes of a message, at most: what is asked for is twelve digits."""
+
+NOT_JSON, NO_REQUEST, NO_METHOD, WRONG_PARAMS = -32700, -32600, -32601, -32602
+"""Of JSON-RPC."""
+
 _REFERENCE = re.compile(rf"(?<![0-9a-f+])[0-9a-f]{{{REFERENCE_DIGITS}}}(?![0-9a-f])")
 """What stands behind a plus is the reference of a record, which is not for reading."""
 
 
-def original(ref: str, target: str) -> str:
-    """The text under a reference in this store. The whole marker is understood too. IbidemError says what to do."""
+class Original(NamedTuple):
+    """A text that is back, and where it stood."""
+
+    ref: str
+    text: str
+    places: tuple[str, ...]
+
+    @property
+    def note(self) -> str:
+        """For the model: it sees the text out of its place, and maybe long after it was true."""
+        lines = self.text.count("\n") + 1
+        where = f"These {lines} lines" if lines > 1 else "This line"
+        said = f"{where} stood where the marker with {self.ref} is"
+        return f"({said}: {' or '.join(self.places)}.)" if self.places else f"({said}.)"
+
+
+def original(ref: str, target: str) -> Original:
+    """What is under a reference in this store. The whole marker is understood too. IbidemError says what to do."""
     refs = set(_REFERENCE.findall(ref.lower()))
     if len(refs) != 1:
         raise IbidemError(f"this is no reference: give the {REFERENCE_DIGITS} digits that stand in the marker")
     (wanted,) = refs
-    text = _stored(wanted, target)
-    if text is None:
+    found = _stored(wanted, target)
+    if found is None:
         raise IbidemError(f"{wanted} is not in the store: use the tool that gave the text again")
-    return text
+    return found
 
 
-def _stored(ref: str, target: str) -> str | None:
+def _stored(ref: str, target: str) -> Original | None:
     from . import is_missing, open_store  # SQLite takes longer to import than the rest of us
 
     if is_missing(target):
         return None  # a store is not made by looking
     with open_store(target) as store:
-        return store.get([ref]).get(ref)
+        text = store.get([ref]).get(ref)
+        return None if text is None else Original(ref, text, tuple(store.places(ref)))
 
 
-def server(target: str) -> MCPServer:
-    """The server, not yet running. IbidemError if its package is missing."""
+def serve(target: str, lines: Iterable[bytes], write: Callable[[bytes], object], version: str) -> None:
+    """Answer every line until there are no more: messages of JSON-RPC, one a line."""
+    for line in lines:
+        if (found := answer(line, target, version)) is not None:
+            write(json.dumps(found, separators=(",", ":")).encode() + b"\n")
+
+
+def bounded(stream: BinaryIO, most: int = MAX_LINE) -> Iterator[bytes]:
+    """Its lines; of one that is too long only the beginning, which is no JSON, and no more of it is ever held."""
+    while line := stream.readline(most):
+        yield line
+        while len(line) == most and not line.endswith(b"\n"):
+            line = stream.readline(most)
+
+
+def answer(line: bytes, target: str, version: str = "") -> dict[str, Any] | None:
+    """What is answered to a line, if anything is: not to notices, or to answers."""
     try:
-        from mcp.server import MCPServer
-        from mcp.server.mcpserver.exceptions import ToolError
-        from mcp_types import ToolAnnotations
-    except ModuleNotFoundError as error:
-        raise IbidemError(f"{error.name}: needs: pip install 'ibidem-llm[mcp]'") from None
-    found = MCPServer("ibidem", instructions=DESCRIPTION, log_level="WARNING")
+        message = json.loads(line) if line.strip() else {}
+    except (ValueError, RecursionError):
+        return _failed(None, NOT_JSON, "this is no JSON")
+    if not isinstance(message, dict):
+        return _failed(None, NO_REQUEST, "a message is a JSON object")
+    method, number, params = message.get("method"), message.get("id"), message.get("params")
+    if not isinstance(method, str) or number is None:
+        return None
+    if not isinstance(number, str | int) or isinstance(number, bool):
+        return _failed(None, NO_REQUEST, "an id is a text or a number")
+    asked = params if isinstance(params, dict) else {}
+    match method:
+        case "initialize":
+            return _result(number, _introduction(asked.get("protocolVersion"), version))
+        case "ping":
+            return _result(number, {})
+        case "tools/list":
+            return _result(number, {"tools": [TOOL]})
+        case "tools/call" if asked.get("name") == TOOL["name"]:
+            given = asked.get("arguments")
+            return _result(number, _recalled(given if isinstance(given, dict) else {}, target))
+        case "tools/call":
+            return _failed(number, WRONG_PARAMS, f"there is one tool, {TOOL['name']}")
+        case _:
+            return _failed(number, NO_METHOD, "there is no such method")
 
-    @found.tool(
-        description=DESCRIPTION,
-        annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
-        structured_output=False,  # else the text would be sent twice
-    )
-    def recall(ref: str) -> str:
-        try:
-            text = original(ref, target)
-            text.encode()
-        except UnicodeEncodeError:
-            raise ToolError(f"it has characters that cannot be sent this way: run `ibidem recall {ref}`") from None
-        except IbidemError as error:
-            raise ToolError(str(error)) from None
-        return text
 
-    return found
+def _introduction(wanted: Any, version: str) -> dict[str, Any]:
+    return {
+        "protocolVersion": wanted if wanted in VERSIONS else VERSIONS[-1],
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "ibidem", "version": version},
+        "instructions": DESCRIPTION,
+    }
+
+
+def _recalled(given: dict[str, Any], target: str) -> dict[str, Any]:
+    """What went wrong is told to the model, so it is a result too."""
+    ref = given.get("ref")
+    try:
+        if not isinstance(ref, str):
+            raise IbidemError(f"ref is missing: give the {REFERENCE_DIGITS} digits that stand in the marker")
+        found = original(ref, target)
+        found.text.encode()
+    except UnicodeEncodeError:
+        return _said(f"it has characters that cannot be sent this way: run `ibidem recall {found.ref}`", failed=True)
+    except IbidemError as error:
+        return _said(str(error), failed=True)
+    return _said(found.text, found.note)
+
+
+def _said(*texts: str, failed: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text} for text in texts], "isError": failed}
+
+
+def _result(number: str | int, result: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "result": result}
+
+
+def _failed(number: str | int | None, code: int, why: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": why}}

@@ -4,14 +4,21 @@
 
 local prefix, verb = KEYS[1], ARGV[1]
 local BODY, SIZE, ADDED = prefix .. 'body', prefix .. 'size', prefix .. 'added'  -- by reference
+local PLACES = prefix .. 'places'  -- of an original, the newest last, a line each
 local LINKS = prefix .. 'links'  -- how many sessions name a reference
 local LOOSE = prefix .. 'loose'  -- originals that none names, by age
 local USED, STATE = prefix .. 'used', prefix .. 'state'  -- by session
-local TOTALS = prefix .. 'totals'  -- bytes: of bodies and states as they are kept, of texts
+local LOG, NOTED = prefix .. 'log', prefix .. 'noted'  -- of a session's notes: their name, and how many there were
+local NOTE_BYTES = prefix .. 'note_bytes'  -- of those that are kept
+local TOTALS = prefix .. 'totals'  -- bytes: of bodies, of states and notes as they are kept, of texts
 local call = redis.call
 
 local function refs(session)
   return prefix .. 'refs:' .. session
+end
+
+local function notes_of(session)
+  return prefix .. 'notes:' .. session
 end
 
 -- A clock that is set back must not age what is in use.
@@ -45,8 +52,20 @@ local function count_state(session, sign)
   call('HINCRBY', TOTALS, 'states', string.format('%d', sign * length))
 end
 
+local function count_notes(session, bytes)
+  call('HINCRBY', TOTALS, 'states', string.format('%d', bytes))
+  call('HINCRBY', NOTE_BYTES, session, string.format('%d', bytes))
+end
+
 local function finish(session)
   count_state(session, -1)
+  if call('HEXISTS', LOG, session) == 1 then
+    count_notes(session, -tonumber(call('HGET', NOTE_BYTES, session) or 0))
+    call('HDEL', LOG, session)
+    call('HDEL', NOTED, session)
+    call('HDEL', NOTE_BYTES, session)
+    call('UNLINK', notes_of(session))
+  end
   for _, ref in ipairs(call('SMEMBERS', refs(session))) do
     unlink(session, ref)
   end
@@ -66,6 +85,7 @@ local function drop(ref)
   call('HDEL', SIZE, ref)
   call('ZREM', ADDED, ref)
   call('ZREM', LOOSE, ref)
+  call('HDEL', PLACES, ref)
 end
 
 -- Sessions last used before then end.
@@ -199,6 +219,69 @@ local function load()
   return call('HGET', STATE, ARGV[2])
 end
 
+-- The notes of a session from where one knows them who was told of so many of this log; and the log and its end.
+local function notes_since(session, log, known)
+  local now, noted = call('HGET', LOG, session) or '', tonumber(call('HGET', NOTED, session) or 0)
+  local let_go = noted - call('LLEN', notes_of(session))
+  local first = log == now and math.min(known, noted) or 0
+  return now, noted, call('LRANGE', notes_of(session), math.max(0, first - let_go), -1)
+end
+
+-- session, now, log, known
+local function notes()
+  local session = ARGV[2]
+  if not call('ZSCORE', USED, session) then
+    return { '', 0, {} }
+  end
+  use(session, ARGV[3])
+  local log, noted, rows = notes_since(session, ARGV[4], tonumber(ARGV[5]))
+  return { log, noted, rows }
+end
+
+-- session, now, slice, log, known, a log to begin, how many are kept, then the notes
+local function note()
+  local session, at = ARGV[2], 4 + SLICE
+  local known, most = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 3])
+  use(session, ARGV[3])
+  local log, noted, rows = notes_since(session, ARGV[at], known)
+  if log ~= ARGV[at] or noted ~= known then
+    return { 0, log, noted, rows }
+  end
+  log = log ~= '' and log or ARGV[at + 2]
+  local key, bytes = notes_of(session), 0
+  for place = at + 4, #ARGV do
+    call('RPUSH', key, ARGV[place])
+    bytes, noted = bytes + #ARGV[place], noted + 1
+  end
+  local over = call('LLEN', key) - most
+  if over > 0 then
+    for _, row in ipairs(call('LRANGE', key, 0, over - 1)) do
+      bytes = bytes - #row
+    end
+    call('LTRIM', key, over, -1)
+  end
+  call('HSET', LOG, session, log)
+  call('HSET', NOTED, session, noted)
+  count_notes(session, bytes)
+  return { 1, log, noted, {}, unpack(prune(4)) }
+end
+
+-- how many are kept, then for each original: reference, place
+local function place()
+  for at = 3, #ARGV, 2 do
+    local ref, lines = ARGV[at], {}
+    if call('HEXISTS', BODY, ref) == 1 then
+      for line in string.gmatch(call('HGET', PLACES, ref) or '', '[^\n]+') do
+        if line ~= ARGV[at + 1] then
+          lines[#lines + 1] = line
+        end
+      end
+      lines[#lines + 1] = ARGV[at + 1]
+      call('HSET', PLACES, ref, table.concat(lines, '\n', math.max(1, #lines - tonumber(ARGV[2]) + 1)))
+    end
+  end
+end
+
 -- session
 local function forget()
   finish(ARGV[2])
@@ -214,9 +297,9 @@ end
 local function forget_all()
   local gone = call('HLEN', BODY)
   for _, session in ipairs(call('ZRANGE', USED, 0, -1)) do
-    call('UNLINK', refs(session))
+    call('UNLINK', refs(session), notes_of(session))
   end
-  call('UNLINK', BODY, SIZE, ADDED, LINKS, LOOSE, USED, STATE, TOTALS)
+  call('UNLINK', PLACES, BODY, SIZE, ADDED, LINKS, LOOSE, USED, STATE, LOG, NOTED, NOTE_BYTES, TOTALS)
   return gone
 end
 
@@ -226,7 +309,7 @@ local function prune_some()
 end
 
 -- What was written before states were counted is counted once.
-if call('HEXISTS', TOTALS, 'states') == 0 and verb ~= 'load' then
+if call('HEXISTS', TOTALS, 'states') == 0 and verb ~= 'load' and verb ~= 'notes' then
   local states = 0
   for _, session in ipairs(call('HKEYS', STATE)) do
     states = states + call('HSTRLEN', STATE, session)
@@ -238,6 +321,9 @@ local verbs = {
   put = put,
   save = save,
   load = load,
+  note = note,
+  notes = notes,
+  place = place,
   forget = forget,
   forget_older = forget_older,
   forget_all = forget_all,

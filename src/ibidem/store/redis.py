@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
@@ -15,9 +15,22 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from .limits import MOST_ORIGINALS, MOST_SESSIONS, Limits, SizeWarning, Slice, slice_bytes
-from .packing import Packed, original, pack, packed, unpack
-from .store import Store, StoreError, StoreStats, collision, encoded, is_reference, known_references
+from ..model import one_line
+from .limits import MOST_NOTES, MOST_ORIGINALS, MOST_PLACES, MOST_SESSIONS, Limits, SizeWarning, Slice, slice_bytes
+from .packing import Packed, original, pack, packed, unpack, whole
+from .store import (
+    NO_NOTES,
+    Notes,
+    NotesPlace,
+    Store,
+    StoreError,
+    StoreStats,
+    collision,
+    encoded,
+    is_reference,
+    known_references,
+    new_log,
+)
 
 if TYPE_CHECKING:
     import redis
@@ -103,6 +116,16 @@ class RedisStore(Store):
             bodies: list[bytes | None] = self._opened().hmget(self.prefix + "body", asked)
         return {ref: body for ref, body in zip(asked, bodies, strict=True) if body is not None}
 
+    def place(self, places: Mapping[str, str]) -> None:
+        if places:
+            pairs = [part for ref, place in places.items() for part in (ref, encoded(one_line(place)))]
+            self._run("place", MOST_PLACES, *pairs)
+
+    def places(self, ref: str) -> list[str]:
+        with self._in_words():
+            found: bytes | None = self._opened().hget(self.prefix + "places", ref)
+        return found.decode("utf-8", "surrogatepass").split("\n") if found else []
+
     def refs(self, session: str) -> set[str]:
         with self._in_words():
             found: set[bytes] = self._opened().smembers(self.prefix.encode() + b"refs:" + encoded(session))
@@ -117,6 +140,20 @@ class RedisStore(Store):
     def load(self, session: str) -> bytes | None:
         body = self._run("load", encoded(session), repr(self.clock()))
         return None if body is None else unpack(body)
+
+    def note(self, session: str, rows: Sequence[bytes], since: NotesPlace) -> Notes:
+        self._trust()
+        bodies, now = [pack(row) for row in rows], self.clock()
+        slice_ = self._slice(now, sum(map(len, bodies)))
+        known = since.log, since.end, new_log(), MOST_NOTES
+        added, log, end, others, *counts = self._run("note", encoded(session), repr(now), *slice_, *known, *bodies)
+        if added:
+            self._forgot(counts)
+        return Notes(whole(others), NotesPlace(log.decode(), end), bool(added))
+
+    def notes(self, session: str, since: NotesPlace = NO_NOTES) -> Notes:
+        log, end, bodies = self._run("notes", encoded(session), repr(self.clock()), since.log, since.end)
+        return Notes(whole(bodies), NotesPlace(log.decode(), end))
 
     def forget(self, session: str) -> int:
         return int(self._run("forget", encoded(session)))

@@ -3,8 +3,10 @@
 A file's version (`PRAGMA user_version`) is how many of the migrations it has seen. A migration that was released never
 changes; a new one goes to the end. Names and states are blobs, because a str may hold what SQLite's text cannot.
 
-`loose` lists the originals that no session references, and `totals` adds up what `originals` and the states hold.
-Triggers keep both true, so that neither making room nor statistics ever read the whole table, whoever writes.
+`loose` lists the originals that no session references, and `totals` adds up what `originals`, the states and the notes
+hold. Triggers keep both true, so that neither making room nor statistics ever read the whole table, whoever writes.
+Notes of a session are numbered from 0; `log` names them, and `noted` says how many there were. `places` has a few lines
+for each original, which count for nothing.
 """
 
 from __future__ import annotations
@@ -86,6 +88,42 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """
         CREATE TRIGGER state_dropped AFTER DELETE ON sessions WHEN OLD.state IS NOT NULL BEGIN
             UPDATE totals SET states = states - length(OLD.state);
+        END
+        """,
+    ),
+    (
+        "ALTER TABLE sessions ADD COLUMN log TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE sessions ADD COLUMN noted INTEGER NOT NULL DEFAULT 0",
+        """
+        CREATE TABLE notes (
+            session INTEGER NOT NULL,
+            number INTEGER NOT NULL,
+            body BLOB NOT NULL,
+            PRIMARY KEY (session, number)
+        ) WITHOUT ROWID
+        """,
+        """
+        CREATE TRIGGER session_ended_with_notes AFTER DELETE ON sessions BEGIN
+            DELETE FROM notes WHERE session = OLD.id;
+        END
+        """,
+        """
+        CREATE TRIGGER noted AFTER INSERT ON notes BEGIN
+            UPDATE totals SET states = states + length(NEW.body);
+        END
+        """,
+        """
+        CREATE TRIGGER note_dropped AFTER DELETE ON notes BEGIN
+            UPDATE totals SET states = states - length(OLD.body);
+        END
+        """,
+    ),
+    (
+        "CREATE TABLE places (id INTEGER PRIMARY KEY, ref TEXT NOT NULL, place BLOB NOT NULL)",
+        "CREATE INDEX places_by_ref ON places (ref)",
+        """
+        CREATE TRIGGER original_removed_with_places AFTER DELETE ON originals BEGIN
+            DELETE FROM places WHERE ref = OLD.ref;
         END
         """,
     ),

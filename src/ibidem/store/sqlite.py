@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..model import one_line
 from .database import Database
-from .limits import MOST_ORIGINALS, MOST_SESSIONS, Limits, SizeWarning, Slice, slice_bytes
-from .packing import Packed, original, pack, packed, unpack
-from .store import Store, StoreStats, collision, encoded, is_reference, known_references
+from .limits import (
+    MOST_NOTES,
+    MOST_ORIGINALS,
+    MOST_PLACES,
+    MOST_SESSIONS,
+    USED_SECONDS,
+    Limits,
+    SizeWarning,
+    Slice,
+    slice_bytes,
+)
+from .packing import Packed, original, pack, packed, unpack, whole
+from .store import (
+    NO_NOTES,
+    Notes,
+    NotesPlace,
+    Store,
+    StoreStats,
+    collision,
+    encoded,
+    first_unknown,
+    is_reference,
+    known_references,
+    new_log,
+)
 
 EVER = float("inf")
 READ_SECONDS = 2.0
@@ -23,6 +46,12 @@ INSERT INTO sessions (name, used) VALUES (?, ?)
 ON CONFLICT (name) DO UPDATE SET used = max(used, excluded.used)
 """
 """A clock that is set back must not age what is in use."""
+
+PLACE = "INSERT INTO places (ref, place) SELECT ref, ?2 FROM originals WHERE ref = ?1"
+LATER_PLACES = """
+DELETE FROM places WHERE ref = ?1
+AND id NOT IN (SELECT id FROM places WHERE ref = ?1 ORDER BY id DESC LIMIT ?2)
+"""
 
 LOOSE = """
 SELECT loose.ref, length(body) FROM loose JOIN originals ON originals.ref = loose.ref
@@ -89,6 +118,19 @@ class SqliteStore(Store):
         texts = {ref: original(ref, row[0]) for ref, row in rows if row}
         return {ref: text for ref, text in texts.items() if text is not None}
 
+    def place(self, places: Mapping[str, str]) -> None:
+        with self._database.writing(durable=False) as connection:
+            for ref, place in places.items():
+                line = encoded(one_line(place))
+                connection.execute("DELETE FROM places WHERE ref = ? AND place = ?", (ref, line))
+                connection.execute(PLACE, (ref, line))
+                connection.execute(LATER_PLACES, (ref, MOST_PLACES))
+
+    def places(self, ref: str) -> list[str]:
+        with self._reading.reading() as connection:
+            rows = connection.execute("SELECT place FROM places WHERE ref = ? ORDER BY id", (ref,)).fetchall()
+        return [place.decode("utf-8", "surrogatepass") for (place,) in rows]
+
     def refs(self, session: str) -> set[str]:
         query = "SELECT ref FROM links WHERE session = (SELECT id FROM sessions WHERE name = ?)"
         with self._reading.reading() as connection:
@@ -114,6 +156,37 @@ class SqliteStore(Store):
             if row is not None:
                 _use(connection, session, self.clock())
         return None if row is None or row[0] is None else unpack(row[0])
+
+    def note(self, session: str, rows: Sequence[bytes], since: NotesPlace) -> Notes:
+        bodies = [pack(row) for row in rows]
+        with self._database.writing() as connection:
+            now = self.clock()
+            key = _use(connection, session, now)
+            place = NotesPlace(*connection.execute("SELECT log, noted FROM sessions WHERE id = ?", (key,)).fetchone())
+            if place != since:
+                return Notes(whole(_rows_since(connection, key, place, since)), place)
+            place = NotesPlace(since.log or new_log(), since.end + len(rows))
+            values = [(key, number, body) for number, body in enumerate(bodies, since.end)]
+            connection.executemany("INSERT INTO notes (session, number, body) VALUES (?, ?, ?)", values)
+            connection.execute("UPDATE sessions SET log = ?, noted = ? WHERE id = ?", (*place, key))
+            connection.execute("DELETE FROM notes WHERE session = ? AND number < ?", (key, place.end - MOST_NOTES))
+            slice_ = _Pruning(connection, sum(map(len, bodies))).run(self.limits, now)
+        self._after(slice_)
+        return Notes([], place, added=True)
+
+    def notes(self, session: str, since: NotesPlace = NO_NOTES) -> Notes:
+        name, now = encoded(session), self.clock()
+        with self._database.reading() as connection:
+            query = "SELECT id, log, noted, used FROM sessions WHERE name = ?"
+            found = connection.execute(query, (name,)).fetchone()
+            if found is None:
+                return Notes([], NO_NOTES)
+            place = NotesPlace(*found[1:3])
+            bodies = _rows_since(connection, found[0], place, since)
+        if found[3] < now - min(USED_SECONDS, self.limits.live_for / 2):
+            with self._database.writing(durable=False) as connection:  # it may have gone meanwhile: so be it
+                connection.execute("UPDATE sessions SET used = max(used, ?) WHERE name = ?", (now, name))
+        return Notes(whole(bodies), place)
 
     def forget(self, session: str) -> int:
         return self._forget("DELETE FROM sessions WHERE name = ?", encoded(session), EVER)
@@ -164,6 +237,11 @@ def _use(connection: sqlite3.Connection, session: str, now: float) -> int:
     connection.execute(USE, (name, now))
     (key,) = connection.execute("SELECT id FROM sessions WHERE name = ?", (name,)).fetchone()
     return int(key)
+
+
+def _rows_since(connection: sqlite3.Connection, key: int, place: NotesPlace, since: NotesPlace) -> list[bytes]:
+    query = "SELECT body FROM notes WHERE session = ? AND number >= ? ORDER BY number"
+    return [body for (body,) in connection.execute(query, (key, first_unknown(place, since)))]
 
 
 def _drop_loose(connection: sqlite3.Connection, before: float) -> int:

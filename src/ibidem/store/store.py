@@ -4,26 +4,27 @@ A text that is taken out of a conversation after it was sent goes to a store fir
 place from then on. Losing a text that a conversation still refers to is the one fault that cannot be made good, so
 every doubt is decided for keeping: a store that cannot promise says so, and the text stays where it was.
 
-An original belongs to the sessions that reference it. `put`, `save` and `load` are uses of a session, `get` and `refs`
-are none. A session is *live* for `Limits.live_for` seconds after its last use, a day unless told otherwise: it loses
-nothing unasked, and neither does another that shares an original with it. What goes unasked, with a `put`, a `save` or
-a `prune`, is
+An original belongs to the sessions that reference it. `put`, `save`, `load`, `note` and `notes` are uses of a session,
+`get` and `refs` are none. A session is *live* for `Limits.live_for` seconds after its last use, a day unless told
+otherwise: it loses nothing unasked, and neither does another that shares an original with it. What goes unasked, with a
+`put`, a `save`, a `note` or a `prune`, is
 
-- sessions that were not used for `Limits.max_age`, each whole, with its state;
+- sessions that were not used for `Limits.max_age`, each whole, with its state and notes;
 - originals that no session references, first put before that;
-- where originals and states take more than `Limits.max_bytes`, as they are stored: originals that no session
-  references, the oldest first, then sessions that are not live, the least recently used first, with their state and
-  what no other references, as many as it takes. If that is not enough the limit is exceeded, and that is told.
+- where originals, states and notes take more than `Limits.max_bytes`, as they are stored: originals that no session
+  references, the oldest first, then sessions that are not live, the least recently used first, with all that
+  no other references, as many as it takes. If that is not enough the limit is exceeded, and that is told.
 
 A reference that a session names is kept even where its original is missing, and protects it when it is put again.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from ..model import IbidemError
 from .limits import Limits
@@ -62,11 +63,34 @@ class StoreStats:
     """When the first of the originals that are there was put, in seconds since 1970; None where there is none."""
     newest: float | None
     bytes_states: int = 0
-    """What the states take as they are kept: the limit is for them and the originals together."""
+    """What states and notes take as they are kept: the limit is for them and the originals together."""
 
     @property
     def bytes_kept(self) -> int:
         return self.bytes_stored + self.bytes_states
+
+
+class NotesPlace(NamedTuple):
+    """Up to where the notes of a session are known."""
+
+    log: str = ""
+    """Which they are: those of a session that was forgotten and goes on are others. Empty where there are none."""
+    end: int = 0
+    """How many there were, those included that the store let go."""
+
+
+NO_NOTES = NotesPlace()
+
+
+class Notes(NamedTuple):
+    """What a store answers about notes."""
+
+    rows: list[bytes]
+    """Those since the place that was named, in their order, as far as they are whole."""
+    place: NotesPlace
+    """Where they end now."""
+    added: bool = False
+    """Whether what was given was added."""
 
 
 class Store(Protocol):
@@ -90,6 +114,17 @@ class Store(Protocol):
         """Those that are there and whole: each is compared with its reference."""
         ...
 
+    def place(self, places: Mapping[str, str]) -> None:
+        """Remember in which place originals stood, by reference, for whoever asks for one: a line each.
+
+        Of an original the last `MOST_PLACES` are kept, as long as it is; places of one that is not there are not.
+        """
+        ...
+
+    def places(self, ref: str) -> list[str]:
+        """Where an original stood, the newest place last; conversations that share it share its places."""
+        ...
+
     def refs(self, session: str) -> set[str]:
         """The references that a session names, also those whose originals are missing; none if it is not known."""
         ...
@@ -103,6 +138,17 @@ class Store(Protocol):
 
     def load(self, session: str) -> bytes | None:
         """The state saved last; None where there is none, or it is damaged."""
+        ...
+
+    def note(self, session: str, rows: Sequence[bytes], since: NotesPlace) -> Notes:
+        """Add notes behind all others, if these end where the caller knows them to, and else tell what others added.
+
+        So nobody adds a note without having seen all before it. As durable as `put`. The newest `MOST_NOTES` are kept.
+        """
+        ...
+
+    def notes(self, session: str, since: NotesPlace = NO_NOTES) -> Notes:
+        """The notes since then; all that are kept if they are others than the caller knows."""
         ...
 
     def forget(self, session: str) -> int:
@@ -135,6 +181,15 @@ class Store(Protocol):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def first_unknown(place: NotesPlace, since: NotesPlace) -> int:
+    """The number of the first note that one who knows them up to `since` does not know."""
+    return min(since.end, place.end) if since.log == place.log else 0
+
+
+def new_log() -> str:
+    return os.urandom(8).hex()
 
 
 def encoded(text: str) -> bytes:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from ..billing.budget import Economy, Moment, Point
+from ..billing.budget import Bank, Economy, Moment, Point
 from ..billing.prices import Prices, economy_of
 from ..model import Conversation, Kind, Message, UsageError
 from ..plan import Edit, Plan
@@ -39,12 +39,17 @@ class Start:
         model: str | None = None,
         store: Callable[[], Any] = lambda: None,
         economy: Economy | None = None,
+        arrival: Callable[..., Any] | None = None,
+        bank: Callable[..., Bank] = Bank,
     ) -> None:
-        """Without a store nothing is kept: for measuring only. Without an economy, it is that of the model."""
+        """Without a store nothing is kept: for measuring only. Without an economy, it is that of the model. `arrival`
+        is called in place of `BackrefFold`, where several profiles share what they have in common, and `bank` in place
+        of `Bank`, where somebody wants to know what is decided."""
         self.conv = conv
         self._model = model
         self._store = store
         self._economy = economy
+        self.arrival, self.bank = arrival, bank
 
     @cached_property
     def store(self) -> Any:
@@ -95,6 +100,10 @@ class Revision(NamedTuple):
     """All edits of what was fed so far. None: nothing changes after all."""
     refused: bool = False
     """What was to change could not be kept. Asked again with a moment that says so, a fold decides alike."""
+    changes: Mapping[int, tuple[Edit, ...]] | None = None
+    """All edits of each message that is sent otherwise now. None: it may be any of them, and `plan` has to tell."""
+    points: tuple[Point, ...] = ()
+    """Those of the plan, where the changes are told."""
 
 
 class Fold(Protocol):
@@ -191,11 +200,15 @@ class Progress:
         """At the last request, what was to change could not be kept."""
         self.revised = False
         """What had been sent changed with the last messages that were taken in."""
+        self.changes: dict[int, tuple[Edit, ...]] | None = {}
+        """All edits of each message that was revised with these, new ones included. None: it may be any message."""
         self._sent = -1
         """Messages of the last request."""
         self._last_role = ""
         self._before: Callable[[], Plan] = Plan
         """All edits up to the last revision."""
+        self._points: tuple[Point, ...] | None = ()
+        """Where there were revisions; None where only the plan tells."""
         self._since: list[Edit] = []
         """Edits of what was fed since."""
 
@@ -205,7 +218,7 @@ class Progress:
         """More messages, the last of them the end of a request; moments are by length of the history. Their edits."""
         moments = moments or {}
         arrived: list[Edit] = []
-        self.revised = False
+        self.revised, self.changes = False, {}
         for message in new:
             answered = self.length and message.role == "assistant" and self._last_role != "assistant"
             if answered or self.length in moments:
@@ -229,6 +242,12 @@ class Progress:
         self.refused = revision is not None and revision.refused
         if revision is not None and revision.plan is not None:
             self._before, self._since, self.revised = cache(revision.plan), [], True
+            if revision.changes is None:
+                self.changes = self._points = None
+                return
+            self._points = revision.points
+            if self.changes is not None:
+                self.changes.update(revision.changes)
 
     @property
     def plan(self) -> Plan:
@@ -238,7 +257,7 @@ class Progress:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        return self._before().points
+        return self._before().points if self._points is None else self._points
 
 
 def planned(strategy: Strategy, conv: Conversation, start: Start) -> Plan:

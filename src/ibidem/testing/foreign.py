@@ -125,7 +125,7 @@ def _markers(text: str, tag: str) -> list[backref.Marker]:
     from ..markers.layout import marked
 
     found = marked(text, tag) if backref.opening(tag) in text else None
-    return [marker for marker in found.markers if marker and marker.source] if found else []
+    return [marker for marker in found.markers.values() if marker.source] if found else []
 
 
 def _visible(marker: backref.Marker, text: str) -> bool:

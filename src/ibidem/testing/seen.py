@@ -69,11 +69,11 @@ class Seen:
 
 
 def _zstd(data: bytes) -> bytes:
-    import zstandard
+    from ..wire.zstd import ZstdError, decompress
 
     try:
-        return zstandard.ZstdDecompressor().decompressobj().decompress(data)
-    except zstandard.ZstdError as error:
+        return decompress(data)
+    except ZstdError as error:
         raise ValueError(str(error)) from None
 
 

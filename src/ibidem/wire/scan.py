@@ -279,6 +279,13 @@ class _Head(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._raws)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._raws  # that of a Mapping would parse it
+
+    def raw(self, name: str) -> bytes:
+        """As it is written; empty where it is not there."""
+        return bytes(self._raws[name]) if name in self._raws else b""
+
 
 def _hashes(data: bytes, spans: list[tuple[int, int]], first: int) -> Iterator[int]:
     """Python's own, which nobody outside this process can aim at."""

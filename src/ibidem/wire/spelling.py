@@ -20,8 +20,11 @@ _NEEDLESS = re.compile(rb'"(?:%b)*?((?:\\u00(?!3c|3e|26|7f)[2-7][0-9a-f]){1,2})'
 _HTML = re.compile("[<>&\u2028\u2029]")
 
 
+_unescaped = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def _raw(text: str) -> bytes:
-    return json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return _unescaped(text).encode("utf-8", "surrogatepass")
 
 
 def _ascii(text: str) -> bytes:
@@ -29,7 +32,7 @@ def _ascii(text: str) -> bytes:
 
 
 def _html(text: str) -> bytes:
-    return _HTML.sub(_as_escape, json.dumps(text, ensure_ascii=False)).encode()
+    return _HTML.sub(_as_escape, _unescaped(text)).encode()
 
 
 def _as_escape(found: re.Match[str]) -> str:
@@ -63,14 +66,43 @@ def no_larger(new: str, old: str) -> bool:
     """
     if MAX_ESCAPE_BYTES * len(new) + MAX_ESCAPE_BYTES <= len(old):  # most often it is far from it
         return True
-    if len(_ascii(new)) + _EXTRA * (1 + len(_HTML.findall(new))) <= len(old):
+    spelled = len(_ascii(new))
+    if spelled + _EXTRA * (1 + _marked_up(new)) <= len(old):
         return True
-    plain = _written(_raw, old)
-    for way, shown in ((_raw, 0), (_ascii, 1), (_html, 0)):
-        before = _written(way, old)
-        if (way is _raw or before != plain) and len(_shown(_written(way, new), shown)) > len(before):
-            return False
-    return True
+    if _plain(new) and _plain(old):  # all of them write the same, but for what HTML-safe ones escape
+        room, marked_up = len(_ascii(old)) - spelled, _marked_up(old)
+        return room >= 0 and (not marked_up or _EXTRA * (_marked_up(new) - marked_up) <= room)
+    try:
+        raw, before = _unescaped(new).encode(), _unescaped(old).encode()
+    except UnicodeEncodeError:  # a lone surrogate can only be escaped
+        return all(_no_longer(new, old, way, shown) for way, shown in ((_raw, 0), (_ascii, 1), (_html, 0)))
+    if len(raw) > len(before) or (not _plain(old) and not _no_longer(new, old, _ascii, 1)):
+        return False
+    return not _marked_up(old) or _html_length(new, raw) <= _html_length(old, before)
+
+
+def _no_longer(new: str, old: str, way: Callable[[str], bytes], shown: int) -> bool:
+    """Whether one way to spell them makes it no longer, or is the same as to escape nothing."""
+    before = _written(way, old)
+    same = way is not _raw and before == _written(_raw, old)
+    return same or len(_shown(_written(way, new), shown)) <= len(before)
+
+
+def _plain(text: str) -> bool:
+    """Whether it has nothing that ASCII writers escape and others do not."""
+    return text.isascii() and "\x7f" not in text
+
+
+def _marked_up(text: str) -> int:
+    """Characters that an HTML-safe writer escapes."""
+    found = text.count("<") + text.count(">") + text.count("&")
+    return found if text.isascii() else found + text.count("\u2028") + text.count("\u2029")
+
+
+def _html_length(text: str, raw: bytes) -> int:
+    """Bytes of it as an HTML-safe writer spells it; they are known without one that escapes nothing."""
+    wide = text.count("\u2028") + text.count("\u2029")  # three bytes each
+    return len(raw) + _EXTRA * (_marked_up(text) - wide) + (_EXTRA - 2) * wide
 
 
 def _written(way: Callable[[str], bytes], text: str) -> bytes:

@@ -30,12 +30,11 @@ class OptionalPart(NamedTuple):
     purpose: str
 
 
-PROXY_PART = OptionalPart("proxy", "aiohttp", "ibidem wrap and ibidem proxy")
+PROXY_PART = OptionalPart("proxy", "aiohttp", "ibidem wrap, ibidem proxy and ibidem mcp --url")
 OTHER_PARTS = (
     OptionalPart("proxy", "brotli", "answers packed with brotli"),
     OptionalPart("redis", "redis", "a store on a Redis server"),
     OptionalPart("dask", "distributed", "reports on several machines"),
-    OptionalPart("mcp", "mcp", "ibidem recall-server"),
     OptionalPart("socks", "python_socks", "SOCKS proxies"),
     OptionalPart("speed", "uvloop", "a faster loop"),
 )

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ...billing.lifetimes import CACHE_MODES
+from ...proxy.fields import OTEL_MODES
 from ..options import PROFILE, without_password
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -30,6 +31,9 @@ _RECORD_BYTES = click.option("--record-bytes", type=int, metavar="BYTES", help="
 _OPTIONS: dict[str, Decorator] = {
     "host": click.option("--host", help="Where to listen, 127.0.0.1 if not given; all but loopback needs a token."),
     "port": click.option("--port", type=int, help="8123 if not given; 0 is a free one."),
+    "workers": click.option(
+        "--workers", type=int, metavar="N", help="Processes that serve on this port, 1 if not given."
+    ),
     "free port": click.option("--port", type=int, help="A free one if not given."),
     "token": click.option("--token", help="What clients must send as x-ibidem-token; better set IBIDEM_TOKEN."),
     "page token": click.option(
@@ -64,6 +68,12 @@ _OPTIONS: dict[str, Decorator] = {
     "observe": click.option(
         "--observe/--no-observe", default=None, help="Rewrite nothing, only measure what it would have saved."
     ),
+    "trial": click.option(
+        "--trial",
+        type=float,
+        metavar="SHARE",
+        help="Rewrite this share of conversations and only measure the others, for `ibidem gain --trial`.",
+    ),
     "json log": click.option(
         "--json-log", metavar="FILE", help="One JSON object per exchange; `-` is standard output."
     ),
@@ -72,6 +82,11 @@ _OPTIONS: dict[str, Decorator] = {
         "--ledger/--no-ledger",
         default=None,
         help="Whether figures of each request, no texts, are kept for `ibidem gain`.",
+    ),
+    "otel": click.option(
+        "--otel",
+        type=click.Choice(OTEL_MODES),
+        help="Tell your OpenTelemetry SDK of rewritten requests (spans), and of the model calls too (genai).",
     ),
     "record": lambda command: _RECORD(_RECORD_DAYS(_RECORD_BYTES(command))),
     "budget": click.option("--budget-ms", type=float, metavar="MS", help="Time for one request, 2000 if not given."),
@@ -110,8 +125,8 @@ def settings_options(*names: str) -> Decorator:
 
 
 @click.command(short_help="Rewrite requests on their way, until stopped.")
-@settings_options("host", "port", "token", "page token", "texts", "profile", "cache", "upstream", "store")
-@settings_options("store limits", "observe", "json log", "ledger", "record")
+@settings_options("host", "port", "workers", "token", "page token", "texts", "profile", "cache", "upstream", "store")
+@settings_options("store limits", "observe", "trial", "json log", "ledger", "otel", "record")
 @settings_options("budget", "body", "rewrite", "conversations", "memory", "resend", "websockets", "config")
 def proxy(**flags: Any) -> int:
     """Rewrite requests on their way to the provider, until stopped.

@@ -21,8 +21,8 @@ from ...proxy.wiring import lines
 from ..errors import InputError, place, reason, say
 
 if TYPE_CHECKING:
+    from ...proxy.address import Address, Summary
     from ...proxy.books.gains import GainsWriter
-    from ...proxy.edge.server import Address, Summary
 
 
 def run(flags: Mapping[str, Any]) -> int:
@@ -35,12 +35,17 @@ def run(flags: Mapping[str, Any]) -> int:
     def announce(address: Address) -> None:
         click.echo("\n".join(_announced(address, settings)), err=aside)
 
-    summary = _loop()(_until_stopped(settings, announce))
+    if settings.workers > 1:
+        from .many import run_many
+
+        summary = run_many(settings, announce)
+    else:
+        summary = loop_runner()(_until_stopped(settings, announce))
     click.echo(summary.line(), err=aside)
     return 0
 
 
-def _loop() -> Callable[[Coroutine[Any, Any, Summary]], Summary]:
+def loop_runner() -> Callable[[Coroutine[Any, Any, Any]], Any]:
     """What runs it: the faster loop where there is one. Without the packages, that is said where they are needed."""
     try:
         from ...proxy.edge.server import run as run_loop
@@ -81,11 +86,11 @@ def as_input_error(error: IbidemError) -> InputError:
 
 
 async def served(
-    settings: Settings, ready: Callable[[Address], None], stop: asyncio.Event, project: str = ""
+    settings: Settings, ready: Callable[[Address], None], stop: asyncio.Event, project: str = "", **more: Any
 ) -> Summary:
     """Listen until told to stop. Raises InputError for whatever makes that impossible.
 
-    `project` is what figures that are kept are said to belong to.
+    `project` is what figures that are kept are said to belong to. `more` is for the server.
     """
     try:
         from ...proxy.edge.server import serve  # it needs packages that the rest of us does without
@@ -97,13 +102,18 @@ async def served(
         way_out = "pip install --force-reinstall 'ibidem-llm[proxy]'"
         raise InputError(error.name or "aiohttp", f"cannot be loaded ({one_line(str(error))}): {way_out}") from None
     try:
-        return await serve(settings, ready=ready, stop=stop, pauses=load_pauses(), gains=_gains(settings, project))
+        gains = _gains(settings, project)
+        return await serve(settings, ready=ready, stop=stop, pauses=load_pauses(), gains=gains, **more)
     except OSError as error:
-        if error.filename is not None:
-            raise InputError(one_line(place(error)), reason(error)) from None
-        raise InputError(f"{one_line(settings.host)} port {settings.port}", _cannot_listen(error)) from None
+        raise not_served(error, settings) from None
     except IbidemError as error:
         raise as_input_error(error) from None
+
+
+def not_served(error: OSError, settings: Settings) -> InputError:
+    if error.filename is not None:
+        return InputError(one_line(place(error)), reason(error))
+    return InputError(f"{one_line(settings.host)} port {settings.port}", _cannot_listen(error))
 
 
 def _gains(settings: Settings, project: str) -> GainsWriter | None:
@@ -150,6 +160,13 @@ _TEXTS = {
 }
 
 
+def _tried(share: float) -> str:
+    said = (
+        f"A trial: a coin decides for each conversation whether it is rewritten ({100 * share:g} %) or only measured."
+    )
+    return f"{said} `ibidem gain --trial` compares them."
+
+
 def _announced(address: Address, settings: Settings) -> list[str]:
     url = address.url
     does = "Observing" if settings.observe else f"Rewriting with profile {settings.profile}"
@@ -160,7 +177,9 @@ def _announced(address: Address, settings: Settings) -> list[str]:
         "",
         *(f"  {line}" for line in lines(url)),
         "",
+        *([_tried(settings.trial)] if settings.trial is not None else []),
         *([f"Requests leave through {', '.join(address.egress)}."] if address.egress else []),
+        *([address.trouble] if address.trouble else []),
         *([f"All texts are recorded in {one_line(settings.record)}"] if settings.record else []),
         *(["Clients must send the header x-ibidem-token."] if settings.token else []),
         *([_TEXTS[settings.text_access]] if settings.text_access in _TEXTS else []),

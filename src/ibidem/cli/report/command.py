@@ -53,6 +53,7 @@ COMPARING = (
         help="What asking for caching so would have cost; may be given several times.",
     ),
     click.option("--optimum", is_flag=True, help="Add what the edits of a profile that looks back could have saved."),
+    click.option("--verify", is_flag=True, help="Put back what was left out of every request, not of every sixteenth."),
     click.option("--price-as", metavar="MODEL", help="Price every request as this model."),
     click.option("--prices", "price_file", metavar="FILE", help="Prices of your own, as JSON."),
 )
@@ -101,6 +102,8 @@ def report(paths: tuple[str, ...], engine: str, **asked: Any) -> int:
         raise click.UsageError("--json and --csv exclude each other")
     if (engine == "dask") != (asked["scheduler"] is not None):
         raise click.UsageError("--engine dask and --scheduler ADDRESS go together")
+    if engine == "dask" and "-" in paths:
+        raise click.UsageError("--engine dask reads logs by name, and standard input has none: write it to a file")
     if asked["optimum"] and not any(each.revises for name in asked["profiles"] for each in named(name)):
         raise click.UsageError("--optimum needs a profile that looks back: add --profile recoverable")
     if asked["everything"] and (asked["since"] or asked["until"]):

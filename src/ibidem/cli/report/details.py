@@ -12,8 +12,8 @@ from ... import recordings
 from ...recordings import LogError
 from ...report.executors import LogWorkers
 from ...report.figures import SessionFigures
-from ...report.gather import fetch
 from ...report.measure import ReportSettings
+from ...report.places import fetch
 from .progress import progress
 
 SessionKey = tuple[str, str]

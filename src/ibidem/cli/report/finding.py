@@ -14,19 +14,19 @@ import click
 from ...environment import home, variables
 from ...model import one_line
 from ...recordings.discovery import discover_by_agent, logs_in
-from ...report.gather import LogFile, below
+from ...report.places import LogFile, below, is_url
 from ...report.selection import Selection
 from ..errors import InputError
 from ..reading import STDIN
 
-AgentOf = dict[str, str]
-"""Path → whose log it is, as far as its place tells."""
+AgentOf = dict[LogFile, str]
+"""Whose log it is, as far as its place tells."""
 
 
 def found_here() -> AgentOf:
     """The logs of the agents on this machine."""
     agents = discover_by_agent(variables(), home(), sys.platform)
-    return {str(path): agent for agent, paths in agents.items() for path in paths}
+    return {LogFile.at(str(path)): agent for agent, paths in agents.items() for path in paths}
 
 
 @contextmanager
@@ -45,19 +45,18 @@ def standard_input(paths: tuple[str, ...]) -> Iterator[str | None]:
 
 def named(paths: tuple[str, ...], piped: str | None) -> AgentOf:
     """The logs at these paths and URLs, each once. Nothing is known of whose they are."""
-    found: dict[str, None] = {}
+    told: dict[str, LogFile] = {}
     for path in paths:
         if path == "-" and piped is not None:
-            found[piped] = None
+            found = [LogFile.at(piped)]
         else:
-            found.update(dict.fromkeys(_below_url(path) if "://" in path else _below(path)))
-    told: dict[str, str] = {}
-    for each in found:
-        told.setdefault(each if "://" in each else str(Path(each).resolve()), each)
+            found = _below_url(path) if is_url(path) else _below(path)
+        for log in found:
+            told.setdefault(log.path if is_url(log.path) else str(Path(log.path).resolve()), log)
     return dict.fromkeys(told.values(), "")
 
 
-def _below_url(url: str) -> list[str]:
+def _below_url(url: str) -> list[LogFile]:
     try:
         found = below(url)
     except OSError as error:
@@ -68,17 +67,16 @@ def _below_url(url: str) -> list[str]:
     return found
 
 
-def _below(path: str) -> list[str]:
+def _below(path: str) -> list[LogFile]:
     name = one_line(click.format_filename(path))
     if not os.path.exists(path):
         raise InputError(name, "no such file or folder: check the path")
     found = logs_in(Path(path))
     if not found:
         raise InputError(name, "no logs in this folder: name another")
-    return list(map(str, found))
+    return [LogFile.at(str(each)) for each in found]
 
 
 def holding(agents: AgentOf, selection: Selection) -> list[LogFile]:
     """Those that can hold what is asked for: the others are not read."""
-    logs = (LogFile.at(path) for path in agents)
-    return [log for log in logs if selection.may_hold(log.path, log.written, agents[log.path] or None)]
+    return [log for log, agent in agents.items() if selection.may_hold(log.path, log.written, agent or None)]

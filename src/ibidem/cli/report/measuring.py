@@ -15,24 +15,27 @@ import click
 
 from ...billing.misses import is_unmarked
 from ...billing.pauses import keep_pauses
-from ...billing.prices import Price, Prices, own_prices
+from ...billing.prices import Prices
 from ...billing.usage import Usage
 from ...environment import cache_folder
 from ...model import IbidemError, one_line
 from ...replay.caching import CACHING_NAMES
 from ...report.cache import ReportCache
-from ...report.executors import LogWorkers, OnDask, OnThisMachine
+from ...report.cluster import OnDask
+from ...report.executors import LogWorkers, OnThisMachine
 from ...report.export import write_csv, write_json
 from ...report.facts import FileFacts, PaidRequest, SessionFacts, paid_requests, read_facts
 from ...report.figures import FileFigures, SessionFigures, Unread
-from ...report.gather import Family, LogFile, Work, families, gather, measured, unread_in
+from ...report.gather import Family, Work, families, gather, measured, unread_in
 from ...report.measure import ReportSettings, measure_log
 from ...report.numbers import dollars
+from ...report.places import LogFile
 from ...report.selection import Selection
 from ...report.tally import Order
 from ...report.totals import Report, Telling, add_up, pauses_in, unread_notes
 from ...strategies.profiles import PROFILES
-from ..errors import InputError, at_the_prompt, reason
+from ..errors import InputError, at_the_prompt
+from ..prices import price_file
 from ..reading import STDIN
 from ..writing import check_place, output
 from .asking import check_words, newest_month, period_asked, zone_named
@@ -62,6 +65,7 @@ class Options:
     profiles: tuple[str, ...]
     caching: tuple[str, ...]
     optimum: bool
+    verify: bool
     price_as: str | None
     price_file: str | None
     page: str | None
@@ -83,7 +87,9 @@ def run(paths: tuple[str, ...], options: Options) -> int:
     check_place(options.page)
     names = tuple(dict.fromkeys(options.profiles))
     caching = tuple(name for name in CACHING_NAMES if name in options.caching)
-    settings = ReportSettings(names, options.price_as, _own(options.price_file), options.optimum, caching)
+    settings = ReportSettings(
+        names, options.price_as, price_file(options.price_file), options.optimum, caching, options.verify
+    )
     own = any(name not in PROFILES for name in settings.profiles)  # whose code may change unseen
     memory = None if options.no_cache or own else ReportCache(cache_folder(), settings)
     try:
@@ -104,18 +110,6 @@ def run(paths: tuple[str, ...], options: Options) -> int:
     if found.partial:
         return EXIT_INTERRUPTED
     return 0 if found.sessions or found.paid else 2
-
-
-def _own(file: str | None) -> dict[str, Price]:
-    if file is None:
-        return {}
-    name = one_line(click.format_filename(file))
-    try:
-        return own_prices(Path(file).read_bytes(), name)
-    except OSError as error:
-        raise InputError(name, reason(error)) from None
-    except IbidemError as error:
-        raise click.UsageError(str(error)) from None
 
 
 @dataclass(slots=True)
@@ -171,7 +165,10 @@ class _Making:
         from .details import write_all
 
         folder, page = Path(self.options.details).absolute(), Path(self.options.page).absolute()
-        return write_all(found.sessions, self.settings, folder, page, self.workers)
+        if not self.workers.elsewhere:
+            return write_all(found.sessions, self.settings, folder, page, self.workers)
+        with OnThisMachine(self.options.jobs) as ours:  # others would write to disks of their own
+            return write_all(found.sessions, self.settings, folder, page, ours)
 
     def _sample(self) -> Report:
         data = (resources.files("ibidem") / "samples" / SAMPLE_FILE).read_bytes()

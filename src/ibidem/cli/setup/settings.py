@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ...proxy.wiring import FIRST_PARTY
+from ...proxy.wiring import FIRST_PARTY, HOOKS_OFF, HOOKS_URL
 from ..errors import InputError
 
-CLAUDE_VARIABLES = {"ANTHROPIC_BASE_URL": "{url}/anthropic", FIRST_PARTY: "1"}
+CLAUDE_VARIABLES = {"ANTHROPIC_BASE_URL": "{url}/anthropic", FIRST_PARTY: "1", HOOKS_URL: HOOKS_OFF}
 """The second tells it what is true: behind the proxy its address is its provider's own."""
 
 CODEX_ADDRESS = "{url}/openai/v1"

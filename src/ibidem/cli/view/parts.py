@@ -221,12 +221,13 @@ def sent_text(edit: Edit) -> str:
 def blocks(original: str, sent: str, tag: str, source: Source | None = None) -> Iterator[Block]:
     """Both texts, line by line, with what they have in common beside each other."""
     old, new = _lines(original), _lines(sent)
-    markers = [each._replace(source=source) if each and each.source == ABOVE else each for each in parsed(new, tag)]
+    found = parsed(sent, new, tag)
+    markers = {at: each._replace(source=source) if each.source == ABOVE else each for at, each in found.items()}
     for same, first, last, start, end in _lined_up(old, new):
         yield Block(
             [ViewLine(old[place], "kept" if same else "gone", place) for place in range(first, last)],
             [
-                ViewLine(new[place], "kept", place) if same else _looked_at(new[place], place, markers[place])
+                ViewLine(new[place], "kept", place) if same else _looked_at(new[place], place, markers.get(place))
                 for place in range(start, end)
             ],
         )

@@ -15,9 +15,9 @@ from ..proxy.command import settings_options
 )
 @click.argument("command", metavar="-- COMMAND [ARG]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--list", "listed", is_flag=True, help="Show which clients are known, and where requests would go.")
-@settings_options("free port", "profile", "cache", "upstream", "store", "store limits", "observe", "json file")
-@settings_options("ledger", "record", "budget", "body", "rewrite", "conversations", "memory", "resend", "websockets")
-@settings_options("config")
+@settings_options("free port", "profile", "cache", "upstream", "store", "store limits", "observe", "trial")
+@settings_options("json file", "ledger", "otel", "record", "budget", "body", "rewrite", "conversations", "memory")
+@settings_options("resend", "websockets", "config")
 def wrap(command: tuple[str, ...], listed: bool, **flags: Any) -> int:
     """Run COMMAND with a proxy of its own that rewrites its requests, and say at the end what that saved.
 

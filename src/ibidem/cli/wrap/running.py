@@ -12,7 +12,6 @@ import asyncio
 import errno
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -34,15 +33,11 @@ from ...proxy.books.closing import NOTHING_CAME
 from ...proxy.settings import Settings, check, inherited, told
 from ...proxy.wiring import VARIABLES, Wiring, inherit, leads_to, prepared, table
 from ..errors import InputError, our_fault, place, reason, say
+from ..programs import end_as, exit_code_of, found_program, why_not_run
 from ..proxy.serving import as_input_error, current_folder, loaded, served
 
 if TYPE_CHECKING:
     from ...proxy.edge.server import Address, Summary
-
-NOT_FOUND = 127
-NOT_EXECUTABLE = 126
-EXIT_SIGNALLED = 128
-"""What a shell reports for these."""
 
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
@@ -69,17 +64,17 @@ def show(command: Sequence[str], flags: Mapping[str, Any]) -> int:
 def run(command: Sequence[str], flags: Mapping[str, Any]) -> int:
     _refuse(flags)
     try:
-        program = _found(command[0])
+        program = found_program(command[0])
     except OSError as error:
-        _say(f"{one_line(command[0])}: {_cannot_run(error)}")
-        return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
+        _say(f"{one_line(command[0])}: {why_not_run(error)}")
+        return exit_code_of(error)
     watched = _take_signals()
     given = environment.variables()
     try:
         proxy, ready, variables, line = _led(command, flags, given)
     except Exception as error:  # whatever it is, the command is what was asked for
         _say(f"there is no proxy, the command runs without it: {_why(error)}")
-        return _ended(_run(program, command, given, watched))
+        return end_as(_run(program, command, given, watched))
     try:
         if line:
             _say(line)
@@ -87,7 +82,7 @@ def run(command: Sequence[str], flags: Mapping[str, Any]) -> int:
     finally:
         line = proxy.stop()
     _say(line)
-    return _ended(code)
+    return end_as(code)
 
 
 def _refuse(flags: Mapping[str, Any]) -> None:
@@ -228,7 +223,10 @@ class Background:
         self._stop = asyncio.Event()
 
         def ready(address: Address) -> None:
+            from ...proxy.warmup import load  # and with it all that rewrites
+
             self._up.set_result(address.url)
+            threading.Thread(target=load, daemon=True).start()  # the command's first request is on its way
 
         return await served(self._settings, ready, self._stop, str(current_folder() or ""))
 
@@ -267,25 +265,6 @@ FATAL_SIGNALS = {"SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP"}
 """Ends us if it comes before there is a command."""
 
 
-def _found(name: str) -> str:
-    """The file that a shell would run. OSError says why there is none."""
-    if found := shutil.which(name):
-        return found
-    beside = os.path.dirname(name) != ""
-    if not beside or not os.path.exists(name):
-        raise FileNotFoundError(errno.ENOENT, "")
-    raise IsADirectoryError(errno.EISDIR, "") if os.path.isdir(name) else PermissionError(errno.EACCES, "")
-
-
-def _cannot_run(error: OSError) -> str:
-    reasons = {
-        errno.ENOENT: "command not found: check its name and PATH",
-        errno.EISDIR: "this is a folder: name a program",
-        errno.EACCES: "not executable: change the file's mode",
-    }
-    return reasons.get(error.errno or 0) or f"{error.strerror}: name another program"
-
-
 def _take_signals() -> Watched:
     """From now on signals wait for us to ask, in every thread that starts later."""
     if not POSIX:
@@ -306,8 +285,8 @@ def _run(program: str, command: Sequence[str], environment: Mapping[str, str], w
     try:
         child = _spawned(program, command, environment, watched)
     except OSError as error:
-        _say(f"{one_line(command[0])}: {_cannot_run(error)}")
-        return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
+        _say(f"{one_line(command[0])}: {why_not_run(error)}")
+        return exit_code_of(error)
     while True:
         number, to_us_alone = _next_signal(watched)
         if number == signal.SIGCHLD:
@@ -350,18 +329,3 @@ def _run_elsewhere(program: str, command: Sequence[str], environment: Mapping[st
         while True:
             with suppress(KeyboardInterrupt):  # the command got it too
                 return child.wait()
-
-
-def _ended(code: int) -> int:
-    """End as the command did, so that whoever waits for us sees what happened to it."""
-    if code >= 0 or not POSIX:
-        return code
-    import resource  # not everywhere, and nor are signals
-
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the core of the command is of interest, not ours
-    with suppress(OSError):
-        signal.signal(-code, signal.SIG_DFL)  # none can be set for SIGKILL
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
-    os.kill(os.getpid(), -code)
-    return EXIT_SIGNALLED - code

@@ -10,13 +10,15 @@ may be anybody's. So whoever unfolds says how large the outcome may be.
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from ..line_numbers import STYLES
+from ..counting import CountingLines, counting
+from ..line_numbers import STYLES, NumberedLines
+from ..lines import lines_of
 from .codex import CodexHeader
 from .grep import Grep
-from .numbered import Numbered
-from .prefixed import Prefixed
+from .numbered import Numbered, tabbed
+from .prefixed import MIN_PREFIX, Prefixed
 from .pretty import PrettyJson
 from .rows import Rows
 
@@ -35,14 +37,8 @@ class Shape(Protocol):
         """The text as it was; ValueError if that is no such text, or would have more than `limit` characters."""
 
 
-SHAPES: tuple[Shape, ...] = (
-    CodexHeader(),
-    PrettyJson(),
-    Rows(),
-    Grep(),
-    Prefixed(),
-    *map(Numbered, STYLES),
-)
+_BEFORE_NUMBERS: tuple[Shape, ...] = (CodexHeader(), PrettyJson(), Rows(), Grep(), Prefixed())
+SHAPES: tuple[Shape, ...] = (*_BEFORE_NUMBERS, *map(Numbered, STYLES))
 HEADER_FLAG = CodexHeader.letter
 """Says that the first line is never the same twice."""
 BY_LETTER = {shape.letter: shape for shape in SHAPES}
@@ -62,20 +58,54 @@ def described(flags: str) -> str:
     return ", ".join(dict.fromkeys(SHAPE_WORDS[letter] for letter, _ in _FLAG.findall(flags) if letter in SHAPE_WORDS))
 
 
-def fold(text: str) -> tuple[str, str]:
-    """The text with every shape that fits folded, and the flags that say which. The same text if none does."""
-    flags = ""
-    for shape in SHAPES:
+class Folded(NamedTuple):
+    """A text in its shorter form, and the flags that say which shapes it had."""
+
+    text: str
+    flags: str = ""
+    apart: NumberedLines | None = None
+    """Its lines, if most have a number before a tab, and that is known."""
+    spared: int = 0
+    """Tokens that it has fewer, at the least, as far as that is known."""
+
+
+def fold(text: str) -> Folded:
+    """The text with every shape that fits folded. The same text if none does."""
+    counts, flags = counting(lines_of(text)), ""
+    for shape in _BEFORE_NUMBERS:
+        if counts is not None and shape.letter == Prefixed.letter and _all_differ(counts, text):
+            continue
         folded = shape.fold(text)
-        if folded is not None and _is_less(shape, folded[0], text) and _gives_back(shape, folded, text):
+        if folded is not None and len(folded[0]) < len(text) and _gives_back(shape, folded, text):
             text, digits = folded
             flags += shape.letter + digits
-    return text, flags
+            counts = None
+    return _folded_numbers(text, flags, counts)
 
 
-def _is_less(shape: Shape, folded: str, text: str) -> bool:
-    """Numbers before a tab are fewer tokens even where they are as many characters."""
-    return len(folded) < len(text) or (isinstance(shape, Numbered) and folded != text and len(folded) == len(text))
+def _all_differ(counts: CountingLines, text: str) -> bool:
+    """Whether no two lines begin alike: each has a number of its own there."""
+    longest = len(counts.style.before) + len(str(counts.first + len(counts.bodies))) + len(counts.style.after)
+    padded = len(counts.style.before) + int(counts.padding) + len(counts.style.after)
+    return len(counts.bodies) == text.count("\n") + 1 and max(longest, padded) <= MIN_PREFIX
+
+
+def _folded_numbers(text: str, flags: str, counts: CountingLines | None) -> Folded:
+    """Each style in its turn, those that fit."""
+    found, order = tabbed(text, counts), -1
+    while found is not None and found.order > order:
+        shape, order = BY_LETTER[found.style.letter], found.order
+        # Numbers before a tab are fewer tokens even where they are as many characters.
+        less = len(found.text) <= len(text) and found.text != text
+        if not less or (not found.known and not _gives_back(shape, (found.text, found.digits), text)):
+            break
+        spared = 0 if flags else found.spared
+        text = found.text
+        flags += shape.letter + found.digits
+        if found.apart is not None:
+            return Folded(text, flags, found.apart, spared)
+        found = tabbed(text)
+    return Folded(text, flags)
 
 
 def _gives_back(shape: Shape, folded: tuple[str, str], text: str) -> bool:

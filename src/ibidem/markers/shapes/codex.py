@@ -20,6 +20,8 @@ _EXIT = re.compile(r"Exit code: (?P<code>-?[0-9]+)\nWall time: (?P<time>[0-9.]+)
 _SHORT_EXIT = re.compile(r"exit (?P<code>-?[0-9]+) (?P<time>[0-9.]+)\n")
 _ENDS = {"exited with code": "exit", "running with session ID": "session"}
 _LONG_ENDS = {short: long for long, short in _ENDS.items()}
+_STARTS = ("C", "E")
+"""Of all that it may begin with."""
 _COMMAND, _PROMPT = "Command: ", "$ "
 MAX_COMMAND_LINES, MAX_COMMAND = 99, 8000
 """Lines of a command that a marker can count, and characters in which it must end."""
@@ -31,6 +33,8 @@ class CodexHeader:
     letter = "c"
 
     def fold(self, text: str) -> tuple[str, str] | None:
+        if text[:1] not in _STARTS:
+            return None
         start = text.find("\nChunk ID: ", 0, MAX_COMMAND) + 1 if text.startswith(_COMMAND) else 0
         if found := _CHUNK.match(text, start):
             header = f"{_ENDS[found['end']]} {found['code']} {found['chunk']} {found['time']} {found['count']}\n"

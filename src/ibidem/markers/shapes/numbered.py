@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import NamedTuple
 
-from ..line_numbers import TABBED, NumberStyle, count_up, style_of
-from ..lines import joined, lines_of
+from ..counting import CountingLines, padding_of, written
+from ..line_numbers import STYLES, TABBED, NumberedLines, NumberStyle, count_up, style_of
+from ..lines import lines_of
 
 MAX_DIGITS = 2
 """A marker has so many for the width."""
-_TABBED = re.compile(r"^([0-9]++)\t", re.MULTILINE)
+_TABBED = re.compile(r"\n([0-9]++)\t")
+_DIGITS = re.compile(r"\d++\t")
+_ANY_TABBED = re.compile(r"\n(\d++)\t")
 
 
 class Numbered:
@@ -25,53 +27,90 @@ class Numbered:
         self._style = style
 
     def fold(self, text: str) -> tuple[str, str] | None:
-        found = _folded(text)
+        found = tabbed(text)
         return (found.text, found.digits) if found is not None and found.style is self._style else None
 
     def unfold(self, text: str, digits: str, limit: int) -> str:
         before, after = self._style.before, self._style.after
         padding = digits or self._style.padding
         width, fill = int(padding), "0" if padding[0] == "0" else " "
-        most = len(text) + (max(0, width - 1) + len(before) + len(after) - 1) * (text.count("\n") + 1)
-        if most <= limit and not width:
-            return _TABBED.sub(lambda found: before + found[1] + after, text)
-        unfolded = (
-            before + number.rjust(width, fill) + after + rest if tab and number.isdecimal() else line
-            for line in text.split("\n")
-            for number, tab, rest in (line.partition("\t"),)
-        )
-        return joined(unfolded, limit) if most > limit else "\n".join(unfolded)
+        pieces = (_ANY_TABBED if width else _TABBED).split("\n" + text)
+        numerals = [numeral.rjust(width, fill) for numeral in pieces[1::2]] if width else pieces[1::2]
+        more = sum(map(len, numerals)) - sum(map(len, pieces[1::2])) if width else 0
+        if len(text) + more + (len(before) + len(after) - 1) * len(numerals) > limit:
+            raise ValueError(f"more than {limit:,} characters")
+        return _joined(pieces[0], "\n" + before, numerals, after, pieces[2::2])
 
 
-class _Folded(NamedTuple):
+def _joined(start: str, before: str, numerals: list[str], after: str, rests: list[str]) -> str:
+    """What stands before the first number, and then each with what stands around it."""
+    whole = [before, "", after, ""] * len(numerals)
+    whole[1::4], whole[3::4] = numerals, rests
+    return (start + "".join(whole))[1:]
+
+
+class Tabbed(NamedTuple):
+    """A text with its numbers folded."""
+
     text: str
     digits: str
     style: NumberStyle
+    """How they were written."""
+    known: bool = False
+    """That it unfolds to the text."""
+    apart: NumberedLines | None = None
+    """Its lines, if most have a number before a tab."""
+    spared: int = 0
+    """Tokens that it has fewer, at the least: what numbers are padded with before a tab are tokens of their own."""
+
+    @property
+    def order(self) -> int:
+        return _ORDER[self.style]
 
 
-@lru_cache(maxsize=1)
-def _folded(text: str) -> _Folded | None:
-    """The text with its numbers folded; all styles ask for it, one after the other."""
+_ORDER = {style: place for place, style in enumerate(STYLES)}
+
+
+def tabbed(text: str, counts: CountingLines | None = None) -> Tabbed | None:
+    """The text with its numbers folded; None if it has none that could be. That its lines count may be known."""
+    if counts is not None:
+        return _counting(text, counts)
     style = style_of(lines_of(text))
-    first = style.in_text.search(text) if style is not None else None
-    if style is None or first is None or (style is TABBED and first[0][0] != " "):
+    return _one_by_one(text, style) if style is not None else None
+
+
+def _counting(text: str, found: CountingLines) -> Tabbed | None:
+    lines, style, count, end = lines_of(text), found.style, len(found.bodies), found.head + len(found.bodies)
+    if (style is TABBED and found.padding[0] == "0") or (not style.sure and 2 * count < len(lines)):
         return None
+    around = [*lines[: found.head], *lines[end:]]
+    if any(map(_DIGITS.match, around)):  # it would be unfolded
+        return _one_by_one(text, style)
+    whole = ["", "", "\n"] * count
+    whole[0::3], whole[1::3] = written(TABBED, "0", found.first, count), found.bodies
+    del whole[-1]
+    folded = "".join(whole)
+    if count < len(lines):
+        folded = "\n".join([*lines[: found.head], folded, *lines[end:]])
+    digits = "" if found.padding == style.padding else found.padding
+    most = 2 * count >= len(lines) and not any(map(TABBED.number.match, around))
+    apart = found._replace(style=TABBED).apart(lines) if most else None
+    return Tabbed(folded, digits, style, True, apart, found.padded if style is TABBED else 0)
+
+
+def _one_by_one(text: str, style: NumberStyle) -> Tabbed | None:
+    first = style.in_text.search("\n" + text)
+    if first is None or (style is TABBED and first[0][1] != " "):
+        return None
+    pieces = style.in_text.split("\n" + text)
     if not style.sure:
-        numbers = [*map(int, style.in_text.findall(text))]
+        numbers = [*map(int, pieces[1::2])]
         if 2 * len(numbers) <= text.count("\n") or not count_up(numbers):
             return None
-        style = style.meant(text, len(numbers))
-    padding = _padding(first[0][len(style.before) :])
+        meant = style.meant(text, len(numbers))
+        style, pieces = meant, pieces if meant is style else meant.in_text.split("\n" + text)
+    padding = padding_of(first[0][1 + len(style.before) :])
     if len(padding) > MAX_DIGITS:
         return None
-    match, after = style.padded.match, style.after
-    lines = [line[found.end() :].replace(after, "\t", 1) if (found := match(line)) else line for line in lines_of(text)]
-    return _Folded("\n".join(lines), "" if padding == style.padding else padding, style)
-
-
-def _padding(number: str) -> str:
-    """What a number with something behind it is padded to, see `NumberStyle.padding`."""
-    width = len(number) - len(number.lstrip(" ").lstrip("0123456789"))
-    if number[0] == " ":
-        return str(width)
-    return f"0{width}" if number[0] == "0" and width > 1 else "0"
+    folded = _joined(pieces[0], "\n", pieces[1::2], "\t", pieces[2::2])
+    return Tabbed(folded, "" if padding == style.padding else padding, style)

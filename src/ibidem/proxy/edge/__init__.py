@@ -1,6 +1,10 @@
 """All sockets of the proxy, its event loop and its threads.
 
 - `server` listens, and is where the proxy is started (`serve`, `Running`).
+- `fleet` is the parent of several processes that serve on one port, `peers` what each of these knows of the others;
+  `dealing` hands connections to them in turn.
+- `own_pages` is the page and its API, with what all of these know; `switched` switches conversations off and on.
+- `compacted` gives a request back to a client that sends it itself.
 - `app.Proxy` lives as long as it does: who is answered by whom, threads that rewrite, time limits.
 - `driver.Driver` is one exchange: it feeds an `Exchange` with events and carries out its commands (`_carry_out`).
 - `incoming` is a client's connection, `client_side` what is written to it, byte by byte.

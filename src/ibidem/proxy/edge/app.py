@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from functools import partial
 from typing import IO, Any, Self
 
@@ -25,22 +26,32 @@ from ...model import IbidemError
 from ...store import Limits, Store, open_store
 from ..books import records
 from ..books.gains import GainsWriter
+from ..books.guard import Guard
 from ..books.records import Records
 from ..books.taken import recorder_of
+from ..books.telemetry import telemetry_of
 from ..clock import SYSTEM_CLOCK, Clock
+from ..coin import Coin, shared_key
+from ..compacting import is_compact
 from ..conversation import Counted, Deviation, LiveConversation
 from ..conversations import Conversations
 from ..fallback import bare, fall_back, replayed
+from ..headers import Headers
+from ..hooks import ToolHooks
 from ..outcome import Job, Outcome
 from ..page import pages, switching
 from ..rewriter import Rewriter, whereabouts
 from ..settings import Settings
-from ..warmup import load, rehearse
-from .client_side import error_response, head, page_response, pairs
+from ..tossed import is_measured
+from ..warmup import WarmUp
+from .client_side import error_response, page_response, pairs
+from .compacted import compacted
 from .driver import Driver
-from .switched import switch
+from .own_pages import answer_peer, answered
+from .peers import ALONE, Alone, Question
+from .switched import hear_first_words
 from .upstreams import Upstreams, egress_of
-from .workers import Workers
+from .workers import TooLate, Workers
 
 log = logging.getLogger("ibidem")
 
@@ -59,9 +70,11 @@ PRUNE_SECONDS = 6 * 3600.0
 Fallback = Callable[[Conversations, Job, Outcome], Outcome | None]
 SWITCH_SECONDS = 0.0005
 """Seconds after which a thread that works lets others have a turn: to pass something on takes many short ones."""
+GARBAGE = (7000, 5, 2)
+"""After how many new objects Python looks for those that only hold each other, and how much oftener among the newest:
+ten times less often there than usual, since a request leaves some hundred behind for later ones. Among all of them as
+often as ever, so that what is let go is given back as soon."""
 BUSY_REASON = "busy: earlier requests take too long"
-STATE_SECONDS, KEEPALIVE_SECONDS = 0.5, 15.0
-"""Seconds between two states that a page is told, and after which it is told that we are still there."""
 
 
 class Proxy:
@@ -72,14 +85,18 @@ class Proxy:
         clock: Clock = SYSTEM_CLOCK,
         pauses: Pauses | None = None,
         gains: GainsWriter | None = None,
+        peers: Alone = ALONE,
     ) -> None:
         """`pauses` are those of the user so far, for how long a cache is to be kept; `gains` keeps figures."""
         self.settings = settings
+        self.peers = peers
         self.clock = clock
         self.egress = egress_of(settings.upstreams)  # before anything is opened: it may be that there is none
+        self.telemetry = telemetry_of(settings)  # likewise
         self._log = _opened_log(settings.json_log) if settings.json_log else None
         limits = Limits.of(settings.store_days, settings.store_bytes)
         self.store = store or open_store(settings.store or store_target(), limits=limits)
+        self.coin = Coin(shared_key(self.store), settings.trial) if settings.trial is not None else None
         most = settings.memory_mb * 2**20
         self.conversations = Conversations(
             settings.profile,
@@ -88,19 +105,24 @@ class Proxy:
             most,
             settings.observe,
             CacheSettings(settings.asks_to_keep, pauses or Pauses()),
+            peers.prefix,
+            self.coin,
         )
         self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite, clock)
-        self.started = clock.time()
-        self.records = Records(settings, self.started)
+        self.started = peers.first.started if peers.first else clock.time()
+        self.records = Records(settings, self.started, peers.prefix)
+        self._told = 0
+        """Changes that the other processes' parent knows of."""
         self.gains = gains
         self.recorder = recorder_of(settings, clock)
-        off = partial(switching.state, self.conversations)
+        self.hooks = ToolHooks()
+        off = partial(switching.shown, self.conversations)
         self.pages = pages.Pages(settings, self.records, self.store, clock.time, gains, off)
         self._workers = Workers(WORKERS, "ibidem", clock)
         self._large = Workers(LARGE_WORKERS, "ibidem-large", clock)
         self._fallback_pool = ThreadPoolExecutor(FALLBACK_WORKERS, "ibidem-out")
         self._note_pool = ThreadPoolExecutor(NOTE_WORKERS, "ibidem-notes")
-        self._rehearsed = False
+        self._warmup = WarmUp(settings)
         self.stopping = asyncio.Event()
         self._closing = threading.Event()
         self._background: set[asyncio.Task[None]] = set()
@@ -111,7 +133,9 @@ class Proxy:
         self.upstreams = Upstreams(self.settings.upstreams, self.egress)
         loop = asyncio.get_running_loop()
         self.recorder.start(lambda text: loop.call_soon_threadsafe(self._say_of_recording, text))
+        hear_first_words(self)
         sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
+        gc.set_threshold(*max(GARBAGE, gc.get_threshold()))
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -120,21 +144,35 @@ class Proxy:
         if self._background:
             await asyncio.wait(self._background, timeout=CLOSING_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, self.recorder.close)
-        for pool in (self._workers.pool, self._large.pool, self._fallback_pool, self._note_pool):
+        for workers in (self._workers, self._large):
+            workers.pool.shutdown()
+        for pool in (self._fallback_pool, self._note_pool):
             pool.shutdown(wait=False, cancel_futures=True)
-        if self._log is not None and self._log is not sys.stdout:
+        if self._log is not None and self.settings.json_log != "-":
             self._log.close()
         self.store.close()
 
     def warm(self) -> None:
-        """What the first request would wait for, done while there is none."""
-        threading.Thread(target=load, daemon=True).start()
-        threading.Thread(target=self._tidy, daemon=True).start()
+        """What goes on beside answering, begun."""
+        self._warmup.started()
+        if self.peers.first is None or self.peers.first.tidies:
+            threading.Thread(target=self._tidy, daemon=True).start()
+            if self.telemetry.trouble:
+                log.warning(self.telemetry.trouble)
+                self.records.event("telemetry", self.clock.time(), self.telemetry.trouble)
+
+    def get_ready(self, rehearse: bool) -> None:
+        """What rewriting needs is loaded: somebody asks for it, or is about to, and then all of it may be tried."""
+        self._warmup.request_came()
+        if rehearse:
+            self._warmup.request_went()
 
     def _tidy(self) -> None:
         """Forget what the store need not keep, also where nothing is written to it, which would do that too."""
         while True:
             try:
+                if self.coin is not None:
+                    self.coin.keep(self.store)
                 self.store.prune()
             except IbidemError as error:
                 log.warning("nothing was forgotten: %s", error)
@@ -153,9 +191,12 @@ class Proxy:
             return error_response(500, "an error in the proxy itself: it is in its log")
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        headers, target = head(pairs(request.raw_headers)), request.raw_path
+        given, target = Headers(pairs(request.raw_headers)), request.raw_path
+        headers = given.lasts
+        if is_compact(target):
+            return await compacted(self, request, target, headers)
         if pages.is_own_page(target):
-            return await self._page(request, target, headers)
+            return await answered(self, request, target, headers)
         if pages.is_rebound(self.settings, target, headers):
             refusal = error_response(
                 403, "this name is not the proxy's own: use the address that it printed, or set a token"
@@ -168,60 +209,20 @@ class Proxy:
             refusal = error_response(401, "this proxy needs its token: send it as the header x-ibidem-token")
             refusal.force_close()  # the body is not read
             return refusal
-        return await Driver(self, request, pages.without_token(self.settings, target)).run()
-
-    async def _page(self, request: web.BaseRequest, target: str, headers: Mapping[str, str]) -> web.StreamResponse:
-        found = pages.page_refusal(self.settings, target, headers)
-        texts = pages.may_see_texts(self.settings, target, headers)
-        if found is None and request.method == "GET" and target.partition("?")[0] == pages.LIVE_PATH:
-            return await self._live(request, texts)
-        off = switching.asked_off(request.method, target)
-        if found is None and off is not None:
-            found = await switch(self, request, headers, off)
-        if found is None:
-            found = await self._found(request.method, target, texts)
-        answer = page_response(found)
-        if request.body_exists:
-            answer.force_close()
-        return answer
-
-    async def _found(self, method: str, target: str, texts: bool) -> pages.Page:
-        try:
-            if pages.is_slow(target):
-                return await asyncio.get_running_loop().run_in_executor(None, self.pages.answer, method, target, texts)
-            return self.pages.answer(method, target, texts)
-        except Exception as error:
-            self.report_fault(error, "page")
-            return pages.text(500, "an error in the proxy itself: it is in its log\n")
-
-    async def _live(self, request: web.BaseRequest, texts: bool) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-        await response.prepare(request)
-        seen, quiet = -1, 0.0
-        while not self.stopping.is_set():
-            if self.records.changes != seen:
-                seen, quiet = self.records.changes, 0.0
-                await response.write(f"event: state\ndata: {json.dumps(self.pages.state(texts))}\n\n".encode())
-            elif quiet >= KEEPALIVE_SECONDS:
-                quiet = 0.0
-                await response.write(b": still here\n\n")
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.stopping.wait(), STATE_SECONDS)
-            quiet += STATE_SECONDS
-        return response
+        self._warmup.request_came()
+        return await Driver(self, request, given, pages.without_token(self.settings, target)).run()
 
     # ── rewriting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def rewrite(self, job: Job) -> Outcome:
         """In time, or not at all. Never raises."""
+        self.hooks.request_came(job.named)
         try:
             found = await self._rewrite(job)
         except Exception as error:
             self.report_fault(error, "rewrite")
             found = Outcome(result="failed open", reason=f"{type(error).__name__} in the proxy")
-        if not self._rehearsed:
-            self._rehearsed = True
-            threading.Thread(target=rehearse, args=(self.settings.profile,), daemon=True).start()
+        self._warmup.request_went()
         if found.theirs:
             log.info("request sent as it came: %s", found.reason)
         elif found.result == "failed open":
@@ -231,26 +232,20 @@ class Proxy:
 
     async def _rewrite(self, job: Job) -> Outcome:
         workers = self._large if len(job.body) > LARGE_BYTES else self._workers
-        budget = job.patience = self.settings.budget_ms / 1e3
+        budget = job.patience = self.settings.budget_ms / 1e3 + self._warmup.allowance
         if workers.exhausted(budget):
             return Outcome(result="failed open", reason=BUSY_REASON)
-        working = workers.pool.submit(self.rewriter.rewrite, job)
-        waiting = asyncio.wrap_future(working)
         try:
-            await asyncio.wait((waiting,), timeout=budget)
-            if waiting.done() or not job.end():  # or it was done at the last moment
-                return await waiting
-        except asyncio.CancelledError:
-            job.end()
-            workers.give_up(working, waiting)
-            raise
-        begun = workers.give_up(working, waiting)
-        return Outcome(result="failed open", reason="time-out" if begun else BUSY_REASON, took=budget)
+            return await workers.finish(partial(self.rewriter.rewrite, job), budget, job.end)
+        except TooLate as error:
+            return Outcome(result="failed open", reason="time-out" if error.begun else BUSY_REASON, took=budget)
 
     async def _fall_back(self, job: Job, failed: Outcome) -> Outcome:
         """What is sent after all: what earlier requests sent, and then what came. In time too, or as it came."""
         if self.settings.observe:
             return failed
+        if is_measured(self.coin, job):
+            return replace(bare(job, failed), deviation=None)
         budget = self.settings.budget_ms / 1e3
         known = await self._in_time(self._fallback_pool, fall_back, job, failed, max(budget, CLOSING_SECONDS)) or failed
         if failed.took >= budget:  # that would take as long as what there was no time for
@@ -348,6 +343,25 @@ class Proxy:
 
         await self._noted(found.id, work)
 
+    # ── what other processes of this proxy are told ─────────────────────────────────────────────────────────────────
+
+    def figures(self) -> dict[str, Any]:
+        return {**self.pages.figures(), "closing": self.records.closing.counts}
+
+    def news(self) -> dict[str, Any] | None:
+        """The figures, if they are not those that were told last."""
+        if self.records.changes == self._told:
+            return None
+        self._told = self.records.changes
+        return self.figures()
+
+    def answer_peer(self, question: Question) -> Any:
+        try:
+            return answer_peer(self, question)
+        except Exception as error:
+            self.report_fault(error, "peers")
+            return None
+
     # ── what is written down ────────────────────────────────────────────────────────────────────────────────────────
 
     def write_log(self, exchange: records.ExchangeRow) -> None:
@@ -356,7 +370,7 @@ class Proxy:
         try:
             # A file may have the rows of several proxies.
             whose = {"started": self.started, "observe": self.settings.observe}
-            self._log.write(json.dumps(asdict(exchange) | whose) + "\n")
+            self._log.write(json.dumps(asdict(exchange) | whose).encode() + b"\n")  # in one piece: others write too
             self._log.flush()
         except (OSError, ValueError) as error:
             self._log = None
@@ -371,13 +385,8 @@ class Proxy:
     def _say_of_recording(self, text: str) -> None:
         self.records.event("record", self.clock.time(), text)
 
-    @contextmanager
-    def guarded(self, what: str) -> Iterator[None]:
-        """What goes wrong in our own books never reaches an exchange."""
-        try:
-            yield
-        except Exception as error:
-            self.report_fault(error, what)
+    def guarded(self, what: str) -> Guard:
+        return Guard(self.report_fault, what)
 
     def report_fault(self, error: Exception, what: str) -> None:
         """Told once, and without its message: that may quote what a client sent."""
@@ -389,10 +398,10 @@ class Proxy:
                 self.records.event("error", self.clock.time(), found)
 
 
-def _opened_log(name: str) -> IO[str]:
+def _opened_log(name: str) -> IO[bytes]:
     if name == "-":
-        return sys.stdout
+        return sys.stdout.buffer
     try:
-        return os.fdopen(os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8")
+        return os.fdopen(os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab", buffering=0)
     except OSError as error:
         raise IbidemError(f"{name}: cannot be written ({error.strerror}): name another with --json-log") from None

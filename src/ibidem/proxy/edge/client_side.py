@@ -13,7 +13,6 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from ..commands import StartAnswer
-from ..headers import HeaderList
 from ..page.pages import Page
 
 LINGER_FORMAT = "hh" if sys.platform == "win32" else "ii"
@@ -73,13 +72,17 @@ class ClientResponse(web.StreamResponse):
         self._request[BEGUN] = self._time()
         self._to.write(data)
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not taken yet."""
+        return self._to.get_write_buffer_size()
+
     async def drain(self) -> None:
         """Until the client has taken enough of it to be sent more."""
-        if self._to.get_write_buffer_size():
-            try:
-                await self._drain()
-            except ConnectionError:
-                raise ClientDisconnected from None
+        try:
+            await self._drain()
+        except ConnectionError:
+            raise ClientDisconnected from None
 
     def end(self) -> None:
         self._write(b"0\r\n\r\n") if self._chunks else self.flush()
@@ -108,11 +111,6 @@ class NoResponse(web.StreamResponse):
 
     async def write_eof(self, data: bytes = b"") -> None:
         return None
-
-
-def head(headers: HeaderList) -> dict[str, str]:
-    """By name in lower case; the last of each."""
-    return {name.lower(): value for name, value in headers}
 
 
 def pairs(raw: tuple[tuple[bytes, bytes], ...]) -> list[tuple[str, str]]:

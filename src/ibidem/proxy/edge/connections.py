@@ -27,6 +27,7 @@ UNASKED_STATUSES = frozenset({400, 408, 421, 425, 431})
 """What, beside 500 and more, is said to a connection rather than to a request. It may not be the answer to the one that
 was just written: should that follow, it must find nobody else waiting. So the connection is not used again."""
 ANSWERS = (b"HTTP/1.1 2", b"HTTP/1.1 3", b"HTTP/1.0 2", b"HTTP/1.0 3")
+POLLS = hasattr(select, "poll")
 HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
 """How OpenSSL wants certificates to be named in a folder."""
 
@@ -56,6 +57,8 @@ class UpstreamProtocol(ResponseHandler):
         """It speaks something else than HTTP now."""
         self._content: Any = None
         """The body of the answer, once there is one."""
+        self._watched: tuple[object, Any, Any] = (None, None, None)
+        """A transport, its socket, and what tells whether something is in it."""
 
     def set_response_params(self, **params: Any) -> None:
         """A request is about to be written."""
@@ -87,8 +90,12 @@ class UpstreamProtocol(ResponseHandler):
 
     def _receive(self, data: bytes) -> None:
         """The head by lines: then it has been read when bytes behind the end of the answer are an error."""
+        start = 0 if self.received else _head_end(data)
         self.received = True
-        start = 0
+        if start:
+            super().data_received(data[:start])
+            if self._exception is not None:
+                return
         while self._content is None and (end := data.find(b"\n", start) + 1):
             super().data_received(data[start:end])
             start = end
@@ -135,14 +142,24 @@ class UpstreamProtocol(ResponseHandler):
 
     def _arrived(self) -> bool:
         """Whether there is something in the socket that the loop has not read yet, if only its end."""
-        found = self.transport.get_extra_info("socket") if self.transport is not None else None
+        transport = self.transport
+        if transport is None:
+            return False
+        if self._watched[0] is not transport:
+            self._watched = transport, transport.get_extra_info("socket"), select.poll() if POLLS else None
+        _, found, poll = self._watched
         if found is None or (number := found.fileno()) < 0:
             return False
-        if not hasattr(select, "poll"):
+        if poll is None:
             return bool(select.select([number], [], [], 0)[0])
-        poll = select.poll()
         poll.register(number, select.POLLIN)
         return bool(poll.poll(0))
+
+
+def _head_end(data: bytes) -> int:
+    """Where a head ends that is here as a whole, and in the usual way; 0 where it has to be looked at line by line."""
+    end = data.find(b"\r\n\r\n") + 4
+    return end if end > 3 and data.find(b"\n\n", 0, end) < 0 and data.find(b"\n\r\n", 0, end) == end - 3 else 0
 
 
 class Connector(aiohttp.TCPConnector):

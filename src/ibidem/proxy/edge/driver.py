@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import StreamReader, web
 
@@ -11,14 +12,17 @@ from ...billing.collapse import Verdict, judge
 from ...model import one_line
 from .. import commands, events
 from ..books import records
+from ..books.rows import TrialNote
 from ..books.taken import Taken
+from ..coin import session_in
 from ..conversation import Counted
 from ..exchange import Exchange
-from ..headers import first
+from ..headers import Headers, first
 from ..outcome import Job, Outcome
 from ..routes import asks_a_model, carries_conversations, client_session
 from ..states import State
 from ..switch import WISH_HEADER, wish
+from ..tossed import trial_note
 from .client_side import CONTINUE, ClientDisconnected, ClientResponse, NoResponse, error_response, pairs
 from .tunnel import tunnel
 from .upstreams import Broken, Link, unread
@@ -32,10 +36,10 @@ UNSEEN_WEBSOCKET = "a conversation goes through a WebSocket, where nothing can b
 class Driver:
     """One exchange, and the two connections it is about."""
 
-    def __init__(self, proxy: Proxy, request: web.BaseRequest, target: str) -> None:
+    def __init__(self, proxy: Proxy, request: web.BaseRequest, headers: Headers, target: str) -> None:
         self.proxy = proxy
         self.request = request
-        self.headers = pairs(request.raw_headers)
+        self.headers = headers
         self.target = target
         self.exchange = Exchange(proxy.settings.max_body, proxy.settings.websockets, proxy.settings.resend)
         self.started = proxy.clock.monotonic()
@@ -43,6 +47,8 @@ class Driver:
         self.outcome: Outcome | None = None
         self.record: records.ExchangeRow | None = None
         self._job: Job | None = None
+        self._trial: TrialNote | None = None
+        """What a trial has to know of it, if there is one."""
         self._tried: list[bytes] = []
         """What was sent and refused."""
         self._taken: Taken | None = None
@@ -76,47 +82,47 @@ class Driver:
     async def _do(self, event: events.Event) -> None:
         """Something happened: all that it leads to is done here, and nowhere else."""
         for command in self.exchange.handle(event):
-            await self._carry_out(command)
+            waiting = _CARRIED_OUT[type(command)](self, command)
+            if waiting is not None:
+                await waiting
 
-    async def _carry_out(self, command: commands.Command) -> None:
-        match command:
-            case commands.Connect():
-                await self._connect(command)
-            case commands.SendUpstream(data):
-                if self._link is not None:
-                    self._link.send(data)
-            case commands.EndUpstream():
-                if self._link is not None:
-                    self._link.end()
-            case commands.Rewrite(body):
-                await self._rewrite(body)
-            case commands.Resend(kind):
-                await self._resend(kind)
-            case commands.StartAnswer():
-                self.response = ClientResponse(self.request, command)
-            case commands.SendAnswer(data):
-                self._client_response.send(data)
-                if self._taken is not None:
-                    self._taken.hear(data)
-            case commands.EndAnswer():
-                self._client_response.end()
-            case commands.Tunnel():
-                self._client_response.flush()
-                if carries_conversations(self.target):
-                    with self.proxy.guarded("event"):
-                        self.proxy.records.event("websocket", self.proxy.clock.time(), UNSEEN_WEBSOCKET)
-                assert self._link is not None
-                await tunnel(self.request, self._link)
-            case commands.CancelUpstream():
-                self._let_go()
-            case commands.ResetClient():
-                self._client_response.reset()
-            case commands.Refuse(status, message, headers, last):
-                self.response = error_response(status, message, dict(headers))
-                if last:
-                    self.response.force_close()
-            case _:
-                assert_never(command)
+    def _send_upstream(self, command: commands.SendUpstream) -> None:
+        if self._link is not None:
+            self._link.send(command.data)
+
+    def _end_upstream(self, _: commands.EndUpstream) -> None:
+        if self._link is not None:
+            self._link.end()
+
+    def _start_answer(self, command: commands.StartAnswer) -> None:
+        self.response = ClientResponse(self.request, command)
+
+    def _send_answer(self, command: commands.SendAnswer) -> None:
+        self._client_response.send(command.data)
+        if self._taken is not None:
+            self._taken.hear(command.data)
+
+    def _end_answer(self, _: commands.EndAnswer) -> None:
+        self._client_response.end()
+
+    async def _tunnel(self, _: commands.Tunnel) -> None:
+        self._client_response.flush()
+        if carries_conversations(self.target):
+            with self.proxy.guarded("event"):
+                self.proxy.records.event("websocket", self.proxy.clock.time(), UNSEEN_WEBSOCKET)
+        assert self._link is not None
+        await tunnel(self.request, self._link)
+
+    def _cancel_upstream(self, _: commands.CancelUpstream) -> None:
+        self._let_go()
+
+    def _reset_client(self, _: commands.ResetClient) -> None:
+        self._client_response.reset()
+
+    def _refuse(self, command: commands.Refuse) -> None:
+        self.response = error_response(command.status, command.message, dict(command.headers))
+        if command.last:
+            self.response.force_close()
 
     @property
     def _client_response(self) -> ClientResponse:
@@ -130,9 +136,9 @@ class Driver:
         if self.exchange.over:
             return
         self._invite()
-        read = self.request.content.readany
+        content = self.request.content
         try:
-            while data := await read():
+            while not content.at_eof() and (data := await content.readany()):
                 await self._do(events.RequestChunk(data))
                 if self.exchange.over:
                     return
@@ -171,15 +177,17 @@ class Driver:
         if waits and self.request.transport is not None:
             self.request.transport.write(CONTINUE)
 
-    async def _rewrite(self, body: bytes) -> None:
+    async def _rewrite(self, command: commands.Rewrite) -> None:
+        body = command.body
         route = self.exchange.route
         assert route is not None
         assert route.format is not None
         encoding = first(self.headers, "content-encoding").strip().lower()
         most = self.proxy.settings.max_body
+        tosses = self.proxy.coin is not None
         job = Job(
             route.format,
-            client_session(self.headers),
+            client_session(self.headers) or (session_in(body) if tosses else ""),
             encoding,
             body,
             self.proxy.clock.time(),
@@ -190,12 +198,14 @@ class Driver:
         )
         self._taken = self.proxy.recorder.begin(job, self._client, route.target.partition("?")[0])
         self.outcome = await self.proxy.rewrite(job)
+        self._trial = trial_note(self.proxy.coin, job, self.proxy.settings.profile) if tosses else None
         if self.outcome.body is not None and self.proxy.settings.resend:
             self._job = job
         await self._do(events.Rewritten(self.outcome.body))
 
-    async def _resend(self, kind: str) -> None:
+    async def _resend(self, command: commands.Resend) -> None:
         """What was sent was refused."""
+        kind = command.kind
         job, outcome = self._job, self.outcome
         assert job is not None
         assert outcome is not None
@@ -236,7 +246,7 @@ class Driver:
             self.record.first_byte_ms = 1e3 * (self.proxy.clock.monotonic() - self.started)
         if self.outcome is not None and 200 <= message.code < 300:
             self.proxy.accepted(self.outcome)
-        headers = pairs(message.raw_headers)
+        headers = Headers(pairs(message.raw_headers))
         if self._taken is not None:
             self._taken.packed = first(headers, "content-encoding")
         await self._do(events.AnswerStarted(message.code, message.reason or "", headers))
@@ -258,7 +268,8 @@ class Driver:
                 data = await content.readany()
             while data:
                 await self._do(events.AnswerChunk(data))
-                await self._drain()
+                if isinstance(self.response, ClientResponse) and self.response.unsent:
+                    await self.response.drain()
                 data = await content.readany()
             broken = link.broke_off()
         except Broken as error:
@@ -275,10 +286,6 @@ class Driver:
     def _flush(self) -> None:
         if isinstance(self.response, ClientResponse):
             self.response.flush()
-
-    async def _drain(self) -> None:
-        if isinstance(self.response, ClientResponse):
-            await self.response.drain()
 
     async def _broke(self, error: BaseException) -> None:
         route = self.exchange.route
@@ -342,10 +349,15 @@ class Driver:
                     record.bytes_in, record.bytes_out = exchange.received, exchange.sent
                 verdict = self._judged(record)
                 self.proxy.records.end(record, outcome, exchange.status, exchange.usage, verdict)
+                record.trial = self._trial
             with self.proxy.guarded("log"):
                 self.proxy.write_log(record)
             with self.proxy.guarded("ledger"):
                 self.proxy.keep(record, client_session(self.headers), verdict.lost)
+            with self.proxy.guarded("telemetry"):
+                self.proxy.telemetry.ended(
+                    record, exchange, first(self.headers, "traceparent"), self.proxy.clock.time()
+                )
         if self._taken is not None:
             with self.proxy.guarded("record"):
                 self._hand_over(self._taken)
@@ -375,6 +387,23 @@ class Driver:
         if outcome is None or usage is None or history is None:
             return Verdict()
         return judge(history, usage, outcome.model, record.at, bool(outcome.revision))
+
+
+_CARRIED_OUT: dict[type[commands.Command], Callable[[Driver, Any], Awaitable[None] | None]] = {
+    commands.Connect: Driver._connect,
+    commands.SendUpstream: Driver._send_upstream,
+    commands.EndUpstream: Driver._end_upstream,
+    commands.Rewrite: Driver._rewrite,
+    commands.Resend: Driver._resend,
+    commands.StartAnswer: Driver._start_answer,
+    commands.SendAnswer: Driver._send_answer,
+    commands.EndAnswer: Driver._end_answer,
+    commands.Tunnel: Driver._tunnel,
+    commands.CancelUpstream: Driver._cancel_upstream,
+    commands.ResetClient: Driver._reset_client,
+    commands.Refuse: Driver._refuse,
+}
+"""How each command is. Most need not wait for anything, so nothing is made that could be waited for."""
 
 
 def _why(error: BaseException) -> str:

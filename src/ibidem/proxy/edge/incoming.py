@@ -42,6 +42,11 @@ class ClientProtocol(RequestHandler):
         self._next = 0.0
         """When it gets a sign of life."""
 
+    @property
+    def sends_no_more(self) -> bool:
+        """The client closed its side: it may still listen, but most that do so are gone."""
+        return self._ended is not None
+
     def data_received(self, data: bytes) -> None:
         between = self._body is None or self._body.is_eof()
         count = self._request_count

@@ -8,22 +8,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from aiohttp import web
 
 from ...billing.lifetimes import Pauses
 from ...store import Store
+from ..address import Address as Address
+from ..address import Summary as Summary
 from ..books.gains import GainsWriter
 from ..clock import SYSTEM_CLOCK, Clock
 from ..settings import Settings
 from .app import Proxy
+from .dealing import Taker
 from .incoming import Server
+from .peers import ALONE, Alone
 from .upstreams import READING
 
 T = TypeVar("T")
@@ -33,21 +38,6 @@ GRACE_SECONDS = 1.0
 
 quiet = logging.getLogger("ibidem.http")
 quiet.disabled = True  # the server would quote what it cannot parse, keys and all
-
-
-class Address(NamedTuple):
-    url: str
-    port: int
-    egress: tuple[str, ...] = ()
-    """The proxies that requests leave this machine through, and who named each. Nothing secret is in it."""
-
-
-class Summary(NamedTuple):
-    text: str
-    state: dict[str, Any]
-
-    def line(self) -> str:
-        return self.text
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -83,27 +73,44 @@ async def serve(
     clock: Clock = SYSTEM_CLOCK,
     pauses: Pauses | None = None,
     gains: GainsWriter | None = None,
+    peers: Alone = ALONE,
+    hand: socket.socket | None = None,
 ) -> Summary:
-    """Listen until `stop` is set. Raises OSError if the address cannot be listened on."""
-    async with Proxy(settings, store, clock, pauses, gains) as proxy:
+    """Listen until `stop` is set. Raises OSError if the address cannot be listened on.
+
+    `peers` are the other processes of the same proxy, and `hand` is where connections come from then.
+    """
+    stop = stop or asyncio.Event()
+    async with Proxy(settings, store, clock, pauses, gains, peers) as proxy:
         server = Server(proxy.handle, handler_cancellation=True, access_log=None, logger=quiet, **READING)
         runner = web.ServerRunner(server, shutdown_timeout=GRACE_SECONDS)
         await runner.setup()
+        end: Callable[[], None] | None = None
         try:
-            site = web.TCPSite(runner, settings.host, settings.port)
-            await site.start()
-            port: int = runner.addresses[0][1]
+            port = settings.port if hand is not None else await _listen(runner, settings)
+            if hand is not None:
+                end = Taker(hand, server).end
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             proxy.warm()
+            peers.begin(proxy.answer_peer, proxy.news, stop)
             if ready is not None:
-                ready(Address(f"http://{host}:{port}", port, proxy.egress.shown))
-            await (stop or asyncio.Event()).wait()
+                ready(Address(f"http://{host}:{port}", port, proxy.egress.shown, proxy.telemetry.trouble))
+            await stop.wait()
         finally:
             proxy.stopping.set()
+            if end is not None:
+                end()
             await runner.cleanup()
             if gains is not None:
                 await asyncio.to_thread(gains.close)
+        await peers.end(proxy.figures())
         return Summary(proxy.records.line, proxy.pages.state())
+
+
+async def _listen(runner: web.ServerRunner, settings: Settings) -> int:
+    """The port."""
+    await web.TCPSite(runner, settings.host, settings.port).start()
+    return int(runner.addresses[0][1])
 
 
 class Running:

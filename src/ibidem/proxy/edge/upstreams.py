@@ -92,10 +92,19 @@ def egress_of(bases: Mapping[str, str]) -> Egress:
 
 
 class _Place(NamedTuple):
-    """An address that requests are sent to."""
+    """An address that requests are sent to, and what is said of it in each of them."""
 
     base: URL
     asked: aiohttp.ClientRequest
+    origin: str
+    path: str
+    """Before the request's own."""
+    host: str
+    """For the header."""
+    another: Callable[[], Awaitable[Connection]]
+    """A connection that was not used yet."""
+    warn: Callable[[], None]
+    """Told of an answer that nobody had asked for."""
 
 
 class Upstreams:
@@ -118,11 +127,9 @@ class Upstreams:
         return self._place(provider, region).base.host or ""
 
     async def connect(self, provider: str, region: str = "") -> Link:
-        base, asked = self._place(provider, region)
-        origin = str(base.origin())
-        taken = await self._taken(asked, origin in self._distrusted)
-        link = Link(taken, asked, base, partial(self._taken, asked, True))
-        link.protocol.warn = partial(self._distrust, origin)
+        place = self._place(provider, region)
+        link = Link(await self._taken(place.asked, place.origin in self._distrusted), place)
+        link.protocol.warn = place.warn
         return link
 
     def _place(self, provider: str, region: str = "") -> _Place:
@@ -133,7 +140,10 @@ class Upstreams:
             base, hop = URL(address, encoded=True), self._egress.way(address)
             if hop is not None and hop.socks:
                 self._socks[base.raw_host or "", base.port or 0] = hop
-            found = _Place(base, _request(base, hop))
+            asked, origin = _request(base, hop), str(base.origin())
+            path, host = base.raw_path.rstrip("/"), base.host_port_subcomponent or ""
+            another, warn = partial(self._taken, asked, True), partial(self._distrust, origin)
+            found = _Place(base, asked, origin, path, host, another, warn)
             if len(self._places) < MAX_PLACES:
                 self._places[address] = found
         return found
@@ -183,15 +193,9 @@ def _request(base: URL, hop: Hop | None) -> aiohttp.ClientRequest:
 class Link:
     """One connection, for the time of one exchange; another one, if the first had timed out meanwhile."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        asked: aiohttp.ClientRequest,
-        base: URL,
-        another: Callable[[], Awaitable[Connection]],
-    ) -> None:
-        self._base = base
-        self._another = another
+    def __init__(self, connection: Connection, place: _Place) -> None:
+        self._place = place
+        asked = place.asked
         through = asked.proxy is not None and not asked.is_ssl()
         self._through: Mapping[str, str] | None = (asked.proxy_headers or {}) if through else None
         self._waiting = b""
@@ -208,10 +212,10 @@ class Link:
 
     def start(self, method: str, target: str, headers: HeaderList, chunked: bool) -> None:
         """The head. It goes out with what follows it."""
-        path = self._base.raw_path.rstrip("/") + target
-        lines = [f"Host: {self._base.host_port_subcomponent}", *(f"{name}: {value}" for name, value in headers)]
+        path = self._place.path + target
+        lines = [f"Host: {self._place.host}", *(f"{name}: {value}" for name, value in headers)]
         if self._through is not None:
-            path = f"{self._base.origin()}{path}"
+            path = f"{self._place.origin}{path}"
             lines += [f"{name}: {value}" for name, value in self._through.items() if name.lower() != "host"]
         first = f"{method} {path} HTTP/1.1\r\n".encode("utf-8", "surrogateescape")
         self._waiting = first + "\r\n".join([*lines, "", ""]).encode("latin-1")
@@ -285,7 +289,7 @@ class Link:
     async def _ask_again(self) -> None:
         said, self._written = self._written or [], None
         self.cancel()
-        self._take(await self._another())
+        self._take(await self._place.another())
         self._ask()
         for each in said:
             self._write(each)

@@ -78,7 +78,7 @@ class MetricFamily(NamedTuple):
 
 def metrics(state: Mapping[str, Any]) -> str:
     """The state as Prometheus text, version 0.0.4. What is not known has no sample."""
-    return "".join(_lines(family) for family in _families(state))
+    return "".join(_lines(family) for family in _families(state)) + _histogram(state.get("rewriting"))
 
 
 def _families(state: Mapping[str, Any]) -> Iterator[MetricFamily]:
@@ -108,6 +108,8 @@ def _families(state: Mapping[str, Any]) -> Iterator[MetricFamily]:
         "Conversations in memory that ask their provider to keep nothing.",
         [({}, totals["unmarked"])],
     )
+    if "workers" in state:
+        yield MetricFamily("ibidem_workers", "gauge", "Processes that serve.", [({}, state["workers"].get("running"))])
     for name, help_text, samples in _counters(state, totals):
         yield MetricFamily(f"ibidem_{name}_total", "counter", help_text, samples)
 
@@ -118,6 +120,13 @@ def _counters(state: Mapping[str, Any], totals: Mapping[str, Any]) -> Iterator[t
         "Requests, by what became of them.",
         _by("outcome", {n: totals[n] for n in ("rewritten", "passed")}),
     )
+    given_back = totals.get("compacted", {})
+    if given_back.get("requests"):
+        went = {"rewritten": given_back["rewritten"], "passed": given_back["requests"] - given_back["rewritten"]}
+        yield "compact_requests", "Of these, requests given back to be sent by the client.", _by("outcome", went)
+        sizes = {"in": given_back["bytes_in"], "out": given_back["bytes_out"]}
+        yield "compact_bytes", "Bytes of these, as they came and as they were given back.", _by("way", sizes)
+        yield "compact_removed_tokens", "Tokens left out of these, by our count.", [({}, given_back["removed"])]
     failures = Counter[str]()
     for each in state["failures"]:
         failures[each["reason"]] += each["count"]
@@ -138,6 +147,12 @@ def _counters(state: Mapping[str, Any], totals: Mapping[str, Any]) -> Iterator[t
     yield "strategy_removed_tokens", "Tokens left out, summed over requests.", _by("strategy", by_strategy)
     yield "cache_hits", "Requests whose beginning the provider's cache knew.", [({}, totals["hits"])]
     yield "cache_misses", "Requests whose beginning it should have known and did not.", [({}, totals["misses"])]
+    lookups = (
+        "Requests by what was known of their conversation: in memory (warm), in the store, its past unknown, or new."
+    )
+    yield "conversation_lookups", lookups, _by("found", state.get("lookups", {}))
+    if "workers" in state:
+        yield "workers_replaced", "Processes that died and were replaced.", [({}, state["workers"].get("replaced"))]
     missed = "What was paid above the price of reading what had been sent before, in dollars."
     yield "cache_missed_dollars", missed, _by("cause", totals["missed"] if _is_priced(totals) else {})
     yield "cache_breaks", "Requests in which ibidem changed what had been sent.", _by("reason", totals["breaks"])
@@ -172,6 +187,16 @@ def _lines(family: MetricFamily) -> str:
     return head + "".join(
         f"{family.name}{_labels(labels)} {value!r}\n" for labels, value in family.samples if value is not None
     )
+
+
+def _histogram(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    name, help_text = "ibidem_rewrite_duration_seconds", "Time that rewriting a request took, in seconds."
+    within = {**found["within"], "+Inf": found["count"]}
+    buckets = "".join(f"{name}_bucket{_labels({'le': bound})} {count!r}\n" for bound, count in within.items())
+    head = f"# HELP {name} {help_text}\n# TYPE {name} histogram\n"
+    return f"{head}{buckets}{name}_sum {found['seconds']!r}\n{name}_count {found['count']!r}\n"
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -133,13 +133,19 @@ function pageTitle() {
   if (!found.known) return plural(state.totals.requests, "request");
   return `${dollars(Math.abs(found.saved))} ${found.saved < 0 ? "more" : observing() ? "to save" : "saved"}`;
 }
+function processes() {
+  const { count, running } = state.workers ?? {};
+  return count && (running < count ? `${fixed(running, 0)} of ${fixed(count, 0)} processes` : `${fixed(count, 0)} processes`);
+}
 function header() {
   const up = Math.max(0, state.now - state.started);
   put(byId("facts"), [`profile ${line(state.profile)}`, caching(), observing() ? "observing" : state.all_off ? "off" : "rewriting",
-    `since ${clock(state.started)} (${duration(up)})`].filter(Boolean).join(" · "));
+    `since ${clock(state.started)} (${duration(up)})`, processes()].filter(Boolean).join(" · "));
   byId("observing").hidden = !observing();
   put(byId("hidden-texts"), withheld() && `What clients sent ${withheld()}.`);
   byId("hidden-texts").hidden = !withheld();
+  banner(byId("silent"), state.workers?.silent ? `Processes that did not answer: ${fixed(state.workers.silent, 0)}. What was last `
+    + "known of their figures is in the sums; their conversations are not listed." : "");
   byId("all-off").hidden = !state.all_off;
   put(byId("profile"), line(state.profile));
   put(document.querySelector("footer"), `ibidem ${line(state.version)} · dollars for input, at list prices · `

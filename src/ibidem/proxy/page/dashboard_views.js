@@ -31,8 +31,8 @@ const conversationsTable = grid(byId("conversations"), {
   key: (each) => each.id,
   name: (each) => line(each.title),
   link(cell, each) {
-    const notes = [isOff(each.id) && "off", each.active && "active", each.unmarked && "no cache marks", each.stopped && "revisions stopped",
-      line(each.client), line(each.model)];
+    const notes = [isOff(each.id) && "off", each.arm === "measure" && "only measured", each.active && "active", each.unmarked && "no cache marks",
+      each.stopped && "revisions stopped", line(each.client), line(each.model)];
     named(cell, toConversation(each.id), titled(each), notes.filter(Boolean).join(" · "),
       (each.active ? "active" : "") + (each.stopped ? " stopped" : ""));
   },
@@ -130,6 +130,8 @@ function overview() {
       totals.failed_open ? "bad" : ""],
     ...(totals.refused ? [["Refused", fixed(totals.refused, 0), `${fixed(totals.resent, 0)} taken when sent again`,
       totals.refused > totals.resent ? "bad" : ""]] : []),
+    ...(totals.compacted?.requests ? [["Given back", fixed(totals.compacted.requests, 0),
+      `sent by their clients · ${fixed(totals.compacted.removed, 0)} tokens removed by our count`]] : []),
   ]);
   byId("happened").hidden = !state.events.length;
   events(byId("events"), state.events);
@@ -178,7 +180,8 @@ function conversationView(found) {
   put(at(".title"), titled(conversation));
   const facts = [line(conversation.client), line(conversation.model), line(conversation.format),
     `${clock(conversation.first)} to ${clock(conversation.last)}`, conversation.active && "active",
-    conversation.stopped && "revisions stopped", isOff(conversation.id) && "off: nothing new is rewritten"];
+    conversation.stopped && "revisions stopped", isOff(conversation.id) && "off: nothing new is rewritten",
+    conversation.arm && `trial: ${conversation.arm === "measure" ? "only measured" : "rewritten"}`];
   put(at(".facts"), facts.filter(Boolean).join(" · "));
   switcher(at(".switch"), isOff(conversation.id), titled(conversation), { conversation: conversation.id });
   banner(at(".unmarked"), unmarked(conversation));

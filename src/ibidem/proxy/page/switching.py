@@ -7,7 +7,7 @@ before this is asked (`pages.page_refusal`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...model import one_line
@@ -21,8 +21,8 @@ WHAT_TO_SEND = 'send {"conversation": ID} or {"all": true}'
 
 _PATHS = {f"{PAGE_ROOT}/api/off": True, f"{PAGE_ROOT}/api/on": False}
 
-Tell = Callable[[str, str], None]
-"""What happened, and to which conversation."""
+ALL = ""
+"""In place of an id."""
 
 
 def asked_off(method: str, target: str) -> bool | None:
@@ -30,8 +30,8 @@ def asked_off(method: str, target: str) -> bool | None:
     return _PATHS.get(target.partition("?")[0].rstrip("/")) if method == "POST" else None
 
 
-def switched(conversations: Conversations, headers: Mapping[str, str], body: bytes, off: bool, tell: Tell) -> Page:
-    """Done as asked, or why not."""
+def wanted(headers: Mapping[str, str], body: bytes) -> Page | str:
+    """The id of a conversation, or the beginning of that, or `ALL`; or why nothing is done."""
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         return _refused(415, "this is not application/json")
     try:
@@ -39,22 +39,33 @@ def switched(conversations: Conversations, headers: Mapping[str, str], body: byt
     except (ValueError, RecursionError):
         return _refused(400, f"this is no JSON: {WHAT_TO_SEND}")
     if asked == {"all": True}:
-        conversations.turn_all(off)
-        tell(f"all conversations were switched {_word(off)}, and those to come", "")
-        return document(state(conversations))
+        return ALL
     name = asked.get("conversation") if isinstance(asked, dict) and len(asked) == 1 else None
-    if not isinstance(name, str) or not name:
-        return _refused(400, WHAT_TO_SEND)
-    found = conversations.turn(name, off)
-    if len(found) != 1:
-        return _refused(409 if found else 404, _which(name, found))
-    tell(f"switched {_word(off)}", found[0])
-    return document({**state(conversations), "conversation": found[0]})
+    return name if isinstance(name, str) and name else _refused(400, WHAT_TO_SEND)
+
+
+def chosen(asked: str, ids: Collection[str]) -> Page | str:
+    """Which of these it is; or why nothing is done."""
+    if asked == ALL or asked in ids:
+        return asked
+    return next(iter(ids)) if len(ids) == 1 else _refused(409 if ids else 404, _which(asked, list(ids)))
+
+
+def told(found: str, off: bool) -> tuple[str, str]:
+    """What happened, and to which conversation."""
+    if found == ALL:
+        return f"all conversations were switched {_word(off)}, and those to come", ""
+    return f"switched {_word(off)}", found
 
 
 def state(conversations: Conversations) -> dict[str, Any]:
     """What is off."""
     return {"all_off": conversations.all_off, "off": conversations.off}
+
+
+def shown(conversations: Conversations) -> dict[str, Any]:
+    """What of them the page shows beside the figures."""
+    return {**state(conversations), "lookups": conversations.lookups}
 
 
 def _refused(status: int, why: str) -> Page:

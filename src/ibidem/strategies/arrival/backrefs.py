@@ -9,10 +9,11 @@ compared with its original before the edit counts (law 6).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from copy import copy
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from ...markers import backref
+from ...markers import backref, shapes
 from ...markers.backref import Source
 from ...markers.numbering import NumberedText, Sources, clears
 from ...model import Kind, Message, Text
@@ -63,6 +64,12 @@ class BackReferences(Strategy):
     def lossless(self) -> bool:
         return self.hints is HintStyle.IBIDEM
 
+    @property
+    def shared_arrival(self) -> BackReferences | None:
+        """The settings of the fold, by which several may share one; None if it is somebody's that does more."""
+        plain = type(self).begin is BackReferences.begin and type(self).plan is Strategy.plan
+        return self if plain else None
+
     def begin(self, start: Start) -> BackrefFold:
         return BackrefFold(self, start.refers)
 
@@ -76,10 +83,12 @@ class BackrefFold(Fold):
         self.refers = refers
         self.evicted = evicted or (lambda text: False)
         self.count: TokenCounter = counter()
+        self.folds: Callable[[str], shapes.Folded] = shapes.fold
         self.sources = Sources()
         self.sent = self.results = 0
         self.explained = False
-        self.referred: dict[tuple[str, str, str], tuple[int, str]] = {}
+        self.referred: dict[tuple[str, str, str], dict[str, tuple[int, str]]] = {}
+        """Calls whose result was a reference: by label, which is quick to tell, then by all of their arguments."""
         self.last_of: dict[str, int] = {}
         self._known: LineIndex | None = None
         self.rewritten = False
@@ -90,6 +99,16 @@ class BackrefFold(Fold):
         """The last message was sent as it came, and stays so."""
         self.said: list[SentText] = []
         """The texts of the last message."""
+
+    def fork(self) -> BackrefFold:
+        """As it is between two messages, to go on by itself."""
+        found = copy(self)
+        found.sources = self.sources.fork()
+        found.referred = {call: dict(alike) for call, alike in self.referred.items()}
+        found.last_of = dict(self.last_of)
+        found._known = None if self._known is None else self._known.fork()
+        found.said = []
+        return found
 
     @property
     def known(self) -> LineIndex:
@@ -118,7 +137,7 @@ class BackrefFold(Fold):
                 self.known.add_opaque(place, self.sent)
             else:
                 nearest = self.sent + 1 if sent.in_full else self.nearest
-                self.known.add(place, sent.text, self.sent, sent.layout, nearest)
+                self.known.add(place, sent, self.sent, nearest)
             if place.segment is not None and place.asked.tool:
                 self.last_of[place.asked.tool] = self.known.number(place.source)
             self.sent += len(sent.text)
@@ -128,9 +147,10 @@ class BackrefFold(Fold):
         """Yields the edit of a result, if there is one; returns how it is sent."""
         if segment.bound or place.failed:
             return SentForm(segment.text)
-        call = (place.asked.tool, place.asked.arguments, place.source.part)
+        call = (place.asked.tool, place.asked.label, place.source.part)
+        alike = self.referred.get(call)
         # The same call again, and the same answer, soon after that was a reference: it wants the text itself.
-        last = self.referred.pop(call, None)
+        last = alike.pop(place.asked.arguments, None) if alike else None
         again = last[1] if last is not None and self.results - last[0] <= self.settings.repeat_guard else ""
         outgoing = OutgoingText(self, place, again)
         attempt = outgoing.attempt()
@@ -146,10 +166,12 @@ class BackrefFold(Fold):
                 reason=attempt.reason,
             )
         if attempt.refers:
-            self.referred[call] = (self.results, outgoing.essence)
+            self.referred.setdefault(call, {})[place.asked.arguments] = (self.results, outgoing.essence)
         targets = tuple(outgoing.seen) if attempt.refers else ()
-        layout = outgoing.layout if attempt.sent is outgoing.folded else None
-        return SentForm(attempt.sent, layout, outgoing.in_full, targets, outgoing.ours)
+        as_it_is = outgoing.layout is not None and attempt.sent is outgoing.folded
+        layout = outgoing.layout_of(attempt.sent)
+        whole = outgoing.folded if layout is not None and outgoing.is_folded(attempt.sent) else ""
+        return SentForm(attempt.sent, layout, outgoing.in_full, targets, outgoing.ours, as_it_is, whole)
 
     def forget(self, source: Source) -> None:
         """A text was let go: nothing may refer to it any more."""

@@ -8,12 +8,15 @@ passed over, whether it is worth a marker or not: each line is compared a fixed 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from ...markers.layout import Layout, Numbering
+from ...markers.layout import MARKER_UNIT, Layout, Numbering, number
+from ...markers.line_numbers import PROBED_LINES, TABBED, edges_of, style_of
 from .index import TELLING_LENGTH
+
+T = TypeVar("T")
 
 
 class Run(NamedTuple):
@@ -52,6 +55,24 @@ class ComposedText:
         units = self.layout.units
         rest = [self.layout.joint.join(units[self.done :])] if self.done < len(units) else []
         return "\n".join([*self._pieces, *rest])
+
+    def as_sent(self) -> Layout | None:
+        """The layout of it, as `lay_out` finds it; None where that is best asked."""
+        layout = self.layout
+        if layout.comma:
+            return None
+        kept = [*zip(self._starts, [*self._ends, len(layout.units)], strict=True)]
+        units = _between_markers(layout.units, kept, MARKER_UNIT)
+        if layout.numbers is None:
+            return number(units, True, True)
+        numbers = _between_markers(layout.numbers, kept, None)
+        probed = numbers[:PROBED_LINES]
+        if 2 * probed.count(None) >= len(probed) and style_of(units) is not TABBED:
+            return number(units, True, True)
+        if 2 * numbers.count(None) > len(units):
+            return Layout(units, units, None, "", "", True, True)
+        bodies = _between_markers(layout.bodies, kept, MARKER_UNIT)
+        return Layout(units, bodies, numbers, layout.mark, "", True, True, edges=edges_of(numbers))
 
     def repeats(self, end: int) -> Iterator[Run]:
         """Runs of units up to `end` that stand above, each as long as it goes, left to right."""
@@ -99,3 +120,13 @@ class ComposedText:
     @cached_property
     def _numbering(self) -> Numbering | None:
         return Numbering.of(self.layout)
+
+
+def _between_markers(every: Sequence[T], kept: Sequence[tuple[int, int]], marker: T) -> list[T]:
+    """What is kept of a sequence, a marker between two stretches."""
+    found: list[T] = []
+    for first, last in kept:
+        found += every[first:last]
+        found.append(marker)
+    del found[-1]
+    return found

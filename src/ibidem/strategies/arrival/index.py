@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import replace
 from itertools import compress, islice
 
@@ -19,6 +20,7 @@ from ...markers.layout import MARKER_UNIT, Layout, Numbering, Shown, lay_out
 from ...markers.lines import Lines
 from ...markers.numbering import NumberedText
 from ...markers.patches import VIEW, may_be_patch, shown_lines
+from .sent import SentForm
 from .slots import Bodies, IndexedShown, IndexedText, Match
 
 INDEX_STRIDE, SHORT_STRIDE = 4, 2
@@ -64,6 +66,17 @@ class LineIndex:
         """Slots whose text was let go since."""
         self._measured: list[Bodies] = []
 
+    def fork(self) -> LineIndex:
+        """As it is, to go on by itself: the texts are shared, which never change."""
+        found = copy(self)
+        found.slots = [*self.slots]
+        found._index, found._again = dict(self._index), dict(self._again)
+        found._labelled = {name: [*numbers] for name, numbers in self._labelled.items()}
+        found._opaque, found._whole = dict(self._opaque), dict(self._whole)
+        found._by_source, found._shown = dict(self._by_source), dict(self._shown)
+        found._lines, found.gone, found._measured = dict(self._lines), set(self.gone), []
+        return found
+
     def forget(self) -> None:
         """What came before is no longer in the model's sight."""
         self._index.clear()
@@ -94,13 +107,13 @@ class LineIndex:
         )
         self._labelled.setdefault(slot.name, []).append(number)
 
-    def add(self, place: NumberedText, sent: str, before: int, layout: Layout | None = None, nearest: int = 0) -> None:
-        """Take in a text as it was sent, after `before` characters; its layout may be known already.
+    def add(self, place: NumberedText, form: SentForm, before: int, nearest: int = 0) -> None:
+        """Take in a text as it was sent, after `before` characters.
 
         What was sent before `nearest` characters is out of reach, and this copy takes its place.
         """
-        shapeless = layout is not None
-        layout = layout or lay_out(sent, self.tag)
+        sent = form.text
+        layout = form.layout or lay_out(sent, self.tag)
         bodies, self._measured = self._measure(layout), []
         plain = layout.bodies is layout.units and not layout.comma and not layout.marked
         text = sent if plain else bodies.text
@@ -118,12 +131,12 @@ class LineIndex:
             not layout.holes,
             tuple(at for at, unit in enumerate(layout.units) if unit == MARKER_UNIT) if holes else (),
             before,
-            shapeless,
+            form.shapeless,
         )
         reach = self._reach(nearest)
         self._index_lines(bodies, reach)
         if slot.whole:  # without a marker, the units joined are the text itself, and its hash is known
-            folded = layout.joint.join(layout.units) if layout.marked else sent
+            folded = (form.whole or layout.joint.join(layout.units)) if layout.marked else sent
             known = self._whole.get(hash(folded), -1)
             if known < reach or known in self.gone:
                 self._whole[hash(folded)] = len(self.slots)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from heapq import merge
 from itertools import repeat
@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...markers import backref, shapes
 from ...markers.backref import ABOVE, Marker, Source
-from ...markers.layout import ITEM_SEPARATORS, Layout, Shown, comma_of, number, thin
+from ...markers.counting import TabbedUnits
+from ...markers.layout import ITEM_SEPARATORS, Layout, Shown, comma_of, number, numbered_layout, thin
 from ...markers.line_numbers import TABBED
 from ...markers.lines import lines_of
 from ...markers.numbering import NumberedText
 from ...markers.patches import SIGNED, may_be_patch, signed_lines
-from ...markers.restore import Budget, restore
+from ...markers.restore import Budget, Unfolded, restore
 from ...model import size
 from ...wire import no_larger
 from .composed import ComposedText
 from .hints import HintStyle, hint
+from .margin import Margin
 from .slots import IndexedText, Match
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 MIN_TEXT = 64
 """Characters below which nothing can be gained."""
+LINES_READ = 48
+"""Lines of what is left out that are looked at first to see that it is enough."""
 NO_LINE = "\x00" * 3
 """Stands for what is not compared."""
 MAX_FIELDS = 12
@@ -55,6 +59,7 @@ class OutgoingText:
     def __init__(self, fold: BackrefFold, place: NumberedText, again: str) -> None:
         self.fold = fold
         self.settings = fold.settings
+        self.margin = Margin(fold.count, fold.settings.min_gain)
         self.known = fold.known
         self.text = place.text
         self.tool = place.asked.tool
@@ -64,7 +69,9 @@ class OutgoingText:
         self.inside = fold.settings.inside
         self.marked = self.in_full = self.ours = self.repeats = False
         self.folded = self.flags = ""
+        self.shape = shapes.Folded("")
         self.layout: Layout | None = None
+        self.composed: ComposedText | None = None
 
     def attempt(self) -> Attempt:
         """What is sent for it: the text itself wherever nothing is gained, or gaining it would be unsafe."""
@@ -72,7 +79,8 @@ class OutgoingText:
             return Attempt(self.text, refers=self._recognised())
         if self.fold.rewritten or self.fold.as_is or len(self.text) < MIN_TEXT:
             return Attempt(self.text)
-        self.folded, self.flags = self._folded()
+        self.shape = self._folded()
+        self.folded, self.flags = self.shape.text, self.shape.flags
         self.in_full = bool(self.again) and self.essence == self.again
         may_refer = self.fold.refers and not self.in_full
         for way in (self._whole, self._partly, self._only_folded) if may_refer else (self._only_folded,):
@@ -102,18 +110,20 @@ class OutgoingText:
         self.fold.explained = True
         return attempt._replace(sent=sent)
 
-    def _folded(self) -> tuple[str, str]:
+    def _folded(self) -> shapes.Folded:
         known = self.known  # what was sent as it is stands there unfolded, and may be said to be the same
         said = known.same(self.text, self.fold.nearest) is not None
         if said or not self.settings.shapes or known.shapeless(self.text):
-            return self.text, ""
-        return shapes.fold(self.text)
+            return shapes.Folded(self.text)
+        return self.fold.folds(self.text)
 
     def _restores(self, sent: str) -> bool:
         """Whether this is the text again for whoever reads it, in full and to the letter (law 6)."""
         fold = self.fold
         budget = Budget(fold.sent, fold.fetched)
-        found = restore(sent, self.known.tag, self._shown, budget)
+        # That the folded text unfolds to this one was tried when it was folded.
+        known = Unfolded(self.folded, self.flags, self.text)
+        found = restore(sent, self.known.tag, self._shown, budget, known)
         self.ours = found is not None and found.original == self.text
         fold.fetched += budget.used if self.ours else 0
         return self.ours
@@ -185,17 +195,31 @@ class OutgoingText:
         if self.settings.hints is not HintStyle.IBIDEM:
             return self._hint(slot)
         sent = str(self._marker(source=slot.source, label=self.known.label(number)))
-        if not self._gains(self.text, sent):
+        if not self.margin.gains(self.text, sent):
             self.marked = False
             return None
         return Attempt(sent, "dedup", f"same as {slot.source}", refers=True)
+
+    def layout_of(self, sent: str) -> Layout | None:
+        """Of what is sent for it, as `lay_out` would find it, where it follows from what is known."""
+        if self.layout is None or sent is self.folded:
+            return self.layout
+        if self.settings.numbers == "sparse" or not self.ours:
+            return None
+        if self.composed is not None and self.composed.done:
+            return self.composed.as_sent()
+        return replace(self.layout, marked=True) if self.is_folded(sent) else None
+
+    def is_folded(self, sent: str) -> bool:
+        """Whether what is sent is all of it, folded, with a marker that says so."""
+        return self.ours and sent.startswith(self.folded)
 
     def _hint(self, slot: IndexedText) -> Attempt | None:
         """A reference to a whole result in another system's words, which know results by their call's id."""
         if slot.sent != self.text or not slot.call_id:
             return None
         sent = hint(self.settings.hints, slot.call_id, self.text)
-        if not self._gains(self.text, sent):
+        if not self.margin.gains(self.text, sent):
             return None
         return Attempt(sent, "dedup", f"same as {slot.source}", refers=True, foreign=True)
 
@@ -217,34 +241,42 @@ class OutgoingText:
             units = self.folded.split(ITEM_SEPARATORS[comma])
             self.layout = Layout(units, units, None, "", comma, False)
         else:
-            self.layout = number(lines_of(self.folded))
+            apart = self.shape.apart
+            known = numbered_layout(TabbedUnits(apart), apart) if apart is not None else None
+            self.layout = known or number(lines_of(self.folded))
         found = self.layout
-        if found.numbers is None or (
-            found.mark == TABBED.letter
-            and all(
-                shown is None or unit == f"{shown}\t{body}"
-                for unit, body, shown in zip(found.units, found.bodies, found.numbers, strict=True)
-            )
-        ):
+        if found.numbers is None or self.shape.apart is not None:
+            return found
+        if found.mark == TABBED.letter and self._rewritable(found, found.numbers):
             return found
         return Layout(found.units, found.units, None, "", "", False)
 
+    def _rewritable(self, layout: Layout, numbers: Sequence[int | None]) -> bool:
+        """Whether all numbers are as they would be written anew."""
+        text = self.folded
+        if text[0] not in " 0" and "\n0" not in text and "\n " not in text:
+            return True
+        rows = zip(layout.units, layout.bodies, numbers, strict=True)
+        return all(shown is None or unit == f"{shown}\t{body}" for unit, body, shown in rows)
+
     def _spans(self, layout: Layout) -> Attempt | None:
-        told = ComposedText(layout)
+        self.composed = told = ComposedText(layout)
         labelled: set[Source] = set()
         before: Source | None = None
         for match, lines, view in self._matches(layout, lambda: told.done):
             if match.first < told.done:
                 continue
             before = None if self._repeats(told, match.first) else before
-            left_out = layout.joint.join(layout.units[match.first : match.last])
-            if len(left_out) < MIN_TEXT:
+            left_out = layout.joint.join(layout.units[match.first : min(match.last, match.first + LINES_READ)])
+            if len(left_out) < MIN_TEXT and match.last <= match.first + LINES_READ:
                 continue
             label = ""
             if self.known.slots[match.slot].source not in labelled:
                 match, label = self.known.findable(lines, match, self.fold.nearest)
             marker = str(self._pointer(layout, match, label, before, view))
-            if not self._gains(left_out, marker):
+            if not self.margin.saves(left_out, marker) and not self.margin.gains(
+                layout.joint.join(layout.units[match.first : match.last]), marker
+            ):
                 self.marked = self.marked and bool(told.done)
                 continue
             told.leave_out(match.first, match.last, marker)
@@ -266,7 +298,7 @@ class OutgoingText:
         found = [
             zip(self.known.matches(lines, nearest, done), repeat(lines), repeat(view)) for view, lines in ways.items()
         ]
-        for match, lines, view in merge(*found, key=lambda each: each[0].first):
+        for match, lines, view in merge(*found, key=lambda each: each[0].first) if len(found) > 1 else found[0]:
             # A view of a view has no name; and a line that is not compared may stand there by chance.
             if view and (self.known.slots[match.slot].view or NO_LINE in lines.bodies[match.first : match.last]):
                 continue
@@ -282,12 +314,12 @@ class OutgoingText:
             return False
         for run in told.repeats(end):
             left_out = layout.joint.join(layout.units[run.first : run.last])
-            if len(left_out) < MIN_TEXT or not self._has(left_out, least):
+            if len(left_out) < MIN_TEXT or not self.margin.has(left_out, least):
                 continue
             unit, first, last = told.address(run)
             own = layout.numbers[run.first] if layout.numbers else None
             marker = str(self._marker(source=ABOVE, unit=unit, first=first, last=last, own=own))
-            if not self._gains(left_out, marker):
+            if not self.margin.gains(left_out, marker):
                 self.marked = self.marked and bool(told.done)
                 continue
             told.leave_out(run.first, run.last, marker)
@@ -325,7 +357,7 @@ class OutgoingText:
             return None
         marker = self._marker(source=slot.source, label=self.known.label(number), but=True)
         sent = "\n".join([str(marker), *(f"{at + 1}: {units[at]}" for at in other)])
-        if not self._gains(self.folded, sent):  # folding alone would give that much
+        if not self.margin.gains(self.folded, sent):  # folding alone would give that much
             self.marked = False
             return None
         return Attempt(sent, "fields", f"as {slot.source} but for {len(other)} {layout.word}s", refers=True)
@@ -333,22 +365,8 @@ class OutgoingText:
     def _only_folded(self) -> Attempt | None:
         if not self.flags:
             return None
-        sent = f"{self.folded}\n{self._marker()}"
-        if not self._gains(self.text, sent):
+        marker = str(self._marker())
+        if not self.margin.folds(self.text, self.folded, marker, self.shape.spared):
             self.marked = False
             return None
-        return Attempt(sent, "shapes", f"folded: {shapes.described(self.flags)}")
-
-    def _gains(self, before: str, after: str) -> bool:
-        """Whether bytes and enough tokens are saved; counted only where the lengths do not tell."""
-        if size(after) >= size(before):
-            return False
-        # No token spans two words, and none is shorter than a character.
-        if len(before[: 24 * len(after)].split()) >= len(after) + self.settings.min_gain:
-            return True
-        count = self.fold.count
-        return count(before) - count(after) >= self.settings.min_gain
-
-    def _has(self, text: str, tokens: int) -> bool:
-        """Whether a text has so many tokens; counted only where its words do not tell."""
-        return len(text[: 24 * tokens].split()) >= tokens or self.fold.count(text) >= tokens
+        return Attempt(f"{self.folded}\n{marker}", "shapes", f"folded: {shapes.described(self.flags)}")

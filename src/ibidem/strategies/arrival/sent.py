@@ -30,3 +30,7 @@ class SentForm(NamedTuple):
     """What it refers to."""
     ours: bool = False
     """What looks like a marker in it is one that was made here."""
+    shapeless: bool = False
+    """It is sent as it is because no shape fits it."""
+    whole: str = ""
+    """All of it, without the marker that says how it was folded, if that is known."""

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ...calls import decoded, label_of
 from ...markers.backref import Marker, Source
-from ...model import Kind, Path
+from ...model import Kind, Path, ToolCall
 from ...plan import Edit
 
 
@@ -75,12 +76,24 @@ class Entry:
     """Of an argument: what it may go for."""
     written_in: str = ""
     """Of an argument: the JSON text it is a value in, where arguments are a string."""
+    call: ToolCall | None = None
+    """Whose result or argument it is."""
     rank: int = 0
     """Which came to wait before which."""
     since: int = 0
     """The request from which on it could have gone."""
     answers: dict[Any, Any] = field(default_factory=dict)
     """While it waits: how it would go, by the lines that must stay; see `waiting`."""
+
+    @property
+    def place(self) -> str:
+        """Where it stands and why it goes, for one who sees it out of its place."""
+        part = "a text of yours" if self.kind == "assistant text" else "a result"
+        if self.call is not None:
+            kind = "the result" if self.kind == "result" else "an argument"
+            part = f"{kind} of {label_of(self.call.name, decoded(self.call))}"
+        why = self.candidate.why if self.candidate is not None else ""
+        return f"{part} ({why})" if why else part
 
     @property
     def gone(self) -> bool:

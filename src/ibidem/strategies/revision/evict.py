@@ -11,7 +11,7 @@ thinking that the store knows of, was looked at before, by someone who knows mor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -96,22 +96,28 @@ class Evict(Strategy):
             thinking=self.thinking and economy.keeps_thinking and not start.clears_thinking,
             stale_arguments=self.stale_arguments and start.tells_failures,
         )
-        return EvictionFold(settings, start.refers)
+        return EvictionFold(settings, start.refers, start.arrival or BackrefFold, start.bank)
 
 
 class EvictionFold(Fold):
     """The state after some requests."""
 
-    def __init__(self, settings: Evict, refers: bool = True) -> None:
+    def __init__(
+        self,
+        settings: Evict,
+        refers: bool = True,
+        arrival: Callable[..., Any] = BackrefFold,
+        bank: Callable[..., Bank] = Bank,
+    ) -> None:
         self.settings = settings
         self.inventory: Inventory = Inventory(settings)
-        self._arrival = BackrefFold(settings.arrival, refers, self._evicted)
+        self._arrival = arrival(settings.arrival, refers, self._evicted)
         self._thoughts = Thoughts(settings.store)
         self._evicted_refs: set[str] = set()
         """References of what this fold let go itself."""
         self._doubted = 0
         """Texts that the store did not confirm."""
-        self._bank = Bank(settings.economy or Economy(), settings.phi, settings.credit)
+        self._bank = bank(settings.economy or Economy(), settings.phi, settings.credit)
         self._points: list[Point] = []
         self._length = 0
         """Messages that were taken in."""
@@ -195,8 +201,11 @@ class EvictionFold(Fold):
         self._points.append(Point(self._length, first, reason, rewritten, offer.freed, break_even))
         for entry in going:
             self._evict(entry)
-        texts, points = len(self.inventory.all), len(self._points)
-        return Revision(lambda: self._plan(texts, points))
+        texts, points = len(self.inventory.all), tuple(self._points)
+        changes = {
+            message: self.inventory.edits_of(message) for message in dict.fromkeys(each.message for each in going)
+        }
+        return Revision(lambda: self._plan(texts, points), changes=changes, points=points)
 
     def _offer(self, going: Sequence[Entry]) -> Offer:
         freed = waited = 0.0
@@ -216,10 +225,10 @@ class EvictionFold(Fold):
         new = [entry for entry in going if entry.turn == self.inventory.turn - 1]
         return sum(entry.sent - entry.going.left for entry in new if entry.going)
 
-    def _plan(self, texts: int, points: int) -> Plan:
+    def _plan(self, texts: int, points: tuple[Point, ...]) -> Plan:
         """All edits of the first so many texts: none of them changes before the next revision."""
         edits = (entry.edit for entry in self.inventory.all[:texts] if entry.edit is not None)
-        return Plan(tuple(edits), tuple(self._points[:points]))
+        return Plan(tuple(edits), points)
 
     def _evicted(self, text: str) -> bool:
         """Whether a text is what is left of one that the store keeps, and not just a text that says so."""
@@ -239,7 +248,8 @@ class EvictionFold(Fold):
 
     def _kept(self, going: Sequence[Entry]) -> bool:
         originals = {ref: text for entry in going if entry.going for ref, text in entry.going.originals.items()}
-        return (self._keep is None or not originals or self._keep(originals)) and self._thoughts.keep(going)
+        places = {ref: entry.place for entry in going if entry.going for ref in entry.going.originals}
+        return (self._keep is None or not originals or self._keep(originals, places)) and self._thoughts.keep(going)
 
     def _evict(self, entry: Entry) -> None:
         assert entry.going is not None

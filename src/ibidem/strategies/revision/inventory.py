@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...billing.calibration import Weights
@@ -38,6 +40,7 @@ MAX_READS = 128
 """Reads of a file that are compared with the next, the last ones: a file may be read in any number of pieces."""
 BEGINNING_MESSAGES = 2
 """Messages that are not the middle of a conversation."""
+_message_of = attrgetter("message")
 CHANGED, READ_AGAIN = "the file was changed later", "the file was read again later"
 
 
@@ -61,6 +64,7 @@ class Inventory:
         self._reads: dict[str, list[tuple[Entry, Touch]]] = {}
         self._asked: dict[str, tuple[Touch, ...]] = {}
         self._asked_in: dict[str, int] = {}
+        self._called: dict[str, ToolCall] = {}
         """The message of each call: those of one have no order among them."""
         self._rewrites: dict[str, Entry] = {}
         """Arguments that are not needed any more if their call succeeds, or once its file changes again."""
@@ -106,6 +110,11 @@ class Inventory:
         self._messages += 1
         self.all.extend(found)
         return found
+
+    def edits_of(self, message: int) -> tuple[Edit, ...]:
+        """Of the texts of a message, in their order."""
+        first, last = (find(self.all, message, key=_message_of) for find in (bisect_left, bisect_right))
+        return tuple(entry.edit for entry in self.all[first:last] if entry.edit is not None)
 
     def _end_loop(self) -> None:
         """Providers demand the thinking of the running tool loop. What was thought before the user spoke may go."""
@@ -162,6 +171,7 @@ class Inventory:
         self._rewrites.pop(call.id, None)  # of a call that failed, or was never answered
         touched = self._asked[call.id] = touches(call)
         self._asked_in[call.id] = message.index
+        self._called[call.id] = call
         rewrite = rewrite_of(call, touched) if self.settings.stale_arguments else NO_REWRITE
         asked = (call.name, call.arguments)
         repeats = asked in self._made
@@ -178,7 +188,7 @@ class Inventory:
                 continue
             path = call.input_path if named is None else (*call.input_path, key)
             entry = Entry(message.index, path, "arguments", value, self.turn)
-            entry.sources, entry.may = (Source("call", self._calls, str(key)),), may
+            entry.sources, entry.may, entry.call = (Source("call", self._calls, str(key)),), may, call
             entry.written_in = call.input if isinstance(call.input, str) and named is not None else ""
             if stale in may:
                 self._rewrites[call.id] = entry
@@ -205,6 +215,7 @@ class Inventory:
             if not isinstance(segment, Text):
                 continue
             entry = Entry(message.index, segment.path, "result", segment.text, self.turn)
+            entry.call = self._called.get(result.call_id)
             rewritten = opening(self._tag) in segment.text  # what came with a marker is left as it came
             entry.free = not segment.bound and not result.failed and not rewritten
             if (said := places.get(segment.path)) is not None:
@@ -260,8 +271,8 @@ class Inventory:
         if opening(self._tag) not in entry.now:
             return
         pins = []
-        for marker in parsed(entry.now.split("\n"), self._tag):
-            if marker is None or marker.source in (None, ABOVE):  # it goes with the text itself
+        for marker in parsed(entry.now, entry.now.split("\n"), self._tag).values():
+            if marker.source in (None, ABOVE):  # it goes with the text itself
                 continue
             target = shown.get(marker.source)
             first, last = 0, 0

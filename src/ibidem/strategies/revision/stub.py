@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ...markers.evicted import EvictedMarker, refs_in, thinned
 from ...markers.layout import ITEM_SEPARATORS, SPARSE_FLAG, Shown, parsed
+from ...markers.restore import left_of
 from ...store.naming import reference
 from ...tokens import estimate
 from ...wire import Change, rebuild
@@ -28,6 +29,8 @@ def eviction_of(entry: Entry, stay: Stretches, tag: str, ends: int, way: str = "
     else:
         added = _thinned(entry, stay, ends if candidate.ends else 0, marker)
     if added is None or marker.ref not in refs_in(added, tag):
+        return None
+    if added != str(marker) and not left_of(added, entry.text, tag):  # what cannot be told to be its rest stays whole
         return None
     reason = candidate.reason or candidate.why
     return Eviction(candidate.label, added, estimate(added), reason, {marker.ref: entry.text})
@@ -63,10 +66,11 @@ def _shortened(text: str, candidate: Candidate, marker: EvictedMarker) -> str | 
 def _thinned(entry: Entry, stay: Stretches, room: int, marker: EvictedMarker) -> str | None:
     shown = Shown.of(entry.now, marker.tag)
     lines = entry.now.split("\n")
-    found = parsed(lines, marker.tag)
-    refers = {place for place, each in enumerate(found) if each is not None}  # to what may be gone tomorrow
-    flags = "".join(each.flags for each in found if each is not None)
-    if stay and (shown.layout.comma or any(letter in flags for letter in (SPARSE_FLAG, *ITEM_SEPARATORS))):
+    found = parsed(entry.now, lines, marker.tag)
+    refers = set(found)  # to what may be gone tomorrow
+    flags = "".join(each.flags for each in found.values())
+    told_apart = any(each.but for each in found.values())  # lines that differ stand there under their numbers
+    if stay and (told_apart or shown.layout.comma or any(each in flags for each in (SPARSE_FLAG, *ITEM_SEPARATORS))):
         return None
     if stay:
         lines = lines[: len(shown.layout.units)]

@@ -1,0 +1,24 @@
+"""Prices of the user's own, from a file that an option names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..billing.prices import Price, own_prices
+from ..model import IbidemError, one_line
+from .errors import InputError, reason
+
+
+def price_file(file: str | None) -> dict[str, Price]:
+    """None where no file is named. Raises InputError and click.UsageError, which say what is wrong with it."""
+    if file is None:
+        return {}
+    name = one_line(click.format_filename(file))
+    try:
+        return own_prices(Path(file).read_bytes(), name)
+    except OSError as error:
+        raise InputError(name, reason(error)) from None
+    except IbidemError as error:
+        raise click.UsageError(str(error)) from None

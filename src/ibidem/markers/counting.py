@@ -1,0 +1,153 @@
+"""Lines that count up by one, told apart from their numbers without looking for each of them.
+
+Most texts with line numbers are a piece of a file: a line or two without, then every number, maybe some lines without.
+Such a text is told apart by the numbers that must stand there. All others are left to `line_numbers.numbered`, which
+finds the same in them, line by line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, overload
+
+from .line_numbers import MAX_DIGITS, PROBED_LINES, NumberedLines, NumberStyle, spaced_of, style_of_line
+
+MAX_HEAD = 8
+"""Lines without a number before the first that has one."""
+MIN_COUNTED = 3
+TABLE_NUMBERS = 1 << 14
+"""Numbers that are kept as they are written, in the usual ways: a text can have any."""
+FIRST_LINES = 256
+"""Lines that are looked at first, then twice as many, and so on: numbers may be padded to far more than a line has."""
+
+_TABLES: dict[tuple[NumberStyle, str], list[str]] = {}
+
+
+def written(style: NumberStyle, padding: str, first: int, count: int) -> list[str]:
+    """Numbers as they stand before their lines, padded to what `NumberStyle.padding` says."""
+    width, fill = int(padding), "0" if padding[0] == "0" else " "
+    before, after, last = style.before, style.after, first + count
+    if last > TABLE_NUMBERS or padding not in (style.padding, "0"):
+        return [before + str(number).rjust(width, fill) + after for number in range(first, last)]
+    table = _TABLES.setdefault((style, padding), [])
+    if len(table) < last:
+        table += [before + str(number).rjust(width, fill) + after for number in range(len(table), last)]
+    return table[first:last]
+
+
+def padding_of(number: str) -> str:
+    """What a number with something behind it is padded to, see `NumberStyle.padding`."""
+    width = len(number) - len(number.lstrip(" ").lstrip("0123456789"))
+    if number[0] == " ":
+        return str(width)
+    return f"0{width}" if number[0] == "0" and width > 1 else "0"
+
+
+class CountingLines(NamedTuple):
+    """Lines of which those from one on count up by one, and no other has a number."""
+
+    style: NumberStyle
+    padding: str
+    head: int
+    """Lines before the first that has a number."""
+    first: int
+    """That number."""
+    bodies: list[str]
+    """The lines that have one, without it."""
+
+    @property
+    def padded(self) -> int:
+        """Numbers that have a blank before them."""
+        if self.padding[0] == "0":
+            return 0
+        return max(0, min(int("1" + "0" * (int(self.padding) - 1)) - self.first, len(self.bodies)))
+
+    def apart(self, lines: Sequence[str]) -> NumberedLines:
+        """All of the lines, which these were found in."""
+        numbers: list[int | None] = [*range(self.first, self.first + len(self.bodies))]
+        end = self.head + len(self.bodies)
+        edges = [self.head] if self.head else []
+        if end == len(lines) and not self.head:
+            return NumberedLines(self.style, numbers, self.bodies, edges)
+        behind = len(lines) - end
+        numbers = [*[None] * self.head, *numbers, *[None] * behind]
+        bodies = [*lines[: self.head], *self.bodies, *lines[end:]]
+        return NumberedLines(self.style, numbers, bodies, [*edges, end] if behind else edges)
+
+
+def counting(lines: Sequence[str]) -> CountingLines | None:
+    """Lines that count up by one, in the style that most lines have; None if that takes a closer look."""
+    for head, line in enumerate(lines[:MAX_HEAD]):
+        style = style_of_line(line)
+        if style is not None:
+            found = counted(lines, style)
+            probed = min(PROBED_LINES, len(lines))
+            most = found is not None and 2 * (min(probed, head + len(found.bodies)) - head) > probed
+            return found if most else None
+    return None
+
+
+def counted(lines: Sequence[str], style: NumberStyle) -> CountingLines | None:
+    """None for lines that do not count up by one, or not from the first few on."""
+    starts = [style.number.match(line) for line in lines[:MAX_HEAD]]
+    head = next((at for at, start in enumerate(starts) if start is not None), len(lines))
+    found = starts[head] if head < len(lines) else None
+    if found is None or len(found[1]) > MAX_DIGITS or len(lines) < head + MIN_COUNTED:
+        return None
+    first, padding = int(found[1]), padding_of(found[0][len(style.before) :])
+    if len(padding) > 2 or (padding[0] == "0" and int(padding) > MAX_DIGITS):
+        return None
+    if len(str(first + len(lines))) > MAX_DIGITS:
+        return None
+    here = lines[head:] if head else lines
+    bodies = _bodies(here, style, padding, first)
+    if len(bodies) < MIN_COUNTED or any(map(style.number.match, here[len(bodies) :])):
+        return None
+    spaced = spaced_of(style)
+    if spaced is not None and all(body.startswith(" ") for body in bodies):
+        style, bodies = spaced, [body[1:] for body in bodies]
+    return CountingLines(style, padding, head, first, bodies)
+
+
+def _bodies(lines: Sequence[str], style: NumberStyle, padding: str, first: int) -> list[str]:
+    """Lines without their numbers, as long as these count up."""
+    bodies: list[str] = []
+    size = FIRST_LINES
+    while len(bodies) < len(lines):
+        done = len(bodies)
+        some = lines[done : done + size] if done or size < len(lines) else lines
+        numbers = written(style, padding, first + done, len(some))
+        fits = [*map(str.startswith, some, numbers)]
+        count = fits.index(False) if False in fits else len(fits)
+        if count and len(numbers[0]) == len(numbers[count - 1]):
+            width = len(numbers[0])
+            bodies += [line[width:] for line in some[:count]]
+        else:
+            bodies += [line[len(number) :] for line, number in zip(some[:count], numbers, strict=False)]
+        if count < len(some):
+            break
+        size *= 2
+    return bodies
+
+
+class TabbedUnits(Sequence[str]):
+    """Lines with their numbers before a tab, written when they are asked for: most are asked for all or not at all."""
+
+    def __init__(self, apart: NumberedLines) -> None:
+        self._numbers, self._bodies = apart.numbers, apart.bodies
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        if isinstance(at, slice):
+            some = zip(self._numbers[at], self._bodies[at], strict=True)
+            return [body if number is None else f"{number}\t{body}" for number, body in some]
+        number, body = self._numbers[at], self._bodies[at]
+        return body if number is None else f"{number}\t{body}"

@@ -1,0 +1,30 @@
+"""Conversations by something that they share."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from .conversation import LiveConversation
+
+
+class ConversationIndex:
+    """Used under the lock of who has them."""
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, OrderedDict[str, LiveConversation]] = {}
+
+    def newest(self, name: Hashable) -> list[LiveConversation]:
+        """Those that were added last come first."""
+        return list(reversed(self._found.get(name, {}).values()))
+
+    def add(self, name: Hashable, conversation: LiveConversation) -> None:
+        known = self._found.setdefault(name, OrderedDict())
+        known[conversation.id] = conversation
+        known.move_to_end(conversation.id)
+
+    def drop(self, name: Hashable, conversation: LiveConversation) -> None:
+        known = self._found[name]
+        known.pop(conversation.id, None)
+        if not known:
+            del self._found[name]

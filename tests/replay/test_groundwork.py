@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+
+from ibidem.billing.budget import Economy
+from ibidem.billing.caching import Caching
+from ibidem.billing.prices import Price, Prices, Rates
+from ibidem.replay.billing import AfterBreak, Replay, messages_of
+from ibidem.replay.groundwork import Groundwork
+from ibidem.replay.simulate import Simulation
+from ibidem.replay.verify import all_given_back
+from ibidem.strategies import profiles
+from ibidem.strategies.arrival.backrefs import BackReferences
+from ibidem.strategies.arrival.sent import SentText
+from ibidem.tokens import counter
+
+from .test_promise import recorded
+
+ECONOMY = Economy(read=0.1, write=1.25, lifetime=300)
+PRICE = Price("m", ((0, Rates(1.0, 0.1, 1.25, 1.25)),), Caching(0, 1, 300, 300), "anthropic")
+SESSION = recorded(60, 3, 1.0, 20_000)
+REPLAY = Replay(SESSION, Prices({"m": PRICE}), counter(), messages_of(SESSION))
+
+
+def simulated(
+    profile: str,
+    world: AfterBreak,
+    shared: Groundwork | None = None,
+    other: AfterBreak | None = None,
+    verify: bool = True,
+) -> Simulation:
+    told, elsewhere = REPLAY.told(world), REPLAY.told(other) if other else None
+    strategies, weights = profiles.named(profile), REPLAY.weights
+    return Simulation(
+        SESSION,
+        REPLAY.messages,
+        strategies,
+        weights,
+        counter(),
+        ECONOMY,
+        told,
+        shared,
+        elsewhere,
+        verify=verify,
+    )
+
+
+def told(simulation: Simulation) -> tuple[object, ...]:
+    charges = REPLAY.bill(simulation.views).charges
+    return charges, simulation.spans, simulation.points, simulation.failures
+
+
+ORDERS = [["aggressive", "recoverable", "lossless"], ["lossless", "recoverable", "aggressive"]]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=" ".join)
+def test_what_profiles_share_changes_nothing_for_any_of_them(order: list[str]) -> None:
+    shared = Groundwork(REPLAY.messages)
+    for profile in order:
+        assert told(simulated(profile, "hit", shared, verify=False)) == told(simulated(profile, "hit"))
+
+
+@pytest.mark.parametrize("profile", ["recoverable", "aggressive"])
+def test_where_both_worlds_decide_alike_all_that_is_sent_is_the_same(profile: str) -> None:
+    here, there = simulated(profile, "hit", other="miss"), simulated(profile, "miss")
+    assert any(point.rewritten for point in here.points)
+    alike = [(point.length, point.first) for point in here.points] == [
+        (point.length, point.first) for point in there.points
+    ]
+    assert here.agrees is alike
+    assert (REPLAY.bill(here.views) == REPLAY.bill(there.views)) is alike
+
+
+def test_what_does_not_come_back_is_noticed_in_the_requests_that_are_looked_at() -> None:
+    history = REPLAY.messages[0]
+    tape = Groundwork(REPLAY.messages).tape(0, BackReferences(), True)
+    edit = next(edit for edit in tape.edits(len(history)) or () if edit.strategy == "spans")
+    wrong = [
+        (place, [with_a_line_more(said) if place == edit.message else said for said in texts])
+        for place, texts in tape.said()
+    ]
+    tag, everything = tape.fold.sources.tag, [range(len(history))]
+    assert all_given_back(tape.said(), tag, everything)
+    assert not all_given_back(wrong, tag, everything)
+    assert all_given_back(wrong, tag, [range(edit.message)])
+
+
+def with_a_line_more(said: SentText) -> SentText:
+    return said._replace(sent=f"{said.sent}\nnobody said this")
+
+
+def test_a_share_of_the_requests_is_looked_at_and_all_if_asked() -> None:
+    requests = len(REPLAY.steps)
+    some = simulated("lossless", "hit", verify=False).expanded
+    assert requests - 1 in some
+    assert len(some) < requests / 4
+    assert simulated("lossless", "hit", verify=True).expanded == set(range(requests))
