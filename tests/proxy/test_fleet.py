@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ import pytest
 
 from ibidem.proxy.page.together import summed
 from ibidem.store import open_store
-from ibidem.testing.answers import Says
+from ibidem.testing.answers import Answer, Says
+from ibidem.testing.seen import Seen
 from ibidem.testing.upstream import Upstream
 from tests.support.proxied import PATHS, PATIENCE, dumped, growing, requests, stale, talk, waited_for
 
@@ -60,12 +61,12 @@ class Connection:
 class RunningFleet:
     """`ibidem proxy --workers 2` and the provider behind it."""
 
-    def __init__(self, home: Path, provider: Upstream, *options: str) -> None:
+    def __init__(self, home: Path, provider: Upstream, *options: str, command: Sequence[str] = COMMAND) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("IBIDEM_", "XDG_"))}
         self.provider = provider
         self.opened: list[Connection] = []
         self.process = subprocess.Popen(
-            [*COMMAND, "--upstream", f"anthropic={provider.url}", *options],
+            [*command, "--upstream", f"anthropic={provider.url}", *options],
             env={**kept, "HOME": str(home), "IBIDEM_BUDGET_MS": "60000", "PYTHONUNBUFFERED": "1"},
             cwd=home,
             stdout=subprocess.PIPE,
@@ -124,9 +125,11 @@ class RunningFleet:
 
 
 @contextmanager
-def fleet(home: Path, *options: str) -> Iterator[RunningFleet]:
-    with Upstream(lambda _: Says("ok")) as provider:
-        found = RunningFleet(home, provider, *options)
+def fleet(
+    home: Path, *options: str, script: Callable[[Seen], Answer] = lambda _: Says("ok"), command: Sequence[str] = COMMAND
+) -> Iterator[RunningFleet]:
+    with Upstream(script) as provider:
+        found = RunningFleet(home, provider, *options, command=command)
         try:
             yield found
         finally:
@@ -198,7 +201,7 @@ def test_one_that_dies_is_replaced_and_what_it_counted_stays(tmp_path: Path) -> 
         _, sent = found.both("go")
         found.asked("POST", "/ibidem/api/off", dumped({"all": True}))
         waited_for(lambda: found.page("state")["totals"]["requests"] == sent)
-        threading.Event().wait(1.2)  # what it counted is told to the parent twice a second
+        threading.Event().wait(3)  # what it counted is told to the parent twice a second
         gone = found.page("state")["workers"]["pids"][0]
         os.kill(gone, signal.SIGKILL)
         for number in range(20):
@@ -227,6 +230,110 @@ def test_without_their_parent_they_end(tmp_path: Path) -> None:
         found.process.kill()
         found.process.wait()
         waited_for(lambda: not any(map(is_there, pids)))
+
+
+class Held:
+    """A provider that answers what is in the middle of something only when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, seen: Seen) -> Answer:
+        if b"in the middle" in seen.body:
+            self.asked.set()
+            assert self.go.wait(PATIENCE)
+        return Says("ok")
+
+
+def test_new_settings_are_taken_by_new_processes_and_nothing_is_cut_off(tmp_path: Path) -> None:
+    file, held, answers = tmp_path / ".config" / "ibidem" / "ibidem.toml", Held(), []
+    file.parent.mkdir(parents=True)
+    with fleet(tmp_path, script=held) as found:
+        before = found.page("state")["workers"]["pids"]
+        going = threading.Thread(
+            target=lambda: answers.append(found.connection().send(next(growing("anthropic", 1, first="in the middle"))))
+        )
+        going.start()
+        assert held.asked.wait(PATIENCE)
+        file.write_text("[proxy]\nobserve = true\n")
+        found.process.send_signal(signal.SIGUSR1)
+        waited_for(
+            lambda: not {*before} & {*(about := found.page("state")["workers"])["pids"]} and about["running"] == 2
+        )
+        assert found.page("state")["observe"]
+        assert any(map(is_there, before)), "who has something to answer is there"
+        held.go.set()
+        going.join(PATIENCE)
+        assert len(answers) == 1
+        waited_for(lambda: not any(map(is_there, before)))
+        state = waited_for(lambda: (now := found.page("state"))["totals"]["requests"] == 1 and now)
+        assert state["workers"]["replaced"] == 0, "none of them died"
+
+        file.write_text("[proxy]\nprofile = 5\n")
+        found.process.send_signal(signal.SIGUSR1)
+        waited_for(lambda: [each for each in found.page("state")["events"] if "not taken" in each["text"]])
+        assert found.page("state")["workers"]["pids"] == state["workers"]["pids"]
+        code, _, err = found.end(signal.SIGTERM)
+    lines = err.splitlines()
+    assert code == 0
+    assert lines[0].startswith("ibidem: the settings were read again: new processes serve")
+    assert lines[1].startswith(f"ibidem: the settings are not taken: {file}: proxy.profile")
+    assert len(lines) == 2
+
+
+CRASHING = """
+import sys
+from ibidem.cli import launch
+from ibidem.cli.proxy import many
+crash = "import os; os.path.exists({!r}) and os._exit(3); ".format(sys.argv.pop(1))
+many.START = many.START.replace("from {}", crash + "from {}")
+launch()
+"""
+"""Its workers end at their start while there is a file."""
+
+
+def test_one_that_dies_at_its_start_is_tried_again_after_a_pause(tmp_path: Path) -> None:
+    flag = tmp_path / "broken"
+    command = (sys.executable, "-c", CRASHING, str(flag), *COMMAND[3:])
+    with fleet(tmp_path, command=command) as found:
+        gone = found.page("state")["workers"]["pids"][0]
+        flag.touch()
+        os.kill(gone, signal.SIGKILL)
+
+        def told() -> list[str]:
+            return [each["text"] for each in found.page("state")["events"] if each["kind"] == "worker"]
+
+        waited_for(lambda: len(told()) >= 3)
+        assert found.page("state")["workers"]["running"] == 1
+        flag.unlink()
+        waited_for(lambda: found.page("state")["workers"]["running"] == 2)
+        pauses = [re.search(r"exit code 3: another is started in ([0-9.]+) s", each) for each in reversed(told())][1:]
+        waits = [float(each[1]) for each in pauses if each]
+        assert waits == [waits[0] * 2**number for number in range(len(waits))], "twice as long each time"
+        assert len(waits) >= 2
+
+
+def test_who_asks_twice_wants_it_to_end_at_once(tmp_path: Path) -> None:
+    held = Held()
+    with fleet(tmp_path, script=held) as found:
+        pids = found.page("state")["workers"]["pids"]
+
+        def ask() -> None:
+            with suppress(OSError, http.client.HTTPException):
+                found.connection().send(next(growing("anthropic", 1, first="in the middle")))
+
+        going = threading.Thread(target=ask)
+        going.start()
+        assert held.asked.wait(PATIENCE)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)  # so that none of them ends when it is asked to
+        found.process.send_signal(signal.SIGTERM)
+        threading.Event().wait(0.2)
+        found.process.send_signal(signal.SIGTERM)
+        assert found.process.wait(PATIENCE) == -signal.SIGTERM
+        waited_for(lambda: not any(map(is_there, pids)))
+        held.go.set()
+        going.join(PATIENCE)
 
 
 def wait_for_notes(file: Path, requests: int) -> None:

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...environment import store_target
@@ -30,18 +31,25 @@ if TYPE_CHECKING:
 START = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from {} import work; work(int(sys.argv[1]))"
 
 
-def run_many(settings: Settings, announce: Callable[[Address], None]) -> Summary:
+def run_many(settings: Settings, announce: Callable[[Address], None], reread: Callable[[], Settings]) -> Summary:
+    """`reread` gives the settings as they are now, for who asks for that."""
     if os.name == "nt":
         raise InputError("workers", "more than one cannot share a port on Windows: use --workers 1")
+    _refuse_memory(settings)
+    return asyncio.run(_until_stopped(settings, announce, reread))
+
+
+def _refuse_memory(settings: Settings) -> None:
     if (settings.store or store_target()) == MEMORY_TARGET:
         raise InputError(
             "workers",
             "a store in memory cannot be shared: name a file or a redis:// URL with --store, or use --workers 1",
         )
-    return asyncio.run(_until_stopped(settings, announce))
 
 
-async def _until_stopped(settings: Settings, announce: Callable[[Address], None]) -> Summary:
+async def _until_stopped(
+    settings: Settings, announce: Callable[[Address], None], reread: Callable[[], Settings]
+) -> Summary:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     command = (sys.executable, "-P", "-c", START.format(__name__), json.dumps(sys.path))
     fleet = Fleet(settings, command, say)
@@ -53,6 +61,13 @@ async def _until_stopped(settings: Settings, announce: Callable[[Address], None]
             os.kill(os.getpid(), number)
         stop.set()
 
+    def reload() -> None:
+        try:
+            fleet.reload_soon(_within(settings, reread()))
+        except InputError as error:
+            fleet.note(f"the settings are not taken: {error}")
+
+    loop.add_signal_handler(signal.SIGUSR1, reload)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked, number)
     try:
@@ -63,9 +78,19 @@ async def _until_stopped(settings: Settings, announce: Callable[[Address], None]
         raise as_input_error(error) from None
 
 
+def _within(running: Settings, found: Settings) -> Settings:
+    """As the parent can take them: it has one port, and so many places."""
+    _refuse_memory(found)
+    fixed = {name: getattr(running, name) for name in ("host", "port", "workers")}
+    if changed := [name for name, value in fixed.items() if getattr(found, name) != value]:
+        say(f"settings: {', '.join(changed)} stay as they are until the proxy is started again")
+    return replace(found, **fixed)
+
+
 def work(number: int) -> None:
     """What a worker does; `number` is that of its end of the socket to its parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all of us: the parent says when to end
+    for asked in (signal.SIGINT, signal.SIGUSR1):  # a terminal sends it to all of us: the parent says what to do
+        signal.signal(asked, signal.SIG_IGN)
     loop_runner()(_work(socket.socket(fileno=number)))
 
 

@@ -38,7 +38,7 @@ def run(flags: Mapping[str, Any]) -> int:
     if settings.workers > 1:
         from .many import run_many
 
-        summary = run_many(settings, announce)
+        summary = run_many(settings, announce, lambda: loaded(flags, environment.variables()).settings)
     else:
         summary = loop_runner()(_until_stopped(settings, announce))
     click.echo(summary.line(), err=aside)
@@ -138,6 +138,7 @@ async def _until_stopped(settings: Settings, announce: Callable[[Address], None]
     with suppress(NotImplementedError):  # Windows: an interrupt ends it at once
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, asked, number)
+        loop.add_signal_handler(signal.SIGUSR1, say, "settings are read again only with --workers: start it again")
     return await served(settings, announce, stop)
 
 

@@ -42,11 +42,16 @@ class Dealer:
         self._loop.add_reader(hand, self._let_go, hand)
         self._begin()
 
+    def retire(self, hand: socket.socket) -> None:
+        """It gets no more; what it was handed it takes."""
+        if hand in self._hands:
+            self._hands.remove(hand)
+
     def remove(self, hand: socket.socket) -> None:
         if hand in self._handed:
             self._let_go(hand)
             self._loop.remove_reader(hand)
-            self._hands.remove(hand)
+            self.retire(hand)
             self._waiting.extend(self._handed.pop(hand))
             self._begin()
         hand.close()

@@ -2,7 +2,8 @@
 
 It opens the port and hands connections to each in turn (`dealing`), so that none is lost that comes after one has died.
 It passes on what they ask each other (`peers`), starts another in place of one that dies, and ends with all of them.
-What those who are gone had counted it keeps: sums never fall.
+What those who are gone had counted it keeps: sums never fall. For new settings each is replaced in turn (`reload`): the
+next one serves before the one before it retires, and that one answers what it has before it ends.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from .peers import ANSWER_SECONDS, Channel, FirstWords, Question
 
 END_SECONDS = 10.0
 """Seconds that a worker may take to end, when it is asked to; then it is killed. It needs one or two, seven at most."""
+BEGIN_SECONDS = 60.0
+"""Seconds that one may take to begin, in place of another that still serves."""
 STEADY_SECONDS = 10.0
 """Seconds after which a worker that dies did not die at its start."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
@@ -60,12 +63,21 @@ class WorkerProcess:
         self.process = process
         self.began = time.monotonic()
         self.hand = hand
-        self.address: Address | None = None
         self.failed = ""
         self.figures: dict[str, Any] = {}
         """As it last told them."""
+        self.retired = False
+        """Another has its place."""
+        self.ready: asyncio.Future[Address | None] = asyncio.get_running_loop().create_future()
+        """Where it serves; None for one that ended before."""
+        self.over = asyncio.Event()
+        """It is gone."""
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+
+    @property
+    def serves(self) -> bool:
+        return self.ready.done() and self.ready.result() is not None
 
     async def ask(self, question: Question) -> Any:
         number = next(self._numbers)
@@ -81,9 +93,14 @@ class WorkerProcess:
         if waiting is not None and not waiting.done():
             waiting.set_result(found)
 
-    def gone(self) -> None:
+    def fell_silent(self) -> None:
         for waiting in self._waiting.values():
             waiting.cancel()
+
+    def gone(self) -> None:
+        if not self.ready.done():
+            self.ready.set_result(None)
+        self.over.set()
 
     @property
     def end(self) -> str:
@@ -111,6 +128,8 @@ class Fleet:
         self._all_off = False
         self._off: OrderedDict[str, None] = OrderedDict()
         self._stopping = asyncio.Event()
+        self._changing = asyncio.Lock()
+        """Held by who puts others in places."""
         self._tasks: set[asyncio.Future[Any]] = set()
 
     async def run(self, ready: Callable[[Address], None], stop: asyncio.Event) -> Summary:
@@ -118,14 +137,15 @@ class Fleet:
         _fill_standard_streams()
         sockets = await _listening(self._settings.host, self._settings.port)
         port, self._dealer = sockets[0].getsockname()[1], Dealer(sockets)
-        first = [asyncio.get_running_loop().create_future() for _ in range(self._settings.workers)]
-        kept = [asyncio.ensure_future(self._keep(each)) for each in first]
+        self._places: list[WorkerProcess] = [await self._begin() for _ in range(self._settings.workers)]
+        kept = [asyncio.ensure_future(self._keep(number)) for number in range(self._settings.workers)]
         try:
-            stopped, begun = asyncio.ensure_future(stop.wait()), asyncio.gather(*first)
+            stopped, begun = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._all_ready())
             await asyncio.wait((stopped, begun), return_when=asyncio.FIRST_COMPLETED)
             if begun.done():
                 host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
-                ready(begun.result()[0]._replace(url=f"http://{host}:{port}", port=port))
+                ready(begun.result()._replace(url=f"http://{host}:{port}", port=port))
+            begun.cancel()
             await stopped
         finally:
             await self._end(kept)
@@ -140,27 +160,76 @@ class Fleet:
 
     # ── one place among them, and who is in it ──────────────────────────────────────────────────────────────────────
 
-    async def _keep(self, first: asyncio.Future[Address]) -> None:
+    async def _all_ready(self) -> Address:
+        found: list[Address] = await asyncio.gather(*map(_began, self._places))
+        return found[0]
+
+    async def _keep(self, place: int) -> None:
         """Filled again whenever it is empty."""
-        pause = 0.0
+        pause, served = 0.0, False
         while not self._stopping.is_set():
-            worker = await self._begin()
-            await self._attend(worker, first)
-            self._forget(worker)
-            if self._stopping.is_set():
+            worker = self._places[place]
+            await worker.over.wait()
+            served = served or worker.serves
+            if self._stopping.is_set() or not served:
                 return
-            if not first.done():
-                first.set_exception(WorkerFailed(worker.failed or f"a worker process: {worker.end}: try --workers 1"))
-                return
+            if self._places[place] is not worker:  # it retired
+                continue
             early = time.monotonic() - worker.began < STEADY_SECONDS
             pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * pause)) if early else 0.0
             self._tell(worker, pause)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
+            await self._refill(place, worker)
 
-    async def _begin(self) -> WorkerProcess:
+    async def _refill(self, place: int, gone: WorkerProcess) -> None:
+        async with self._changing:
+            if not self._stopping.is_set() and self._places[place] is gone:
+                try:
+                    self._places[place] = await self._begin()
+                except OSError as error:  # no more processes, or files: it is tried again
+                    gone.failed = f"cannot be replaced ({error.strerror})"
+
+    def reload_soon(self, settings: Settings) -> None:
+        self._beside(self.reload(settings))
+
+    async def reload(self, settings: Settings) -> None:
+        """Others serve in their places, with these settings; where one cannot, those that are left stay as they are."""
+        async with self._changing:
+            before, self._settings = self._settings, settings
+            for place in range(len(self._places)):
+                try:
+                    failed = await self._succeed(place)
+                except OSError as error:
+                    failed = f"a worker process: {error.strerror}"
+                if self._stopping.is_set():
+                    return
+                if failed:
+                    self._settings = before
+                    self.note(f"the settings are not taken: {failed}")
+                    return
+            self.note("the settings were read again: new processes serve, and the old ones answer what they have")
+
+    async def _succeed(self, place: int) -> str:
+        """Another process has this place, once it serves; if it cannot, why."""
+        old = self._places[place]
+        new = await self._begin(old)
+        await asyncio.wait((new.ready,), timeout=BEGIN_SECONDS)
+        if not new.ready.done():
+            new.process.kill()
+            await new.over.wait()
+        if not new.serves:
+            return new.failed or f"a worker process: {new.end}"
+        self._places[place] = new
+        old.retired = True
+        self._dealer.retire(old.hand)
+        old.channel.send({"retire": True})
+        return ""
+
+    async def _begin(self, replaced: WorkerProcess | None = None) -> WorkerProcess:
         (ours, theirs), (hand, taken) = socket.socketpair(), socket.socketpair()
-        number, tidies = next(self._numbers), not any(each.tidies for each in self._workers)
+        staying = [each for each in self._workers if each is not replaced and not each.retired]
+        number, tidies = next(self._numbers), not any(each.tidies for each in staying)
         handed = theirs.fileno(), taken.fileno()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -176,9 +245,10 @@ class Fleet:
         self._workers.append(worker)
         if self._stopping.is_set():
             worker.channel.send({"stop": True})
+        self._beside(self._attend(worker))
         return worker
 
-    async def _attend(self, worker: WorkerProcess, first: asyncio.Future[Address]) -> None:
+    async def _attend(self, worker: WorkerProcess) -> None:
         """Until it is gone."""
         while (told := await worker.channel.receive()) is not None:
             if "answer" in told:
@@ -190,11 +260,9 @@ class Fleet:
             elif "failed" in told:
                 worker.failed = told["failed"]
             elif "ready" in told:
-                worker.address = Address(*told["ready"])
                 self._dealer.add(worker.hand)
-                if not first.done():
-                    first.set_result(worker.address)
-        worker.gone()
+                worker.ready.set_result(Address(*told["ready"]))
+        worker.fell_silent()
         self._dealer.remove(worker.hand)
         await worker.channel.close()
         try:
@@ -202,6 +270,8 @@ class Fleet:
         except TimeoutError:
             worker.process.kill()
             await worker.process.wait()
+        self._forget(worker)
+        worker.gone()
 
     def _forget(self, worker: WorkerProcess) -> None:
         """But for what it had counted."""
@@ -214,7 +284,11 @@ class Fleet:
     def _tell(self, worker: WorkerProcess, pause: float) -> None:
         self._replaced += 1
         when = f"in {pause:g} s, since it had only just begun" if pause else "now"
-        text = one_line(f"a worker process (pid {worker.process.pid}) {worker.end}: another is started {when}")
+        self.note(f"a worker process (pid {worker.process.pid}) {worker.end}: another is started {when}")
+
+    def note(self, told: str) -> None:
+        """For the user, here and on the page."""
+        text = one_line(told)
         self._say(text)
         event = {"at": time.time(), "kind": "worker", "conversation": "", "text": text}
         self._gone["events"] = [event, *self._gone["events"]]
@@ -224,7 +298,11 @@ class Fleet:
         self._dealer.close()
         for worker in self._workers:
             worker.channel.send({"stop": True})
-        _, late = await asyncio.wait(kept, timeout=END_SECONDS)
+        ending: list[asyncio.Future[Any]] = [
+            *kept,
+            *(asyncio.ensure_future(each.over.wait()) for each in self._workers),
+        ]
+        _, late = await asyncio.wait(ending, timeout=END_SECONDS)
         if late:
             self.kill()
             await asyncio.wait(late)
@@ -235,7 +313,7 @@ class Fleet:
         """To all others, and what they say back. Of figures, those of who is gone or does not answer as last known."""
         if question["what"] == "switch":
             self._switched(question)
-        others = [each for each in self._workers if each is not asker and each.address is not None]
+        others = [each for each in self._workers if each is not asker and each.serves]
         found = await asyncio.gather(*(each.ask(question) for each in others), return_exceptions=True)
         answers = [each for each in found if not isinstance(each, BaseException)]
         silent = [each for each, answer in zip(others, found, strict=True) if isinstance(answer, BaseException)]
@@ -244,7 +322,7 @@ class Fleet:
         asker.channel.send({"answered": number, "found": answers, "fleet": self._about(len(silent))})
 
     def _about(self, silent: int) -> dict[str, Any]:
-        running = [each.process.pid for each in self._workers if each.address is not None]
+        running = [each.process.pid for each in self._workers if each.serves and not each.retired]
         wanted = self._settings.workers
         return {"count": wanted, "running": len(running), "silent": silent, "replaced": self._replaced, "pids": running}
 
@@ -266,6 +344,13 @@ class Fleet:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _began(worker: WorkerProcess) -> Address:
+    address = await asyncio.shield(worker.ready)
+    if address is None:
+        raise WorkerFailed(worker.failed or f"a worker process: {worker.end}: try --workers 1")
+    return address
 
 
 async def _listening(host: str, port: int) -> list[socket.socket]:

@@ -57,6 +57,8 @@ class Alone:
     prefix = ""
     """What ids begin with, so that no two processes give out the same."""
     first: FirstWords | None = None
+    retired: asyncio.Event | None = None
+    """Set when another process has taken this one's place: it takes no more connections, and answers what it has."""
 
     async def ask(self, question: Question) -> Answers:
         """What the others say to that."""
@@ -79,6 +81,7 @@ class Peers(Alone):
     def __init__(self, channel: Channel, first: FirstWords) -> None:
         self.prefix = f"w{first.number}-"
         self.first = first
+        self.retired: asyncio.Event = asyncio.Event()
         self._channel = channel
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Answers]] = {}
@@ -109,6 +112,8 @@ class Peers(Alone):
             while (told := await self._channel.receive()) is not None and "stop" not in told:
                 if "asked" in told:
                     self._channel.send({"answer": told["asked"], "found": answer(told["question"])})
+                elif "retire" in told:
+                    self.retired.set()
                 elif (waiting := self._waiting.get(told["answered"])) is not None and not waiting.done():
                     waiting.set_result(Answers(told["found"], told["fleet"]))
         finally:

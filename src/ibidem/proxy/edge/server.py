@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 GRACE_SECONDS = 1.0
 """Seconds that answers which are under way have left when the proxy is stopped."""
+DRAIN_SECONDS, DRAIN_POLL = 600.0, 0.1
+"""Seconds that they have in a process whose place another has taken, and between two looks whether there are any."""
 
 quiet = logging.getLogger("ibidem.http")
 quiet.disabled = True  # the server would quote what it cannot parse, keys and all
@@ -95,7 +97,9 @@ async def serve(
             peers.begin(proxy.answer_peer, proxy.news, stop)
             if ready is not None:
                 ready(Address(f"http://{host}:{port}", port, proxy.egress.shown, proxy.telemetry.trouble))
-            await stop.wait()
+            await _until_either(stop, peers.retired)
+            proxy.stopping.set()
+            await _drained(server, stop)
         finally:
             proxy.stopping.set()
             if end is not None:
@@ -105,6 +109,27 @@ async def serve(
                 await asyncio.to_thread(gains.close)
         await peers.end(proxy.figures())
         return Summary(proxy.records.line, proxy.pages.state())
+
+
+async def _until_either(stop: asyncio.Event, retired: asyncio.Event | None) -> None:
+    waiting = [asyncio.ensure_future(each.wait()) for each in (stop, retired) if each is not None]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
+
+
+async def _drained(server: web.Server, stop: asyncio.Event) -> None:
+    """Until what is under way is answered, and each connection closed behind it; at once where it is to stop."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + DRAIN_SECONDS
+    while not stop.is_set() and loop.time() < end:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), DRAIN_POLL)
+        server.pre_shutdown()  # again and again: what was handed over last may have come only now
+        if not server.connections:
+            return
 
 
 async def _listen(runner: web.ServerRunner, settings: Settings) -> int:
