@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from click.testing import CliRunner, Result
 
 from ibidem.cli import main
 from ibidem.testing import Fails, Slow, Upstream
+from ibidem.testing.prompt_cache import PromptCache
 from ibidem.trial.ledger import TrialLedger, resumed
+from ibidem.trial.outcomes import DroppedAnswers
 from tests.trial.sessions import TOOLS, Agent, as_recorded, write_logs
 from tests.trial.test_probes import Reader, reading
 
@@ -25,6 +28,8 @@ from .test_report import empty_home
 
 SECRET = "a-word-of-my-own"
 KEY = "sk-ant-api03-planted"
+AT_HOME = ("--upstream", "https://api.anthropic.com")
+"""What is said for logs of which nobody knows where their requests went."""
 TEAM = [Agent(f"{SECRET}-{number}", 6) for number in range(3)]
 
 
@@ -56,11 +61,12 @@ def known(out: Path) -> TrialLedger:
 
 def test_a_plan_is_printed_and_nothing_is_sent(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY")
-    result = run(logs, "--dry-run", "--budget", 4)
+    result = run(logs, "--dry-run", "--budget", 4, *AT_HOME)
     assert result.exit_code == 0
+    assert "Requests go to https://api.anthropic.com." in result.stdout
     assert "Asking claude-sonnet-4-5 about 15 points of 3 sessions, 4 answers to each request" in result.stdout
     assert "120 calls:" in result.stdout
-    plan = json.loads(run(logs, "--dry-run", "--budget", 4, "--json").stdout)
+    plan = json.loads(run(logs, "--dry-run", "--budget", 4, "--json", *AT_HOME).stdout)
     assert plan["points"] == {"follows": 7, "touches": 4, "any": 4}
     assert 0 < plan["dollars"]["expected"] < plan["dollars"]["most"] <= 4
     assert SECRET not in result.output
@@ -88,7 +94,7 @@ def test_a_trial_is_asked_written_and_told(logs: Path, upstream: Upstream, tmp_p
 
 
 def test_probes_are_told_apart_from_the_verdict_and_not_asked_twice(logs: Path, tmp_path: Path) -> None:
-    plan = run(logs, "--dry-run", "--budget", 4, "--points", 5, "--probes")
+    plan = run(logs, "--dry-run", "--budget", 4, "--points", 5, "--probes", *AT_HOME)
     assert "probes behind the requests of each arm" in plan.stdout
     out, page = tmp_path / "trial.jsonl", tmp_path / "page.html"
     with Upstream(reading(TEAM, Reader(), "anthropic"), strict=True) as upstream:
@@ -127,13 +133,15 @@ def test_nothing_is_asked_twice(logs: Path, tmp_path: Path, how: signal.Signals)
             process.send_signal(how)
             _, errors = process.communicate(timeout=30)
         assert process.returncode == (-9 if how is signal.SIGKILL else 130)
-        assert how is signal.SIGKILL or b"ibidem trial --resume" in errors
+        assert (
+            how is signal.SIGKILL or f"ibidem trial {logs} --resume {out} --upstream {upstream.url}".encode() in errors
+        )
         assert len(upstream.seen) < 40
         result = run(logs, "--resume", out, "--json", *where)
         assert result.exit_code == 0, result.output
         times = Counter(seen.text for seen in upstream.seen)
     found = known(out)
-    lost = sum(found.dropped().get("failed", {}).values())
+    lost = sum(found.dropped().get("failed", DroppedAnswers(0, 0))[:2])
     assert max(times.values()) == 2
     assert 40 - lost <= sum(times.values()) <= 40
     assert len(found.results()) == 10
@@ -143,10 +151,16 @@ def test_nothing_is_asked_twice(logs: Path, tmp_path: Path, how: signal.Signals)
 
 MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     "without a budget": ((), "this costs money: say how much it may be with --budget, or see the price with --dry-run"),
-    "too small a budget": (("--budget", "0.02"), "trial: $0.0200 is too little for requests of this size: allow more"),
+    "too small a budget": (
+        ("--budget", "0.02", *AT_HOME),
+        "trial: $0.0200 is too little for requests of this size: allow more",
+    ),
     "a budget that is no number": (("--budget", "nan"), "--budget is a number of dollars, like 15"),
-    "a model of another provider": (("--budget", "4", "--model", "gpt-5"), "did not go to the provider of 'gpt-5'"),
-    "a model without a price": (("--budget", "4", "--model", "my-own"), "no price is known for 'my-own'"),
+    "nothing says where they went": (("--budget", "4"), "as in --upstream https://api.anthropic.com"),
+    "a model of another provider": (("--budget", "4", "--model", "gpt-5"), "went to the provider of gpt-5: name where"),
+    "a model without a price": (("--budget", "4", "--model", "my-own", *AT_HOME), "no price is known for 'my-own'"),
+    "what is no file": (("--budget", "4", "-o", "-"), "--out: this is no file: name one"),
+    "a port that is none": (("--budget", "4", "--upstream", "http://127.0.0.1:99999"), "this is no address"),
     "settings of a trial that goes on": (("--resume", "x", "--seed", "3"), "--resume goes on as it was begun"),
     "a file that is not there": (("--resume", "nowhere.jsonl"), "nowhere.jsonl: no such file or folder"),
     "logs that cannot be read twice": (("--budget", "4", "-"), "standard input cannot be"),
@@ -184,12 +198,49 @@ def test_a_key_that_is_not_accepted_leaves_a_file_to_go_on_with(logs: Path, tmp_
     assert "is there already: go on with --resume" in taken.stderr
 
 
+def test_a_trial_goes_on_only_with_the_logs_that_it_was_begun_with(
+    logs: Path, upstream: Upstream, tmp_path: Path
+) -> None:
+    """What was planned and asked stays as it is, whatever is named."""
+    out, where = tmp_path / "trial.jsonl", ("--upstream", upstream.url)
+    with Upstream(lambda seen: Fails(401)) as refusing:
+        run(logs, "--budget", 4, "--samples", 2, "--upstream", refusing.url, "-o", out)
+    before = out.read_bytes()
+    others = write_logs(tmp_path / "others", [Agent("another", 6)], tools=TOOLS, system="You tidy up. " * 300)
+    result = run(others, "--resume", out, *where)
+    assert (result.exit_code, out.read_bytes()) == (2, before)
+    assert "no session of this trial is in these logs as it was: name the logs that it was begun with" in result.stderr
+
+    first, second, _ = sorted(logs.glob("*.jsonl"))
+    first.write_bytes(first.read_bytes().replace(b"compute(", b"destroy("))
+    second.write_bytes(b"\n".join(second.read_bytes().split(b"\n")[:4]) + b"\n")
+    result = run(logs, "--resume", out, *where)
+    assert result.exit_code == 0, result.output
+    assert "2 of 3 sessions are not in these logs as they were: they are not asked about" in result.stderr
+    assert not any(b"destroy(" in seen.text for seen in upstream.seen)
+    assert len({each.session for each in known(out).results()}) == 1
+
+
+def test_the_end_of_the_budget_is_said_with_what_to_do(logs: Path, tmp_path: Path) -> None:
+    out, ticks = tmp_path / "trial.jsonl", count(0, 400.0)  # so that nothing is found in a cache
+    with Upstream(as_recorded(TEAM), strict=True, cache=PromptCache(), clock=lambda: next(ticks)) as upstream:
+        where = ("--upstream", upstream.url)
+        result = run(logs, "--budget", 0.9, "--samples", 4, *where, "-o", out)
+        assert result.exit_code == 0, result.output
+        (said,) = [line for line in result.stderr.splitlines() if "used up" in line]
+        command = said.partition("allow more: ibidem ")[2]
+        assert command == f"trial {logs} --resume {out} {' '.join(where)} --budget 2"
+        asked = len(upstream.seen)
+        assert run(*command.split()[1:]).exit_code == 0
+        assert len(upstream.seen) > asked
+
+
 def test_logs_of_agents_on_this_machine_are_found(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Path(os.environ["HOME"], ".claude", "projects", "p")
     place.mkdir(parents=True)
     for log in logs.glob("*.jsonl"):
         log.rename(place / log.name)
-    assert "about 15 points of 3 sessions" in run("--dry-run", "--budget", 4).stdout
+    assert "about 15 points of 3 sessions" in run("--dry-run", "--budget", 4, *AT_HOME).stdout
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(logs))
     assert "no logs of agents on this machine" in run("--dry-run").stderr
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,16 +19,18 @@ from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
 from ibidem.model import IbidemError
 from ibidem.testing import Answer, Calls, Fails, Raw, Resets, Seen, Upstream
-from ibidem.testing.answers import AnswerPart
+from ibidem.testing.answers import AnswerPart, Called
 from ibidem.testing.prompt_cache import PromptCache
 from ibidem.trial.ask import ProviderClient, base_for, key_for
 from ibidem.trial.bodies import Arm, ThinkingRung
 from ibidem.trial.driver import TrialHooks, TrialRun
 from ibidem.trial.ledger import TrialLedger
 from ibidem.trial.order import paid_for
-from ibidem.trial.outcomes import PointResult
+from ibidem.trial.outcomes import DroppedAnswers, PointResult
 from ibidem.trial.planning import TrialPlan, TrialSaving, load, plan_trial, setup_of, surveys_of, target
 from ibidem.trial.providers import TRIAL_PROVIDERS
+from ibidem.trial.stats import judge
+from ibidem.trial.verdict import Setting, lines
 
 from .sessions import ENDINGS, MODELS, TOOLS, Agent, as_recorded, model_turns, write_logs
 
@@ -82,7 +85,7 @@ def ask(
     for number, data in enumerate(logs):
         (folder / f"log{number}.jsonl").write_bytes(data)
     surveys = [each for path in sorted(folder.glob("*.jsonl")) for each in surveys_of(str(path), "lossless")]
-    aim = target(surveys, Prices(), None, elsewhere=False)
+    aim = target(surveys, Prices(), None, elsewhere=True)
     asked = {"profile": "lossless", "samples": samples, "seed": 0, "probes": probes}
     plan = plan_trial(surveys, aim, most=points, budget=budget, **asked)  # type: ignore[arg-type]
     setup = setup_of(plan, surveys, aim, budget=budget, started=0.0, spared=TrialSaving(0, 0), **asked)  # type: ignore[arg-type]
@@ -238,7 +241,7 @@ def test_answers_that_were_cut_off_or_refused_are_dropped_and_counted(tmp_path: 
     known, numbers = as_recorded(team), count()
     faults = {1: cut_off("max_tokens"), 14: cut_off("refusal")}
     done = ask(tmp_path, team, lambda seen: faults.get(next(numbers)) or known(seen))
-    assert done.ledger.dropped() == {"truncated": {"A": 1, "B": 0}, "refused": {"A": 0, "B": 1}}
+    assert done.ledger.dropped() == {"truncated": DroppedAnswers(1, 0, 1, 0), "refused": DroppedAnswers(0, 1, 0, 1)}
     assert sum(len(each.original) for each in done.ledger.results()) == 9
     assert sum(len(each.rewritten) for each in done.ledger.results()) == 9
 
@@ -254,6 +257,71 @@ def test_a_request_that_is_not_taken_is_left_out_in_both_arms(tmp_path: Path) ->
         point.id for point in plan.points if point.number != place
     ]
     assert sum(model_turns(seen.json) == place for seen in done.seen) == 1
+
+
+def told(done: Done) -> str:
+    """The first line of the verdict."""
+    setting = Setting(
+        model="m", date="d", profile="lossless", samples=2, margin=90.0, spent=0.0, drops=done.ledger.dropped()
+    )
+    return lines(judge(done.ledger.results(), seed=0), setting)[0]
+
+
+def test_rewritten_requests_that_alone_are_refused_or_cut_off_are_harm(tmp_path: Path) -> None:
+    team = agents(4)
+    known = as_recorded(team)
+    for fault, words in ((Fails(400, message="too odd"), "refused"), (cut_off("max_tokens"), "cut off")):
+        turns = count()
+        script = lambda seen: fault if b"[ibidem" in seen.text and next(turns) % 3 else known(seen)  # noqa: B023, E731
+        done = ask(tmp_path, team, script, samples=2)
+        assert told(done).startswith("Harm found: with rewritten requests"), words
+        assert f"more of them are {words}" in told(done)
+    both = ask(tmp_path, team, lambda seen: fault if model_turns(seen.json) % 2 else known(seen), samples=2)
+    assert both.ledger.dropped()
+    assert "more of them" not in told(both), "as often as originals"
+
+
+def reads_again(team: list[Agent], fails: float, seed: int) -> Callable[[Seen], Answer]:
+    """A model that, where it should edit what a reference stands for, at times reads the file again instead."""
+    known, chance = as_recorded(team), random.Random(seed)
+
+    def answer(seen: Seen) -> Answer:
+        found = known(seen)
+        edits = [each for each in found.parts if isinstance(each, Called) and each.tool == "Edit"]
+        if b"[ibidem" in seen.text and edits and chance.random() < fails:
+            return Calls(("Read", {"file_path": edits[0].arguments["file_path"]}))
+        return found
+
+    return answer
+
+
+@pytest.mark.parametrize(("fails", "harm"), [(0.0, False), (0.5, True)])
+def test_a_reader_with_faults_is_found_over_http(tmp_path: Path, fails: float, harm: bool) -> None:
+    team = agents(8)
+    done = ask(tmp_path, team, reads_again(team, fails, 1), samples=4)
+    found = judge(done.ledger.results(), seed=0)
+    assert found.alarm is harm
+    assert told(done).startswith("Harm found" if harm else "No harm was found")
+
+
+def test_files_by_address_are_not_asked_about(tmp_path: Path) -> None:
+    """Nobody here can say what they cost."""
+    team = agents(2)
+    logs = []
+    for agent in team:
+        bodies = agent.bodies("anthropic", tools=TOOLS, system=SYSTEM)
+        if agent is team[0]:
+            file = {"type": "document", "source": {"type": "file", "file_id": "file_1"}}
+            for body in bodies:
+                body["messages"] = [
+                    {"role": "user", "content": [{"type": "text", "text": body["messages"][0]["content"]}, file]},
+                    *body["messages"][1:],
+                ]
+        logs.append(b"".join(json.dumps(body).encode() + b"\n" for body in bodies))
+    done = ask(tmp_path, [], as_recorded(team), logs=logs)
+    assert done.plan.unsound > 0
+    assert len(done.plan.sessions) == 1
+    assert not any(b"file_1" in seen.text for seen in done.seen)
 
 
 def test_nothing_that_is_taken_ends_it_with_the_reason(tmp_path: Path) -> None:

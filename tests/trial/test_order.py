@@ -20,7 +20,7 @@ from ibidem.recordings import read
 from ibidem.trial.bodies import BLOCK_TOKENS, Arm, Asker, EntrySizes, ThinkingRung, session_head, used_tools
 from ibidem.trial.ledger import AnsweredRow, TrialLedger, TrialSetup, keys_left, resumed
 from ibidem.trial.order import CallKey, Ceiling, Forecaster, PointSize, SessionPlan, most_of, paid_for
-from ibidem.trial.outcomes import Sample, Stratum
+from ibidem.trial.outcomes import DroppedAnswers, Sample, Stratum
 from ibidem.trial.points import DecisionPoint
 
 from .sessions import MODELS, TOOLS, Agent
@@ -210,7 +210,7 @@ def test_a_trial_goes_on_where_it_was(tmp_path: Path) -> None:
     assert keys_left(known, [CallKey("p3", Arm.ORIGINAL, n) for n in (0, 1)]) == [CallKey("p3", Arm.ORIGINAL, 1)]
     known.close()
     again = resumed(path)
-    assert (again.spent, again.dropped()) == (known.spent, {"failed": {"A": 1, "B": 0}})
+    assert (again.spent, again.dropped()) == (known.spent, {"failed": DroppedAnswers(1, 0, 1, 0)})
     again.close()
     assert "somebody" not in path.read_text()
 
@@ -297,7 +297,7 @@ def test_answers_of_another_rung_do_not_count(tmp_path: Path) -> None:
     known.note(rung=1)
     known.close()
     assert known.results() == []
-    assert known.dropped() == {"asked otherwise": {"A": 1, "B": 1}}
+    assert known.dropped() == {"asked otherwise": DroppedAnswers(1, 1)}
     assert keys_left(known, [CallKey("p0", Arm.ORIGINAL, 0)])
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import ConsoleMessage
 
+from ibidem.trial.outcomes import DroppedAnswers
 from ibidem.trial.page import write_trial_page
 from ibidem.trial.stats import Judgement, judge
 from ibidem.trial.verdict import Setting
@@ -35,7 +36,9 @@ def test_the_page_says_what_the_terminal_does(judged: Judgement, setting: Settin
 
 
 def test_names_are_text() -> None:
-    setting = replace(SETTING, model=HOSTILE, profile=HOSTILE, date=HOSTILE, filled=(HOSTILE,), drops={HOSTILE: 1})
+    setting = replace(
+        SETTING, model=HOSTILE, profile=HOSTILE, date=HOSTILE, filled=(HOSTILE,), drops={HOSTILE: DroppedAnswers(1, 0)}
+    )
     source = page(judgement(), replace(setting, simulated=True))
     assert "<script" not in source
     assert not {"\x1b", "\u202e"} & set(source)

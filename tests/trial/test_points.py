@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ibidem import compact, expand, formats
+from ibidem.billing.prices import Prices
+from ibidem.model import IbidemError
 from ibidem.recordings import Recording, read
 from ibidem.testing import conv
 from ibidem.trial.outcomes import Stratum
+from ibidem.trial.planning import asked_surveys, target
 from ibidem.trial.points import MAX_PER_SESSION, DecisionPoint, SessionSurvey, choose, population, survey
 from ibidem.trial.replayed import histories
 
@@ -54,6 +59,36 @@ def test_a_stratum_is_what_the_next_action_has_to_do_with_a_reference(name: str,
     found = survey(made, 0, "lossless")
     assert found.requests == 5  # nothing is left out of the first three, and there is no reference to follow at the end
     assert [(point.length, point.stratum) for point in found.points] == [(7, expected), (9, Stratum.ANY)]
+
+
+def went(name: str, host: str = "", agent: str = "claude-code") -> SessionSurvey:
+    found = survey(session("u:go", "a>1", f"r1:{OLD}", "a>3", f"r3:{OLD}", "a>run", "rrun:ok", "a:so"), 0, "lossless")
+    return replace(found, model=name, host=host, agent=agent)
+
+
+WENT: dict[str, tuple[SessionSurvey, bool]] = {
+    "the provider's own client": (went("claude-sonnet-4-5"), True),
+    "recorded on its way there": (went("claude-sonnet-4-5", "api.anthropic.com", "ibidem-recording"), True),
+    "recorded on its way elsewhere": (went("claude-sonnet-4-5", "gateway.example"), False),
+    "a client of many providers": (went("claude-sonnet-4-5", agent="opencode"), False),
+    "a model that the provider does not have": (went("acme-internal-7b"), False),
+}
+
+
+@pytest.mark.parametrize(("known", "asked"), WENT.values(), ids=WENT)
+def test_requests_go_where_they_came_from_or_where_they_are_told_to(known: SessionSurvey, asked: bool) -> None:
+    own = Prices({known.model: Prices().of("claude-sonnet-4-5", "anthropic")})
+    assert target([known], own, None, elsewhere=True).model == known.model
+    with nullcontext() if asked else pytest.raises(IbidemError, match=r"--upstream https://api\.anthropic\.com"):
+        aim = target([known], own, None, elsewhere=False)
+        assert asked_surveys([known], aim, named=False, elsewhere=False) == [known]
+
+
+def test_what_answers_cost_must_be_known() -> None:
+    price = Prices().of("claude-sonnet-4-5", "anthropic")
+    free = replace(price, tiers=tuple((start, replace(rates, output=0.0)) for start, rates in price.tiers))
+    with pytest.raises(IbidemError, match='add "output" to it'):
+        target([went("m")], Prices({"m": free}), None, elsewhere=True)
 
 
 def test_what_comes_after_is_known_or_it_is_no_point() -> None:

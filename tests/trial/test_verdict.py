@@ -10,9 +10,10 @@ from types import MappingProxyType
 import pytest
 
 from ibidem.trial.estimates import Estimate
-from ibidem.trial.outcomes import Stratum
+from ibidem.trial.export import as_json
+from ibidem.trial.outcomes import DroppedAnswers, Stratum
 from ibidem.trial.stats import Comparison, Judgement, judge
-from ibidem.trial.verdict import Setting, TrialCall, as_json, call, facts, lines, p_words, signed, table_rows
+from ibidem.trial.verdict import Setting, TrialCall, call, facts, lines, p_words, signed, table_rows
 from tests.support.reader import FaultyReader
 
 SETTING = Setting(
@@ -23,7 +24,7 @@ SETTING = Setting(
     margin=11.2,
     spent=14.02,
     saved=28.1,
-    drops={"refused": 3, "cut off": 1},
+    drops={"refused": DroppedAnswers(1, 2), "cut off": DroppedAnswers(1, 0)},
     filled=("tools, from their calls",),
     planned=120,
 )
@@ -55,7 +56,7 @@ def judgement(
 
 def test_what_is_said_where_nothing_was_found() -> None:
     assert lines(judgement(), SETTING) == (
-        "No harm was found. Reading again rises by 4.2 looks per 100 requests at most (95 %); "
+        "No harm was found. Reading again rises by 4.2 looks per 100 rewritten requests at most (95 %); "
         "the saving is lost at +11.2.",
         "Read again: 8.1 % → 8.9 % (+0.8, 95 % −2.6…+4.2). The saving is lost at +11.2; at least 62 % of it stays.",
         "Same action: A/A 71.0 %, A/B 69.8 % (deficit 1.2, 95 % −2.4…+4.8). No deficit larger than 4.8 points.",
@@ -75,7 +76,7 @@ CASES = [
         judgement(WIDE),
         SETTING,
         TrialCall.UNSETTLED,
-        "but +13.6 looks per 100 requests are not excluded, and the saving is lost at +11.2. "
+        "but +13.6 looks per 100 rewritten requests are not excluded, and the saving is lost at +11.2. "
         "A new trial of about 182 points could settle it.",
         id="the margin not excluded",
     ),
@@ -167,7 +168,7 @@ def test_all_that_a_reader_needs_is_told() -> None:
     said = dict(facts(judgement(), replace(SETTING, stopped=True)))
     assert said["Points"] == "120 of 120 points planned, of 24 sessions"
     assert said["Answers"] == "2 per arm asked: 240 to A and 238 to B count"
-    assert said["Dropped"] == "1 cut off, 3 refused"
+    assert said["Dropped"] == "1 cut off (A 1, B 0), 3 refused (A 1, B 2)"
     assert said["Thinking"] == "off in both arms, so not tested"
     assert said["Filled in"] == "tools, from their calls"
     assert (said["Model"], said["Date"], said["Profile"], said["Seed"]) == ("model-1", "2026-01-02", "lossless", "5")

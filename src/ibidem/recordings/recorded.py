@@ -91,7 +91,7 @@ class _RecordingReading:
             raise ValueError("a request body without a list of messages")
         conversation = string(row.get("conversation")) or f"alone {len(self.sessions)}"
         id_ = string(row.get("session")) or string(row.get("conversation"))
-        fresh = Recording(_agent(row), format_, [RecordedSegment()], id=id_)
+        fresh = Recording(_agent(row), format_, [RecordedSegment()], id=id_, host=string(row.get("host")))
         session = self.sessions.setdefault((conversation, format_), fresh)
         model = string(head.pop("model", "")) or string(row.get("model"))
         session.head = head

@@ -83,6 +83,8 @@ class Recording:
     """Its first prompt, on one line; empty where there is none."""
     project: str = ""
     """What was worked on: a folder or a task, where the log says."""
+    host: str = ""
+    """The host that its requests went to, where the recording says."""
     head: Json = field(default_factory=dict)
     """What every request carried beside its history (system prompt, tools), where the log says."""
     skipped: list[Skipped] = field(default_factory=list)

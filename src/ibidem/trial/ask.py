@@ -67,6 +67,7 @@ def base_for(provider: TrialProvider, variables: Mapping[str, str], upstream: st
     try:
         parts = urlsplit(base)
         host = parts.hostname or ""
+        _ = parts.port
     except ValueError:
         parts, host = urlsplit(""), ""
     if parts.scheme not in ("http", "https") or not host or parts.username or parts.query or not base.isprintable():
@@ -124,7 +125,7 @@ class ProviderClient:
                     if size > MAX_ANSWER_BYTES:
                         return CallOutcome(0, message="an answer without end")
                 return CallOutcome(200, self._provider.reply(events_in(b"".join(pieces))))
-        except self._aiohttp.ClientConnectorError as error:
+        except (self._aiohttp.ClientConnectorError, self._aiohttp.InvalidURL) as error:
             return CallOutcome(0, message=_words(error), reached=False)
         except (self._aiohttp.ClientError, TimeoutError, OSError) as error:
             return CallOutcome(0, message=_words(error))

@@ -41,6 +41,10 @@ SEALED_KEYS = frozenset({"signature", "encrypted_content", "thoughtSignature", "
 """Strings that count for nothing by their length."""
 
 
+UNSIZED_KEYS = frozenset({"fileData", "file_data", "file_id", "file_url", "fileUri", "file_uri"})
+"""By which a request names files that the provider has, or fetches."""
+
+
 class Arm(StrEnum):
     ORIGINAL = "A"
     REWRITTEN = "B"
@@ -98,7 +102,7 @@ def session_head(session: Recording, model: str) -> SessionHead:
         lacking.append("settings (thinking, effort, temperature) are not in the logs: the model's own are used")
     if not fields["tools"]:
         del fields["tools"]
-    if not any(key in session.head for key in SYSTEM_FIELDS) and not _instructed(session):
+    if not any(key in session.head for key in SYSTEM_FIELDS) and not (whole and _instructed(session)):
         lacking.append("the system prompt is not in the logs: none is sent")
     return SessionHead(fields, whole, _rung(session, provider, model, whole=whole), tuple(lacking))
 
@@ -243,6 +247,23 @@ class EntrySizes:
             elif one is not None:
                 total += 1
         return total
+
+
+def has_unsized(entry: Any) -> bool:
+    """Whether it names a file that lies elsewhere, of which nobody here can say what it costs."""
+    waiting = [entry]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            source = one.get("source")
+            if UNSIZED_KEYS & one.keys() or (
+                one.get("type") == "document" and isinstance(source, dict) and source.get("type") == "url"
+            ):
+                return True
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return False
 
 
 def _picture_tokens(source: Json) -> int:

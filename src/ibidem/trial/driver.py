@@ -41,7 +41,7 @@ HARM_EVIDENCE = 20.0
 """An e-value that ends a trial: it would come up by chance in one of so many."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 """Seconds before a request is sent again, where the provider does not say."""
-OVERLOADED = frozenset({408, 429, 529})
+OVERLOADED = frozenset({408, 429, 503, 529})
 """Not answered and not paid for."""
 MOST_TOKENS = 10**9
 """More than anybody reads or writes at once."""
@@ -107,6 +107,8 @@ class TrialRun:
         self._refused = {key.point for key in refused if not key.probe}
         self._refusals = 0
         self._answers = self._unread = 0
+        self._exceeded = False
+        """More was paid for a call than was held for it."""
 
     def stop(self, why: str) -> None:
         """Nothing more is sent; what is under way is awaited."""
@@ -159,7 +161,7 @@ class TrialRun:
                 break
             pilot.append(each)
             count += len(each.points)
-        total = sum(len(each.points) for each in self._sessions)
+        total = len(self.ledger.setup.points)  # also where sessions are not found again: they may be, the next time
         needed = None
         if total > count and self.ledger.setup.samples > 1:
             await self._side_by_side(pilot, (Arm.ORIGINAL,))
@@ -170,7 +172,7 @@ class TrialRun:
         planned = total if needed is None else min(total, max(needed, count))
         self.ledger.note(planned=planned)
         if planned < total:
-            self._say(f"{planned:,} points are enough, by how often the model agrees with itself")
+            self._say(f"{planned:,} points will do, by how often the model agrees with itself")
 
     async def _side_by_side(self, sessions: Sequence[SessionPlan], arms: Sequence[Arm]) -> None:
         waiting = list(reversed(sessions))
@@ -319,11 +321,15 @@ class TrialRun:
         self._refusals += 1
         if not self._answers and self._refusals >= MAX_REFUSED:
             why = f": {outcome.message}" if outcome.message else ""
-            raise IbidemError(f"the provider refuses these requests ({outcome.status}{why})")
+            told = f"the provider refuses these requests ({outcome.status}{why})"
+            raise IbidemError(f"{told}: check --model and --upstream, or record whole requests with --record")
 
     def _heard(self, point: Askable, key: CallKey, rung: ThinkingRung, reply: ModelReply, worst: float) -> None:
         usage = reply.usage if _tells(reply) else None
         paid = worst if usage is None else paid_for(self._price, usage)
+        if paid > worst and not self._exceeded:
+            self._exceeded = True
+            self._say("the provider counts more for a request than it can have: the budget may be exceeded by that")
         if usage is not None:
             self._ceiling.learn(point.name, key.arm, point.tokens, usage.input)
         if reply.stop == "failed":

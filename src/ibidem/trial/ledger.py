@@ -25,7 +25,7 @@ from ..recordings.log import decoded
 from ..recordings.recording import Json
 from .bodies import Arm, ThinkingRung
 from .order import ALTERED, AS_SENT, CallKey
-from .outcomes import PointResult, ProbeAnswer, ProbeResult, Sample
+from .outcomes import DroppedAnswers, PointResult, ProbeAnswer, ProbeResult, Sample
 from .points import DecisionPoint
 from .providers import TRIAL_PROVIDERS, StopReason
 
@@ -69,6 +69,20 @@ class TrialSetup:
     """Requests were sent where `--upstream` said: whoever goes on must say so again."""
     probes: bool = False
     """Questions are asked behind them."""
+    drawn_requests: int = 0
+    drawn_rewritten: int = 0
+    """Requests of the sessions that points are drawn from, and those among them in which something is left out."""
+    exact: bool = False
+    """All of these points are asked about, however few would do."""
+
+    @property
+    def margin(self) -> float | None:
+        """Extra looks per 100 rewritten requests at which nothing of the saving is left; None where nothing is saved.
+        Only rewritten requests are asked about, and the others add none: where few are rewritten, the saving bears more
+        extra looks in each hundred of those."""
+        if not (self.paid > 0 and self.saved > 0 and self.drawn_rewritten):
+            return None
+        return 100 * self.saved / self.paid * max(1.0, self.drawn_requests / self.drawn_rewritten)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,15 +216,24 @@ class TrialLedger:
         }
         return [each for each in self.results() if not keys_left(self, keys[each.point])]
 
-    def dropped(self) -> dict[str, dict[str, int]]:
-        """Answers that do not count, by why and by arm."""
-        found: dict[str, dict[str, int]] = {}
+    def dropped(self) -> dict[str, DroppedAnswers]:
+        """Answers that do not count, by why."""
+        found: dict[str, Counter[Arm]] = {}
+        points: dict[str, dict[str, set[Arm]]] = {}
         for key, row in self.answers.items():
             why = "asked otherwise" if row.sample and row.rung != self.rung else row.stop
             if why != "ok" and not key.probe:
-                counts = found.setdefault(why, dict.fromkeys(Arm, 0))
-                counts[key.arm] += 1
-        return found
+                found.setdefault(why, Counter())[key.arm] += 1
+                points.setdefault(why, {}).setdefault(key.point, set()).add(key.arm)
+        return {
+            why: DroppedAnswers(
+                counts[Arm.ORIGINAL],
+                counts[Arm.REWRITTEN],
+                sum(arms == {Arm.ORIGINAL} for arms in points[why].values()),
+                sum(arms == {Arm.REWRITTEN} for arms in points[why].values()),
+            )
+            for why, counts in found.items()
+        }
 
     def probed(self) -> list[ProbeResult]:
         """Questions that were answered in both arms."""
@@ -236,9 +259,14 @@ class TrialLedger:
         return self.rung is ThinkingRung.KEPT or not self.setup.lets_thinking_go
 
     @property
-    def thinks(self) -> bool:
-        """Whether the model was asked to think before it answers."""
-        return self.setup.asks_to_think and self.rung is not ThinkingRung.OFF
+    def thinks(self) -> bool | None:
+        """Whether the model thought before it answered, as far as it was asked to or counted; None where that was left
+        to the model and nothing tells."""
+        if self.usage.reasoning > 0:
+            return True
+        if self.rung is ThinkingRung.OFF:
+            return False
+        return True if self.setup.asks_to_think else None
 
     @property
     def usage(self) -> Usage:

@@ -29,6 +29,8 @@ HIDDEN_TOKENS = 1000
 """Tokens that a provider may add to a request, for tools say."""
 SURE_FACTOR = 1.1
 """And so many times what it was seen to count, should that be more."""
+LEAST_FACTOR = 0.5
+"""Of our tokens, what a request has at the least, whatever somebody between says that the provider counted."""
 COUNTED_SPAN = 0.7, 1.8
 """Between which tokens of a provider for one of ours are believed."""
 
@@ -203,7 +205,7 @@ class Ceiling:
     def of(self, point: str, arm: Arm, tokens: int, before: str = "") -> float:
         """`before` is a point that this one begins with, all of it. The very request may have been counted already."""
         if (point, arm) in self._counted:
-            return self._counted[point, arm][1]
+            return max(self._counted[point, arm][1], LEAST_FACTOR * tokens)
         ours, counted = self._counted.get((before, arm), (0, HIDDEN_TOKENS))
         return counted + self._factor * max(0, tokens - ours)
 

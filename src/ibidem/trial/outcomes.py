@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Stratum(StrEnum):
@@ -45,6 +46,16 @@ class PointResult:
     """The class of what the agent did."""
     original: tuple[Sample, ...]
     rewritten: tuple[Sample, ...]
+
+
+class DroppedAnswers(NamedTuple):
+    """Answers that do not count, for one reason."""
+
+    original: int
+    rewritten: int
+    only_original: int = 0
+    only_rewritten: int = 0
+    """Points at which it happened in one arm and not in the other."""
 
 
 class ProbeKind(StrEnum):

@@ -106,11 +106,13 @@ def _tiles(judgement: Judgement, setting: Setting) -> str:
     if looks:
         most = concerned(judgement.looks)
         bad = (judgement.looks.alarm or setting.stopped) and not most
-        tiles.append(_looks_tile("Extra looks per 100 requests", looks, bad))
+        tiles.append(_looks_tile("Extra looks per 100 rewritten requests", looks, bad))
         if most:
             tiles.append(_looks_tile(f"The same where {STRATUM_WORDS[Stratum.FOLLOWS]}", most, True))
     if looks and setting.margin is not None:
-        tiles.append(_tile("The saving is lost at", signed(setting.margin), "extra looks per 100 requests", False))
+        tiles.append(
+            _tile("The saving is lost at", signed(setting.margin), "extra looks per 100 rewritten requests", False)
+        )
     if agreement:
         most = concerned(judgement.agreement)
         told = most or agreement

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from .. import formats
 from ..billing.prices import Price, Prices
 from ..billing.usage import Usage
 from ..engine.pipeline import validate
-from ..model import IbidemError, to_json
+from ..model import IbidemError, one_line, to_json
 from ..recordings import Recording, read
 from ..recordings.recording import Json
 from ..report.facts import read_facts
@@ -23,11 +24,11 @@ from ..report.measure import ReportSettings, measure_log
 from ..report.places import fetch
 from ..strategies.profiles import named as strategies_of
 from .actions import digest
-from .bodies import Asker, EntrySizes, SessionHead, ThinkingRung, session_head
+from .bodies import Asker, EntrySizes, SessionHead, ThinkingRung, has_unsized, session_head
 from .files import ShownFiles
 from .ledger import TrialSetup
 from .order import Forecast, Forecaster, SessionPlan, counted_factor, sizes_of, usual_output
-from .points import DecisionPoint, SessionSurvey, choose, population, session_digest, survey
+from .points import DecisionPoint, SessionSurvey, choose, is_changed, population, session_digest, survey
 from .probes import Probe, probes_of
 from .providers import TRIAL_PROVIDERS
 from .replayed import ArmHistories, histories
@@ -39,7 +40,9 @@ USUAL_POINTS = 100
 RESERVE_CALLS = 1.5
 """So many calls at their highest price are left of the budget, or the last ones would not be sent."""
 SESSION_SHARE = 0.1
-"""Of the budget, that one session may take: few long ones would tell little."""
+"""Of the budget, that one session may take: few long ones would tell little. More where there are fewer than ten."""
+PASSES = 3
+"""How often points are chosen, without those that were found to be too long for that."""
 SEPARATOR = ", "
 
 
@@ -64,8 +67,7 @@ def target(surveys: Sequence[SessionSurvey], prices: Prices, model: str | None, 
     counts: Counter[tuple[str, str]] = Counter()
     for each in surveys:
         name = model or each.model
-        price = prices.of(name, each.format)
-        if name and each.points and (elsewhere or price.provider in ("", TRIAL_PROVIDERS[each.format].house)):
+        if name and each.points and (elsewhere or _came_from(each, name)):
             counts[each.format, name] += len(each.points)
     if not counts:
         raise IbidemError(_nobody(surveys, model))
@@ -75,24 +77,47 @@ def target(surveys: Sequence[SessionSurvey], prices: Prices, model: str | None, 
         raise IbidemError(
             f"no price is known for {name!r}, so no budget could be kept: give its prices with --prices FILE"
         )
+    check_price(price, name)
     return TrialTarget(format_, name, price)
+
+
+def check_price(price: Price, name: str) -> None:
+    """Raises IbidemError where answers would seem to cost nothing."""
+    rates = price.rates(0)
+    if rates.fresh > 0 and not rates.output > 0:
+        told = f"no price of output is given for {name!r}, so no budget could be kept"
+        raise IbidemError(f'{told}: add "output" to it in the file of --prices')
+
+
+def _came_from(known: SessionSurvey, model: str) -> bool:
+    """Whether these requests went to the very provider that is asked. Own prices name no provider: the list does. Logs
+    of clients that speak to many providers do not say it surely."""
+    provider = TRIAL_PROVIDERS[known.format]
+    went = known.host == urlsplit(provider.base).hostname if known.host else known.agent in provider.clients
+    listed = Prices().of(model, known.format)
+    return went and not listed.assumed and listed.provider == provider.house
 
 
 def _nobody(surveys: Sequence[SessionSurvey], model: str | None) -> str:
     if not any(each.points for each in surveys):
         return "nothing in these recordings is rewritten, so there is nothing to ask about: name longer sessions"
-    models = SEPARATOR.join(sorted({each.model for each in surveys if each.model})) or "no model"
-    if model is not None:
-        told = f"the recorded requests ({models}) did not go to the provider of {model!r}"
-        return f"{told}: name a model of the same provider, or where to send them with --upstream"
-    return f"the recordings name {models}, of no provider that can be asked: name one with --model, or see --upstream"
+    having = [each for each in surveys if each.points]
+    models = SEPARATOR.join(sorted({each.model for each in having if each.model})) or "no model"
+    if not any(each.model for each in having) and model is None:
+        return "the recordings name no model: name one with --model, and where to send them with --upstream"
+    bases = SEPARATOR.join(dict.fromkeys(TRIAL_PROVIDERS[each.format].base for each in having))
+    told = f"nothing says that the recorded requests ({models}) went to the provider of {model or 'their model'}"
+    return f"{told}: name where to send them with --upstream, as in --upstream {bases}"
 
 
-def asked_surveys(surveys: Iterable[SessionSurvey], aim: TrialTarget, *, named: bool) -> list[SessionSurvey]:
+def asked_surveys(
+    surveys: Iterable[SessionSurvey], aim: TrialTarget, *, named: bool, elsewhere: bool
+) -> list[SessionSurvey]:
     """Those that can be asked about, each session once: a log may have been copied."""
     found: dict[str, SessionSurvey] = {}
     for each in surveys:
-        if each.format == aim.format and (named or each.model == aim.model):
+        fits = each.format == aim.format and (named or each.model == aim.model)
+        if fits and (elsewhere or _came_from(each, aim.model)):
             found.setdefault(each.digest, each)
     return list(found.values())
 
@@ -104,7 +129,8 @@ def asked_surveys(surveys: Iterable[SessionSurvey], aim: TrialTarget, *, named: 
 class LoadedSession:
     asker: Asker
     points: dict[str, ArmHistories]
-    """By the ids of points. Those that the provider would refuse are not among them."""
+    """By the ids of points. Those that the provider would refuse, or of which nobody can say what they cost, are not
+    among them."""
     head: SessionHead
     _shown: dict[str, ShownFiles] = field(default_factory=dict)
 
@@ -119,17 +145,22 @@ class LoadedSession:
 def load(known: SessionSurvey, points: Sequence[DecisionPoint], profile: str, aim: TrialTarget) -> LoadedSession:
     """Reads a session again and rewrites its requests at these points. Raises IbidemError if the log has changed."""
     session = _again(known)
+    if is_changed(session, points):
+        raise IbidemError(_changed(known))
     wanted = {(point.segment, point.number): point for point in points}
     head = session_head(session, aim.model)
     name = f"ibidem-trial-{known.digest}" if aim.price.caching.key else ""
     asker = Asker(known.format, head, aim.model, name)
-    found = zip(sorted(wanted), histories(session, profile, wanted.keys()), strict=True)
-    every = {wanted[place].id: each for place, each in found}
+    found = list(histories(session, profile, wanted.keys()))
+    if len(found) != len(wanted):
+        raise IbidemError(_changed(known))
+    every = {wanted[place].id: each for place, each in zip(sorted(wanted), found, strict=True)}
     key = formats.named(known.format).history_key
     sound = {
         name: each
         for name, each in every.items()
         if not validate({key: asker.entries(each.original, ThinkingRung.OFF)}, format=known.format)
+        and not any(map(has_unsized, each.original))
     }
     return LoadedSession(asker, sound, head)
 
@@ -138,7 +169,11 @@ def _again(known: SessionSurvey) -> Recording:
     sessions = read(known.path, fetch(known.path))
     if known.place < len(sessions) and session_digest(sessions[known.place]) == known.digest:
         return sessions[known.place]
-    raise IbidemError(f"{Path(known.path).name}: the log has changed since it was looked at: begin again")
+    raise IbidemError(_changed(known))
+
+
+def _changed(known: SessionSurvey) -> str:
+    return f"{one_line(Path(known.path).name)}: the log has changed since it was looked at: begin another trial"
 
 
 # ── the plan ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -157,8 +192,8 @@ class TrialPlan:
     """The recorded requests ask the model to think."""
     notes: list[str] = field(default_factory=list)
     unsound: int = 0
-    """Points that the provider would refuse as they were recorded."""
-    too_long: int = 0
+    """Points that the provider would refuse as they were recorded, or that hold files of unknown size."""
+    too_long: set[str] = field(default_factory=set)
     """Points that are left out because their session would take too much of the budget."""
     cut: bool = False
     """The budget ends it, not the number of points."""
@@ -181,19 +216,41 @@ def plan_trial(
     probes: bool = False,
 ) -> TrialPlan:
     """As many points as the budget pays for, if all goes well. `looked` is called for each session that was read."""
-    plan = TrialPlan(output=usual_output(point for each in surveys for point in each.points))
+    too_long: set[str] = set()
+    for _ in range(PASSES):
+        plan = TrialPlan(output=usual_output(point for each in surveys for point in each.points))
+        plan.too_long = too_long
+        before = len(too_long)
+        _fill(plan, surveys, aim, profile, samples, seed, most, budget, looked, probes)
+        if len(too_long) == before:  # else others are chosen for them, so that there are as many of each kind
+            break
+    return plan
+
+
+def _fill(
+    plan: TrialPlan,
+    surveys: Sequence[SessionSurvey],
+    aim: TrialTarget,
+    profile: str,
+    samples: int,
+    seed: int,
+    most: int,
+    budget: float | None,
+    looked: Callable[[], object],
+    probes: bool,
+) -> None:
     by_digest = {each.digest: each for each in surveys}
+    chosen = choose(surveys, most, seed, plan.too_long)
+    share = max(SESSION_SHARE, 1 / max(1, sum(bool(each.points) for each in surveys)))
     notes: dict[str, None] = {}
     rungs = []
-    for points in choose(surveys, most, seed):
+    for points in chosen:
         loaded = load(by_digest[points[0].session], points, profile, aim)
         looked()
         plan.unsound += len(points) - len(loaded.points)
         session = session_plan(points, loaded, loaded.head.rung, seed if probes else None)
         if budget is not None:
-            whole = len(session.points)
-            session = _affordable(session, budget * SESSION_SHARE, aim.price, samples, plan)
-            plan.too_long += whole - len(session.points)
+            session = _affordable(session, by_digest[points[0].session], budget * share, aim.price, samples, plan)
         if not session.points:
             continue
         plan.sessions.append(session)
@@ -209,14 +266,23 @@ def plan_trial(
         plan.thinks = plan.thinks or loaded.asker.provider.thinks(loaded.head.fields)
     plan.rung = max(rungs, default=ThinkingRung.KEPT)
     plan.notes = [*notes, *([plan.rung.words] if plan.rung else [])]
-    return plan
 
 
-def _affordable(session: SessionPlan, most: float, price: Price, samples: int, plan: TrialPlan) -> SessionPlan:
-    """As many of its points, from the first on, as cost no more than that."""
+def _affordable(
+    session: SessionPlan, known: SessionSurvey, most: float, price: Price, samples: int, plan: TrialPlan
+) -> SessionPlan:
+    """As many of its points, from the first on, as cost no more than that. What comes behind is too long as well."""
+    whole = session
     while session.points and forecast_of([session], price, samples, plan.output, plan.factor).dollars > most:
         session = session.cut()
+    if len(session.points) < len(whole.points):
+        dropped = _place(whole.points[len(session.points)])
+        plan.too_long |= {point.id for point in known.points if _place(point) >= dropped}
     return session
+
+
+def _place(point: DecisionPoint) -> tuple[int, int]:
+    return point.segment, point.number
 
 
 def session_plan(
@@ -258,8 +324,11 @@ def setup_of(
     spared: TrialSaving,
     notes: Sequence[str] = (),
     probes: bool = False,
+    exact: bool = False,
 ) -> TrialSetup:
-    """What the file of a trial begins with."""
+    """What the file of a trial begins with. `exact`: as many points as were asked for, and no fewer."""
+    chosen = {each.session for each in plan.sessions}
+    drawn = [each for each in surveys if each.digest in chosen]
     return TrialSetup(
         model=aim.model,
         format=aim.format,
@@ -279,6 +348,9 @@ def setup_of(
         notes=(*plan.notes, *notes),
         points=tuple(plan.points),
         probes=probes,
+        drawn_requests=sum(each.requests for each in drawn),
+        drawn_rewritten=population(drawn).total(),
+        exact=exact,
     )
 
 
@@ -289,11 +361,6 @@ class TrialSaving:
     paid: float
     """Dollars for input, and for output as far as it was recorded: an extra request has both."""
     saved: float
-
-    @property
-    def margin(self) -> float | None:
-        """Extra requests per 100 at which nothing of it is left; None where nothing is saved."""
-        return 100 * self.saved / self.paid if self.paid > 0 and self.saved > 0 else None
 
 
 def saving(surveys: Iterable[SessionSurvey], profile: str, aim: TrialTarget) -> TrialSaving:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from .. import formats
 from ..model import Message, ToolCall, to_json
-from ..recordings import Recording
+from ..recordings import RecordedSegment, Recording
 from ..recordings.recording import by_model
 from .actions import action_of, digest
 from .files import ShownFiles, named_files, text_edits
@@ -60,16 +61,19 @@ class SessionSurvey:
     agent: str
     format: str
     model: str
-    """The one that most of its points were asked of."""
+    """The one that most of its points were asked of; without points, most of its requests."""
     requests: int
     """That were answered, with or without something left out."""
     points: tuple[DecisionPoint, ...]
+    host: str = ""
+    """Where its requests went, if the recording says."""
 
 
 def survey(session: Recording, place: int, profile: str) -> SessionSurvey:
     """The points of a session under a profile."""
     name = session_digest(session)
     models: Counter[str] = Counter()
+    others: Counter[str] = Counter()
     points, requests = [], 0
     looking = _Looking(session)
     for request in replayed(session, profile):
@@ -77,12 +81,16 @@ def survey(session: Recording, place: int, profile: str) -> SessionSurvey:
         if calls is None:
             continue
         requests += 1
+        others[request.sent.model] += 1
         if request.first is None:
             continue
         models[request.sent.model] += 1
-        points.append(_point(name, request, calls, looking.stratum(request, calls)))
-    model = max(models, key=lambda each: (models[each], each), default="")
-    return SessionSurvey(name, session.path, place, session.agent, session.format, model, requests, tuple(points))
+        points.append(_point(name, request, calls, looking))
+    counts = models or others
+    model = max(counts, key=lambda each: (counts[each], each), default="")
+    return SessionSurvey(
+        name, session.path, place, session.agent, session.format, model, requests, tuple(points), session.host
+    )
 
 
 def session_digest(session: Recording) -> str:
@@ -91,10 +99,40 @@ def session_digest(session: Recording) -> str:
     return digest(session.format, session.id, session.name, to_json(history[:2]))
 
 
-def _point(session: str, request: RequestEdits, calls: Sequence[ToolCall], stratum: Stratum) -> DecisionPoint:
-    sent = request.sent
+def beginnings(segment: RecordedSegment) -> dict[int, str]:
+    """Digests of what its requests say, by their lengths."""
+    lengths = {sent.length for sent in segment.requests}
+    running, found = sha256(), dict[int, str]()
+    for length, entry in enumerate(segment.history, 1):
+        running.update(to_json(entry).encode("utf-8", "surrogatepass"))
+        if length in lengths:
+            found[length] = running.hexdigest()
+    return found
+
+
+def is_changed(session: Recording, points: Iterable[DecisionPoint]) -> bool:
+    """Whether a session does not say any more what it said when these points were picked."""
+    known: dict[int, dict[int, str]] = {}
+    for point in points:
+        segment = session.segments[point.segment] if point.segment < len(session.segments) else None
+        if segment is None or point.number >= len(segment.requests):
+            return True
+        if point.segment not in known:
+            known[point.segment] = beginnings(segment)
+        length = segment.requests[point.number].length
+        if point.id != _point_id(point.session, point.segment, point.number, known[point.segment].get(length, "")):
+            return True
+    return False
+
+
+def _point_id(session: str, segment: int, number: int, beginning: str) -> str:
+    return digest(session, str(segment), str(number), beginning)
+
+
+def _point(session: str, request: RequestEdits, calls: Sequence[ToolCall], looking: _Looking) -> DecisionPoint:
+    sent, stratum = request.sent, looking.stratum(request, calls)
     return DecisionPoint(
-        id=digest(session, str(request.segment), str(request.number), str(sent.length)),
+        id=_point_id(session, request.segment, request.number, looking.beginnings.get(sent.length, "")),
         session=session,
         segment=request.segment,
         number=request.number,
@@ -113,6 +151,8 @@ class _Looking:
         self._session = session
         self._dialect = formats.named(session.format)
         self._segment = -1
+        self.beginnings: dict[int, str] = {}
+        """Of the requests of this stretch."""
         self._messages: list[Message] = []
         self._shown = ShownFiles()
         self._taken = 0
@@ -122,6 +162,7 @@ class _Looking:
         history = self._session.segments[request.segment].history
         if request.segment != self._segment:
             self._segment, self._shown, self._taken = request.segment, ShownFiles(), 0
+            self.beginnings = beginnings(self._session.segments[request.segment])
             self._messages = [self._dialect.read(index, wire) for index, wire in enumerate(history)]
         length = request.sent.length
         while self._taken < length:
@@ -161,9 +202,15 @@ def population(surveys: Iterable[SessionSurvey]) -> Counter[Stratum]:
     return Counter(point.stratum for each in surveys for point in each.points)
 
 
-def choose(surveys: Sequence[SessionSurvey], most: int, seed: int) -> list[list[DecisionPoint]]:
+def choose(
+    surveys: Sequence[SessionSurvey], most: int, seed: int, without: Container[str] = ()
+) -> list[list[DecisionPoint]]:
     """Points to ask about, by session, ascending in each; in the order in which sessions were drawn. Any beginning of
-    that order is a choice as well, of fewer points."""
+    that order is a choice as well, of fewer points. `without` are the ids of points that may not be picked."""
+    if without:
+        surveys = [
+            replace(each, points=tuple(point for point in each.points if point.id not in without)) for each in surveys
+        ]
     chance = random.Random(seed)
     taken: Counter[Stratum] = Counter()
     picked: dict[str, list[DecisionPoint]] = {}

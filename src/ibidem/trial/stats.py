@@ -32,6 +32,8 @@ those points alone would; if it is everywhere, nearly as well as equal counts wo
 PLANNED_POWER = 0.8
 LEAST_POINTS = 20
 """Fewer are not planned for, however wide the margin."""
+FOUND_LOOKS = 5.0
+"""Extra looks per 100 requests that a trial is to find, however many more the saving would bear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +203,9 @@ def _holm(family: Sequence[Comparison]) -> list[Comparison]:
 
 
 def needed(points: Sequence[PointResult], margin: float, *, samples: int | None = None) -> int:
-    """Points that exclude an effect of `margin` (extra looks per 100 requests), with 80 % power at one-sided 5 %, if
-    there is none. Planned from answers to originals alone, so that the plan cannot depend on what it is to find.
+    """Points that exclude an effect of `margin` (extra looks per 100 requests), or of five where it is wider, with 80 %
+    power at one-sided 5 %, if there is none. Planned from answers to originals alone, so that the plan cannot depend on
+    what it is to find.
 
     `samples` are answers per arm; as many as these points have, if it is not said.
     """
@@ -212,6 +215,7 @@ def needed(points: Sequence[PointResult], margin: float, *, samples: int | None 
     if not margin > 0:
         raise ValueError(f"a margin of {margin} extra looks per 100 requests cannot be excluded: it must be above zero")
     _check(told)
+    margin = min(margin, FOUND_LOOKS)
     answers = samples or max(1, round(sum(len(point.original) for point in told) / len(told)))
     spread = max(_looks_spread(told, answers), _agreement_spread(told, answers))
     weights = [point.weight for point in told]

@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import ceil
-from typing import Any, NamedTuple
+from math import ceil, comb
+from typing import NamedTuple
 
 from ..report.numbers import NO_NUMBER, dollars, fixed, plural, sign
 from .estimates import Estimate
-from .outcomes import Stratum
+from .outcomes import DroppedAnswers, Stratum
 from .stats import Comparison, Judgement
-
-JSON_VERSION = 1
-"""Of `as_json`; a field that goes or changes its meaning raises it."""
 
 STRATUM_WORDS = {
     Stratum.FOLLOWS: "a reference must be followed",
@@ -43,15 +40,16 @@ class Setting:
     samples: int
     """Answers that were asked for, per point and arm."""
     margin: float | None
-    """Extra looks per 100 requests at which the saving is gone; None where nothing is saved."""
+    """Extra looks per 100 rewritten requests at which the saving is gone; None where nothing is saved."""
     spent: float
     """Dollars that the trial cost."""
     saved: float | None = None
     """Dollars that the profile saves on the recordings that were drawn from."""
-    drops: Mapping[str, int] = field(default_factory=dict)
+    drops: Mapping[str, DroppedAnswers] = field(default_factory=dict)
     """Answers that do not count, by reason."""
-    thinking: bool = False
-    """The model thought before it answered. If not, nothing is known of how it does then."""
+    thinking: bool | None = False
+    """The model thought before it answered. If not, nothing is known of how it does then; None where that was left to
+    the model and nothing tells."""
     filled: tuple[str, ...] = ()
     """What the recordings do not have, and what was sent instead."""
     planned: int | None = None
@@ -59,8 +57,16 @@ class Setting:
     """Requests of the recordings in which something is left out, and all of them."""
     stopped: bool = False
     """It ended early because the e-value was enough."""
+    left: Mapping[Stratum, int] = field(default_factory=dict)
+    """Requests of kinds that nothing was asked about, so that no total speaks of them."""
     simulated: bool = False
     """No model was asked: these are made-up answers."""
+
+
+LOST_REASONS = {"refused": "refused", "truncated": "cut off at the limit of output", "failed": "without an answer"}
+"""Of answers that are dropped, what may be the doing of the rewriting, in words."""
+LOST_LEVEL = 0.01
+"""Of their test, beside those of the two outcomes that decide."""
 
 
 class TrialCall(StrEnum):
@@ -79,9 +85,25 @@ def call(judgement: Judgement, setting: Setting) -> TrialCall:
         return TrialCall.NOTHING
     if setting.margin is not None and looks.low is not None and 100 * looks.low > setting.margin:
         return TrialCall.LOST
-    if judgement.alarm or setting.stopped:
+    if judgement.alarm or setting.stopped or lost_in(setting):
         return TrialCall.HARM
     return TrialCall.WITHIN if _excluded(looks, setting) else TrialCall.UNSETTLED
+
+
+def lost_in(setting: Setting) -> list[str]:
+    """Reasons for which rewritten requests are left without an answer where originals are not, by a sign test over the
+    points at which only one of them is."""
+    return [
+        why
+        for why, found in sorted(setting.drops.items())
+        if why in LOST_REASONS and _sign_chance(found.only_rewritten, found.only_original) <= LOST_LEVEL
+    ]
+
+
+def _sign_chance(more: int, less: int) -> float:
+    """How often chance alone has so many of them on one side."""
+    count = more + less
+    return float(sum(comb(count, number) for number in range(more, count + 1)) / 2**count)
 
 
 def lines(judgement: Judgement, setting: Setting) -> tuple[str, str, str]:
@@ -114,6 +136,12 @@ def _harm(judgement: Judgement, setting: Setting) -> str:
     if judgement.agreement.alarm:
         noise = "the next action changes more often than by the model's own noise"
         parts.append(f"{noise} ({p_words(judgement.agreement.adjusted)})")
+    for why in lost_in(setting):
+        found = setting.drops[why]
+        only = (
+            f"at {found.only_rewritten:,} points only the rewritten one, at {found.only_original:,} only the original"
+        )
+        parts.append(f"more of them are {LOST_REASONS[why]} ({only})")
     if not parts:
         return "Harm found: over all rewritten requests of the recordings text is read again more often."
     return f"Harm found: with rewritten requests {', and '.join(parts)}."
@@ -134,7 +162,7 @@ def _unsettled(looks: Estimate, setting: Setting) -> str:
         return "all points are of one session, so nothing says how far off it may be. Take points of more sessions."
     if setting.margin is None:
         return f"nothing is saved either. {_at_most(looks)}."
-    more = f"{signed(100 * looks.high)} looks per 100 requests are not excluded"
+    more = f"{signed(100 * looks.high)} looks per 100 rewritten requests are not excluded"
     said = f"{more}, and the saving is lost at {signed(setting.margin)}."
     gap = setting.margin - 100 * looks.value
     if gap <= 0:
@@ -151,7 +179,7 @@ def _at_most(looks: Estimate) -> str:
     most = 100 * (looks.high or 0.0)
     if most <= 0:
         return "Text is read again less often than before (95 %)"
-    return f"Reading again rises by {fixed(most, 1)} looks per 100 requests at most (95 %)"
+    return f"Reading again rises by {fixed(most, 1)} looks per 100 rewritten requests at most (95 %)"
 
 
 # --- the other two ----------------------------------------------------------------------------------------------------
@@ -263,7 +291,11 @@ def facts(judgement: Judgement, setting: Setting) -> list[tuple[str, str]]:
     points = plural(judgement.points, "point")
     if setting.planned is not None:
         points = f"{judgement.points:,} of {plural(setting.planned, 'point')} planned"
-    dropped = ", ".join(f"{count:,} {why}" for why, count in sorted(setting.drops.items()) if count)
+    dropped = ", ".join(
+        f"{each.original + each.rewritten:,} {why} (A {each.original:,}, B {each.rewritten:,})"
+        for why, each in sorted(setting.drops.items())
+        if each.original + each.rewritten
+    )
     first, second = judgement.samples
     told = [
         ("Points", f"{points}, of {plural(judgement.sessions, 'session')}"),
@@ -272,7 +304,7 @@ def facts(judgement: Judgement, setting: Setting) -> list[tuple[str, str]]:
         ("Model", setting.model),
         ("Date", setting.date),
         ("Profile", setting.profile),
-        ("Thinking", "on, and tested" if setting.thinking else "off in both arms, so not tested"),
+        ("Thinking", THINKING_WORDS[setting.thinking]),
         ("Filled in", "; ".join(setting.filled) or "nothing"),
         ("Spent", dollars(setting.spent)),
         ("Seed", str(judgement.seed)),
@@ -282,62 +314,20 @@ def facts(judgement: Judgement, setting: Setting) -> list[tuple[str, str]]:
     if setting.rewritten is not None:
         some, every = setting.rewritten
         told.insert(1, ("Requests", f"{some:,} of {every:,} recorded ones are rewritten, and rates are of those"))
+    if setting.left:
+        kinds = ", ".join(f"{count:,} where {STRATUM_WORDS[name]}" for name, count in setting.left.items())
+        told.insert(1, ("Not asked about", f"{kinds}: no total speaks of these"))
     if setting.stopped:
         told.insert(1, ("Stopped", "early, for harm: sizes after an early stop are told too large"))
     return told
 
 
+THINKING_WORDS: Mapping[bool | None, str] = {
+    True: "on, and tested",
+    False: "off in both arms, so not tested",
+    None: "left to the model in both arms, and nothing tells whether it did",
+}
 SIMULATED = "Simulated: no model was asked. These are made-up answers, to show what a trial prints."
-
-
-def as_json(judgement: Judgement, setting: Setting) -> dict[str, Any]:
-    """All of it for a program: shares as such (0.01 is one point), None where something cannot be told."""
-    return {
-        "version": JSON_VERSION,
-        "verdict": str(call(judgement, setting)),
-        "lines": list(lines(judgement, setting)),
-        "alarm": judgement.alarm,
-        "e_value": judgement.harm,
-        "points": judgement.points,
-        "sessions": judgement.sessions,
-        "answers": list(judgement.samples),
-        "seed": judgement.seed,
-        "outcomes": {key: _outcome(compared(judgement, key)) for key, *_ in OUTCOMES},
-        "setting": {
-            "model": setting.model,
-            "date": setting.date,
-            "profile": setting.profile,
-            "samples": setting.samples,
-            "margin_per_100": setting.margin,
-            "spent": setting.spent,
-            "saved": setting.saved,
-            "drops": dict(setting.drops),
-            "thinking": setting.thinking,
-            "filled": list(setting.filled),
-            "planned": setting.planned,
-            "stopped": setting.stopped,
-            "simulated": setting.simulated,
-        },
-    }
-
-
-def _outcome(told: Comparison) -> dict[str, Any]:
-    return {
-        "p": told.p,
-        "adjusted_p": told.adjusted,
-        "alarm": told.alarm,
-        "problem": told.problem,
-        "weighted": _estimate(told.weighted),
-        "asked": _estimate(told.asked),
-        "strata": {str(stratum): _estimate(each) for stratum, each in told.strata.items()},
-    }
-
-
-def _estimate(told: Estimate | None) -> dict[str, Any] | None:
-    if told is None:
-        return None
-    names = ("original", "rewritten", "value", "low", "high", "points", "sessions", "effective")
-    return {name: getattr(told, name) for name in names}
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------

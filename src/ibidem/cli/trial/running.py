@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import shlex
-import signal
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +29,7 @@ from ...trial.planning import (
     TrialPlan,
     TrialTarget,
     asked_surveys,
+    check_price,
     load,
     plan_trial,
     saving,
@@ -44,16 +44,14 @@ from ..errors import InputError, at_the_prompt, reason, say
 from ..prices import price_file
 from ..report.finding import found_here, named
 from ..report.progress import progress
-from ..waiting import ERASED
 from ..writing import check_place
 from .telling import hooks, told, told_plan
+from .watching import TrialWatch, interrupted
 
 EXIT_INTERRUPTED = 130
 USUAL_SAMPLES, USUAL_PROFILE = 4, "lossless"
 MAX_LOG_BYTES = 256 * 2**20
 """Of the logs on this machine, the newest that come to so much are read."""
-TOLD_SECONDS = 15.0
-"""How often it is said how far it is, where there is no terminal to say it on all the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +90,8 @@ class _Ready:
 
 def run(paths: tuple[str, ...], options: TrialOptions) -> int:
     check_place(options.page)
+    if options.out in ("", "-"):
+        raise InputError("--out", "this is no file: name one, or leave it out to have one made")
     check_place(options.out)
     try:
         return _run(paths, options)
@@ -121,13 +121,13 @@ def _run(paths: tuple[str, ...], options: TrialOptions) -> int:
     try:
         why = asyncio.run(_ask(ready, client))
     except (KeyboardInterrupt, IbidemError):
-        _say_resumable(ledger)
+        _say_resumable(ledger, paths, options)
         raise
     finally:
         ledger.close()
     told(ledger, as_json=options.as_json, page=options.page)
     if why and why != HARM:
-        _say_resumable(ledger)
+        _say_resumable(ledger, paths, options, why)
     return EXIT_INTERRUPTED if why == "interrupted" else 0
 
 
@@ -141,12 +141,22 @@ def _check_keys() -> None:
         except IbidemError as error:
             wrong.append(str(error))
     names = ", ".join(dict.fromkeys(each.key_variables[0] for each in TRIAL_PROVIDERS.values()))
-    raise IbidemError(next((words for words in wrong if "subscription" in words), f"no API key: set one of {names}"))
+    none = f"no API key: set one of {names}"
+    raise IbidemError(next((words for words in wrong if not words.startswith("no API key")), none))
 
 
-def _say_resumable(ledger: TrialLedger) -> None:
-    file = shlex.quote(str(ledger.path))
-    say(f"{dollars(ledger.spent)} spent; with the same logs, go on by: ibidem trial --resume {file}")
+def _say_resumable(ledger: TrialLedger, paths: Sequence[str], options: TrialOptions, why: str = "") -> None:
+    """How to go on, as it was begun."""
+    more = dict[str, str | None](
+        {"--resume": str(ledger.path), "--upstream": options.upstream, "--prices": options.price_file}
+    )
+    words = [*paths, *(word for name, value in more.items() if value is not None for word in (name, value))]
+    command = f"ibidem trial {shlex.join(words)}"
+    if why == "budget":
+        told = f"the budget is used up ({dollars(ledger.spent)} spent)"
+        say(f"{told}: to ask the rest, allow more: {command} --budget {math.ceil(2 * ledger.budget)}")
+    else:
+        say(f"{dollars(ledger.spent)} spent; go on by: {command}")
 
 
 # ── what there is ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -194,8 +204,10 @@ def _planned(logs: Sequence[LogFile], prices: Prices, options: TrialOptions) -> 
     samples = options.samples or USUAL_SAMPLES
     seed = options.seed or 0
     every = _surveys(logs, profile)
-    aim = target(every, prices, options.model, elsewhere=options.upstream is not None)
-    surveys = asked_surveys(every, aim, named=options.model is not None)
+    elsewhere = options.upstream is not None
+    aim = target(every, prices, options.model, elsewhere=elsewhere)
+    surveys = asked_surveys(every, aim, named=options.model is not None, elsewhere=elsewhere)
+    base = base_for(TRIAL_PROVIDERS[aim.format], variables(), options.upstream)
     most = options.points or (USUAL_POINTS if options.budget is None else MAX_POINTS)
     with progress("planning", 0) as done:
         plan = plan_trial(
@@ -221,13 +233,14 @@ def _planned(logs: Sequence[LogFile], prices: Prices, options: TrialOptions) -> 
         samples=samples,
         seed=seed,
         budget=options.budget or 0.0,
-        elsewhere=options.upstream is not None,
+        elsewhere=elsewhere,
         started=time.time(),
         spared=spared,
         notes=list(_left_out(every, surveys, plan)),
         probes=options.probes,
+        exact=options.points is not None,
     )
-    told_plan(plan, setup, aim, as_json=options.as_json and options.dry_run, dry_run=options.dry_run)
+    told_plan(plan, setup, base, as_json=options.as_json and options.dry_run, dry_run=options.dry_run)
     if options.dry_run:
         return 0
     ledger = TrialLedger(setup, rung=plan.rung, budget=setup.budget)
@@ -246,10 +259,11 @@ def _left_out(every: Sequence[SessionSurvey], asked: Sequence[SessionSurvey], pl
     if others > 0:
         yield f"left out: {plural(others, 'session')} of other models or formats, or copied"
     if plan.too_long:
-        points = plural(plan.too_long, "point")
-        yield f"left out: {points} in long requests, since one session may take a tenth of the budget"
+        points = plural(len(plan.too_long), "point")
+        yield f"left out: {points} in long requests, since one session may take only a part of the budget"
     if plan.unsound:
-        yield f"left out: {plural(plan.unsound, 'point')} that the provider would refuse as recorded"
+        why = "that the provider would refuse as recorded, or whose size is not known (files by address)"
+        yield f"left out: {plural(plan.unsound, 'point')} {why}"
 
 
 def _begin(ledger: TrialLedger, out: str | None) -> None:
@@ -277,24 +291,39 @@ def _resumed(path: Path, logs: Sequence[LogFile], prices: Prices, options: Trial
         ledger = resumed(path)
     except OSError as error:
         raise InputError(one_line(str(path)), reason(error)) from None
+    try:
+        return _found_as_it_was(ledger, logs, prices, options)
+    except BaseException:
+        ledger.close()
+        raise
+
+
+def _found_as_it_was(ledger: TrialLedger, logs: Sequence[LogFile], prices: Prices, options: TrialOptions) -> _Ready:
     setup = ledger.setup
     if options.budget is not None and options.budget != ledger.budget:
         ledger.note(budget=options.budget)
     price = prices.of(setup.model, setup.format)
     if price.assumed:
         raise IbidemError(f"no price is known for {setup.model!r}: give its prices with --prices FILE, as at first")
+    check_price(price, setup.model)
     if setup.elsewhere and options.upstream is None:
         raise IbidemError("this trial was begun with --upstream: name it again, or others would get the requests")
     aim = TrialTarget(setup.format, setup.model, price)
     wanted = {point.session for point in setup.points}
     surveys = _found_again(logs, wanted, setup)
-    if missing := len(wanted - surveys.keys()):
-        say(f"{missing:,} of {len(wanted):,} sessions are not in these logs any more: they are not asked about")
     sessions = []
-    for name, known in surveys.items():
+    for name, known in list(surveys.items()):
         points = [point for point in setup.points if point.session == name]
-        loaded = load(known, points, setup.profile, aim)
+        try:
+            loaded = load(known, points, setup.profile, aim)
+        except IbidemError:  # it says something else by now
+            del surveys[name]
+            continue
         sessions.append(session_plan(points, loaded, ledger.rung, setup.seed if setup.probes else None))
+    if not sessions:
+        raise IbidemError("no session of this trial is in these logs as it was: name the logs that it was begun with")
+    if missing := len(wanted - surveys.keys()):
+        say(f"{missing:,} of {len(wanted):,} sessions are not in these logs as they were: they are not asked about")
     order = {session: place for place, session in enumerate(dict.fromkeys(point.session for point in setup.points))}
     sessions.sort(key=lambda each: order[each.session])
     return _Ready(ledger, sessions, surveys, aim)
@@ -319,7 +348,7 @@ async def _ask(ready: _Ready, client: ProviderClient) -> str:
     probes = sum(
         len(keys) for plan in ready.sessions for at in range(len(plan.points)) for keys in probe_lanes(plan, at)
     )
-    watch = _TrialWatch(ready.ledger, sum(len(each.points) for each in ready.sessions), probes)
+    watch = TrialWatch(ready.ledger, sum(len(each.points) for each in ready.sessions), probes)
     async with client:
         trial = TrialRun(
             ready.ledger,
@@ -331,63 +360,8 @@ async def _ask(ready: _Ready, client: ProviderClient) -> str:
             watch.say,
             watch,
         )
-        with _interrupted(lambda: trial.stop("interrupted")):
+        with interrupted(lambda: trial.stop("interrupted")):
             try:
                 return await trial.run()
             finally:
                 watch.end()
-
-
-@contextmanager
-def _interrupted(stop: Callable[[], None]) -> Iterator[None]:
-    """What was sent is paid for, so the first interrupt only ends the sending. The second ends everything."""
-    loop = asyncio.get_running_loop()
-
-    def first() -> None:
-        say("ending: waiting for answers that are paid for already (Ctrl-C again to leave them)")
-        stop()
-        loop.remove_signal_handler(signal.SIGINT)
-
-    try:
-        loop.add_signal_handler(signal.SIGINT, first)
-    except (NotImplementedError, RuntimeError, ValueError):  # on Windows, or in a thread: it ends at once
-        yield
-        return
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
-
-
-class _TrialWatch:
-    """Says how far it is: what was spent, what is left, and for how long it has been asking."""
-
-    def __init__(self, ledger: TrialLedger, points: int, probes: int) -> None:
-        self._ledger, self._points, self._probes = ledger, points, probes
-        self._begun = self._last = time.monotonic()
-        self._live = sys.stderr is not None and sys.stderr.isatty()
-
-    def __call__(self) -> None:
-        now = time.monotonic()
-        if self._live:
-            sys.stderr.write(f"{ERASED}{self._words(now)}")
-            sys.stderr.flush()
-        elif now - self._last > TOLD_SECONDS:
-            self._last = now
-            say(self._words(now))
-
-    def _words(self, now: float) -> str:
-        ledger = self._ledger
-        planned = min(self._points, ledger.planned or self._points)
-        wanted = 2 * planned * ledger.setup.samples + self._probes * planned // max(1, self._points)
-        money = f"{dollars(ledger.spent)} spent, {dollars(max(0.0, ledger.budget - ledger.spent))} left"
-        return f"{len(ledger.answers):,} of {wanted:,} answers, {money}, {now - self._begun:.0f} s"
-
-    def say(self, words: str) -> None:
-        self.end()
-        say(words)
-
-    def end(self) -> None:
-        if self._live:
-            sys.stderr.write(ERASED)
-            sys.stderr.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,16 +14,16 @@ from ...model import one_line
 from ...report.numbers import dollars, percent, plural, tokens
 from ...trial.driver import TrialHooks
 from ...trial.evalue import harm
+from ...trial.export import as_json as as_values
 from ...trial.ledger import TrialLedger, TrialSetup
 from ...trial.order import by_stratum
-from ...trial.outcomes import Stratum
+from ...trial.outcomes import PointResult, Stratum
 from ...trial.page import write_trial_page
-from ...trial.planning import TrialPlan, TrialTarget
+from ...trial.planning import TrialPlan
 from ...trial.probed import probe_values, tally
 from ...trial.stats import judge, needed
 from ...trial.terminal import draw_verdict
 from ...trial.verdict import Setting
-from ...trial.verdict import as_json as as_values
 from ..errors import say
 from ..options import echo_json
 from ..writing import output
@@ -35,11 +36,12 @@ STRATA: dict[Stratum, str] = {
 """What the agent did next, in words."""
 
 
-def told_plan(plan: TrialPlan, setup: TrialSetup, aim: TrialTarget, *, as_json: bool, dry_run: bool) -> None:
+def told_plan(plan: TrialPlan, setup: TrialSetup, base: str, *, as_json: bool, dry_run: bool) -> None:
+    """`base` is where requests go."""
     if as_json:
-        echo_json(_plan_values(plan, setup))
+        echo_json({**_plan_values(plan, setup), "address": base})
         return
-    for line in _plan_lines(plan, setup, aim):
+    for line in _plan_lines(plan, setup, base):
         click.echo(one_line(line), err=not dry_run)
 
 
@@ -68,13 +70,14 @@ def _most(plan: TrialPlan, setup: TrialSetup) -> float:
     return min(plan.forecast.most, setup.budget or plan.forecast.most)
 
 
-def _plan_lines(plan: TrialPlan, setup: TrialSetup, aim: TrialTarget) -> list[str]:
+def _plan_lines(plan: TrialPlan, setup: TrialSetup, base: str) -> list[str]:
     forecast, counts = plan.forecast, by_stratum(plan.points)
     answers = plural(setup.samples, "answer")
     about = f"{plural(len(plan.points), 'point')} of {plural(len(plan.sessions), 'session')}, {answers} to each request"
     rewritten = sum(setup.population.values())
     lines = [
         f"Asking {setup.model} about {about}, profile {setup.profile}, seed {setup.seed}.",
+        f"Requests go to {base}.",
         "",
         f"{'what the agent did next':<28}{'recorded':>10}{'share':>8}{'asked':>7}",
     ]
@@ -94,11 +97,10 @@ def _plan_lines(plan: TrialPlan, setup: TrialSetup, aim: TrialTarget) -> list[st
     elif setup.probes:
         lines.append("No probes: no file is read again with line numbers in these requests.")
     lines.append(f"About {dollars(forecast.dollars)}, at most {dollars(_most(plan, setup))}.")
-    if setup.paid > 0 and setup.saved > 0:
-        share = setup.saved / setup.paid
+    if setup.margin is not None:
         lines.append(
-            f"On these sessions the profile saves {percent(share)} of the bill: "
-            f"{100 * share:.1f} extra requests in 100 use it up."
+            f"On these sessions the profile saves {percent(setup.saved / setup.paid)} of the bill: "
+            f"{setup.margin:.1f} extra requests per 100 rewritten ones use it up."
         )
     elif setup.paid > 0:
         lines.append("On these sessions the profile saves nothing at these prices.")
@@ -111,19 +113,10 @@ def _plan_lines(plan: TrialPlan, setup: TrialSetup, aim: TrialTarget) -> list[st
 
 def hooks(setup: TrialSetup) -> TrialHooks:
     """What the statistics say while it runs."""
-    margin = _margin(setup)
-    if margin is None:
+    margin = setup.margin
+    if margin is None or setup.exact:
         return TrialHooks(harm=harm)
     return TrialHooks(harm=harm, needed=lambda points: needed(points, margin, samples=setup.samples))
-
-
-def _margin(setup: TrialSetup) -> float | None:
-    """Extra looks per 100 requests that are rewritten. Only those are asked about, and the others add none: where few
-    are, the saving bears more of them in each hundred."""
-    rewritten = sum(setup.population.values())
-    if not (setup.paid > 0 and setup.saved > 0 and rewritten):
-        return None
-    return 100 * setup.saved / setup.paid * max(1.0, setup.requests / rewritten)
 
 
 def told(ledger: TrialLedger, *, as_json: bool, page: str | None) -> None:
@@ -140,15 +133,16 @@ def told(ledger: TrialLedger, *, as_json: bool, page: str | None) -> None:
         date=f"{datetime.fromtimestamp(setup.started, UTC):%Y-%m-%d}",
         profile=setup.profile,
         samples=setup.samples,
-        margin=_margin(setup),
+        margin=setup.margin,
         spent=ledger.spent,
         saved=setup.saved if setup.saved > 0 else None,
-        drops={why: sum(counts.values()) for why, counts in ledger.dropped().items()},
+        drops=ledger.dropped(),
         thinking=ledger.thinks,
         filled=_filled(ledger),
         planned=ledger.planned,
         rewritten=(sum(setup.population.values()), setup.requests),
         stopped=ledger.stopped == "harm",
+        left=_left(setup, points),
     )
     if as_json:
         asked = {} if probes is None else {"probes": probe_values(probes)}
@@ -165,4 +159,10 @@ def told(ledger: TrialLedger, *, as_json: bool, page: str | None) -> None:
 def _filled(ledger: TrialLedger) -> tuple[str, ...]:
     """What readers of a verdict must know of what was sent."""
     untold = () if ledger.tells_of_thinking else ("thinking that the profile lets go was not tested",)
-    return (*ledger.setup.notes, *untold)
+    refused = (ledger.rung.words,) if ledger.rung and ledger.rung.words not in ledger.setup.notes else ()
+    return (*ledger.setup.notes, *refused, *untold)
+
+
+def _left(setup: TrialSetup, points: Sequence[PointResult]) -> dict[Stratum, int]:
+    asked = {point.stratum for point in points}
+    return {name: count for name in Stratum if name not in asked and (count := setup.population.get(name, 0))}

@@ -13,6 +13,7 @@ from base64 import b64encode
 from contextlib import suppress
 from dataclasses import asdict
 from queue import Empty, SimpleQueue
+from urllib.parse import urlsplit
 
 from ... import formats
 from ...model import IbidemError, one_line
@@ -62,9 +63,9 @@ class Recorder(NoRecorder):
         self._queue.put(None)
         self._thread.join(CLOSING_SECONDS)
 
-    def begin(self, job: Job, client: str, path: str) -> Taken | None:
+    def begin(self, job: Job, client: str, path: str, upstream: str) -> Taken | None:
         """Nothing is answered to who only asks for a size."""
-        return None if self._over or job.counts else Taken(job, client, path)
+        return None if self._over or job.counts else Taken(job, client, path, urlsplit(upstream).hostname or "")
 
     def take(self, taken: Taken) -> None:
         if self._over or taken.conversation in self._left_out:
@@ -156,6 +157,7 @@ def _row(taken: Taken) -> Json:
         "client": taken.client,
         "session": job.named,
         "path": taken.path,
+        "host": taken.host,
         "format": job.format,
         "model": taken.model or job.model,
         "status": taken.status,

@@ -24,6 +24,8 @@ class Taken:
     client: str
     path: str
     """Without what stands behind a question mark: some clients send their key there."""
+    host: str = ""
+    """Whom it was sent to."""
     refused: list[bytes] = field(default_factory=list)
     """What was sent and refused."""
     went: bytes | None = None
@@ -70,7 +72,7 @@ class NoRecorder:
     def close(self) -> None:
         """What waits is written, if that does not take long."""
 
-    def begin(self, job: Job, client: str, path: str) -> Taken | None:
+    def begin(self, job: Job, client: str, path: str, upstream: str) -> Taken | None:
         """None for what is not recorded."""
         return None
 

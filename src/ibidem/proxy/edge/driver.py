@@ -196,7 +196,8 @@ class Driver:
             model=route.model,
             wish=wish(first(self.headers, WISH_HEADER)),
         )
-        self._taken = self.proxy.recorder.begin(job, self._client, route.target.partition("?")[0])
+        upstream = self.proxy.settings.upstreams.get(route.provider, "")
+        self._taken = self.proxy.recorder.begin(job, self._client, route.target.partition("?")[0], upstream)
         self.outcome = await self.proxy.rewrite(job)
         self._trial = trial_note(self.proxy.coin, job, self.proxy.settings.profile) if tosses else None
         if self.outcome.body is not None and self.proxy.settings.resend:

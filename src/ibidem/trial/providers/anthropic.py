@@ -148,6 +148,7 @@ PROVIDER = TrialProvider(
     format="anthropic",
     house="anthropic",
     base="https://api.anthropic.com",
+    clients=("claude-code",),
     base_variables=("ANTHROPIC_BASE_URL",),
     key_variables=("ANTHROPIC_API_KEY",),
     token_variables=("ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),

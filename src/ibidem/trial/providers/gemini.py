@@ -99,6 +99,7 @@ PROVIDER = TrialProvider(
     format="gemini",
     house="google",
     base="https://generativelanguage.googleapis.com",
+    clients=("gemini-cli",),
     base_variables=("GOOGLE_GEMINI_BASE_URL",),
     key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     subscription=lambda key: key.startswith("ya29."),

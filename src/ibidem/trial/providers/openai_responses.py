@@ -87,6 +87,7 @@ PROVIDER = TrialProvider(
     format="openai-responses",
     house="openai",
     base=openai_chat.PROVIDER.base,
+    clients=("codex",),
     base_variables=openai_chat.PROVIDER.base_variables,
     key_variables=openai_chat.PROVIDER.key_variables,
     subscription=openai_chat.is_subscription,

@@ -43,6 +43,8 @@ class TrialProvider:
     house: str
     """In the price list."""
     base: str
+    clients: tuple[str, ...] = ()
+    """Agents that ask this provider and nobody else, unless somebody leads them elsewhere."""
     base_variables: tuple[str, ...]
     """What moves it, as in the SDKs of the provider."""
     key_variables: tuple[str, ...]
