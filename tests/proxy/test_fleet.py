@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -14,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -250,6 +252,8 @@ def test_new_settings_are_taken_by_new_processes_and_nothing_is_cut_off(tmp_path
     file.parent.mkdir(parents=True)
     with fleet(tmp_path, script=held) as found:
         before = found.page("state")["workers"]["pids"]
+        for number in range(2):  # each worker has a connection that its client keeps open, and asks nothing on
+            found.connection().send(next(growing("anthropic", 1, first=f"once {number}")))
         going = threading.Thread(
             target=lambda: answers.append(found.connection().send(next(growing("anthropic", 1, first="in the middle"))))
         )
@@ -266,7 +270,7 @@ def test_new_settings_are_taken_by_new_processes_and_nothing_is_cut_off(tmp_path
         going.join(PATIENCE)
         assert len(answers) == 1
         waited_for(lambda: not any(map(is_there, before)))
-        state = waited_for(lambda: (now := found.page("state"))["totals"]["requests"] == 1 and now)
+        state = waited_for(lambda: (now := found.page("state"))["totals"]["requests"] == 3 and now)
         assert state["workers"]["replaced"] == 0, "none of them died"
 
         file.write_text("[proxy]\nprofile = 5\n")
@@ -279,6 +283,37 @@ def test_new_settings_are_taken_by_new_processes_and_nothing_is_cut_off(tmp_path
     assert lines[0].startswith("ibidem: the settings were read again: new processes serve")
     assert lines[1].startswith(f"ibidem: the settings are not taken: {file}: proxy.profile")
     assert len(lines) == 2
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process cannot be set here")
+def test_where_no_other_can_be_started_it_goes_on_as_it_was_and_tries_again(tmp_path: Path) -> None:
+    file = tmp_path / ".config" / "ibidem" / "ibidem.toml"
+    file.parent.mkdir(parents=True)
+    with fleet(tmp_path) as found:
+        pid, before = found.process.pid, found.page("state")["workers"]["pids"]
+        usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        file.write_text("[proxy]\nobserve = true\n")
+        tried = 0
+        while not said(found, "read again") and tried < 12:  # one of these lets the first begin and not the second
+            room = len(os.listdir(f"/proc/{pid}/fd")) + 3 + tried
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (room, usual[1]))
+            found.process.send_signal(signal.SIGUSR1)
+            waited_for(partial(told_more, found, tried))
+            tried += 1
+            if said(found, "read again"):
+                break
+            states = [found.page("state") for _ in range(4)]
+            assert not any(state["observe"] for state in states), "all of them, or none"
+            assert all({*state["workers"]["pids"]} == {*before} for state in states)
+        assert said(found, "not taken"), "else nothing was tried"
+
+
+def told_more(found: RunningFleet, tried: int) -> bool:
+    return said(found, "not taken") > tried or said(found, "read again") > 0
+
+
+def said(found: RunningFleet, words: str) -> int:
+    return sum(words in each["text"] for each in found.page("state")["events"])
 
 
 CRASHING = """

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...environment import store_target
-from ...model import IbidemError
+from ...model import IbidemError, one_line
 from ...proxy.edge.fleet import Fleet
 from ...proxy.edge.peers import Channel, FirstWords, Peers
 from ...proxy.settings import Settings
@@ -106,3 +106,5 @@ async def _work(parent: socket.socket) -> None:
         await served(settings, peers.ready, stop, peers=peers, hand=socket.socket(fileno=first.hand))
     except InputError as error:
         await peers.fail(error.message)
+    except Exception as error:  # of whatever package it is, it is told once, and in a line
+        await peers.fail(one_line(f"{type(error).__name__}: {error}"))

@@ -33,7 +33,10 @@ def run(flags: Mapping[str, Any]) -> int:
     aside = settings.json_log == "-"  # standard output has its readers
 
     def announce(address: Address) -> None:
-        click.echo("\n".join(_announced(address, settings)), err=aside)
+        try:
+            click.echo("\n".join(_announced(address, settings)), err=aside)
+        except OSError as error:
+            raise InputError("standard error" if aside else "standard output", reason(error)) from None
 
     if settings.workers > 1:
         from .many import run_many

@@ -68,6 +68,8 @@ class WorkerProcess:
         """As it last told them."""
         self.retired = False
         """Another has its place."""
+        self.aside = False
+        """It has none yet."""
         self.ready: asyncio.Future[Address | None] = asyncio.get_running_loop().create_future()
         """Where it serves; None for one that ended before."""
         self.over = asyncio.Event()
@@ -123,6 +125,8 @@ class Fleet:
         self._started = time.time()
         self._numbers = count(1)
         self._workers: list[WorkerProcess] = []
+        self._places: list[WorkerProcess] = []
+        """Those among them that serve, or are to."""
         self._gone: dict[str, Any] = {"totals": {}, "events": []}
         self._replaced = 0
         self._all_off = False
@@ -137,9 +141,10 @@ class Fleet:
         _fill_standard_streams()
         sockets = await _listening(self._settings.host, self._settings.port)
         port, self._dealer = sockets[0].getsockname()[1], Dealer(sockets)
-        self._places: list[WorkerProcess] = [await self._begin() for _ in range(self._settings.workers)]
-        kept = [asyncio.ensure_future(self._keep(number)) for number in range(self._settings.workers)]
+        kept: list[asyncio.Future[None]] = []
         try:
+            await self._fill()
+            kept += [asyncio.ensure_future(self._keep(number)) for number in range(self._settings.workers)]
             stopped, begun = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._all_ready())
             await asyncio.wait((stopped, begun), return_when=asyncio.FIRST_COMPLETED)
             if begun.done():
@@ -159,6 +164,14 @@ class Fleet:
                 each.process.kill()
 
     # ── one place among them, and who is in it ──────────────────────────────────────────────────────────────────────
+
+    async def _fill(self) -> None:
+        try:
+            while len(self._places) < self._settings.workers:
+                self._places.append(await self._begin())
+        except OSError as error:
+            told = one_line(error.strerror or str(error))
+            raise WorkerFailed(f"workers: {told}: allow more files and processes, or fewer --workers") from None
 
     async def _all_ready(self) -> Address:
         found: list[Address] = await asyncio.gather(*map(_began, self._places))
@@ -184,49 +197,62 @@ class Fleet:
 
     async def _refill(self, place: int, gone: WorkerProcess) -> None:
         async with self._changing:
-            if not self._stopping.is_set() and self._places[place] is gone:
-                try:
-                    self._places[place] = await self._begin()
-                except OSError as error:  # no more processes, or files: it is tried again
-                    gone.failed = f"cannot be replaced ({error.strerror})"
+            if self._stopping.is_set() or self._places[place] is not gone:
+                return
+            try:
+                self._places[place] = await self._begin()
+                self._replaced += 1
+            except OSError as error:  # no more processes, or files: it is tried again, after a pause
+                gone.failed = f"cannot be replaced ({error.strerror})"
+                gone.began = time.monotonic()
 
     def reload_soon(self, settings: Settings) -> None:
         self._beside(self.reload(settings))
 
     async def reload(self, settings: Settings) -> None:
-        """Others serve in their places, with these settings; where one cannot, those that are left stay as they are."""
+        """Others serve in their places, with these settings. Where one of them cannot, all stay as they are."""
         async with self._changing:
             before, self._settings = self._settings, settings
-            for place in range(len(self._places)):
-                try:
-                    failed = await self._succeed(place)
-                except OSError as error:
-                    failed = f"a worker process: {error.strerror}"
-                if self._stopping.is_set():
-                    return
-                if failed:
-                    self._settings = before
+            news: list[WorkerProcess] = []
+            failed = await self._prepare(news)
+            if failed:
+                self._settings = before
+                for new in news:
+                    new.retired = True
+                    new.channel.send({"stop": True})
+                if not self._stopping.is_set():
                     self.note(f"the settings are not taken: {failed}")
-                    return
+                return
+            for place, new in enumerate(news):
+                self._succeed(place, new)
             self.note("the settings were read again: new processes serve, and the old ones answer what they have")
 
-    async def _succeed(self, place: int) -> str:
-        """Another process has this place, once it serves; if it cannot, why."""
-        old = self._places[place]
-        new = await self._begin(old)
-        await asyncio.wait((new.ready,), timeout=BEGIN_SECONDS)
-        if not new.ready.done():
-            new.process.kill()
-            await new.over.wait()
-        if not new.serves:
-            return new.failed or f"a worker process: {new.end}"
-        self._places[place] = new
+    async def _prepare(self, news: list[WorkerProcess]) -> str:
+        """As many others as there are, each of which could serve; if one cannot, why."""
+        for old in self._places:
+            try:
+                news.append(new := await self._begin(old, aside=True))
+            except OSError as error:
+                return f"a worker process: {error.strerror}"
+            await asyncio.wait((new.ready,), timeout=BEGIN_SECONDS)
+            if not new.ready.done():
+                new.process.kill()
+                await new.over.wait()
+            if not new.serves or new.over.is_set():
+                return new.failed or f"a worker process: {new.end}"
+        return "a worker process ended at once" if any(new.hand.fileno() < 0 for new in news) else ""
+
+    def _succeed(self, place: int, new: WorkerProcess) -> None:
+        """It has this place from now on."""
+        old, self._places[place] = self._places[place], new
+        new.aside = False
+        self._dealer.add(new.hand)
         old.retired = True
         self._dealer.retire(old.hand)
         old.channel.send({"retire": True})
-        return ""
 
-    async def _begin(self, replaced: WorkerProcess | None = None) -> WorkerProcess:
+    async def _begin(self, replaced: WorkerProcess | None = None, *, aside: bool = False) -> WorkerProcess:
+        """`aside`: it gets no connections until it has a place."""
         (ours, theirs), (hand, taken) = socket.socketpair(), socket.socketpair()
         staying = [each for each in self._workers if each is not replaced and not each.retired]
         number, tidies = next(self._numbers), not any(each.tidies for each in staying)
@@ -235,12 +261,17 @@ class Fleet:
             process = await asyncio.create_subprocess_exec(
                 *self._command, str(theirs.fileno()), stdin=asyncio.subprocess.DEVNULL, pass_fds=handed
             )
+        except OSError:
+            ours.close()
+            hand.close()
+            raise
         finally:
             theirs.close()  # else it would not show that the worker is gone
             taken.close()
         worker = WorkerProcess(number, tidies, await Channel.over(ours), process, hand)
         settings = {**asdict(self._settings), "upstreams": dict(self._settings.upstreams)}
         first = FirstWords(number, self._started, tidies, self._all_off, list(self._off), settings, handed[1])
+        worker.aside = aside
         worker.channel.send(first._asdict())
         self._workers.append(worker)
         if self._stopping.is_set():
@@ -260,7 +291,8 @@ class Fleet:
             elif "failed" in told:
                 worker.failed = told["failed"]
             elif "ready" in told:
-                self._dealer.add(worker.hand)
+                if not worker.aside:
+                    self._dealer.add(worker.hand)
                 worker.ready.set_result(Address(*told["ready"]))
         worker.fell_silent()
         self._dealer.remove(worker.hand)
@@ -282,8 +314,9 @@ class Fleet:
             self._gone["totals"].update(dict.fromkeys(IN_MEMORY & {*self._gone["totals"]}, 0))
 
     def _tell(self, worker: WorkerProcess, pause: float) -> None:
-        self._replaced += 1
         when = f"in {pause:g} s, since it had only just begun" if pause else "now"
+        if worker.failed and worker.serves:
+            when = f"in {pause:g} s"
         self.note(f"a worker process (pid {worker.process.pid}) {worker.end}: another is started {when}")
 
     def note(self, told: str) -> None:
@@ -302,7 +335,7 @@ class Fleet:
             *kept,
             *(asyncio.ensure_future(each.over.wait()) for each in self._workers),
         ]
-        _, late = await asyncio.wait(ending, timeout=END_SECONDS)
+        late = (await asyncio.wait(ending, timeout=END_SECONDS))[1] if ending else set()
         if late:
             self.kill()
             await asyncio.wait(late)
@@ -322,7 +355,7 @@ class Fleet:
         asker.channel.send({"answered": number, "found": answers, "fleet": self._about(len(silent))})
 
     def _about(self, silent: int) -> dict[str, Any]:
-        running = [each.process.pid for each in self._workers if each.serves and not each.retired]
+        running = [each.process.pid for each in self._workers if each.serves and not (each.retired or each.aside)]
         wanted = self._settings.workers
         return {"count": wanted, "running": len(running), "silent": silent, "replaced": self._replaced, "pids": running}
 

@@ -18,6 +18,8 @@ from .client_side import BEGUN, CONTINUE
 
 HEAD_TIME = 30.0
 """Seconds that the head of a request may take, from its first byte."""
+FRESH_SECONDS = 5.0
+"""Seconds that who has connected has for a first request, where no more are taken."""
 POLL_SECONDS = 0.25
 """Seconds between two looks at a client that sends no more."""
 PROBE_SECONDS, PROBE_AGAIN_SECONDS = 1.0, 10.0
@@ -41,6 +43,7 @@ class ClientProtocol(RequestHandler):
         """When the client said that it sends no more."""
         self._next = 0.0
         """When it gets a sign of life."""
+        self._since = self._loop.time()
 
     @property
     def sends_no_more(self) -> bool:
@@ -78,6 +81,15 @@ class ClientProtocol(RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop()
         super().connection_lost(exc)
+
+    def let_go(self) -> None:
+        """No more requests are taken: it is closed behind the answer that is under way, or now if there is none. Who
+        has only just connected is about to ask, and would take that for an error."""
+        fresh = not self._request_count and self._loop.time() - self._since < FRESH_SECONDS
+        if self._idle and not fresh:
+            self.force_close()
+        else:
+            self._close = True
 
     # ── a client that sends no more ─────────────────────────────────────────────────────────────────────────────────
 
@@ -121,6 +133,13 @@ class ClientProtocol(RequestHandler):
 
 class Server(web.Server):
     """Listens for connections of this kind."""
+
+    def drain(self) -> bool:
+        """Whether all of them are closed. `pre_shutdown` would leave those open on which nothing is asked."""
+        for each in self.connections:
+            assert isinstance(each, ClientProtocol)
+            each.let_go()
+        return not self.connections
 
     def __call__(self) -> RequestHandler:
         return ClientProtocol(self, loop=self._loop, **self._kwargs)

@@ -120,15 +120,14 @@ async def _until_either(stop: asyncio.Event, retired: asyncio.Event | None) -> N
             each.cancel()
 
 
-async def _drained(server: web.Server, stop: asyncio.Event) -> None:
+async def _drained(server: Server, stop: asyncio.Event) -> None:
     """Until what is under way is answered, and each connection closed behind it; at once where it is to stop."""
     loop = asyncio.get_running_loop()
     end = loop.time() + DRAIN_SECONDS
     while not stop.is_set() and loop.time() < end:
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), DRAIN_POLL)
-        server.pre_shutdown()  # again and again: what was handed over last may have come only now
-        if not server.connections:
+        if server.drain():  # again and again: what was handed over last may have come only now
             return
 
 
