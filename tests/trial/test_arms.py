@@ -135,3 +135,4 @@ def test_as_many_more_as_it_says_are_enough() -> None:
     assert (compare((floor(times) - 1) * units).more(target) or 0) > 0
     assert compare((ceil(times) + 1) * units).more(target) == 0
     assert compare(units).more(now.value / 2) is None, "what is seen is above it"
+    assert compare(units).more(now.value + 1e-9) is None, "what is seen is there, and nobody lives so long"

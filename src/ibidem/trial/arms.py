@@ -32,6 +32,8 @@ LEAST_UNITS = 10
 more than it knows."""
 WORTH_EXCLUDING = 5.0
 """Extra reads per 100 requests: about half of what is usually saved."""
+MOST_TIMES = 1e6
+"""As many conversations as so far, times this, are not waited for."""
 ALIKE = "conversations are too few, or too much alike"
 
 
@@ -187,17 +189,19 @@ class ArmComparison:
         gap = target - max(0.0, found.value)
         return self._more(found.spread, gap) if gap > 0 else None
 
-    def _more(self, spread: Spread, half: float) -> int:
+    def _more(self, spread: Spread, half: float) -> int | None:
         """Until half of the interval is no more than this, at the same shares as so far."""
-        count = len(self.measured) + len(self.rewritten)
-        return max(1, ceil(count * _times(lambda times: spread.ever(times) <= half)) - count)
+        count, times = len(self.measured) + len(self.rewritten), _times(lambda times: spread.ever(times) <= half)
+        return max(1, ceil(count * times) - count) if times is not None else None
 
 
-def _times(enough: Callable[[float], bool]) -> float:
-    """The least number from 1 on that is, to a thousandth of it."""
+def _times(enough: Callable[[float], bool]) -> float | None:
+    """The least number from 1 on that is, to a thousandth of it; None if it is more than anybody has patience for."""
     low, high = 1.0, 1.0
     while not enough(high):
         low, high = high, 2 * high
+        if high > MOST_TIMES:
+            return None
     while high - low > low / 1000:
         middle = (low + high) / 2
         low, high = (low, middle) if enough(middle) else (middle, high)
