@@ -3,21 +3,22 @@
 Conversations are made up: lengths with a long tail, agents that read files again more or less often, prices that
 differ. A coin puts each on a side; on the rewritten one, requests are smaller and files are read again more often, by
 as much as is said. First what is printed of one such ledger, then of many: how often the 95 % intervals hold the true
-difference, and how often that of reading again excludes `WORTH_EXCLUDING` and the margin.
+difference, how often that of reading again excludes `WORTH_EXCLUDING` and the margin, and in how many ledgers it ever
+misses the truth if one looks after every few conversations.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC
 from random import Random
 from typing import NamedTuple
 
 from ibidem.cli.gain_trial import draw_arms
 from ibidem.gains import TrialUnit
-from ibidem.trial.arms import WORTH_EXCLUDING, ArmComparison, compare
+from ibidem.trial.arms import REREADS, WORTH_EXCLUDING, ArmComparison, by_share, compare, difference
 
 SHOWN_SEED = 2
 """Of the ledger that is printed; in the first one, an interval misses the truth, as one in twenty does."""
@@ -27,6 +28,8 @@ TOKEN_PRICE, REREAD_BASE, FAILED_BASE, EDIT_SHARE, TURN_SHARE = 1e-6, 0.012, 0.0
 """About as in recorded sessions of Claude Code, as the proxy counts."""
 HABIT = 95.0
 """How much alike agents are in reading again: the two numbers of the beta distribution add up to this."""
+EVERY = 5
+"""Conversations from one look to the next."""
 
 
 class Truth(NamedTuple):
@@ -38,15 +41,29 @@ class Truth(NamedTuple):
     """Of the tokens of a request."""
 
 
-def made_up(count: int, truth: Truth, seed: int, share: float = 0.5) -> list[TrialUnit]:
+class Work(NamedTuple):
+    """What goes on meanwhile."""
+
+    shares: Sequence[float] = (0.5,)
+    """Of the coin, one after the other, for equally many conversations each."""
+    drift: float = 0.0
+    """How much more files are read again at the end than in the beginning, on either side: 1 is twice as much."""
+
+
+STEADY = Work()
+
+
+def made_up(count: int, truth: Truth, seed: int, work: Work = STEADY) -> list[TrialUnit]:
     rng = Random(seed)
-    return [_unit(rng, number, "rewrite" if rng.random() < share else "measure", truth) for number in range(count)]
+    shares = [work.shares[number * len(work.shares) // count] for number in range(count)]
+    return [_unit(rng, number, share, truth, 1 + work.drift * number / count) for number, share in enumerate(shares)]
 
 
-def _unit(rng: Random, number: int, arm: str, truth: Truth) -> TrialUnit:
+def _unit(rng: Random, number: int, share: float, truth: Truth, more: float) -> TrialUnit:
+    arm = "rewrite" if rng.random() < share else "measure"
     requests = max(1, round(rng.lognormvariate(4.0, 0.75)))
     turns = 1 + _some(rng, requests - 1, TURN_SHARE)
-    habit = rng.betavariate(HABIT * REREAD_BASE, HABIT * (1 - REREAD_BASE))
+    habit = rng.betavariate(HABIT * more * REREAD_BASE, HABIT * (1 - more * REREAD_BASE))
     rewrites = arm == "rewrite"
     rereads = _some(rng, requests, habit) + rewrites * _some(rng, requests, truth.extra / 100)
     edits = _some(rng, requests, EDIT_SHARE)
@@ -56,7 +73,7 @@ def _unit(rng: Random, number: int, arm: str, truth: Truth) -> TrialUnit:
         unit=str(number),
         first=BEGIN + 3600 * number,
         arm=arm,
-        share=0.5,
+        share=share,
         profile="lossless",
         off=False,
         requests=requests,
@@ -91,10 +108,10 @@ class Found(NamedTuple):
     excluded: Counter[str]
 
 
-def simulated(seeds: int, conversations: int, truth: Truth) -> Found:
+def simulated(seeds: int, conversations: int, truth: Truth, work: Work = STEADY) -> Found:
     found = Found(Counter(), Counter(), Counter())
     for seed in range(seeds):
-        compared = compare(made_up(conversations, truth, seed + 1))
+        compared = compare(made_up(conversations, truth, seed + 1, work))
         for each in compared.differences:
             if each.low is not None and each.high is not None:
                 key = each.ratio.key
@@ -106,13 +123,33 @@ def simulated(seeds: int, conversations: int, truth: Truth) -> Found:
 
 def _excluded(compared: ArmComparison) -> Iterator[str]:
     told = compared.rereads
-    if told is not None and told.high is not None:
-        if told.high < WORTH_EXCLUDING:
+    if told is not None and told.ever_low is not None and told.ever_high is not None:
+        if told.ever_high < WORTH_EXCLUDING:
             yield f"+{WORTH_EXCLUDING:g} excluded"
-        if compared.margin is not None and told.high < compared.margin:
+        if compared.margin is not None and told.ever_high < compared.margin:
             yield "margin excluded"
-        if told.low is not None and told.low > 0:
+        if told.ever_low > 0:
             yield "more reading again found"
+
+
+def looked_at(seeds: int, conversations: int, truth: Truth, work: Work = STEADY) -> Counter[str]:
+    """In how many ledgers an interval of reading again misses the truth at some look, and in how many it is above it:
+    of the intervals for one look, and of those for all looks."""
+    ledgers = (made_up(conversations, truth, seed + 1, work) for seed in range(seeds))
+    return Counter(words for units in ledgers for words in {*_missed(units, truth.extra)})
+
+
+def _missed(units: Sequence[TrialUnit], extra: float) -> Iterator[str]:
+    for count in range(EVERY, len(units) + 1, EVERY):
+        compared = [each for each in by_share(units[:count]) if each.enough]
+        told = difference(REREADS, compared) if compared else None
+        if told is None or told.spread is None or told.value is None:
+            continue
+        for words, half in (("for one look", told.spread.once), ("for all looks", told.spread.ever())):
+            if abs(told.value - extra) > half:
+                yield f"interval {words} misses"
+            if told.value - extra > half:
+                yield f"interval {words} is above"
 
 
 def main() -> None:
@@ -120,16 +157,21 @@ def main() -> None:
     parser.add_argument("--conversations", type=int, default=120)
     parser.add_argument("--extra", type=float, default=0.0, help="files read again more, per 100 requests")
     parser.add_argument("--saving", type=float, default=0.11, help="share of the tokens of a request")
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.5], help="of the coin, one after the other")
+    parser.add_argument("--drift", type=float, default=0.0, help="1 if files are read again twice as often at the end")
     parser.add_argument("--seeds", type=int, default=200)
     asked = parser.parse_args()
-    truth = Truth(asked.extra, asked.saving)
-    draw_arms(compare(made_up(asked.conversations, truth, SHOWN_SEED)), "", UTC)
+    truth, work = Truth(asked.extra, asked.saving), Work(asked.shares, asked.drift)
+    draw_arms(compare(made_up(asked.conversations, truth, SHOWN_SEED, work)), "", UTC)
     print(f"\n{asked.seeds} made-up ledgers of {asked.conversations} conversations:")
-    found = simulated(asked.seeds, asked.conversations, truth)
+    found = simulated(asked.seeds, asked.conversations, truth, work)
     for key, told in found.told.items():
         print(f"{key:28} interval holds the truth in {100 * found.held[key] / told:5.1f} % of {told}")
     for words, count in sorted(found.excluded.items()):
         print(f"{words:28} in {100 * count / asked.seeds:5.1f} %")
+    print(f"Looked at after every {EVERY} conversations, of files read again per 100 requests:")
+    for words, count in sorted(looked_at(asked.seeds, asked.conversations, truth, work).items()):
+        print(f"{words:31} at some time in {100 * count / asked.seeds:5.1f} %")
 
 
 if __name__ == "__main__":

@@ -142,6 +142,9 @@ ODD: tuple[tuple[str, FaultyReader], ...] = (
     ("10 %, fails always or never", FaultyReader(samples=4, fails=0.1, stuck=True)),
     ("10 %, at random", FaultyReader(fails=0.1, at_random=True)),
     ("10 %, at random", FaultyReader(samples=4, fails=0.1, at_random=True)),
+    ("5 %, sessions differ more", FaultyReader(samples=4, fails=0.05, spread=0.2)),
+    ("5 %, and looks are rare", FaultyReader(points=100, samples=4, rereads=0.005, fails=0.05, spread=0.2)),
+    ("3 %, and looks are rare", FaultyReader(samples=4, rereads=0.005, fails=0.03, spread=0.2)),
 )
 
 HEAD = (

@@ -59,6 +59,22 @@ def test_acting_at_random(tally: Tally) -> None:
     assert all(0.92 <= each <= 0.98 for each in found.covered())
 
 
+@pytest.mark.parametrize(
+    "reader",
+    [
+        pytest.param(FaultyReader(samples=4, fails=0.05, spread=0.2), id="sometimes"),
+        pytest.param(FaultyReader(points=100, samples=4, rereads=0.005, fails=0.05, spread=0.2), id="hardly ever"),
+        pytest.param(FaultyReader(samples=4, rereads=0.005, fails=0.03, spread=0.2), id="hardly ever, more points"),
+        pytest.param(FaultyReader(samples=4, fails=0.1, spread=0.2), id="more often"),
+    ],
+)
+def test_sessions_that_differ(reader: FaultyReader, tally: Tally) -> None:
+    """Looks are in few sessions: trials that drew none of these must not be sure."""
+    found = simulate(reader, SEEDS)
+    tally("trial, sessions differ", alarm=found.alarm, covered=found.covered())
+    assert all(0.92 <= each <= 0.98 for each in found.covered())
+
+
 def test_more_decided(tally: Tally) -> None:
     found = simulate(FaultyReader(samples=4, decided=0.5), SEEDS)
     tally("trial, more decided", alarm=found.alarm, early=found.early)

@@ -43,7 +43,12 @@ def trial(*arguments: str) -> Any:
 
 
 def keep(
-    file: Path, count: int, again: dict[str, float], profile: str = "lossless", outcome: str = "rewritten"
+    file: Path,
+    count: int,
+    again: dict[str, float],
+    profile: str = "lossless",
+    outcome: str = "rewritten",
+    share: float = 0.5,
 ) -> None:
     """So many conversations of each side, of ten requests each; `again` is how often each side reads again."""
     rng, writer = Random(count), GainsWriter(file)
@@ -51,9 +56,8 @@ def keep(
         for arm, chance in again.items():
             often = min(1.0, chance * rng.uniform(0.5, 1.5))
             for request in range(10):
-                note = TrialNote(
-                    arm, f"{profile}{arm}{number}", 0.5, profile, int(not request), rng.random() < often, 1, 0
-                )
+                unit = f"{profile}{arm}{share}{number}"
+                note = TrialNote(arm, unit, share, profile, int(not request), rng.random() < often, 1, 0)
                 kind = outcome if arm == "rewrite" else "observed"
                 found = exchange(at=BEGIN + number, outcome=kind, input=1000, trial=note)
                 if arm == "measure":
@@ -114,20 +118,6 @@ def test_it_says_how_many_more_are_needed(file: Path) -> None:
     assert f"To exclude +5.0 takes about {more['to_exclude_5']:,} more conversations" in gain().stdout
 
 
-def test_as_many_more_as_it_says_are_enough() -> None:
-    units = made_up(60, Truth(extra=3.0), 1)
-    now = compare(units).rereads
-    assert now is not None
-    assert now.value is not None
-    assert now.high is not None
-    target = now.value + (now.high - now.value) / 3
-    more = compare(units).more(target)
-    assert more == pytest.approx(8 * len(units), abs=2), "nine times as many, for a third of the interval"
-    assert (compare(7 * units).more(target) or 0) > 0
-    assert compare(10 * units).more(target) == 0
-    assert compare(units).more(now.value / 2) is None, "what is seen is above it"
-
-
 def test_rare_things_have_no_interval_yet(file: Path) -> None:
     keep(file, 12, {"rewrite": 0.0, "measure": 0.0})
     told = gain().stdout
@@ -143,6 +133,34 @@ def test_others_are_left_out_and_named(file: Path) -> None:
     found = trial()
     assert (found["profile"], found["left_out"], found["other_profiles"]) == ("lossless", 1, 2)
     assert "1 conversation left out: switched off on the way." in gain().stdout
+
+
+def test_a_share_that_was_changed_is_told(file: Path) -> None:
+    keep(file, 9, {"rewrite": 0.1, "measure": 0.1}, share=0.25)
+    keep(file, 9, {"rewrite": 0.1, "measure": 0.1})
+    assert "Too few to compare: at one share of --trial, each side needs 10 conversations" in gain().stdout
+    keep(file, 11, {"rewrite": 0.1, "measure": 0.1})
+    told = gain().stdout
+    assert "11 conversations rewritten (200 requests), 11 conversations only measured (200 requests)." in told
+    assert "18 conversations of --trial 0.25 left out: fewer than 10 on a side" in told
+    keep(file, 12, {"rewrite": 0.1, "measure": 0.1}, share=0.75)
+    told = " ".join(gain().stdout.split())
+    assert "Sides are compared at each share, then averaged: 0.75 (12 rewritten, 12 not), 0.5 (11 rewritten" in told
+    assert trial()["shares"] == [
+        {"share": 0.75, "measure": 12, "rewrite": 12, "compared": True},
+        {"share": 0.5, "measure": 11, "rewrite": 11, "compared": True},
+        {"share": 0.25, "measure": 9, "rewrite": 9, "compared": False},
+    ]
+    assert trial()["arms"]["rewrite"]["conversations"] == 23
+
+
+def test_what_is_said_allows_for_looking_again(file: Path) -> None:
+    """The interval for one look excludes nothing by a little, the one for all looks does not."""
+    keep(file, 40, {"rewrite": 0.13, "measure": 0.1})
+    each, told = trial()["differences"]["rereads_per_100_requests"], gain().stdout
+    assert each["ever_low"] < 0 < each["low"] < each["high"] < each["ever_high"]
+    assert f"Reading again rises by {each['ever_high']:.1f} per 100 requests at most" in told
+    assert "hold however often you look. Intervals in the table are for one look planned ahead." in told
 
 
 def test_what_is_forgotten_is_gone(file: Path) -> None:

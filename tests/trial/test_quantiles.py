@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from math import comb, inf
+from math import comb, inf, log, sqrt
+from random import Random
 
 import pytest
 
-from ibidem.trial.quantiles import beta_below, t_above, t_quantile, unseen_share
+from ibidem.trial.quantiles import beta_below, ever_quantile, t_above, t_quantile, unseen_share
 
 TABLE = [
     (0.975, 1, 12.7062),
@@ -50,3 +51,26 @@ def test_what_points_can_miss() -> None:
     for points in (1, 20, 100, 1000):
         assert (1 - unseen_share(points)) ** points == pytest.approx(0.025)
     assert unseen_share(0) == 1
+
+
+def test_who_looks_often_has_to_be_further_out() -> None:
+    assert ever_quantile(0.95, 80, 1e9) == pytest.approx(sqrt(1.125 * (log(9) + 2 * log(20))), rel=1e-6)
+    for pairs in (10, 30, 100, 10_000):
+        assert t_quantile(0.975, 20) * 1.5 < ever_quantile(0.95, pairs, 20) < ever_quantile(0.99, pairs, 20)
+        assert ever_quantile(0.95, pairs, 200) < ever_quantile(0.95, pairs, 20)
+
+
+def test_means_of_nothing_rarely_get_there_at_any_time() -> None:
+    """In 5 % of walks at most, however long; 1.96 is passed at some time by half of them."""
+    rng, often, ever = Random(1), 0, 0
+    for _ in range(400):
+        total, out = 0.0, set[str]()
+        for pairs in range(1, 301):
+            total += rng.gauss(0, 1)
+            size = abs(total) / sqrt(pairs)
+            out |= {"often"} if size > 1.96 else set()
+            if size > 2.9 and size > ever_quantile(0.95, pairs, 1e6):
+                out.add("ever")
+        often, ever = often + ("often" in out), ever + ("ever" in out)
+    assert often > 400 / 4
+    assert 0 < ever <= 400 / 20

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 HEAD = ("", "only measured", "rewritten", "difference", "95 % interval")
 NOBODY = "No conversation took part in a trial yet. Begin one, and ask again: ibidem wrap --trial 0.5 -- claude"
+DIFFERENCE = ("measured", "rewritten", "value", "low", "high", "ever_low", "ever_high", "problem")
 COUNTS = ("requests", "turns", "rereads", "edits", "failed_edits", "input", "output")
 
 
@@ -70,7 +71,8 @@ def _who(compared: ArmComparison, zone: tzinfo) -> str:
 def _too_few(compared: ArmComparison) -> str:
     from ..trial.arms import LEAST_UNITS
 
-    return f"Too few to compare: each side needs {LEAST_UNITS} conversations at least. Go on, and ask again."
+    share = "at one share of --trial, " if len(compared.shares) > 1 else ""
+    return f"Too few to compare: {share}each side needs {LEAST_UNITS} conversations at least. Go on, and ask again."
 
 
 def _row(each: ArmDifference) -> Sequence[str]:
@@ -98,24 +100,27 @@ def _change(each: ArmDifference, value: float | None) -> str:
 
 
 def _verdict(compared: ArmComparison) -> Iterator[str]:
-    """What it comes to for reading again, and how many conversations would say more. Never that nothing differs."""
+    """What it comes to for reading again, and how many conversations would say more. Never that nothing differs.
+
+    People look again until they like what they see, so all of it is from the interval that allows for that."""
     from ..report.numbers import fixed
     from ..trial.arms import WORTH_EXCLUDING
     from ..trial.verdict import signed
 
     found, lost = compared.rereads, compared.margin
-    if found is None or found.value is None or found.low is None or found.high is None:
+    if found is None or found.ever_low is None or found.ever_high is None:
         yield f"Reading again: nothing to say yet ({found.problem if found else 'too few'})."
         return
     at = f"the saving is gone at {signed(lost)}" if lost is not None else "nothing was saved that could be lost"
-    if lost is not None and found.low > lost:
-        yield f"Reading again costs more than is saved: by {signed(found.low)} per 100 requests at least, and {at}."
-    elif found.low > 0:
-        yield f"Rewritten conversations read files again more often, by {signed(found.low)} at least; {at}."
-    elif found.high <= 0:
+    least = signed(found.ever_low)
+    if lost is not None and found.ever_low > lost:
+        yield f"Reading again costs more than is saved: by {least} per 100 requests at least, and {at}."
+    elif found.ever_low > 0:
+        yield f"Rewritten conversations read files again more often, by {least} at least; {at}."
+    elif found.ever_high <= 0:
         yield f"Rewritten conversations read files again less often; {at}."
     else:
-        yield f"Reading again rises by {fixed(found.high, 1)} per 100 requests at most; {at}."
+        yield f"Reading again rises by {fixed(found.ever_high, 1)} per 100 requests at most; {at}."
     targets = {WORTH_EXCLUDING: signed(WORTH_EXCLUDING)}
     if lost is not None:
         targets[lost] = f"{signed(lost)}, where the saving is gone,"
@@ -128,12 +133,12 @@ def _dollars(compared: ArmComparison) -> Iterator[str]:
     from ..report.numbers import fixed, plural
 
     found = compared.dollars
-    if found is None or found.low is None or found.high is None:
+    if found is None or found.ever_low is None or found.ever_high is None:
         return
-    if found.high < 0:
-        yield f"A user turn costs at least {fixed(-100 * found.high, 1)} % less when rewritten."
-    elif found.low > 0:
-        yield f"A user turn costs at least {fixed(100 * found.low, 1)} % more when rewritten."
+    if found.ever_high < 0:
+        yield f"A user turn costs at least {fixed(-100 * found.ever_high, 1)} % less when rewritten."
+    elif found.ever_low > 0:
+        yield f"A user turn costs at least {fixed(100 * found.ever_low, 1)} % more when rewritten."
     else:
         yield "Whether a user turn costs less when rewritten is not settled by the bills of so few conversations."
         if more := compared.more_dollars():
@@ -146,14 +151,16 @@ def _needed(compared: ArmComparison, target: float, words: str) -> Iterator[str]
     more, found = compared.more(target), compared.rereads
     if more:
         yield f"To exclude {words} takes about {plural(more, 'more conversation')}, if what is seen so far goes on."
-    elif more is None and found is not None and found.low is not None and found.low < target:
+    elif more is None and found is not None and found.ever_low is not None and found.ever_low < target:
         yield f"What is seen so far is above {words.rstrip(',')}: more conversations tell whether it stays there."
 
 
 def _notes(compared: ArmComparison) -> Iterator[str]:
     from ..report.numbers import plural
 
+    yield "These lines hold however often you look. Intervals in the table are for one look planned ahead."
     yield "Intervals hold for conversations drawn by chance. Dollars are at list prices, for input and output."
+    yield from _shares(compared)
     unpriced = sum(each.requests - each.priced for each in (*compared.measured, *compared.rewritten))
     if unpriced:
         yield f"What {plural(unpriced, 'request')} cost is not known, and in no dollars or tokens."
@@ -161,6 +168,23 @@ def _notes(compared: ArmComparison) -> Iterator[str]:
         yield f"{plural(compared.left_out, 'conversation')} left out: switched off on the way."
     if compared.others:
         yield f"{plural(compared.others, 'conversation')} of other profiles left out: --since and --until choose."
+
+
+def _shares(compared: ArmComparison) -> Iterator[str]:
+    """Where the share of the coin was changed: sides of different shares are of different times."""
+    from ..report.numbers import plural
+    from ..trial.arms import LEAST_UNITS
+
+    if len(compared.compared) > 1:
+        told = ", ".join(
+            f"{each.share:g} ({len(each.rewritten):,} rewritten, {len(each.measured):,} not)"
+            for each in compared.compared
+        )
+        yield f"--trial was changed. Sides are compared at each share, then averaged: {told}."
+    for each in compared.shares:
+        if not each.enough:
+            left = f"{plural(each.conversations, 'conversation')} of --trial {each.share:g} left out"
+            yield f"{left}: fewer than {LEAST_UNITS} on a side, and not to be mixed with others."
 
 
 def _figures(compared: ArmComparison) -> dict[str, Any]:
@@ -173,6 +197,15 @@ def _figures(compared: ArmComparison) -> dict[str, Any]:
         "arms": {"measure": _side(compared.measured), "rewrite": _side(compared.rewritten)},
         "left_out": compared.left_out,
         "other_profiles": compared.others,
+        "shares": [
+            {
+                "share": each.share,
+                "measure": len(each.measured),
+                "rewrite": len(each.rewritten),
+                "compared": each.enough,
+            }
+            for each in compared.shares
+        ],
         "margin_per_100_requests": compared.margin,
         "more_conversations": {
             "to_exclude_5": compared.more(WORTH_EXCLUDING),
@@ -182,7 +215,7 @@ def _figures(compared: ArmComparison) -> dict[str, Any]:
         "differences": {
             each.ratio.key: {
                 "relative": each.ratio.relative,
-                **{name: getattr(each, name) for name in ("measured", "rewritten", "value", "low", "high", "problem")},
+                **{name: getattr(each, name) for name in DIFFERENCE},
             }
             for each in compared.differences
         },

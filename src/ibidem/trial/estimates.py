@@ -4,6 +4,10 @@ Points of a session have a model, a project and a habit in common. So the error 
 time (the jackknife), with Student's t on one degree of freedom less than there are sessions. Where sessions weigh
 alike this is the usual interval of session means. Where some weigh much more than others, it is wider: the jackknife
 moves more, and only as many sessions count as would do the same if they were alike.
+
+Where something is rare, a few sessions have most of it, and trials that drew none of these have a mean that is too
+low and a spread that is too small, both at once. So degrees of freedom are the fewer, the more of what deviates is in
+few sessions, and the end on the side of the long tail is further out than the other.
 """
 
 from __future__ import annotations
@@ -11,7 +15,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import fsum, sqrt
+from math import fsum, inf, sqrt
+from statistics import NormalDist
 from typing import NamedTuple
 
 from .outcomes import Stratum
@@ -19,6 +24,8 @@ from .quantiles import t_above, t_quantile, unseen_share
 
 COVERED = 0.95
 """Of intervals: in how many of 100 trials they hold the true value."""
+NORMAL = NormalDist().inv_cdf((1 + COVERED) / 2)
+"""What 95 % are within, in standard errors of a normal distribution."""
 FEW = 6
 """With fewer points that differ at all, what they spread is no measure: nothing seen is not nothing there."""
 
@@ -56,7 +63,7 @@ class Estimate:
 
 def estimate(contrasts: Sequence[Contrast], *, weighted: bool, share: bool = True) -> Estimate | None:
     """None without points. A `share` lies between −1 and 1; where hardly a point differs, its interval is as wide as
-    what so many points can miss."""
+    what so many points, as much alike as they are within sessions, can miss."""
     if not contrasts:
         return None
     weights = [each.weight if weighted else 1.0 for each in contrasts]
@@ -66,11 +73,10 @@ def estimate(contrasts: Sequence[Contrast], *, weighted: bool, share: bool = Tru
     sessions = _by_session(contrasts, weights, value)
     low = high = above = None
     if len(sessions) > 1:
-        error, freedom = _error(sessions, total), _freedom(sessions)
-        half = t_quantile((1 + COVERED) / 2, freedom) * error
-        if share and _differing(contrasts, weights) < FEW:
-            half = max(half, unseen_share(effective))
-        low, high = value - half, value + half
+        moved = [each.deviation / (total - each.weight) for each in sessions]
+        error, freedom = _error(moved), min(_freedom(sessions), _carried(moved))
+        least = _floor(contrasts, weights, sessions, error) if share else 0.0
+        low, high = (value + sign * max(least, _reach(moved, error, freedom, sign)) for sign in (-1, 1))
         if share:
             low, high = max(-1.0, low), min(1.0, high)
         above = t_above(value / error, freedom) if error > 0 else None
@@ -109,14 +115,44 @@ def _by_session(contrasts: Iterable[Contrast], weights: Iterable[float], value: 
     return [_SessionSum(*map(fsum, zip(*points, strict=True))) for points in found.values()]
 
 
-def _error(sessions: Sequence[_SessionSum], total: float) -> float:
-    """Without a session the mean moves by what that session adds to the deviations, over the weight that is left."""
-    count = len(sessions)
-    moved = (each.deviation / (total - each.weight) for each in sessions)
-    return sqrt((count - 1) / count * fsum(step**2 for step in moved))
+def _error(moved: Sequence[float]) -> float:
+    """Of what the mean moves by without each session: what it adds to the deviations, over the weight that is left."""
+    return sqrt((len(moved) - 1) / len(moved) * fsum(step**2 for step in moved))
 
 
 def _freedom(sessions: Sequence[_SessionSum]) -> float:
     """Satterthwaite's degrees of freedom, if what a session adds to the variance goes with the square of its weight."""
     squares = [each.weight**2 for each in sessions]
     return max(1.0, fsum(squares) ** 2 / fsum(square**2 for square in squares) - 1)
+
+
+def _carried(moved: Sequence[float]) -> float:
+    """Degrees of freedom by what each session was seen to add to the variance: if few carry it, it is known as badly as
+    that of so few. They are sessions − 1 where these vary as the normal distribution does."""
+    count, squares = len(moved), fsum(step**2 for step in moved)
+    peaked = count * fsum(step**4 for step in moved) / squares**2 if squares else 0.0
+    return max(1.0, 2 * (count - 1) / (peaked - 1)) if peaked > 1 else inf
+
+
+def _reach(moved: Sequence[float], error: float, freedom: float, sign: int) -> float:
+    """From the mean to the end on this side: Student's t, and Hall's correction where the long tail is there. The other
+    end is not drawn in by it: a tail that is seen there by chance would cost coverage."""
+    squares = fsum(step**2 for step in moved)
+    skewed = sign * fsum(step**3 for step in moved) / (6 * squares**1.5) if squares else 0.0
+    return error * (t_quantile((1 + COVERED) / 2, freedom) + max(0.0, skewed) * (2 * NORMAL**2 + 1))
+
+
+def _floor(
+    contrasts: Sequence[Contrast], weights: Sequence[float], sessions: Sequence[_SessionSum], error: float
+) -> float:
+    """What the points can miss, where hardly one differs; else nothing. The more points of a session are alike, the
+    fewer they count for (the design effect), down to one for each session where none is heavier than others."""
+    if _differing(contrasts, weights) >= FEW:
+        return 0.0
+    total = fsum(weights)
+    effective = total**2 / fsum(weight**2 for weight in weights)
+    value = _mean(weights, [each.difference for each in contrasts], total)
+    squares = ((weight * (each.difference - value)) ** 2 for each, weight in zip(contrasts, weights, strict=True))
+    if unlike := fsum(squares) / total**2:
+        effective /= max(1.0, error**2 / unlike)
+    return unseen_share(max(effective, total**2 / fsum(each.weight**2 for each in sessions)))

@@ -1,5 +1,7 @@
 """Student's t without a library for it: the share beyond a value, and the value beyond which a share is.
 
+`ever_quantile` is what takes the place of that value for those who look more than once.
+
 All of it comes from the regularized incomplete beta function, by its continued fraction (Lentz's way of running it),
 which is good to about 14 digits for the arguments that a trial has.
 """
@@ -7,12 +9,15 @@ which is good to about 14 digits for the arguments that a trial has.
 from __future__ import annotations
 
 from functools import lru_cache
-from math import exp, inf, lgamma, log, log1p
+from math import erfc, exp, inf, lgamma, log, log1p, sqrt
 
 MOST_TERMS = 10_000
 ENOUGH = 1e-16
 TINY = 1e-300
 """Stands in for a denominator of zero."""
+SOON = 10.0
+"""Pairs from which on `ever_quantile` is of use. It is smallest for about eight times as many, and hardly larger for a
+hundred times."""
 
 
 def beta_below(x: float, a: float, b: float) -> float:
@@ -74,6 +79,19 @@ def t_quantile(share: float, df: float) -> float:
             break
         low, high = (middle, high) if t_above(middle, df) > 1 - share else (low, middle)
     return high
+
+
+def ever_quantile(covered: float, pairs: float, df: float) -> float:
+    """Standard errors within which a mean is of the truth at all looks together, with this probability; `pairs` have
+    been seen at this one.
+
+    It is Robbins' boundary: a bet on a mean that is off, spread over how far by a normal distribution, starts with 1
+    and grows by chance to 1 / (1 − `covered`) with a probability of 1 − `covered` at most, whenever one looks. That is
+    for means with a known variance, so the probability of being that far out is looked up in Student's t.
+    """
+    grown = pairs / SOON
+    normal = sqrt((1 + 1 / grown) * (log1p(grown) - 2 * log(1 - covered)))
+    return t_quantile(1 - erfc(normal / sqrt(2)) / 2, df)
 
 
 def unseen_share(points: float, chance: float = 0.025) -> float:
