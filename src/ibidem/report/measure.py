@@ -164,6 +164,8 @@ class _Measured:
         self.counted = [chosen.takes(step.sent) for step in self.replay.steps]
         self.baseline = self.over(self.replay.bill())
         self.simulations: dict[str, Simulation] = {}
+        self.missing: dict[str, Simulation] = {}
+        """Of profiles that let go, where a provider finds nothing after a change."""
         self.bills = {NOTHING_DONE: self.baseline}
 
     def over(self, bill: Bill) -> Bill:
@@ -172,7 +174,7 @@ class _Measured:
 
     def figures(self) -> SessionFigures:
         session, replay, settings = self.session, self.replay, self.settings
-        self.simulations = self.simulate_all()
+        self.simulate_all()
         outcomes = {name: self.outcome(name) for name in settings.profiles}
         steps = list(compress(replay.steps, self.counted))
         models = list(dict.fromkeys(step.sent.model for step in steps if step.sent.model))
@@ -242,30 +244,32 @@ class _Measured:
             at_once=at_once,
         )
 
-    def simulate_all(self) -> dict[str, Simulation]:
-        """Every profile, where a provider finds what stands before a change, segment by segment: so what they share is
-        kept of one at a time. Those that let go come first: arrival is the same for all until something goes that was
-        sent, and they leave it to the others where they went another way."""
-        told, elsewhere = self.replay.told("hit"), self.replay.told("miss")
+    def simulate_all(self) -> None:
+        """Every profile, where a provider finds what stands before a change and where it does not, segment by segment:
+        so what they share is kept of one at a time. Those that let go come first: they leave arrival to the others
+        where they went another way."""
+        hit, miss = self.replay.told("hit"), self.replay.told("miss")
         chosen = {name: profiles.named(name) for name in self.settings.profiles}
-        found = {name: self.simulate(each, self.economy, told, elsewhere, False) for name, each in chosen.items()}
-        order = sorted(chosen, key=lambda name: all(each.final for each in chosen[name]))
+        final = [name for name, strategies in chosen.items() if all(each.final for each in strategies)]
+        for name, strategies in chosen.items():
+            self.simulations[name] = self.simulate(strategies, self.economy, hit, miss, at_once=False)
+            if name not in final:
+                self.missing[name] = self.simulate(strategies, self.economy, miss, at_once=False)
         for number in range(len(self.messages)):
-            for name in order:
-                found[name].run(number)
+            for name in final:
+                self.simulations[name].awaits(number)
+            for name in (*self.missing, *final):
+                self.simulations[name].run(number)
+                if name in self.missing:
+                    self.missing[name].run_beside(self.simulations[name], number)
             self.groundwork.done()
-        return found
 
     def outcome(self, name: str) -> ProfileOutcome:
-        strategies, simulation = profiles.named(name), self.simulations[name]
+        simulation = self.simulations[name]
         bill = self.bills[name] = self.over(self.replay.bill(simulation.views))
         found = _outcome(self.replay, self.baseline, bill, simulation, self.counted)
-        if not all(each.final for each in strategies):
-            told = any(point.rewritten for point in simulation.points)  # else the worlds do not differ
-            same = simulation.agrees or not told
-            miss = simulation if same else self.simulate(strategies, self.economy, self.replay.told("miss"))
-            self.groundwork.done()
-            worlds = {"hit": simulation, "miss": miss}
+        if name in self.missing:
+            worlds = {"hit": simulation, "miss": self.missing[name]}
             found.worlds = {world: self.world(worlds[world], world) for world in WORLDS}
         return found
 
