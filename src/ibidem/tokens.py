@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
@@ -137,9 +137,18 @@ SAMPLED_PIECES, SAMPLE_CHARACTERS = 8, 400
 
 def estimate(text: str) -> float:
     """About how many tokens; exact for a short text."""
+    noted = _NOTED.get()
     if len(text) <= SAMPLED_PIECES * SAMPLE_CHARACTERS:
-        known = _KNOWN.get().get(text)
-        return known if known is not None else counter()(text) if text else 0
+        return (noted or counter())(text) if text else 0
+    if noted is None:
+        return _sampled(text)
+    found = noted.estimates.get(text)
+    if found is None:
+        found = noted.estimates[text] = _sampled(text)
+    return found
+
+
+def _sampled(text: str) -> float:
     step = (len(text) - SAMPLE_CHARACTERS) // (SAMPLED_PIECES - 1)
     pieces = "".join(text[at : at + SAMPLE_CHARACTERS] for at in range(0, SAMPLED_PIECES * step, step))
     return counter()(pieces) * len(text) / len(pieces)
@@ -150,6 +159,8 @@ class Remembering:
 
     def __init__(self, count: TokenCounter) -> None:
         self.known: dict[str, int] = {}
+        self.estimates: dict[str, float] = {}
+        """Of long texts."""
         self._count = count
 
     def __call__(self, text: str) -> int:
@@ -163,14 +174,14 @@ def remembering(count: TokenCounter) -> Remembering:
     return Remembering(count)
 
 
-_KNOWN: ContextVar[Mapping[str, int]] = ContextVar("known", default={})  # noqa: B039  # nobody writes to it
+_NOTED: ContextVar[Remembering | None] = ContextVar("noted", default=None)
 
 
 @contextmanager
-def knowing(known: Mapping[str, int]) -> Iterator[None]:
-    """In here, tokens of these texts in the encoding that is usual need not be counted again for an estimate."""
-    token = _KNOWN.set(known)
+def noting(noted: Remembering) -> Iterator[None]:
+    """In here, what is estimated is noted there, in the encoding that is usual, and not counted again."""
+    token = _NOTED.set(noted)
     try:
         yield
     finally:
-        _KNOWN.reset(token)
+        _NOTED.reset(token)

@@ -28,7 +28,7 @@ from ..replay.simulate import Simulation
 from ..replay.views import SentView
 from ..strategies import profiles
 from ..strategies.strategy import Strategy
-from ..tokens import DEFAULT_ENCODING, Remembering, counter, encoding_of, knowing
+from ..tokens import DEFAULT_ENCODING, Remembering, counter, encoding_of, noting
 from .asked import asked_for
 from .facts import moment
 from .figures import (
@@ -147,7 +147,7 @@ def basis_of(session: Recording, settings: ReportSettings) -> Basis:
 def measure_session(session: Recording, settings: ReportSettings, chosen: Chosen = EVERYTHING) -> SessionFigures:
     """The figures of those of its requests that were chosen, in a conversation that was sent as a whole."""
     measured = _Measured(session, settings, chosen)
-    with knowing(measured.known):
+    with noting(measured.usual):
         return measured.figures()
 
 
@@ -158,9 +158,9 @@ class _Measured:
         self.session, self.settings = session, settings
         self.replay, self.economy, self.count = basis_of(session, settings)
         usual = encoding_of(session.models[0] if session.models else None) == DEFAULT_ENCODING
-        self.known = self.count.known if usual else {}
+        self.usual = self.count if usual else Remembering(counter())
         self.messages = self.replay.messages
-        self.groundwork = Groundwork(self.messages, self.known)
+        self.groundwork = Groundwork(self.messages, self.usual.known)
         self.counted = [chosen.takes(step.sent) for step in self.replay.steps]
         self.baseline = self.over(self.replay.bill())
         self.simulations: dict[str, Simulation] = {}
