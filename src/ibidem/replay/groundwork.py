@@ -189,6 +189,12 @@ class ArrivalTape:
             self._branches[key] = ArrivalTape(self._history, begin, place, self._trunk or self)
         return self._branches[key]
 
+    def cut(self) -> None:
+        """Let go of the branches, which hold what they grow from: so that all of it goes when nobody needs it."""
+        for branch in self._branches.values():
+            branch.cut()
+        self._branches.clear()
+
     def _without(self, place: int, gone: tuple[Source, ...]) -> BackrefFold:
         found = self.fork(place)
         for source in gone:
@@ -310,6 +316,8 @@ class Groundwork:
 
     def done(self) -> None:
         """Nobody needs what was kept of the segments so far."""
+        for tape in self._tapes.values():
+            tape.cut()
         self._numbers.clear()
         self._folded.clear()
         self._tapes.clear()

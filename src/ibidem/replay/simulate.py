@@ -63,17 +63,19 @@ class Simulation:
         watched: bool = True,
         verify: bool = True,
         at_once: bool = True,
+        texts: bool = True,
     ) -> None:
         """`groundwork` is what several simulations share; `elsewhere` is told in another world (`agrees`); `watched` if
         somebody asks for phases; `verify` if all that is sent is to be expanded, and not only a share of it. Unless
-        `at_once`, segments are left to whoever calls `run` for each of them in order."""
+        `at_once`, segments are left to whoever calls `run` for each of them in order. Without `texts`, those of edits
+        are forgotten when their segment is done: they are about as large as the session."""
         self.points: list[Point] = []
         self.point_requests: list[int] = []
         """The request of each point, counted through the session; -1 if it was told with an earlier segment."""
         self.phases: list[Phase] = []
         """Of profiles that look back."""
         self.views: list[SentView] = []
-        self._spans = EditSpans()
+        self._spans = EditSpans(texts)
         self.failures: list[str] = []
         """Laws that were broken, and requests that were left as they came because something went wrong."""
         self.expanded: set[int] = set()

@@ -28,7 +28,7 @@ from ..replay.simulate import Simulation
 from ..replay.views import SentView
 from ..strategies import profiles
 from ..strategies.strategy import Strategy
-from ..tokens import DEFAULT_ENCODING, Remembering, counter, encoding_of, noting
+from ..tokens import DEFAULT_ENCODING, Remembering, TokenNotes, counter, encoding_of, noting
 from .asked import asked_for
 from .facts import moment
 from .figures import (
@@ -147,7 +147,7 @@ def basis_of(session: Recording, settings: ReportSettings) -> Basis:
 def measure_session(session: Recording, settings: ReportSettings, chosen: Chosen = EVERYTHING) -> SessionFigures:
     """The figures of those of its requests that were chosen, in a conversation that was sent as a whole."""
     measured = _Measured(session, settings, chosen)
-    with noting(measured.usual):
+    with noting(measured.usual_notes):
         return measured.figures()
 
 
@@ -158,9 +158,11 @@ class _Measured:
         self.session, self.settings = session, settings
         self.replay, self.economy, self.count = basis_of(session, settings)
         usual = encoding_of(session.models[0] if session.models else None) == DEFAULT_ENCODING
-        self.usual = self.count if usual else Remembering(counter())
+        self.notes = TokenNotes(self.count.count, self.count.known)
+        self.usual_notes = self.notes if usual else TokenNotes(counter(), {})
+        """In the encoding that is usual, whatever the session's is."""
         self.messages = self.replay.messages
-        self.groundwork = Groundwork(self.messages, self.usual.known)
+        self.groundwork = Groundwork(self.messages, self.count.known if usual else {})
         self.counted = [chosen.takes(step.sent) for step in self.replay.steps]
         self.baseline = self.over(self.replay.bill())
         self.simulations: dict[str, Simulation] = {}
@@ -234,7 +236,7 @@ class _Measured:
             self.messages,
             strategies,
             self.replay.weights,
-            self.count,
+            self.notes,
             economy,
             told,
             self.groundwork,
@@ -242,6 +244,7 @@ class _Measured:
             watched=self.settings.optimum,
             verify=self.settings.verify,
             at_once=at_once,
+            texts=False,
         )
 
     def simulate_all(self) -> None:
@@ -263,6 +266,8 @@ class _Measured:
                 if name in self.missing:
                     self.missing[name].run_beside(self.simulations[name], number)
             self.groundwork.done()
+            self.notes.forget()
+            self.usual_notes.forget()
 
     def outcome(self, name: str) -> ProfileOutcome:
         simulation = self.simulations[name]
