@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,11 +13,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from .. import formats, recordings, rules
+from .. import recordings
 from ..billing.budget import Economy
 from ..billing.calibration import Count, Weights
 from ..billing.prices import Price, Prices, economy_of
-from ..model import Conversation, Message, Text
+from ..model import Text
 from ..recordings import LogBytes, Recording
 from ..replay.billing import AfterBreak, Bill, Replay, Told, messages_of
 from ..replay.caching import CachingName, cached_bill, pauses_of, recorded_as
@@ -44,6 +43,7 @@ from .figures import (
     World,
     worst_share,
 )
+from .invalid import invalid_in
 from .missed import cached_in
 from .selection import EVERYTHING, Chosen
 
@@ -182,7 +182,7 @@ class _Measured:
         models = list(dict.fromkeys(step.sent.model for step in steps if step.sent.model))
         places = {model: place for place, model in enumerate(models)}
         times = [moment(step.sent) for step in steps]
-        invalid, accepted, violations = _invalid(session, self.messages, self.counted)
+        invalid, accepted, violations = invalid_in(session, self.messages, self.counted)
         tools, files = _results(session, self.groundwork, replay.weights, self.count, self.counted)
         pauses = pauses_of(session)
         return SessionFigures(
@@ -350,32 +350,6 @@ def earned_by_token(replay: Replay, views: Sequence[SentView], baseline: Bill, b
         removed = view.before(step.sent.length)
         rates.append((before - after) / removed if removed else 0.0)
     return [0.0, *accumulate(rates)]
-
-
-def _invalid(
-    session: Recording, messages: Sequence[Sequence[Message]], counted: Sequence[bool]
-) -> tuple[int, int, dict[str, int]]:
-    """Requests that break a rule of their provider, those among them that it counted, and how many break which rule.
-    What is wrong in a history is wrong in every longer one."""
-    dialect = formats.named(session.format)
-    invalid, accepted, broken = 0, 0, Counter[str]()
-    rest = iter(counted)
-    for segment, history in zip(session.segments, messages, strict=True):
-        here = list(islice(rest, len(segment.requests)))
-        lengths = [sent.length for sent in segment.requests]
-        found: dict[str, int] = {}
-        whole = Conversation(tuple(history[: lengths[-1]]), dialect, session.head)
-        for violation in rules.violations(whole):
-            index = re.search(r"\[(\d+)\]", violation.position)
-            place = int(index[1]) if index else 0
-            found[violation.rule] = min(place, found.get(violation.rule, place))
-        first = {rule: bisect_right(lengths, place) for rule, place in found.items()}
-        start = min(first.values(), default=len(lengths))
-        wrong = list(compress(segment.requests[start:], here[start:]))
-        invalid += len(wrong)
-        accepted += sum(sent.usage is not None for sent in wrong)
-        broken.update({rule: sum(here[number:]) for rule, number in first.items()})
-    return invalid, accepted, {rule: number for rule, number in broken.items() if number}
 
 
 def _results(
