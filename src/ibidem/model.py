@@ -262,7 +262,10 @@ class Conversation:
 
 def to_json(value: Any) -> str:
     """Compact JSON text. Order, unicode and number spelling are Python's; NaN is carried."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _COMPACT.encode(value)
+
+
+_COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 def string(value: Any) -> str:

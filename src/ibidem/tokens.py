@@ -137,12 +137,16 @@ SAMPLED_PIECES, SAMPLE_CHARACTERS = 8, 400
 
 def estimate(text: str) -> float:
     """About how many tokens; exact for a short text."""
+    noted = _NOTED.get()
+    return _estimated(text, counter()) if noted is None else noted.estimate(text)
+
+
+def _estimated(text: str, count: TokenCounter) -> float:
     if len(text) <= SAMPLED_PIECES * SAMPLE_CHARACTERS:
-        known = _KNOWN.get().get(text)
-        return known if known is not None else counter()(text) if text else 0
+        return count(text) if text else 0
     step = (len(text) - SAMPLE_CHARACTERS) // (SAMPLED_PIECES - 1)
     pieces = "".join(text[at : at + SAMPLE_CHARACTERS] for at in range(0, SAMPLED_PIECES * step, step))
-    return counter()(pieces) * len(text) / len(pieces)
+    return count(pieces) * len(text) / len(pieces)
 
 
 class Remembering:
@@ -150,12 +154,12 @@ class Remembering:
 
     def __init__(self, count: TokenCounter) -> None:
         self.known: dict[str, int] = {}
-        self._count = count
+        self.count = count
 
     def __call__(self, text: str) -> int:
         found = self.known.get(text)
         if found is None:
-            found = self.known[text] = self._count(text)
+            found = self.known[text] = self.count(text)
         return found
 
 
@@ -163,14 +167,43 @@ def remembering(count: TokenCounter) -> Remembering:
     return Remembering(count)
 
 
-_KNOWN: ContextVar[Mapping[str, int]] = ContextVar("known", default={})  # noqa: B039  # nobody writes to it
+class TokenNotes:
+    """Counts of texts that are met a few times and then no more; those of others are known."""
+
+    def __init__(self, count: TokenCounter, known: Mapping[str, int]) -> None:
+        self._count, self._known = count, known
+        self._counts: dict[str, int] = {}
+        self._estimates: dict[str, float] = {}
+
+    def __call__(self, text: str) -> int:
+        found = self._known.get(text)
+        if found is None:
+            found = self._counts.get(text)
+        if found is None:
+            found = self._counts[text] = self._count(text)
+        return found
+
+    def estimate(self, text: str) -> float:
+        if len(text) <= SAMPLED_PIECES * SAMPLE_CHARACTERS:
+            return self(text) if text else 0
+        found = self._estimates.get(text)
+        if found is None:
+            found = self._estimates[text] = _estimated(text, self._count)
+        return found
+
+    def forget(self) -> None:
+        self._counts.clear()
+        self._estimates.clear()
+
+
+_NOTED: ContextVar[TokenNotes | None] = ContextVar("noted", default=None)
 
 
 @contextmanager
-def knowing(known: Mapping[str, int]) -> Iterator[None]:
-    """In here, tokens of these texts in the encoding that is usual need not be counted again for an estimate."""
-    token = _KNOWN.set(known)
+def noting(notes: TokenNotes) -> Iterator[None]:
+    """In here, what is estimated is noted there, in the encoding that is usual, and not counted again."""
+    token = _NOTED.set(notes)
     try:
         yield
     finally:
-        _KNOWN.reset(token)
+        _NOTED.reset(token)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from ibidem.billing.budget import Economy
@@ -28,6 +31,8 @@ def simulated(
     shared: Groundwork | None = None,
     other: AfterBreak | None = None,
     verify: bool = True,
+    at_once: bool = True,
+    texts: bool = True,
 ) -> Simulation:
     told, elsewhere = REPLAY.told(world), REPLAY.told(other) if other else None
     strategies, weights = profiles.named(profile), REPLAY.weights
@@ -42,6 +47,8 @@ def simulated(
         shared,
         elsewhere,
         verify=verify,
+        at_once=at_once,
+        texts=texts,
     )
 
 
@@ -69,6 +76,49 @@ def test_where_both_worlds_decide_alike_all_that_is_sent_is_the_same(profile: st
     ]
     assert here.agrees is alike
     assert (REPLAY.bill(here.views) == REPLAY.bill(there.views)) is alike
+
+
+@pytest.mark.parametrize("profile", ["recoverable", "aggressive"])
+def test_what_is_run_beside_another_world_is_sent_as_if_it_were_run_alone(profile: str) -> None:
+    shared = Groundwork(REPLAY.messages)
+    here = simulated(profile, "hit", shared, "miss", at_once=False)
+    there = simulated(profile, "miss", shared, at_once=False)
+    for number in range(len(REPLAY.messages)):
+        here.run(number)
+        there.run_beside(here, number)
+        shared.done()
+    alone = simulated(profile, "miss")
+    assert REPLAY.bill(there.views) == REPLAY.bill(alone.views)
+    assert there.points == alone.points
+
+
+def test_whoever_lets_go_of_the_same_texts_reads_the_same_branch() -> None:
+    shared = Groundwork(REPLAY.messages)
+    tape = shared.tape(0, BackReferences(), True)
+    arrived = next(each for each in map(tape.arrived, range(len(REPLAY.messages[0]))) if each and each.said)
+    gone = (arrived.said[0].place.source,)
+    branch = tape.branch(20, gone)
+    assert tape.branch(20, gone) is branch
+    assert tape.branch(20, ()) is not branch
+
+
+def test_tapes_and_their_branches_go_with_their_segment() -> None:
+    shared = Groundwork(REPLAY.messages)
+    folds = [weakref.ref(shared.tape(0, BackReferences(), True).branch(3, ()).fold)]
+    folds.append(weakref.ref(shared.tape(0, BackReferences(), True).fold))
+    gc.disable()  # as it is while a log is measured
+    try:
+        shared.done()
+        assert [fold() for fold in folds] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_without_the_texts_of_edits_all_else_that_is_told_of_them_is_the_same() -> None:
+    whole, bare = (simulated("recoverable", "hit", texts=texts).spans for texts in (True, False))
+    assert [span[:-1] for span in whole] == [span[:-1] for span in bare]
+    assert any(span.edit.added for span in whole)
+    assert not any(span.edit.added or span.edit.removed for span in bare)
 
 
 def test_what_does_not_come_back_is_noticed_in_the_requests_that_are_looked_at() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Literal, NamedTuple
 
 from .calibration import UNSEEN_TOKENS, Weighed, scale_of
@@ -93,15 +92,17 @@ class Calibration:
         told = hidden > UNTOLD_SHARE * answer.output if answer.thinks is None else answer.thinks
         return hidden if told else 0.0
 
-    def predicted(self, grown: Sequence[Growth]) -> Iterator[float]:
+    def predicted(self, grown: Sequence[Growth]) -> list[float]:
         """By how many tokens each request is larger than the one before."""
+        found = []
         standing = 0.0
         for each in grown:
             visible, thinking = self.size(each.answer)
             standing = thinking + (0.0 if each.first else standing)
             gone = standing if each.turn and self.keeping == "turn" else 0.0
             standing -= gone
-            yield visible + thinking + self.scale * each.rest - gone
+            found.append(visible + thinking + self.scale * each.rest - gone)
+        return found
 
 
 USUAL = Calibration()
@@ -111,8 +112,8 @@ def calibrated(grown: Sequence[Growth], usual: Calibration = USUAL) -> Calibrati
     """The calibration that predicts these best. Recorded output is believed, and thinking counts for as long as is
     usual, unless more speaks against it than what we do not see. The usual scale holds if there is too little."""
     counts = (True, False) if any(each.answer.output for each in grown) else (False,)
-    ways: tuple[Keeping, ...] = ("kept", "turn", "never")
-    found = [_fitted(grown, counted, keeping, usual.scale) for counted, keeping in product(counts, ways)]
+    whole = scale_of([(each.rest + each.answer.weighed.total, each.theirs) for each in grown], usual.scale)
+    found = [each for counted in counts for each in _fitted(grown, counted, whole)]
     doubts = {each: (each.keeping != usual.keeping) + 2 * (each.counted != counts[0]) for each in found}
     return min(found, key=lambda each: _error(each, grown) + doubts[each] * UNSEEN_TOKENS)
 
@@ -122,14 +123,24 @@ def _error(calibration: Calibration, grown: Sequence[Growth]) -> float:
     return sum(min(MOST_ERROR, abs(each.theirs - predicted)) for each, predicted in pairs)
 
 
-def _fitted(grown: Sequence[Growth], counted: bool, keeping: Keeping, usual: float) -> Calibration:
-    """Each round knows better which part of an answer is thinking."""
-    pairs = ((each.rest + each.answer.weighed.total, each.theirs) for each in grown)
-    whole = scale_of(pairs, usual)
-    found = Calibration(whole, 1.0, counted, keeping)
+def _fitted(grown: Sequence[Growth], counted: bool, whole: float) -> list[Calibration]:
+    """For every way to keep thinking. Where none is shown and no output is believed, how it is kept says nothing."""
+    ways: tuple[Keeping, ...] = ("kept", "turn", "never")
+    shown = any(each.answer.weighed.thinking for each in grown)
+    if shown or counted:
+        return [_fit(grown, Calibration(whole, 1.0, counted, keeping), shown) for keeping in ways]
+    found = _fit(grown, Calibration(whole), shown)
+    return [replace(found, keeping=keeping) for keeping in ways]
+
+
+def _fit(grown: Sequence[Growth], found: Calibration, shown: bool) -> Calibration:
+    """Each round knows better which part of an answer is thinking. Unless some is `shown`, there is nothing to scale
+    in it."""
+    whole = found.scale
     for _ in range(2):
         found = replace(found, scale=scale_of(_unknown(found, grown), whole))
-        found = replace(found, thinking=max(1.0, min(MOST_THINKING, scale_of(_summaries(found, grown)))))
+        if shown:
+            found = replace(found, thinking=max(1.0, min(MOST_THINKING, scale_of(_summaries(found, grown)))))
     return found
 
 

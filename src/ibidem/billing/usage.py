@@ -25,3 +25,7 @@ class Usage:
     @property
     def input(self) -> int:
         return self.fresh + self.read + self.written + self.written_1h
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        return self.fresh, self.read, self.written, self.written_1h, self.output, self.reasoning

@@ -18,7 +18,7 @@ used is skipped and named, never guessed, and never an error of ours.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from ..billing.usage import Usage
 from ..model import string
@@ -122,11 +122,13 @@ def _nothing_in(log: Log) -> str:
 def _sound(sent: RecordedRequest) -> RecordedRequest:
     """Whatever a log held, names are text and counts are counts."""
     usage, billed = _counts(sent.usage), _counts(sent.billed)
+    if type(sent.model) is type(sent.answer) is str and usage is sent.usage and billed is sent.billed:
+        return sent
     return replace(sent, model=string(sent.model), answer=string(sent.answer), usage=usage, billed=billed)
 
 
 def _counts(usage: Usage | None) -> Usage | None:
-    counts = [getattr(usage, each.name) for each in fields(usage)] if usage else []
+    counts = usage.counts if usage else ()
     return usage if all(isinstance(count, int) and 0 <= count < MAX_TOKENS for count in counts) else None
 
 

@@ -278,8 +278,9 @@ def _read(log: Log) -> Iterator[Recording]:
                 stray = next(reversed(threads)) if parent and parent not in chain else ""
                 key = row.get("agentId") or chain.get(parent or "") or stray or uuid
             chain[uuid] = key
-            name = row.get("agentId") or f"sidechain {len(threads)}"
-            threads.setdefault(key, _Thread(name, sent, paired)).line(row)
+            if key not in threads:
+                threads[key] = _Thread(row.get("agentId") or f"sidechain {len(threads)}", sent, paired)
+            threads[key].line(row)
     id_ = _id(log)
     for thread in threads.values():
         session = Recording("claude-code", "anthropic", [each for each in thread.segments if each.requests])

@@ -227,8 +227,8 @@ def _usage(found: Json) -> Usage | None:
 
 
 def _read(log: Log) -> Iterator[Recording]:
-    payloads = [row["payload"] for _, row in log.rows if _knows(row) and row["type"] == "response_item"]
-    rollout = _Rollout({str(item.get("call_id")) for item in payloads if _is_output(item)})
+    items = (row["payload"] for _, row in log.rows if _knows(row) and row["type"] == "response_item")
+    rollout = _Rollout({str(item.get("call_id")) for item in items if _is_output(item)})
     for line, row in log.rows:
         if _knows(row):
             with log.tolerating(line):

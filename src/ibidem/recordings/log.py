@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -48,21 +47,35 @@ class Log:
     rows: list[tuple[int, Json]] | StreamedRows
     skipped: list[Skipped] = field(default_factory=list)
 
-    @contextmanager
-    def tolerating(self, line: int) -> Iterator[None]:
+    def tolerating(self, line: int) -> Tolerating:
         """Whatever this line has wrong with it, the next ones are read."""
-        try:
-            yield
-        except UNUSABLE as error:
-            self.skipped.append(Skipped(line, f"unexpected shape ({type(error).__name__}: {error})"))
+        return Tolerating(self, line)
+
+
+class Tolerating:
+    """There is one for every line, so it is no generator."""
+
+    __slots__ = ("_line", "_log")
+
+    def __init__(self, log: Log, line: int) -> None:
+        self._log, self._line = log, line
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, UNUSABLE):
+            return False
+        self._log.skipped.append(Skipped(self._line, f"unexpected shape ({type(error).__name__}: {error})"))
+        return True
 
 
 def read_log(path: str, data: LogBytes, most: int | None = None) -> Log:
     """Raises LogError when there is not one JSON object in it. `most`: rows after which the rest does not matter."""
     log = Log(path, [])
     if isinstance(data, LogFileStream):
-        lines: Iterable[bytes] = data.lines()
-        if not _packing(data.beginning(len(ZSTD_MAGIC)))[0] and not _is_one_value(list(islice(lines, PROBED_LINES))):
+        probed = list(islice(data.lines(), PROBED_LINES))
+        if not _packing(data.beginning(len(ZSTD_MAGIC)))[0] and not _is_one_value(probed):
             log.rows = StreamedRows(data.lines, decoded, _look_through(log, data.lines()))
             return _filled(log)
         data = data.whole()
@@ -70,19 +83,27 @@ def read_log(path: str, data: LogBytes, most: int | None = None) -> Log:
     if not data.strip():
         raise LogError(f"{path}: empty: a session log is expected")
     rows: list[tuple[int, Json]] = []
-    lines = data.split(b"\n")
-    whole = decoded(data) if _is_one_value(lines[:PROBED_LINES]) else None
+    whole = decoded(data) if _is_one_value(list(islice(_lines(data), PROBED_LINES))) else None
     if isinstance(whole, dict | list):
         for number, value in enumerate(whole if isinstance(whole, list) else [whole], 1):
             _take(log, rows, number, value)
     else:
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(_lines(data), 1):
             if line.strip():
                 _take(log, rows, number, decoded(line))
             if len(rows) == most:
                 break
     log.rows = rows
     return _filled(log)
+
+
+def _lines(data: bytes) -> Iterator[bytes]:
+    """One at a time: all of them would be the log once more."""
+    start = 0
+    while (end := data.find(b"\n", start)) >= 0:
+        yield data[start:end]
+        start = end + 1
+    yield data[start:]
 
 
 def _filled(log: Log) -> Log:

@@ -14,20 +14,21 @@ from typing import Any, NamedTuple
 
 from .. import formats, rules
 from ..billing.budget import Bank, Economy, Moment, Point
-from ..billing.calibration import Count, Weights, weigh, weigh_thinking
+from ..billing.calibration import Count, Weights
 from ..engine import expansion, pipeline
-from ..model import Conversation, Kind, Message, Thinking
-from ..plan import Edit, Plan, Targets, target
+from ..model import Conversation, Message
+from ..plan import Edit, Plan
 from ..recordings import RecordedRequest, RecordedSegment, Recording
 from ..strategies.strategy import Fold, Progress, Start, Strategy, grows
 from ..wire import open_document
 from .billing import Told, shared_entries
 from .groundwork import ArrivalTape, Groundwork
 from .phases import FoldWatch, Phase, TextStages
+from .removed import EditSizes
 from .spans import EditSpan, EditSpans, SpanBegun, identity
 from .verify import NOT_GIVEN_BACK, all_given_back, chosen_requests
-from .views import MessageChange, SentView
-from .worlds import TwoBanks, WorldsMoment
+from .views import SentView
+from .worlds import TwoBanks, WorldsMoment, there
 
 
 class _Silent(Fold):
@@ -62,36 +63,38 @@ class Simulation:
         watched: bool = True,
         verify: bool = True,
         at_once: bool = True,
+        texts: bool = True,
     ) -> None:
         """`groundwork` is what several simulations share; `elsewhere` is told in another world (`agrees`); `watched` if
         somebody asks for phases; `verify` if all that is sent is to be expanded, and not only a share of it. Unless
-        `at_once`, segments are left to whoever calls `run` for each of them in order."""
+        `at_once`, segments are left to whoever calls `run` for each of them in order. Without `texts`, those of edits
+        are forgotten when their segment is done: they are about as large as the session."""
         self.points: list[Point] = []
         self.point_requests: list[int] = []
         """The request of each point, counted through the session; -1 if it was told with an earlier segment."""
         self.phases: list[Phase] = []
         """Of profiles that look back."""
         self.views: list[SentView] = []
-        self._spans = EditSpans()
+        self._spans = EditSpans(texts)
         self.failures: list[str] = []
         """Laws that were broken, and requests that were left as they came because something went wrong."""
         self.expanded: set[int] = set()
         """Requests of which what they added was given back and compared."""
-        self._weights, self._count, self._told = weights, count, told or Told()
-        self._thought = self._told.thought or (lambda message: weigh(message, weights, count).thinking)
+        self._told = told or Told()
+        self._sizes = EditSizes(weights, count, self._told.thought)
         self._shared = groundwork or Groundwork(messages)
         self._watched, self._verify, self._elsewhere = watched, verify, elsewhere
-        self._banks: list[TwoBanks] = []
-        self._grown = 0
-        """Segments in which something may be decided."""
+        self._bank: TwoBanks | None = None
+        self.agreed = self.agrees = True
+        """The last segment, and all of them, would be sent in the same way were the provider to tell what it does
+        elsewhere."""
+        self._counted = 0
+        """Points before the last segment."""
         self._moments: dict[int, Moment] = {}
         self._last_history: Sequence[object] = ()
         """Of the last segment; moments are by length of the history."""
         self._answered: float | None = None
         """When the last request was."""
-        self._known: dict[int, tuple[Edit, float]] = {}
-        """What the edits of a segment remove, by identity: they stay from one request to the next."""
-        self._near: Targets | None = None
         self._failed = False
         """The last request was left as it came: what is behind the next is not what was sent with it."""
         self._strategies = tuple(strategies)
@@ -101,16 +104,42 @@ class Simulation:
         for number in range(len(messages)) if at_once else ():
             self.run(number)
 
+    def awaits(self, number: int) -> None:
+        """Say beforehand that all of a segment's arrival will be asked for, if that is so."""
+        final = all(each.final for each in self._strategies)
+        tape = self._tape(self._sent_last(number), number) if final else None
+        if tape is not None:
+            tape.awaited = True
+
     def run(self, number: int) -> None:
         """The next segment."""
         segment, history = self._session.segments[number], self._messages[number]
         self._spans.owns(history[segment.inherited :])
-        self._known, self._near, self._failed = {}, None, False
+        self._sizes.forget()
+        self._failed = False
         run: Callable[[Recording, int, Sequence[Message]], None]
         run = self._once if all(each.final for each in self._strategies) else self._each
         if grows(self._strategies) and self._strategies[0].revises:
             run = self._grow
+        self._bank, self._counted = None, len(self.points)
         run(self._session, number, history)
+        self.agreed = not any(point.rewritten for point in self.points) or (self._bank is not None and self._bank.agree)
+        self.agrees = self.agrees and self.agreed
+
+    def run_beside(self, other: Simulation, number: int) -> None:
+        """The next segment, after `other` ran it, which was told of this world what is elsewhere in its own. Where that
+        makes no difference, all is sent as there; whose edits these are is to be asked there as well."""
+        history = self._session.segments[number].history
+        before = self._moments_of(history)
+        if not other.agreed or any(moment != there(other._moments[length]) for length, moment in before.items()):
+            self.run(number)
+            return
+        self.views += other.views[len(self.views) :]
+        self.phases += other.phases[len(self.phases) :]
+        self.points += other.points[other._counted :]
+        self.point_requests += other.point_requests[other._counted :]
+        self._moments = {length: there(moment) for length, moment in other._moments.items()}
+        self._answered, self._last_history = other._answered, history
 
     def _compact(self, session: Recording, segment: RecordedSegment, length: int) -> pipeline.Compacted:
         key = formats.named(session.format).history_key
@@ -124,7 +153,7 @@ class Simulation:
         segment = session.segments[number]
         lengths = [sent.length for sent in segment.requests]
         start, last = len(self.views), lengths[-1]
-        conv = Conversation(tuple(history[:last]), formats.named(session.format), session.head)
+        conv = self._sent_last(number)
         tape = self._tape(conv, number)
         plan = self._arrival(conv, tape, segment.requests[0].model or None)
         if plan is None:
@@ -141,6 +170,12 @@ class Simulation:
             for edit in some:
                 self._spans.add(SpanBegun(first, edit, tokens[id(edit)]), start + len(lengths), asked, history)
         self.views.extend([view] * len(lengths))
+
+    def _sent_last(self, number: int) -> Conversation:
+        """The last request of a segment."""
+        last = self._session.segments[number].requests[-1].length
+        dialect = formats.named(self._session.format)
+        return Conversation(tuple(self._messages[number][:last]), dialect, self._session.head)
 
     def _tape(self, conv: Conversation, number: int) -> ArrivalTape | None:
         """Where arrival is all that a profile does."""
@@ -227,9 +262,8 @@ class Simulation:
             self.point_requests.append(-1 if first and point.length <= segment.inherited else number)
 
     def _begun(self, conv: Conversation, number: int) -> Progress:
-        self._grown += 1
         try:
-            bank = Bank if self._elsewhere is None else self._bank
+            bank = Bank if self._elsewhere is None else self._begin_bank
             arrival = self._shared.arrival(number)
             start = Start(replace(conv, messages=()), economy=self._economy, arrival=arrival, bank=bank)
             return Progress(self._strategies[0].begin(start))
@@ -255,11 +289,16 @@ class Simulation:
 
     def _begin_moments(self, segment: RecordedSegment) -> dict[int, Moment]:
         """Of requests that were sent before, where a client went back: what was decided then is in what is sent now."""
-        longest = min(len(self._last_history), len(segment.history))
-        common = shared_entries(self._last_history, segment.history, longest)
-        self._last_history = segment.history
-        self._moments = {length: moment for length, moment in self._moments.items() if length <= common}
+        self._moments, self._last_history = self._moments_of(segment.history), segment.history
         return self._moments
+
+    def _moments_of(self, history: Sequence[object]) -> dict[int, Moment]:
+        common = shared_entries(self._last_history, history, min(len(self._last_history), len(history)))
+        return {length: moment for length, moment in self._moments.items() if length <= common}
+
+    def _begin_bank(self, economy: Economy, phi: float, credit: float) -> TwoBanks:
+        self._bank = TwoBanks(economy, phi, credit)
+        return self._bank
 
     def _cached(self, told: Told, number: int) -> int | None:
         """What the provider would have read of a request."""
@@ -271,15 +310,6 @@ class Simulation:
     def spans(self) -> list[EditSpan]:
         """Every edit, and the requests it was in."""
         return self._spans.all
-
-    @property
-    def agrees(self) -> bool:
-        """All that is sent would be the same, were the provider to tell what it does elsewhere."""
-        return len(self._banks) == self._grown and all(bank.agree for bank in self._banks)
-
-    def _bank(self, economy: Economy, phi: float, credit: float) -> TwoBanks:
-        self._banks.append(TwoBanks(economy, phi, credit))
-        return self._banks[-1]
 
     def _context(self, last: RecordedRequest) -> int | None:
         """Input tokens of the request before: what was recorded, less what was taken out of it."""
@@ -299,7 +329,7 @@ class Simulation:
         view = SentView()
         for number, turn in enumerate(turns, start):
             edits = by_message(turn.edits)
-            changes, tokens = self._changes(edits, history)
+            changes, tokens = self._sizes.changes(edits, history)
             view = view.extended(changes) if turn.more else SentView(changes)
             self.views.append(view)
             now = {identity(edit): edit for some in edits.values() for edit in some}
@@ -321,57 +351,8 @@ class Simulation:
     def _view(
         self, edits: Mapping[int, Sequence[Edit]], history: Sequence[Message]
     ) -> tuple[SentView, dict[int, float]]:
-        changes, tokens = self._changes(edits, history)
+        changes, tokens = self._sizes.changes(edits, history)
         return SentView(changes), tokens
-
-    def _changes(
-        self, edits: Mapping[int, Sequence[Edit]], history: Sequence[Message]
-    ) -> tuple[list[MessageChange], dict[int, float]]:
-        """What is changed, and the tokens that each edit removes (by its identity)."""
-        tokens: dict[int, float] = {}
-        changes = []
-        for message, some in edits.items():
-            for edit in some:
-                known = self._known.get(id(edit))
-                if known is None:
-                    removed = self._removed(edit, history[message] if 0 <= message < len(history) else None)
-                    known = self._known[id(edit)] = (edit, removed)
-                tokens[id(edit)] = known[1]
-            key = hash(tuple((edit.op, edit.path, edit.added) for edit in some))
-            changes.append(MessageChange(message, key, sum(tokens[id(edit)] for edit in some)))
-        return changes, tokens
-
-    def _removed(self, edit: Edit, message: Message | None) -> float:
-        """Tokens that an edit removes, weighed. Thinking goes with what is sealed in it, not with its text alone."""
-        kind = self._kind(message, edit) if message else "messages"
-        going = _thinking_in(message, edit) if message else []
-        told = {part.text for part in going}
-        removed = sum(self._count(text) for text in edit.removed if text not in told)
-        added = self._count(edit.added) if edit.added else 0
-        return self._weights.of(kind) * (removed - added) + (self._thoughts(message, going) if message else 0.0)
-
-    def _kind(self, message: Message, edit: Edit) -> Kind:
-        """What an edit is of: results, say, are counted otherwise than prose."""
-        if not edit.path:
-            return "messages"
-        if self._near is None or self._near.message is not message:
-            self._near = Targets(message)
-        found = self._near.of(edit)
-        return found.kind if found else "messages"
-
-    def _thoughts(self, message: Message, going: Sequence[Thinking]) -> float:
-        if not going:
-            return 0.0
-        every = [part for part in message.parts if isinstance(part, Thinking)]
-        sizes = {id(part): 1.0 + weigh_thinking(part, self._weights, self._count) for part in every}
-        return self._thought(message) * sum(sizes[id(part)] for part in going) / sum(sizes.values())
-
-
-def _thinking_in(message: Message, edit: Edit) -> list[Thinking]:
-    """Thinking that an edit drops: a part, or all of a message that goes."""
-    if edit.op != "drop":
-        return []
-    return [part for part in message.parts if isinstance(part, Thinking) and edit.path in ((), part.path)]
 
 
 def _edits_at(staged_texts: Iterable[TextStages], point: int) -> list[Edit]:
@@ -384,9 +365,3 @@ def by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
     for edit in edits:
         found.setdefault(edit.message, []).append(edit)
     return dict(sorted(found.items()))
-
-
-def kind_of(message: Message, edit: Edit) -> Kind:
-    """What an edit is of: results, say, are counted otherwise than prose."""
-    found = target(message, edit) if edit.path else None
-    return found.kind if found else "messages"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..model import Message, Text, ToolCall, ToolResult
@@ -38,12 +39,15 @@ class SpanBegun(NamedTuple):
 class EditSpans:
     """The edits of a session, each text of which counts once."""
 
-    def __init__(self) -> None:
+    def __init__(self, texts: bool = True) -> None:
+        """`texts` if somebody asks for those of edits."""
         self.all: list[EditSpan] = []
+        self._texts = texts
         self._own: set[int] = set()
         """Messages that are the session's own, by identity: segments share those that they have in common."""
         self._taken_out: dict[tuple[Any, ...], float] = {}
-        self._counted: set[tuple[Any, ...]] = set()
+        self._counted: set[tuple[int, int]] = set()
+        """Both go by hashes of texts: the texts themselves are large."""
 
     def owns(self, messages: Iterable[Message]) -> None:
         self._own.update(map(id, messages))
@@ -54,6 +58,7 @@ class EditSpans:
         message = history[edit.message] if 0 <= edit.message < len(history) else None
         what = _asked(message, edit, asked) if message else CallTarget()
         taken, hits = self._once_counted(edit, message, tokens)
+        edit = edit if self._texts else replace(edit, removed=(), added="")
         self.all.append(EditSpan(edit.strategy, what, tokens, taken, hits, first, last, edit))
 
     def _once_counted(self, edit: Edit, message: Message | None, tokens: float) -> tuple[float, int]:
@@ -61,10 +66,10 @@ class EditSpans:
         if message is not None and id(message) not in self._own:
             return 0.0, 0
         owner = edit.message if message is None else id(message)
-        place = (owner, edit.path, edit.added if edit.op in ("before", "after") else "")
+        place = (owner, edit.path, hash(edit.added) if edit.op in ("before", "after") else 0)
         before = self._taken_out.get(place)
         self._taken_out[place] = tokens if before is None else max(before, tokens)
-        known = (owner, *identity(edit))
+        known = (owner, hash(identity(edit)))
         hits = 0 if known in self._counted else edit.hits
         self._counted.add(known)
         return tokens if before is None else max(0.0, tokens - before), hits

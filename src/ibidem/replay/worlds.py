@@ -23,6 +23,11 @@ class WorldsMoment(Moment):
         return found
 
 
+def there(moment: Moment) -> Moment:
+    """As it is in the other world."""
+    return Moment(*moment)._replace(cached=moment.cached_elsewhere) if isinstance(moment, WorldsMoment) else moment
+
+
 class TwoBanks(Bank):
     """Decides as a bank does, and says whether the one of the other world would have."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,11 +13,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from .. import formats, recordings, rules
+from .. import recordings
 from ..billing.budget import Economy
 from ..billing.calibration import Count, Weights
 from ..billing.prices import Price, Prices, economy_of
-from ..model import Conversation, Message, Text
+from ..model import Text
 from ..recordings import LogBytes, Recording
 from ..replay.billing import AfterBreak, Bill, Replay, Told, messages_of
 from ..replay.caching import CachingName, cached_bill, pauses_of, recorded_as
@@ -28,7 +27,7 @@ from ..replay.simulate import Simulation
 from ..replay.views import SentView
 from ..strategies import profiles
 from ..strategies.strategy import Strategy
-from ..tokens import DEFAULT_ENCODING, Remembering, counter, encoding_of, knowing
+from ..tokens import DEFAULT_ENCODING, Remembering, TokenNotes, counter, encoding_of, noting
 from .asked import asked_for
 from .facts import moment
 from .figures import (
@@ -44,6 +43,7 @@ from .figures import (
     World,
     worst_share,
 )
+from .invalid import invalid_in
 from .missed import cached_in
 from .selection import EVERYTHING, Chosen
 
@@ -147,7 +147,7 @@ def basis_of(session: Recording, settings: ReportSettings) -> Basis:
 def measure_session(session: Recording, settings: ReportSettings, chosen: Chosen = EVERYTHING) -> SessionFigures:
     """The figures of those of its requests that were chosen, in a conversation that was sent as a whole."""
     measured = _Measured(session, settings, chosen)
-    with knowing(measured.known):
+    with noting(measured.usual_notes):
         return measured.figures()
 
 
@@ -158,12 +158,16 @@ class _Measured:
         self.session, self.settings = session, settings
         self.replay, self.economy, self.count = basis_of(session, settings)
         usual = encoding_of(session.models[0] if session.models else None) == DEFAULT_ENCODING
-        self.known = self.count.known if usual else {}
+        self.notes = TokenNotes(self.count.count, self.count.known)
+        self.usual_notes = self.notes if usual else TokenNotes(counter(), {})
+        """In the encoding that is usual, whatever the session's is."""
         self.messages = self.replay.messages
-        self.groundwork = Groundwork(self.messages, self.known)
+        self.groundwork = Groundwork(self.messages, self.count.known if usual else {})
         self.counted = [chosen.takes(step.sent) for step in self.replay.steps]
         self.baseline = self.over(self.replay.bill())
         self.simulations: dict[str, Simulation] = {}
+        self.missing: dict[str, Simulation] = {}
+        """Of profiles that let go, where a provider finds nothing after a change."""
         self.bills = {NOTHING_DONE: self.baseline}
 
     def over(self, bill: Bill) -> Bill:
@@ -172,13 +176,13 @@ class _Measured:
 
     def figures(self) -> SessionFigures:
         session, replay, settings = self.session, self.replay, self.settings
-        self.simulations = self.simulate_all()
+        self.simulate_all()
         outcomes = {name: self.outcome(name) for name in settings.profiles}
         steps = list(compress(replay.steps, self.counted))
         models = list(dict.fromkeys(step.sent.model for step in steps if step.sent.model))
         places = {model: place for place, model in enumerate(models)}
         times = [moment(step.sent) for step in steps]
-        invalid, accepted, violations = _invalid(session, self.messages, self.counted)
+        invalid, accepted, violations = invalid_in(session, self.messages, self.counted)
         tools, files = _results(session, self.groundwork, replay.weights, self.count, self.counted)
         pauses = pauses_of(session)
         return SessionFigures(
@@ -232,7 +236,7 @@ class _Measured:
             self.messages,
             strategies,
             self.replay.weights,
-            self.count,
+            self.notes,
             economy,
             told,
             self.groundwork,
@@ -240,32 +244,37 @@ class _Measured:
             watched=self.settings.optimum,
             verify=self.settings.verify,
             at_once=at_once,
+            texts=False,
         )
 
-    def simulate_all(self) -> dict[str, Simulation]:
-        """Every profile, where a provider finds what stands before a change, segment by segment: so what they share is
-        kept of one at a time. Those that let go come first: arrival is the same for all until something goes that was
-        sent, and they leave it to the others where they went another way."""
-        told, elsewhere = self.replay.told("hit"), self.replay.told("miss")
+    def simulate_all(self) -> None:
+        """Every profile, where a provider finds what stands before a change and where it does not, segment by segment:
+        so what they share is kept of one at a time. Those that let go come first: they leave arrival to the others
+        where they went another way."""
+        hit, miss = self.replay.told("hit"), self.replay.told("miss")
         chosen = {name: profiles.named(name) for name in self.settings.profiles}
-        found = {name: self.simulate(each, self.economy, told, elsewhere, False) for name, each in chosen.items()}
-        order = sorted(chosen, key=lambda name: all(each.final for each in chosen[name]))
+        final = [name for name, strategies in chosen.items() if all(each.final for each in strategies)]
+        for name, strategies in chosen.items():
+            self.simulations[name] = self.simulate(strategies, self.economy, hit, miss, at_once=False)
+            if name not in final:
+                self.missing[name] = self.simulate(strategies, self.economy, miss, at_once=False)
         for number in range(len(self.messages)):
-            for name in order:
-                found[name].run(number)
+            for name in final:
+                self.simulations[name].awaits(number)
+            for name in (*self.missing, *final):
+                self.simulations[name].run(number)
+                if name in self.missing:
+                    self.missing[name].run_beside(self.simulations[name], number)
             self.groundwork.done()
-        return found
+            self.notes.forget()
+            self.usual_notes.forget()
 
     def outcome(self, name: str) -> ProfileOutcome:
-        strategies, simulation = profiles.named(name), self.simulations[name]
+        simulation = self.simulations[name]
         bill = self.bills[name] = self.over(self.replay.bill(simulation.views))
         found = _outcome(self.replay, self.baseline, bill, simulation, self.counted)
-        if not all(each.final for each in strategies):
-            told = any(point.rewritten for point in simulation.points)  # else the worlds do not differ
-            same = simulation.agrees or not told
-            miss = simulation if same else self.simulate(strategies, self.economy, self.replay.told("miss"))
-            self.groundwork.done()
-            worlds = {"hit": simulation, "miss": miss}
+        if name in self.missing:
+            worlds = {"hit": simulation, "miss": self.missing[name]}
             found.worlds = {world: self.world(worlds[world], world) for world in WORLDS}
         return found
 
@@ -341,32 +350,6 @@ def earned_by_token(replay: Replay, views: Sequence[SentView], baseline: Bill, b
         removed = view.before(step.sent.length)
         rates.append((before - after) / removed if removed else 0.0)
     return [0.0, *accumulate(rates)]
-
-
-def _invalid(
-    session: Recording, messages: Sequence[Sequence[Message]], counted: Sequence[bool]
-) -> tuple[int, int, dict[str, int]]:
-    """Requests that break a rule of their provider, those among them that it counted, and how many break which rule.
-    What is wrong in a history is wrong in every longer one."""
-    dialect = formats.named(session.format)
-    invalid, accepted, broken = 0, 0, Counter[str]()
-    rest = iter(counted)
-    for segment, history in zip(session.segments, messages, strict=True):
-        here = list(islice(rest, len(segment.requests)))
-        lengths = [sent.length for sent in segment.requests]
-        found: dict[str, int] = {}
-        whole = Conversation(tuple(history[: lengths[-1]]), dialect, session.head)
-        for violation in rules.violations(whole):
-            index = re.search(r"\[(\d+)\]", violation.position)
-            place = int(index[1]) if index else 0
-            found[violation.rule] = min(place, found.get(violation.rule, place))
-        first = {rule: bisect_right(lengths, place) for rule, place in found.items()}
-        start = min(first.values(), default=len(lengths))
-        wrong = list(compress(segment.requests[start:], here[start:]))
-        invalid += len(wrong)
-        accepted += sum(sent.usage is not None for sent in wrong)
-        broken.update({rule: sum(here[number:]) for rule, number in first.items()})
-    return invalid, accepted, {rule: number for rule, number in broken.items() if number}
 
 
 def _results(

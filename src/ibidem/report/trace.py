@@ -16,7 +16,8 @@ from ..model import Conversation
 from ..plan import Edit
 from ..recordings import RecordedSegment, Recording
 from ..replay.billing import Step
-from ..replay.simulate import Simulation, kind_of
+from ..replay.removed import kind_of
+from ..replay.simulate import Simulation
 from ..replay.spans import EditSpan
 from ..strategies import profiles
 from .measure import Basis, ReportSettings, basis_of, earned_by_token

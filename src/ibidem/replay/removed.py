@@ -1,0 +1,81 @@
+"""What edits take out of a request: provider tokens, before they are scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ..billing.calibration import Count, Weights, weigh, weigh_thinking
+from ..model import Kind, Message, Thinking
+from ..plan import Edit, Targets, target
+from .views import MessageChange
+
+
+class EditSizes:
+    """Of the edits of a segment, each of which is found out once: they stay from one request to the next."""
+
+    def __init__(self, weights: Weights, count: Count, thought: Callable[[Message], float] | None = None) -> None:
+        """`thought` tells how many tokens the thinking in a message is; what it shows decides if there is none."""
+        self._weights, self._count = weights, count
+        self._thought = thought or (lambda message: weigh(message, weights, count).thinking)
+        self._known: dict[int, tuple[Edit, float]] = {}
+        """By identity."""
+        self._near: Targets | None = None
+
+    def forget(self) -> None:
+        """Another segment begins."""
+        self._known, self._near = {}, None
+
+    def changes(
+        self, edits: Mapping[int, Sequence[Edit]], history: Sequence[Message]
+    ) -> tuple[list[MessageChange], dict[int, float]]:
+        """What is changed, and the tokens that each edit removes (by its identity)."""
+        tokens: dict[int, float] = {}
+        changes = []
+        for message, some in edits.items():
+            for edit in some:
+                known = self._known.get(id(edit))
+                if known is None:
+                    removed = self._removed(edit, history[message] if 0 <= message < len(history) else None)
+                    known = self._known[id(edit)] = (edit, removed)
+                tokens[id(edit)] = known[1]
+            key = hash(tuple((edit.op, edit.path, edit.added) for edit in some))
+            changes.append(MessageChange(message, key, sum(tokens[id(edit)] for edit in some)))
+        return changes, tokens
+
+    def _removed(self, edit: Edit, message: Message | None) -> float:
+        """Tokens that an edit removes, weighed. Thinking goes with what is sealed in it, not with its text alone."""
+        kind = self._kind(message, edit) if message else "messages"
+        going = _thinking_in(message, edit) if message else []
+        told = {part.text for part in going}
+        removed = sum(self._count(text) for text in edit.removed if text not in told)
+        added = self._count(edit.added) if edit.added else 0
+        return self._weights.of(kind) * (removed - added) + (self._thoughts(message, going) if message else 0.0)
+
+    def _kind(self, message: Message, edit: Edit) -> Kind:
+        """What an edit is of: results, say, are counted otherwise than prose."""
+        if not edit.path:
+            return "messages"
+        if self._near is None or self._near.message is not message:
+            self._near = Targets(message)
+        found = self._near.of(edit)
+        return found.kind if found else "messages"
+
+    def _thoughts(self, message: Message, going: Sequence[Thinking]) -> float:
+        if not going:
+            return 0.0
+        every = [part for part in message.parts if isinstance(part, Thinking)]
+        sizes = {id(part): 1.0 + weigh_thinking(part, self._weights, self._count) for part in every}
+        return self._thought(message) * sum(sizes[id(part)] for part in going) / sum(sizes.values())
+
+
+def _thinking_in(message: Message, edit: Edit) -> list[Thinking]:
+    """Thinking that an edit drops: a part, or all of a message that goes."""
+    if edit.op != "drop":
+        return []
+    return [part for part in message.parts if isinstance(part, Thinking) and edit.path in ((), part.path)]
+
+
+def kind_of(message: Message, edit: Edit) -> Kind:
+    """What an edit is of: results, say, are counted otherwise than prose."""
+    found = target(message, edit) if edit.path else None
+    return found.kind if found else "messages"
