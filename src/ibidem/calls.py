@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .model import ToolCall
@@ -22,6 +22,8 @@ write those of old requests otherwise."""
 
 MAX_LABEL = 32
 """Characters of a tool's name, and of its argument, in a label."""
+LONG_COMMAND = 256
+"""Characters of an argument that are looked at first."""
 
 FREE_TEXT = "input"
 """What the one argument is called of a call whose arguments are no JSON."""
@@ -57,15 +59,20 @@ def file_of(call: ToolCall) -> str:
 def label_of(tool: str, given: Any) -> str:
     """`Read(src/app.py)`: the tool and its main argument, short, on one line, without brackets."""
     named = given if isinstance(given, dict) else {}
-    main = next((named[key] for key in MAIN_KEYS if named.get(key)), "") or _free(named.get(FREE_TEXT))
+    main = _first_of(named, MAIN_KEYS) or _free(named.get(FREE_TEXT))
     if isinstance(main, list):
         main = " ".join(map(str, main))
     name = (tool if tool.isidentifier() else _UNSAFE.sub(" ", tool).strip())[:MAX_LABEL]
-    text = _UNSAFE.sub(" ", str(main)).strip()
-    if len(text) > MAX_LABEL:
-        text = _cut(text)
+    text = _cut(str(main))
     label = f"{name}({text.strip()})" if text else name
     return label.removesuffix(":")  # a colon at the end of a marker's label announces lines that differ
+
+
+def _first_of(named: Mapping[Any, Any], keys: Iterable[str]) -> Any:
+    for key in keys:
+        if found := named.get(key):
+            return found
+    return ""
 
 
 def _free(text: Any) -> str:
@@ -77,8 +84,13 @@ def _free(text: Any) -> str:
     return patched[1] if patched else start.partition("\n")[0]
 
 
-def _cut(text: str) -> str:
-    """The end of a path tells more than its start; of a command the start does."""
+def _cut(main: str) -> str:
+    """The end of a path tells more than its start; of a command the start does, however long it goes on."""
+    text = _UNSAFE.sub(" ", main[:LONG_COMMAND]).strip()
+    if len(main) > LONG_COMMAND and not (len(text) > MAX_LABEL and " " in text):
+        text = _UNSAFE.sub(" ", main).strip()
+    if len(text) <= MAX_LABEL:
+        return text
     if "/" not in text or " " in text:
         return text[:MAX_LABEL]
     end = text[-MAX_LABEL:]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, Protocol, TypeAlias
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -31,7 +32,13 @@ class UsageError(IbidemError, TypeError):
 
 def size(text: str) -> int:
     """UTF-8 bytes. A lone surrogate, which a JSON escape can carry, counts three."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return len(text) if text.isascii() else _encoded_size(text)
+
+
+@lru_cache(maxsize=4)
+def _encoded_size(text: str) -> int:
+    """A text and what is sent for it are measured again at every step that compares them."""
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,12 +267,12 @@ class Conversation:
         return 0
 
 
+_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
 def to_json(value: Any) -> str:
     """Compact JSON text. Order, unicode and number spelling are Python's; NaN is carried."""
-    return _COMPACT.encode(value)
-
-
-_COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+    return _compact(value)
 
 
 def string(value: Any) -> str:

@@ -57,4 +57,4 @@ def test_lines_are_found_where_they_stand(text: str, chunk: int) -> None:
             assert found.at(offset) == text.count("\n", 0, offset)
         for first in range(len(parts)):
             for last in range(first + 1, len(parts) + 1):
-                assert found.between(first, last) == parts[first:last]
+                assert found.text(first, last) == "\n".join(parts[first:last])

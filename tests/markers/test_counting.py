@@ -56,6 +56,7 @@ def test_both_ways_tell_the_same_apart(text: str) -> None:
 def test_what_was_folded_is_laid_out_as_whoever_reads_it_does(text: str) -> None:
     folded = shapes.fold(text)
     assert shapes.unfold(folded.text, folded.flags, len(text)) == text
+    assert not folded.numberless or lay_out(folded.text, "\0").numbers is None
     if folded.apart is not None:
         assert [*TabbedUnits(folded.apart)] == folded.text.split("\n")
         layout = lay_out(folded.text, "\0")
@@ -73,23 +74,6 @@ def test_tokens_that_are_known_to_be_spared_are_spared(text: str) -> None:
     folded = shapes.fold(text)
     count = counter()
     assert count(text) - count(folded.text) >= folded.spared
-
-
-def test_numbers_are_written_alike_from_a_table_and_beyond_it() -> None:
-    style = STYLES[0]
-    assert written(style, "6", 7, 2) == ["     7→", "     8→"]
-    assert written(style, "05", TABLE_NUMBERS - 1, 3)[1:] == written(style, "05", TABLE_NUMBERS, 2)
-    assert written(STYLES[8], "0", 9, 2) == ["L9: ", "L10: "]
-
-
-@pytest.mark.parametrize("at", [slice(0, 2), slice(1, None), slice(None), slice(3, 1)])
-def test_units_are_written_when_asked_for(at: slice) -> None:
-    lines = ["head", "1\ta", "2\tb", "3\tc", "tail"]
-    apart = counting(lines)
-    assert apart is not None
-    units = TabbedUnits(apart.apart(lines))
-    assert units[at] == lines[at]
-    assert [units[place] for place in range(len(units))] == lines == [*number(lines).units]
 
 
 PIECES = [
@@ -115,12 +99,57 @@ PIECES = [
 SOME = st.lists(st.sampled_from(PIECES), max_size=9).map("".join)
 
 
+CHUNK = "Chunk ID: {:06x}\nWall time: {} seconds\nProcess {} {}\nOriginal token count: {}\nOutput:\n{}"
+ENDS = st.sampled_from(["exited with code", "running with session ID"])
+
+
+@given(
+    st.integers(0, 2**24 - 1),
+    st.floats(0, 9999).map("{:.4f}".format),
+    ENDS,
+    st.integers(-1, 99999),
+    st.integers(0),
+    SOME,
+)
+@settings(deadline=None)
+@example(1, "0.0", "exited with code", 0, 0, "/")
+def test_tokens_of_a_header_that_are_known_to_be_spared_are_spared(
+    chunk: int, seconds: str, end: str, code: int, tokens: int, rest: str
+) -> None:
+    text = CHUNK.format(chunk, seconds, end, code, tokens, rest)
+    folded, count = shapes.fold(text), counter()
+    assert count(text) - count(folded.text) >= folded.spared
+    assert text.endswith(folded.text[len(folded.text) - folded.tail :])
+
+
+def test_numbers_are_written_alike_from_a_table_and_beyond_it() -> None:
+    style = STYLES[0]
+    assert written(style, "6", 7, 2) == ["     7→", "     8→"]
+    assert written(style, "05", TABLE_NUMBERS - 1, 3)[1:] == written(style, "05", TABLE_NUMBERS, 2)
+    assert written(STYLES[8], "0", 9, 2) == ["L9: ", "L10: "]
+
+
+@pytest.mark.parametrize("at", [slice(0, 2), slice(1, None), slice(None), slice(3, 1)])
+def test_units_are_written_when_asked_for(at: slice) -> None:
+    lines = ["head", "1\ta", "2\tb", "3\tc", "tail"]
+    apart = counting(lines)
+    assert apart is not None
+    units = TabbedUnits(apart.apart(lines))
+    assert units[at] == lines[at]
+    assert [units[place] for place in range(len(units))] == lines == [*number(lines).units]
+
+
 @given(SOME, SOME, SOME, SOME)
 @settings(deadline=None)
 @example("a", "/'sa", "\n1", "")
 def test_tokens_are_counted_where_texts_differ_alone(before: str, one: str, other: str, behind: str) -> None:
     count, long, short = counter(), before + one + behind, before + other + behind
     assert fewer(long, short, count) == count(long) - count(short)
+
+
+@pytest.mark.parametrize(("text", "tokens"), [("a<|endoftext|>b", 9), ("<|fim_prefix|>", 6), ("<|im_start|>", 6)])
+def test_a_special_token_counts_as_the_text_that_it_is(text: str, tokens: int) -> None:
+    assert counter()(text) == tokens
 
 
 BLANKS = [chr(code) for code in range(0x3001) if chr(code).isspace()]

@@ -43,7 +43,8 @@ class Compacted:
     """Why the request was left as it came, if something stood against rewriting it."""
     format: str = ""
     """Empty where nothing tells it: such a request is left as it came."""
-    _conversation: Conversation | None = field(default=None, repr=False)
+    _given: Conversation | None = field(default=None, repr=False)
+    """The request as it came, as values, where the plan is all that was done to it."""
     _refused: tuple[Violation, ...] = ()
     marks: tuple[Addition, ...] = ()
     """What was put on the request to have it kept in a cache, or kept for longer or shorter: path and value of each."""
@@ -53,7 +54,9 @@ class Compacted:
     @cached_property
     def conversation(self) -> Conversation | None:
         """The request as values, as it is sent; None for one whose format nothing tells."""
-        return self._conversation or (_read(self.request, self.format) if self.format else None)
+        if self._given is not None:
+            return apply(self._given, self.plan)
+        return _read(self.request, self.format) if self.format else None
 
     @cached_property
     def violations(self) -> list[Violation]:
@@ -123,7 +126,7 @@ def with_marks(found: Compacted, settings: marking.CacheSettings, model: str | N
         log.warning("a request is sent without marks", exc_info=True)
         return found
     found = replace(found, kept=kept)
-    return replace(found, request=sent.request, marks=sent.additions, _conversation=None) if sent.additions else found
+    return replace(found, request=sent.request, marks=sent.additions, _given=None) if sent.additions else found
 
 
 def checked(format: str | None, model: str | None, store: Any) -> None:
@@ -189,14 +192,14 @@ class _NoStore:
 def _compact(
     document: Document, conv: Conversation, chosen: Sequence[Strategy], model: str | None, start: Start
 ) -> Compacted:
-    plan, sent = Plan(), conv
+    plan, step, sent = Plan(), Plan(), conv
     for strategy in chosen:
+        sent = apply(conv, plan, step, sent) if step else sent
         proposed = planned(strategy, sent, start)
         step = Plan(tuple(admitted(sent, strategy, proposed, model, plan, len(conv.messages))), proposed.points)
         plan += step
-        sent = apply(conv, plan, step, sent) if step else sent
     name = conv.dialect.name
-    refused = _broken(conv, sent) if plan.structural else []
+    refused = _broken(conv, apply(conv, plan, step, sent)) if plan.structural else []
     if refused:
         reason = _reason(refused)
         log.warning("request left as it came: %s", reason)
@@ -204,14 +207,14 @@ def _compact(
     stats = Stats.of(plan, model)
     prefix = (conv.dialect.history_key,) if isinstance(document.value, dict) else ()
     written = document.write(plan.changes(prefix))
-    if stats.total_bytes_saved:
+    if log.isEnabledFor(logging.INFO) and stats.total_bytes_saved:
         log.info(
             "context rewritten: dedup_hits=%d snippet_hits=%d bytes_saved=%d",
             stats.dedup_hits,
             stats.snippet_hits,
             stats.total_bytes_saved,
         )
-    return Compacted(written, plan, stats, "", name, sent)
+    return Compacted(written, plan, stats, "", name, conv)
 
 
 def planned_for(conv: Conversation, strategy: Strategy, proposed: Plan, model: str | None) -> Plan:

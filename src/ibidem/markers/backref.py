@@ -44,6 +44,10 @@ _NEXT = re.compile(
 )
 
 
+_HEAD_FIELDS = ("digest", "flags", "but", "explains")
+_FIELDS = ("unit", "first", "last", "own", "own_last", "above", "kind", "number", "part", "view", "label")
+
+
 class Source(NamedTuple):
     """A text the model can see: a result, or a string argument of a call, by its place in the request."""
 
@@ -139,36 +143,36 @@ def _range(first: int, last: int) -> str:
 
 def parse(line: str, tag: str, before: Marker | None = None) -> Marker | None:
     """The marker that a line is, if it is one of this conversation; `before` is the one above it in the part."""
-    pattern = _FIRST if line.startswith(".", len(opening(tag))) else _NEXT
-    match = pattern.fullmatch(line)
+    heads = line.startswith(".", len(opening(tag)))
+    match = (_FIRST if heads else _NEXT).fullmatch(line)
     if match is None or match["tag"] != tag:
         return None
-    found = match.groupdict()
-    digest, unit, first, last = (found.get(name) or "" for name in ("digest", "unit", "first", "last"))
-    source = Source(match["kind"], int(match["number"]), match["part"] or "") if match["kind"] else None
-    if found["above"]:
+    digest, flags, but, explains = match.group(*_HEAD_FIELDS) if heads else ("", "", None, None)
+    unit, first, last, own, own_last, above, kind, number, part, view, label = match.group(*_FIELDS)
+    source = Source(kind, int(number), part or "") if kind else None
+    if above:
         source = ABOVE
     leans = not digest and source is None
     if leans:
         source = before.source if before is not None and before.unit and before.source != ABOVE else None
     if not digest and source is None:
         return None
-    if match["own"] and not unit:  # numbers that are said once
-        unit, first, last = "line", match["own"], match["own_last"] or ""
+    if own and not unit:  # numbers that are said once
+        unit, first, last = "line", own, own_last
     marker = Marker(
         tag,
         digest,
-        found.get("flags") or "",
+        flags,
         source,
-        unit,
+        unit or "",
         int(first or 0),
         int(last or first or 0),
-        int(match["own"]) if match["own"] else None,
-        match["label"] or "",
-        bool(found.get("but")),
-        bool(found.get("explains")),
+        int(own) if own else None,
+        label or "",
+        bool(but),
+        bool(explains),
         leans,
-        (match["view"] or found.get("again") or "").strip(),
+        (view or (not heads and match["again"]) or "").strip(),
     )
     return marker if str(marker) == line and marker.last >= marker.first else None
 

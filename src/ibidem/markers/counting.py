@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, overload
 
-from .line_numbers import MAX_DIGITS, PROBED_LINES, NumberedLines, NumberStyle, spaced_of, style_of_line
+from .line_numbers import MAX_DIGITS, PROBED_LINES, TABBED, NumberedLines, NumberStyle, first_numbered, spaced_of
 
 MAX_HEAD = 8
 """Lines without a number before the first that has one."""
@@ -33,6 +33,13 @@ def written(style: NumberStyle, padding: str, first: int, count: int) -> list[st
     if len(table) < last:
         table += [before + str(number).rjust(width, fill) + after for number in range(len(table), last)]
     return table[first:last]
+
+
+def counted_up(first: int, bodies: Sequence[str]) -> str:
+    """The text of lines with numbers before a tab, counted from the first."""
+    whole = ["", "", "\n"] * len(bodies)
+    whole[0::3], whole[1::3] = written(TABBED, "0", first, len(bodies)), bodies
+    return "".join(whole[:-1])
 
 
 def padding_of(number: str) -> str:
@@ -77,14 +84,13 @@ class CountingLines(NamedTuple):
 
 def counting(lines: Sequence[str]) -> CountingLines | None:
     """Lines that count up by one, in the style that most lines have; None if that takes a closer look."""
-    for head, line in enumerate(lines[:MAX_HEAD]):
-        style = style_of_line(line)
-        if style is not None:
-            found = counted(lines, style)
-            probed = min(PROBED_LINES, len(lines))
-            most = found is not None and 2 * (min(probed, head + len(found.bodies)) - head) > probed
-            return found if most else None
-    return None
+    start = first_numbered(lines[:MAX_HEAD])
+    found = counted(lines, start[1]) if start is not None else None
+    if start is None or found is None:
+        return None
+    probed = min(PROBED_LINES, len(lines))
+    most = 2 * (min(probed, start[0] + len(found.bodies)) - start[0]) > probed
+    return found if most else None
 
 
 def counted(lines: Sequence[str], style: NumberStyle) -> CountingLines | None:

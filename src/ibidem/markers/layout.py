@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -33,8 +33,7 @@ EVICTED_UNIT = "\x00\x00"
 """Stands for lines that were let go: equal to no line that could be meant."""
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     units: Sequence[str]
     """Lines, or pieces of a single line; MARKER_UNIT where a marker stands."""
     bodies: Sequence[str]
@@ -63,17 +62,16 @@ class Layout:
 
     def unit_at(self, place: int) -> int:
         """Which unit stands at a place, counted with what was let go; -1 for what was."""
-        gap = bisect_right(self._gap_places, place) - 1
+        if not self.gaps:
+            return place
+        before = accumulate((lines - 1 for _, lines in self.gaps), initial=0)
+        places = [unit + shift for (unit, _), shift in zip(self.gaps, before, strict=False)]
+        gap = bisect_right(places, place) - 1
         if gap < 0:
             return place
         unit, lines = self.gaps[gap]
-        after = place - self._gap_places[gap] - lines
+        after = place - places[gap] - lines
         return unit + 1 + after if after >= 0 else -1
-
-    @cached_property
-    def _gap_places(self) -> list[int]:
-        before = accumulate((lines - 1 for _, lines in self.gaps), initial=0)
-        return [unit + shift for (unit, _), shift in zip(self.gaps, before, strict=False)]
 
 
 OPAQUE_LAYOUT = Layout((), (), None, "", "", True, True)
@@ -119,7 +117,7 @@ def _with_gaps(text: str, tag: str) -> Layout:
     lines = text.split("\n")
     for unit, _ in found.gaps:
         lines[unit] = EVICTED_UNIT
-    return replace(number(lines, True, True), gaps=found.gaps)
+    return number(lines, True, True)._replace(gaps=found.gaps)
 
 
 class Marked(NamedTuple):
@@ -143,10 +141,15 @@ def marked(text: str, tag: str) -> Marked | None:
     found = [*markers.values()]
     if not found or len(found) != text.count(backref.opening(tag)):
         return None
-    letters = [letter for letter in found[0].flags if letter.isalpha()]
-    if len(set(letters)) != len(letters) or [bool(marker.digest) for marker in found].count(True) != 1:
+    if not unambiguous(found[0].flags) or [bool(marker.digest) for marker in found].count(True) != 1:
         return None
     return Marked(lines, markers, found[0]) if found[0].digest else None
+
+
+def unambiguous(flags: str) -> bool:
+    """Whether no letter stands twice among the flags of a marker."""
+    letters = [letter for letter in flags if letter.isalpha()]
+    return len(set(letters)) == len(letters)
 
 
 SPARSE_FLAG = "s"
@@ -338,3 +341,8 @@ class Shown:
         if self.layout.holes and (MARKER_UNIT in found or EVICTED_UNIT in found):
             return None
         return viewed(found, marker.view)
+
+    def lines_at(self, marker: Marker) -> str | None:
+        """The units that a marker points at, a line each; None if they are not there in full."""
+        found = self.bodies(marker)
+        return None if found is None else "\n".join(found)

@@ -117,10 +117,13 @@ def style_of(lines: Sequence[str]) -> NumberStyle | None:
     return _style_of("\n".join(["", *lines[:PROBED_LINES]]))
 
 
-def style_of_line(line: str) -> NumberStyle | None:
-    """Of a single line."""
-    found = _LINE.match(line)
-    return _BY_MARK.get((found[1] or "", found[2])) if found else None
+def first_numbered(lines: Sequence[str]) -> tuple[int, NumberStyle] | None:
+    """The first of some lines that has a number, and how that is written."""
+    for at, found in enumerate(map(_LINE.match, lines)):
+        style = _BY_MARK.get((found[1] or "", found[2])) if found else None
+        if style is not None:
+            return at, style
+    return None
 
 
 @lru_cache(maxsize=2)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from itertools import accumulate
 
-INDEX_CHARACTERS = 4096
+INDEX_CHARACTERS = 1024
 """Characters between two places of a text whose line is known."""
 
 
@@ -45,10 +45,10 @@ class Lines:
         chunk = offset // INDEX_CHARACTERS
         return self._before[chunk] + self._text.count("\n", chunk * INDEX_CHARACTERS, offset)
 
-    def between(self, first: int, last: int) -> list[str]:
-        """Lines from the first up to, not including, the last; the text has them."""
+    def text(self, first: int, last: int) -> str:
+        """Lines from the first up to, not including, the last, as they stand; the text has them."""
         end = len(self._text) if last > self._before[-1] else self._start(last) - 1
-        return self._text[self._start(first) : end].split("\n")
+        return self._text[self._start(first) : end]
 
     def _start(self, line: int) -> int:
         """Where a line begins."""

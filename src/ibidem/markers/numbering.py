@@ -110,7 +110,7 @@ class Sources:
 
 def clears(message: Message) -> bool:
     """Whether what came before a message is out of the model's sight."""
-    return any(isinstance(part, Opaque) and part.kind == "compaction" for part in message.parts)
+    return "compaction" in [part.kind for part in message.parts if type(part) is Opaque]
 
 
 def long_texts(given: Any) -> Iterator[tuple[str, str]]:

@@ -6,15 +6,13 @@ the outcome counts only if it has the digest that the first of them carries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from operator import add
+from collections.abc import Callable
 from typing import NamedTuple
 
 from . import backref, evicted, shapes
 from .backref import ABOVE, Marker, Source
-from .counting import written
-from .layout import ITEM_SEPARATORS, SPARSE_FLAG, Marked, Shown, marked, thicken
-from .line_numbers import TABBED
+from .counting import counted_up
+from .layout import ITEM_SEPARATORS, SPARSE_FLAG, Marked, Shown, marked, thicken, unambiguous
 
 BUDGET_BASE, BUDGET_RATIO, BUDGET_SHARE = 2**20, 16, 4
 """Characters that all markers of a request may stand for: so many, and so many for each that is sent; and how much of
@@ -67,6 +65,8 @@ def restore(
     sent: str, tag: str, shown: Callable[[Source], Shown | None], budget: Budget, known: Unfolded | None = None
 ) -> Restored | None:
     """What a part was that carries a marker of this conversation; None if it is no such part."""
+    if known is not None and _is_folded(sent, tag, known):
+        return _unfolded(known, budget)
     found = marked(sent, tag) if backref.opening(tag) in sent else None
     if found is None:
         return None
@@ -91,6 +91,26 @@ def restore(
     if backref.digest_of(original) != head.digest:
         return None
     return Restored(original, folded, head.flags, any(marker.source for marker in found.markers.values()))
+
+
+def _is_folded(sent: str, tag: str, known: Unfolded) -> bool:
+    """Whether a text is the folded one with a marker that says so, and nothing else."""
+    opening, end = backref.opening(tag), len(known.folded)
+    if not sent.startswith("\n" + opening, end) or not sent.startswith(known.folded) or opening in known.folded:
+        return False
+    marker = backref.parse(sent[end + 1 :], tag)
+    if marker is None or marker.source is not None or marker.flags != known.flags:
+        return False
+    parted = any(letter in marker.flags for letter in (*ITEM_SEPARATORS, SPARSE_FLAG))
+    return not parted and unambiguous(marker.flags) and backref.digest_of(known.original) == marker.digest
+
+
+def _unfolded(known: Unfolded, budget: Budget) -> Restored | None:
+    try:
+        budget.spend(len(known.original))
+    except ValueError:
+        return None
+    return Restored(known.original, known.folded, known.flags, False)
 
 
 def _copied(head: Marker, lines: list[str], shown: Callable[[Source], Shown | None], budget: Budget) -> str | None:
@@ -124,16 +144,14 @@ def _spliced(part: Marked, shown: Callable[[Source], Shown | None], budget: Budg
         if marker.source is None:
             continue
         found = itself if marker.source == ABOVE else shown(marker.source)
-        bodies = found.bodies(marker) if found else None
-        if bodies is None or (found is itself and not _is_above(itself, marker, place)):
+        text = found.lines_at(marker) if found else None
+        if text is None or (found is itself and not _is_above(itself, marker, place)):
             return None
-        budget.spend(len(bodies) + sum(map(len, bodies)))
-        pieces.append(joint.join(bodies if marker.own is None else _with_numbers(bodies, marker.own)))
+        budget.spend(len(text) + 1)
+        if marker.own is not None:
+            text = counted_up(marker.own, text.split("\n"))
+        pieces.append(text.replace("\n", joint) if comma else text)
     return joint.join([*pieces, *part.lines[done:]])
-
-
-def _with_numbers(bodies: Sequence[str], first: int) -> Iterator[str]:
-    return map(add, written(TABBED, "0", first, len(bodies)), bodies)
 
 
 def _is_above(itself: Shown, marker: Marker, place: int) -> bool:

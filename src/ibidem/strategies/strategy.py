@@ -223,9 +223,11 @@ class Progress:
             answered = self.length and message.role == "assistant" and self._last_role != "assistant"
             if answered or self.length in moments:
                 self._request(moments.get(self.length, Moment()))
-            edits = list(self.fold.feed(message, message.index in as_is))
-            if any(edit.message != message.index for edit in edits):
-                raise ValueError(f"an edit of another message than {message.index}, which was fed: that is a revision")
+            edits = [*self.fold.feed(message, message.index in as_is)]
+            for edit in edits:
+                if edit.message != message.index:
+                    told = f"an edit of another message than {message.index}, which was fed: that is a revision"
+                    raise ValueError(told)
             arrived += edits
             self._since += edits
             self.length += 1

@@ -19,12 +19,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from .scan import Scanned, scan
-from .spelling import no_larger
+from .spelling import no_larger, surely_no_larger
 from .splice import splice
 from .text import parse
 from .tree import Change, Op, rebuild
 
-__all__ = ["Change", "Document", "Op", "Scanned", "no_larger", "open_document", "parse", "rebuild", "scan", "splice"]
+__all__ = [
+    "Change",
+    "Document",
+    "Op",
+    "Scanned",
+    "no_larger",
+    "open_document",
+    "parse",
+    "rebuild",
+    "scan",
+    "splice",
+    "surely_no_larger",
+]
 
 
 @dataclass(frozen=True, slots=True)

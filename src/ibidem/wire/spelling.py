@@ -11,7 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
+
+from ..model import size
 
 _ANY = rb"\\u[0-9a-fA-F]{4}|\\[^u]|[^\\]"
 _PLAIN = [re.compile(rb'"(?:%b)*?([ !#-%%\'-;=?-\[\]-~]{%d})' % (_ANY, number)) for number in range(3)]
@@ -28,7 +31,7 @@ def _raw(text: str) -> bytes:
 
 
 def _ascii(text: str) -> bytes:
-    return json.dumps(text).encode()
+    return encode_basestring_ascii(text).encode()
 
 
 def _html(text: str) -> bytes:
@@ -64,21 +67,31 @@ def no_larger(new: str, old: str) -> bool:
     What is decided must not depend on the spelling: the same request as a value has none. What shows the way of an
     HTML-safe writer is not counted: these few bytes more are seldom worth an edit less for everyone.
     """
-    if MAX_ESCAPE_BYTES * len(new) + MAX_ESCAPE_BYTES <= len(old):  # most often it is far from it
-        return True
-    spelled = len(_ascii(new))
-    if spelled + _EXTRA * (1 + _marked_up(new)) <= len(old):
+    if surely_no_larger(new, old):
         return True
     if _plain(new) and _plain(old):  # all of them write the same, but for what HTML-safe ones escape
-        room, marked_up = len(_ascii(old)) - spelled, _marked_up(old)
-        return room >= 0 and (not marked_up or _EXTRA * (_marked_up(new) - marked_up) <= room)
+        room = len(encode_basestring_ascii(old)) - len(encode_basestring_ascii(new))
+        marked_up = _EXTRA * _marked_up(new)
+        return room >= 0 and (marked_up <= room or not _marked_up(old) or marked_up - _EXTRA * _marked_up(old) <= room)
     try:
         raw, before = _unescaped(new).encode(), _unescaped(old).encode()
     except UnicodeEncodeError:  # a lone surrogate can only be escaped
         return all(_no_longer(new, old, way, shown) for way, shown in ((_raw, 0), (_ascii, 1), (_html, 0)))
-    if len(raw) > len(before) or (not _plain(old) and not _no_longer(new, old, _ascii, 1)):
+    escaped = len(encode_basestring_ascii(new)) + _EXTRA <= len(encode_basestring_ascii(old))
+    if len(raw) > len(before) or not (escaped or _plain(old) or _no_longer(new, old, _ascii, 1)):
         return False
     return not _marked_up(old) or _html_length(new, raw) <= _html_length(old, before)
+
+
+def surely_no_larger(new: str, old: str) -> bool:
+    """Whether `new` escaped is no longer than `old` as it is: then it is no larger, also if both stand beside more."""
+    if MAX_ESCAPE_BYTES * len(new) + MAX_ESCAPE_BYTES <= len(old):  # most often it is far from it
+        return True
+    room = size(old) + 2 - _EXTRA - len(new)
+    if room < 0:
+        return False
+    room += len(new) - len(encode_basestring_ascii(new))
+    return room >= 0 and _EXTRA * _marked_up(new) <= room
 
 
 def _no_longer(new: str, old: str, way: Callable[[str], bytes], shown: int) -> bool:

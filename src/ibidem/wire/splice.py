@@ -16,7 +16,6 @@ from .tree import Change, Keyed, Op, by_key, filled, hole_of, moved, rebuild
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _SCALAR = re.compile(rb"[^\s,\]}]+")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _STRUCTURE = re.compile(rb'["\[\]{}]')
 _QUOTE, _BACKSLASH, COMMA = b'"\\,'
 CLOSE_LIST, CLOSE_OBJECT = b"]}"
@@ -337,7 +336,15 @@ def _unplaced(value: Any) -> Any:
 def _plain(change: Change) -> bool:
     """Nothing or text is put in: what both writers write alike. Parts of a message may hold NaN, or any number."""
     value = _unplaced(change.value)
-    return value is None or (isinstance(value, str) and (value.isascii() or not _SURROGATE.search(value)))
+    return value is None or (isinstance(value, str) and _is_unicode(value))
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it has no lone surrogate in it."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _encode(value: Any) -> bytes:

@@ -10,10 +10,11 @@ may be anybody's. So whoever unfolds says how large the outcome may be.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from ..counting import CountingLines, counting
-from ..line_numbers import STYLES, NumberedLines
+from ..line_numbers import STYLES, NumberedLines, style_of
 from ..lines import lines_of
 from .codex import CodexHeader
 from .grep import Grep
@@ -37,8 +38,9 @@ class Shape(Protocol):
         """The text as it was; ValueError if that is no such text, or would have more than `limit` characters."""
 
 
-_BEFORE_NUMBERS: tuple[Shape, ...] = (CodexHeader(), PrettyJson(), Rows(), Grep(), Prefixed())
-SHAPES: tuple[Shape, ...] = (*_BEFORE_NUMBERS, *map(Numbered, STYLES))
+_HEADER = CodexHeader()
+_BEFORE_NUMBERS: tuple[Shape, ...] = (PrettyJson(), Rows(), Grep(), Prefixed())
+SHAPES: tuple[Shape, ...] = (_HEADER, *_BEFORE_NUMBERS, *map(Numbered, STYLES))
 HEADER_FLAG = CodexHeader.letter
 """Says that the first line is never the same twice."""
 BY_LETTER = {shape.letter: shape for shape in SHAPES}
@@ -53,6 +55,7 @@ SHAPE_WORDS = {
 } | dict.fromkeys((style.letter for style in STYLES), "padding of line numbers")
 
 
+@lru_cache(maxsize=64)
 def described(flags: str) -> str:
     """What was folded, in words."""
     return ", ".join(dict.fromkeys(SHAPE_WORDS[letter] for letter, _ in _FLAG.findall(flags) if letter in SHAPE_WORDS))
@@ -67,20 +70,35 @@ class Folded(NamedTuple):
     """Its lines, if most have a number before a tab, and that is known."""
     spared: int = 0
     """Tokens that it has fewer, at the least, as far as that is known."""
+    tail: int = 0
+    """Characters at its end that it has in common with the text, as far as that is known."""
+    numberless: bool = False
+    """It is known that its lines have no numbers."""
 
 
 def fold(text: str) -> Folded:
     """The text with every shape that fits folded. The same text if none does."""
-    counts, flags = counting(lines_of(text)), ""
+    given = text
+    text, flags = _folded_by(_HEADER, text)
+    counts = None if flags else counting(lines_of(text))
     for shape in _BEFORE_NUMBERS:
         if counts is not None and shape.letter == Prefixed.letter and _all_differ(counts, text):
             continue
-        folded = shape.fold(text)
-        if folded is not None and len(folded[0]) < len(text) and _gives_back(shape, folded, text):
-            text, digits = folded
-            flags += shape.letter + digits
-            counts = None
-    return _folded_numbers(text, flags, counts)
+        text, flag = _folded_by(shape, text)
+        if flag:
+            flags, counts = flags + flag, None
+    found = _folded_numbers(text, flags, counts)
+    if found.flags == HEADER_FLAG:
+        return found._replace(spared=_HEADER.spares(given), tail=len(text) - text.index("\n") - 1)
+    return found
+
+
+def _folded_by(shape: Shape, text: str) -> tuple[str, str]:
+    """The text in its shorter form with the flag that says so; the text itself where the shape does not fit."""
+    folded = shape.fold(text)
+    if folded is None or len(folded[0]) >= len(text) or not _gives_back(shape, folded, text):
+        return text, ""
+    return folded[0], shape.letter + folded[1]
 
 
 def _all_differ(counts: CountingLines, text: str) -> bool:
@@ -92,6 +110,8 @@ def _all_differ(counts: CountingLines, text: str) -> bool:
 
 def _folded_numbers(text: str, flags: str, counts: CountingLines | None) -> Folded:
     """Each style in its turn, those that fit."""
+    if counts is None and style_of(lines_of(text)) is None:
+        return Folded(text, flags, numberless=True)
     found, order = tabbed(text, counts), -1
     while found is not None and found.order > order:
         shape, order = BY_LETTER[found.style.letter], found.order

@@ -23,6 +23,11 @@ _LONG_ENDS = {short: long for long, short in _ENDS.items()}
 _STARTS = ("C", "E")
 """Of all that it may begin with."""
 _COMMAND, _PROMPT = "Command: ", "$ "
+_CHUNK_SPARES = 19
+"""Tokens of a `Chunk ID` header that its one line does not have: the fields stand between blanks and breaks in both."""
+_OUTPUT = "\nOutput:\n"
+_APART = re.compile(r"(?!/)[ \t]*\S|\Z")
+"""What no token joins with the line break before it: of a break, and of slashes right behind it, one may."""
 MAX_COMMAND_LINES, MAX_COMMAND = 99, 8000
 """Lines of a command that a marker can count, and characters in which it must end."""
 
@@ -47,6 +52,12 @@ class CodexHeader:
             return None
         command = _PROMPT + text[len(_COMMAND) : start] if start else ""
         return header + command + text[found.end() :], str(lines or "")
+
+    def spares(self, text: str) -> int:
+        """Tokens that a text which was folded has fewer, at the least, as far as that is known."""
+        if not text.startswith("Chunk ID: "):
+            return 0
+        return _CHUNK_SPARES if _APART.match(text, text.index(_OUTPUT) + len(_OUTPUT)) else 0
 
     def unfold(self, text: str, digits: str, limit: int) -> str:
         if found := _SHORT_CHUNK.match(text):

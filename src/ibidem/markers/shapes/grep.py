@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ..lines import joined, lines_of
 
 _NUMBER = re.compile(r":\d+:")
+_HIT = re.compile(r"(?!\s)([^:]+):\d+:")
 _NAME = re.compile(r"[A-Za-z_./\\]")
 PROBED_LINES = 60
 """Lines looked at to see whether the shape is worth trying."""
@@ -31,6 +32,9 @@ class Grep:
         folded: list[str] = []
         path = ""
         for number, line in enumerate(lines):
+            if path and hits[number] == path:  # most stand below another hit in the same file
+                folded.append(line[len(path) + 1 :])
+                continue
             found = _path_of(line, path) or hits[number] or _ahead(lines, hits, number)
             if not found:
                 folded.append(line)
@@ -48,11 +52,11 @@ class Grep:
 
 def _unfolded(lines: list[str]) -> Iterator[str]:
     path = ""
-    for line, after in zip(lines, [*lines[1:], ""], strict=True):
-        headed = _HEADED.match(line)
+    heads = [*map(_HEADED.match, lines), None]
+    for line, headed, after in zip(lines, heads, heads[1:], strict=False):
         if path and headed:
             yield path + headed[0][-1] + line
-        elif not headed and _HEADED.match(after) and line != "--":
+        elif not headed and after and line != "--":
             path = line
         else:
             yield line
@@ -61,10 +65,10 @@ def _unfolded(lines: list[str]) -> Iterator[str]:
 
 def _hit(line: str) -> str:
     """The path that a line with a hit starts with: up to a number between colons, and no number itself."""
-    at = line.find(":")
-    if at < 1 or line[0].isspace() or not _NUMBER.match(line, at):
+    found = _HIT.match(line)
+    if found is None:
         return ""
-    path = line[:at]
+    path = found[1]
     return path if not path[0].isdecimal() or _NAME.search(path, 1) else ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ..counting import CountingLines, padding_of, written
+from ..counting import CountingLines, counted_up, padding_of
 from ..line_numbers import STYLES, TABBED, NumberedLines, NumberStyle, count_up, style_of
 from ..lines import lines_of
 
@@ -86,10 +86,7 @@ def _counting(text: str, found: CountingLines) -> Tabbed | None:
     around = [*lines[: found.head], *lines[end:]]
     if any(map(_DIGITS.match, around)):  # it would be unfolded
         return _one_by_one(text, style)
-    whole = ["", "", "\n"] * count
-    whole[0::3], whole[1::3] = written(TABBED, "0", found.first, count), found.bodies
-    del whole[-1]
-    folded = "".join(whole)
+    folded = counted_up(found.first, found.bodies)
     if count < len(lines):
         folded = "\n".join([*lines[: found.head], folded, *lines[end:]])
     digits = "" if found.padding == style.padding else found.padding

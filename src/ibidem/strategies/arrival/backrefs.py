@@ -112,7 +112,8 @@ class BackrefFold(Fold):
 
     @property
     def known(self) -> LineIndex:
-        self._known = self._known or LineIndex(self.sources.tag)
+        if self._known is None:
+            self._known = LineIndex(self.sources.tag)
         return self._known
 
     @property
@@ -129,17 +130,19 @@ class BackrefFold(Fold):
                 self._known.forget()
         self.said = []
         for place in self.sources.read(message):
-            sent = SentForm(place.text)
-            if place.segment is not None:
+            known = self.known
+            if place.segment is None:
+                sent = SentForm(place.text)
+            else:
                 self.results = place.source.number
                 sent = yield from self._result(message.index, place.segment, place)
-            if not sent.ours and backref.opening(self.known.tag) in sent.text:
-                self.known.add_opaque(place, self.sent)
+            if not sent.ours and backref.opening(known.tag) in sent.text:
+                known.add_opaque(place, self.sent)
             else:
                 nearest = self.sent + 1 if sent.in_full else self.nearest
-                self.known.add(place, sent, self.sent, nearest)
+                known.add(place, sent, self.sent, nearest)
             if place.segment is not None and place.asked.tool:
-                self.last_of[place.asked.tool] = self.known.number(place.source)
+                self.last_of[place.asked.tool] = known.number(place.source)
             self.sent += len(sent.text)
             self.said.append(SentText(place, sent.text, sent.targets))
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import replace
 from itertools import compress, islice
 
 from ...markers import backref
@@ -44,6 +43,10 @@ LONG_LINE = 160
 """Characters from which a line is indexed wherever it stands."""
 OFFSET_BITS, OFFSET_MASK = 32, (1 << 32) - 1
 """Bits of an index entry that say where in its slot a line stands; the slot is in those above."""
+
+
+Address = tuple[str, int, int]
+"""What lines are called: a word, the first and the last."""
 
 
 class LineIndex:
@@ -145,7 +148,7 @@ class LineIndex:
             self._labelled.setdefault(slot.name, []).append(len(self.slots))
         self.slots.append(slot)
         if may_be_patch(sent) and layout.bodies is layout.units and not layout.comma:
-            new = Bodies(replace(layout, bodies=[*shown_lines(layout.units, MARKER_UNIT)]))
+            new = Bodies(layout._replace(bodies=[*shown_lines(layout.units, MARKER_UNIT)]))
             self._index_lines(new, reach)
             self.slots.append(slot._replace(text=new.text, whole=False, view=VIEW))
 
@@ -163,11 +166,11 @@ class LineIndex:
 
     def _measure(self, layout: Layout) -> Bodies:
         """A text is looked up, in a few ways maybe, and then added: each is measured once."""
-        found = next((each for each in self._measured if each.seq is layout.bodies), None)
-        if found is None:
-            found = Bodies(layout)
-            self._measured.append(found)
-        return found
+        for known in self._measured:
+            if known.seq is layout.bodies:
+                return known
+        self._measured.append(Bodies(layout))
+        return self._measured[-1]
 
     def _index_lines(self, bodies: Bodies, reach: int) -> None:
         """Index some lines of the next slot, the earliest copy of each that is in reach: the slot, then where in it."""
@@ -229,8 +232,8 @@ class LineIndex:
                 return False
         return False
 
-    def address(self, match: Match) -> tuple[str, int, int]:
-        """What to call the lines of a match: a word, the first and the last."""
+    def address(self, match: Match) -> Address:
+        """What to call the lines of a match."""
         slot, position = self.slots[match.slot], self.line_at(match.slot, match.offset)
         length = match.last - match.first
         unit, first = "item" if slot.comma else "line", position + 1
@@ -238,13 +241,13 @@ class LineIndex:
             unit, first = slot.numbering.address(position, position + length - 1)
         return unit, first, first + length - 1
 
-    def findable(self, layout: Layout, match: Match, nearest: int = 0) -> tuple[Match, str]:
-        """A run where it is most easily found, here or at another place where it stands, and the label of that."""
-        newest = self._newest(match.slot, *self.address(match))
+    def findable(self, layout: Layout, match: Match, address: Address, nearest: int) -> tuple[Match, Address, str]:
+        """A run where it is most easily found, here or at another place where it stands, with the label of that."""
+        newest = self._newest(match.slot, *address)
         other = None if newest else self._elsewhere(layout, match, nearest)
-        if other is not None and self._newest(other.slot, *self.address(other)):
-            match, newest = other, True
-        return match, self._label(match.slot, newest)
+        if other is not None and self._newest(other.slot, *(there := self.address(other))):
+            match, address, newest = other, there, True
+        return match, address, self._label(match.slot, newest)
 
     def _elsewhere(self, layout: Layout, match: Match, nearest: int) -> Match | None:
         """The latest other place where a run stands."""

@@ -9,6 +9,8 @@ from ...tokens import TokenCounter, fewer
 
 MAX_COUNTED = 512
 """Characters of what is sent instead up to which its tokens are counted first."""
+WORD = 8
+"""Characters of a word and what parts it from the next, about."""
 SLACK = 4
 """Tokens that two texts may have more beside each other than apart."""
 
@@ -22,14 +24,18 @@ class Margin(NamedTuple):
         """Whether bytes and enough tokens are saved."""
         if size(after) >= size(before):
             return False
-        if len(after) <= MAX_COUNTED and self.saves(before[: 24 * len(after)], after):
+        words = least_tokens(before[: 3 * WORD * len(after)]) if len(after) <= MAX_COUNTED else 0
+        if words >= len(after) + self.gain:
             return True
-        return self.count(before) - self.count(after) >= self.gain
+        least = self.count(after) + self.gain
+        return words >= least or self.count(before) >= least
 
     def saves(self, before: str, after: str) -> bool:
         """Whether a text that has this in it saves enough; False where that takes counting all of it."""
         if size(after) >= size(before):
             return False
+        if least_tokens(before[: WORD * len(after)]) >= len(after) + self.gain:  # most often it is far from it
+            return True
         words = least_tokens(before)
         return words >= len(after) + self.gain or words >= self.count(after) + self.gain
 
@@ -45,7 +51,7 @@ class Margin(NamedTuple):
 
     def has(self, text: str, tokens: int) -> bool:
         """Whether a text has so many tokens."""
-        return least_tokens(text[: 24 * tokens]) >= tokens or self.count(text) >= tokens
+        return least_tokens(text[: 3 * WORD * tokens]) >= tokens or self.count(text) >= tokens
 
 
 def least_tokens(text: str) -> int:

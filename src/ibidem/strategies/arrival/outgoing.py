@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from heapq import merge
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,9 +17,10 @@ from ...markers.numbering import NumberedText
 from ...markers.patches import SIGNED, may_be_patch, signed_lines
 from ...markers.restore import Budget, Unfolded, restore
 from ...model import size
-from ...wire import no_larger
+from ...wire import no_larger, surely_no_larger
 from .composed import ComposedText
 from .hints import HintStyle, hint
+from .index import Address
 from .margin import Margin
 from .slots import IndexedText, Match
 
@@ -100,7 +100,7 @@ class OutgoingText:
     def _safe(self, attempt: Attempt) -> Attempt | None:
         """None for one that would be refused, or would not give the text back: the index must know what is sent."""
         sent = attempt.sent
-        if size(sent) >= size(self.text) or not no_larger(sent, self.text):
+        if size(sent) >= size(self.text) or not self._no_larger(sent):
             return None
         if attempt.foreign:
             return attempt
@@ -109,6 +109,14 @@ class OutgoingText:
             return None
         self.fold.explained = True
         return attempt._replace(sent=sent)
+
+    def _no_larger(self, sent: str) -> bool:
+        """Whether it is no larger in JSON; what both texts end in need not be looked at if the rest of them tells."""
+        tail, end = self.shape.tail, len(self.folded)
+        if not tail or not sent.startswith(self.folded):
+            return no_larger(sent, self.text)
+        rest = sent[: end - tail] + sent[end:]
+        return surely_no_larger(rest, self.text[: len(self.text) - tail]) or no_larger(sent, self.text)
 
     def _folded(self) -> shapes.Folded:
         known = self.known  # what was sent as it is stands there unfolded, and may be said to be the same
@@ -208,7 +216,7 @@ class OutgoingText:
             return None
         if self.composed is not None and self.composed.done:
             return self.composed.as_sent()
-        return replace(self.layout, marked=True) if self.is_folded(sent) else None
+        return self.layout._replace(marked=True) if self.is_folded(sent) else None
 
     def is_folded(self, sent: str) -> bool:
         """Whether what is sent is all of it, folded, with a marker that says so."""
@@ -242,8 +250,12 @@ class OutgoingText:
             self.layout = Layout(units, units, None, "", comma, False)
         else:
             apart = self.shape.apart
-            known = numbered_layout(TabbedUnits(apart), apart) if apart is not None else None
-            self.layout = known or number(lines_of(self.folded))
+            if apart is not None:
+                self.layout = numbered_layout(TabbedUnits(apart), apart)
+            elif self.shape.numberless:
+                self.layout = numbered_layout(lines_of(self.folded), None)
+            else:
+                self.layout = number(lines_of(self.folded))
         found = self.layout
         if found.numbers is None or self.shape.apart is not None:
             return found
@@ -268,14 +280,15 @@ class OutgoingText:
                 continue
             before = None if self._repeats(told, match.first) else before
             left_out = layout.joint.join(layout.units[match.first : min(match.last, match.first + LINES_READ)])
-            if len(left_out) < MIN_TEXT and match.last <= match.first + LINES_READ:
+            all_of_it = match.last <= match.first + LINES_READ
+            if all_of_it and len(left_out) < MIN_TEXT:
                 continue
-            label = ""
+            address, label = self.known.address(match), ""
             if self.known.slots[match.slot].source not in labelled:
-                match, label = self.known.findable(lines, match, self.fold.nearest)
-            marker = str(self._pointer(layout, match, label, before, view))
-            if not self.margin.saves(left_out, marker) and not self.margin.gains(
-                layout.joint.join(layout.units[match.first : match.last]), marker
+                match, address, label = self.known.findable(lines, match, address, self.fold.nearest)
+            marker = str(self._pointer(layout, match, address, label, before, view))
+            if (all_of_it or not self.margin.saves(left_out, marker)) and not self.margin.gains(
+                left_out if all_of_it else layout.joint.join(layout.units[match.first : match.last]), marker
             ):
                 self.marked = self.marked and bool(told.done)
                 continue
@@ -294,7 +307,7 @@ class OutgoingText:
         ways = {"": layout}
         if self.settings.diffs and layout.numbers is None and not layout.comma and may_be_patch(self.text):
             for view, sign in SIGNED.items():
-                ways[view] = replace(layout, bodies=signed_lines(layout.units, sign, NO_LINE))
+                ways[view] = layout._replace(bodies=signed_lines(layout.units, sign, NO_LINE))
         found = [
             zip(self.known.matches(lines, nearest, done), repeat(lines), repeat(view)) for view, lines in ways.items()
         ]
@@ -326,9 +339,11 @@ class OutgoingText:
             self.repeats = True
         return told.done > done
 
-    def _pointer(self, layout: Layout, match: Match, label: str, before: Source | None, view: str) -> Marker:
+    def _pointer(
+        self, layout: Layout, match: Match, address: Address, label: str, before: Source | None, view: str
+    ) -> Marker:
         slot = self.known.slots[match.slot]
-        unit, first, last = self.known.address(match)
+        unit, first, last = address
         return self._marker(
             source=slot.source,
             unit=unit,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from ...markers.backref import Marker, Source
-from ...markers.layout import EVICTED_UNIT, MARKER_UNIT, Layout, Numbering, Shown, placed
+from ...markers.backref import Marker, Source, parse
+from ...markers.layout import EVICTED_UNIT, MARKER_UNIT, SPARSE_FLAG, Layout, Numbering, Shown, placed
 from ...markers.lines import Lines
 from ...markers.numbering import CallSummary
 from ...markers.patches import viewed
@@ -77,18 +77,34 @@ class IndexedShown(Shown):
     def comma(self) -> str:
         return self.slot.comma
 
+    def whole(self) -> str | None:
+        """What stands before the marker that says how it was folded is all of it, unless that is not all of it."""
+        folded, _, last = self.sent.rpartition("\n")
+        said = parse(last, self.tag) if self.slot.whole else None
+        if said is None or said.source is not None or SPARSE_FLAG in said.flags:
+            return super().whole()
+        return folded
+
     def position(self, marker: Marker) -> int:
         return placed(self.slot.numbering, marker)
 
     def bodies(self, marker: Marker) -> Sequence[str] | None:
-        first = self.position(marker)
-        last = first + marker.last - marker.first
-        if first < 0 or last >= self.slot.units:
-            return None
-        found = self.lines.between(first, last + 1)
-        if not self.slot.whole and (MARKER_UNIT in found or EVICTED_UNIT in found):
+        text = self._text_at(marker)
+        found = None if text is None else text.split("\n")
+        if found is None or (not self.slot.whole and (MARKER_UNIT in found or EVICTED_UNIT in found)):
             return None  # a line may look like that; `expand` would not know it from a gap
         return viewed(found, marker.view)
+
+    def lines_at(self, marker: Marker) -> str | None:
+        text = self._text_at(marker)
+        if text is None or marker.view or (MARKER_UNIT in text and not self.slot.whole):
+            return super().lines_at(marker)
+        return text
+
+    def _text_at(self, marker: Marker) -> str | None:
+        first = self.position(marker)
+        last = first + marker.last - marker.first
+        return None if first < 0 or last >= self.slot.units else self.lines.text(first, last + 1)
 
 
 class Bodies:
