@@ -47,6 +47,9 @@ LOOKUPS = ("warm", "store", "cold", "new")
 MAX_CANDIDATES = 4
 """Conversations with such a beginning that are tried before a request is looked at closely."""
 
+MAX_WARM_MESSAGES = 1000
+"""Messages of a conversation that is gone on with while others wait: each takes its time, if only to be compared."""
+
 TEXT, PER_MESSAGE, PER_CONVERSATION, PER_NOTE = 2, 700, 6000, 600
 """Bytes that a conversation takes in memory, as measured: by bytes of its last request, by message, at least, and by
 note: those of all runs of the same prompt are in each of them."""
@@ -137,9 +140,13 @@ class Conversations:
             found = self._longest(opening)
             if found is None:
                 return self._begin(opening)
+        self.count_warm()
+        return found
+
+    def count_warm(self) -> None:
+        """A request was found to go on a conversation in memory."""
         with self._lock:
             self._lookups["warm"] += 1
-        return found
 
     def _hinted(self, key: Key, body: bytes, weigh: Weigh) -> Found | None:
         """By its first bytes, of which none is read that is known."""
@@ -152,6 +159,24 @@ class Conversations:
                 weigh(again.start)
                 return Found(each, again, turn)
         weigh(start)
+        return None
+
+    def warm(self, key: Key, body: bytes, most: int) -> Found | None:
+        """What `find` finds, where no more than so many bytes have to be read for it and nothing stands against going
+        on at once: no store is to be asked, and nobody else's code has a part in it."""
+        if not self._manners.of(key).quick:
+            return None
+        for each in self._candidates(self._by_hint, _hint(key, body))[:MAX_CANDIDATES]:
+            turn, last = each.turns, each.last
+            known = last.known if last is not None else None
+            if last is None or known is None:
+                continue
+            if len(body) - known.spans[-1][1] > most or len(known.spans) > MAX_WARM_MESSAGES:
+                return None
+            again = last.rescan(body)
+            if again is not None and goes_on(last, again):
+                near = len(body) - again.start <= most
+                return Found(each, again, turn) if near and each.goes_on_as_ever(again) else None
         return None
 
     def _opening(self, key: Key, body: bytes) -> _Opening:

@@ -42,6 +42,12 @@ class WarmUp:
         self._loads = self._rehearses = True
         self.allowance = 0.0
         """Seconds that a request may take longer than its budget: not 0 while all is loaded, which it waits for."""
+        self._loaded = self._rehearsed = False
+
+    @property
+    def over(self) -> bool:
+        """All is loaded and was tried: no request takes longer than it will from now on."""
+        return self._loaded and self._rehearsed
 
     def started(self) -> None:
         if self._hurried:
@@ -56,11 +62,16 @@ class WarmUp:
     def request_went(self) -> None:
         if self._rehearses:
             self._rehearses = False
-            threading.Thread(target=rehearse, args=(self._profile,), daemon=True).start()
+            threading.Thread(target=self._rehearse, daemon=True).start()
 
     def _load(self) -> None:
         load()
         self.allowance = 0.0
+        self._loaded = True
+
+    def _rehearse(self) -> None:
+        rehearse(self._profile)
+        self._rehearsed = True
 
 
 def load() -> None:

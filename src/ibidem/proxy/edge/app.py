@@ -231,7 +231,10 @@ class Proxy:
         return await self._fall_back(job, found) if goes_on else found
 
     async def _rewrite(self, job: Job) -> Outcome:
-        workers = self._large if len(job.body) > LARGE_BYTES else self._workers
+        large = len(job.body) > LARGE_BYTES
+        if not large and self._warmup.over and (found := self.rewriter.rewrite_warm(job)) is not None:
+            return found
+        workers = self._large if large else self._workers
         budget = job.patience = self.settings.budget_ms / 1e3 + self._warmup.allowance
         if workers.exhausted(budget):
             return Outcome(result="failed open", reason=BUSY_REASON)
