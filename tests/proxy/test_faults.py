@@ -170,7 +170,7 @@ SEAMS = {
 }
 
 
-IN_THREADS = ("find_or_begin", "decoded")
+IN_THREADS = ("find_or_begin", "decoded", "_tokens")
 """What is not done with a request that is soon done."""
 
 

@@ -138,9 +138,9 @@ def test_the_proxy_does_it_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> 
     threads: list[str] = []
     work = Rewriter._work
 
-    def seen(self: Rewriter, *given: Any) -> Outcome:
+    def seen(self: Rewriter, *given: Any, **more: Any) -> Outcome:
         threads.append(threading.current_thread().name)
-        return work(self, *given)
+        return work(self, *given, **more)
 
     with talk() as found:
         first, *more = bodies()

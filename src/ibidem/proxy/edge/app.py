@@ -38,6 +38,7 @@ from ..conversations import Conversations
 from ..fallback import bare, fall_back, replayed
 from ..headers import Headers
 from ..hooks import ToolHooks
+from ..new_part import NewPart, Reckoned
 from ..outcome import Job, Outcome
 from ..page import pages, switching
 from ..rewriter import Rewriter, whereabouts
@@ -282,7 +283,7 @@ class Proxy:
             refused=True,
             took=refused.took,
             conversation=conversation,
-            asked=refused.asked,
+            new=NewPart(known=Reckoned(asked=refused.new().asked)),
         )
         found = await self._fall_back(job, failed)
         if found.body is not None and found.body not in tried:
