@@ -11,6 +11,7 @@ import pytest
 
 import ibidem
 from ibidem.proxy import conversations as module
+from ibidem.proxy import rewriter as rewriter_module
 from ibidem.proxy.conversations import Conversations
 from ibidem.proxy.outcome import Job, Outcome
 from ibidem.proxy.rewriter import WARM_BYTES, Rewriter
@@ -161,3 +162,42 @@ def test_a_conversation_grows_by_turns_that_are_done_either_way() -> None:
         found = place.warm(body) if number % 3 else None
         sent = place.rewrite(body) if found is None else found.body or body
         assert sent == ibidem.compact(body).request
+
+
+def test_the_last_requests_are_held_as_long_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By them it is known how the next one begins; where there is none, hashes tell."""
+    whole = [bodies(first=f"conversation {number}", count=6) for number in range(3)]
+    room = sum(len(each[-1]) for each in whole[1:])
+    monkeypatch.setattr(module, "RECENT_BYTES", room)
+    place = Place()
+    recent = place.conversations._recent
+    for turn in zip(*whole, strict=True):
+        for body in turn:
+            assert place.rewrite(body) == ibidem.compact(body).request
+            assert 0 < recent.size <= room
+    held = {body for _, body in recent._found.values()}
+    assert len(held) == 2, "those that were used last"
+    assert all(any(each[-1].startswith(body) for body in held) for each in whole[1:])
+    place.conversations._most = 1
+    place.rewrite(bodies(first="another")[3])
+    assert recent.size == sum(map(len, [body for _, body in recent._found.values()]))
+    assert len(recent._found) == 1, "with a conversation goes what is held of it"
+
+
+def test_what_only_the_books_want_to_know_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*_: Any) -> float:
+        raise ValueError("of ours")
+
+    with talk() as found:
+        *known, body, last = bodies()
+        for each in known:
+            assert found.send("anthropic", each)[0] == 200
+        waited_for(lambda: found.service._warmup.over)
+        monkeypatch.setattr(rewriter_module, "_tokens", wrong)
+        assert found.send("anthropic", body)[0] == 200
+        monkeypatch.undo()
+        assert found.send("anthropic", last)[0] == 200
+        assert found.upstream.seen[-1].body == ibidem.compact(last).request
+        state = found.settled(len(known) + 2)
+        assert state["totals"]["failed_open"] == 0
+        assert [each["text"].partition(":")[0] for each in state["events"]] == ["new part"]

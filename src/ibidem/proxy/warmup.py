@@ -77,7 +77,7 @@ class WarmUp:
         self._stay()
 
     def _stay(self) -> None:
-        """What is loaded is there for good: no garbage has to be looked for in it, which would take longer each time."""
+        """What is loaded is there for good: no garbage has to be looked for in it, which takes long."""
         if self.over:
             gc.freeze()
 

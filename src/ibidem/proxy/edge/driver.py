@@ -72,7 +72,7 @@ class Driver:
         finally:
             self._let_go()
             self._ended = self.proxy.clock.monotonic()
-            asyncio.get_running_loop().call_soon(self._close)  # the client has its answer before
+            asyncio.get_running_loop().call_soon(self._write_down)  # the client has its answer before
         return self.response or NoResponse()
 
     def _start(self) -> events.RequestStarted:
@@ -344,6 +344,10 @@ class Driver:
         if route is None or outcome is None or (route.counts and outcome.result != "failed open"):
             return None
         return outcome
+
+    def _write_down(self) -> None:
+        with self.proxy.guarded("close"):
+            self._close()
 
     def _close(self) -> None:
         record, exchange, outcome = self.record, self.exchange, self._counted
