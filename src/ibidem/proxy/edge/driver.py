@@ -72,7 +72,7 @@ class Driver:
         finally:
             self._let_go()
             self._ended = self.proxy.clock.monotonic()
-            asyncio.get_running_loop().call_soon(self._write_down)  # the client has its answer before
+            asyncio.get_running_loop().call_soon(self._afterwards, "close", self._close)  # the client has its answer
         return self.response or NoResponse()
 
     def _start(self) -> events.RequestStarted:
@@ -203,12 +203,7 @@ class Driver:
         if self.outcome.body is not None and self.proxy.settings.resend:
             self._job = job
         await self._do(events.Rewritten(self.outcome.body))
-        asyncio.get_running_loop().call_soon(self._reckon, self.outcome)
-
-    def _reckon(self, outcome: Outcome) -> None:
-        """What is new in it: the request is on its way."""
-        with self.proxy.guarded("new part"):
-            outcome.new()
+        asyncio.get_running_loop().call_soon(self._afterwards, "new part", self.outcome.new)  # it is on its way
 
     async def _resend(self, command: commands.Resend) -> None:
         """What was sent was refused."""
@@ -345,9 +340,9 @@ class Driver:
             return None
         return outcome
 
-    def _write_down(self) -> None:
-        with self.proxy.guarded("close"):
-            self._close()
+    def _afterwards(self, what: str, work: Callable[[], object]) -> None:
+        with self.proxy.guarded(what):
+            work()
 
     def _close(self) -> None:
         record, exchange, outcome = self.record, self.exchange, self._counted
