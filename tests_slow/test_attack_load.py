@@ -222,7 +222,7 @@ def test_eight_clients_and_thousands_of_requests(tally: Callable[..., None]) -> 
 
 def test_beyond_that_load_what_is_not_rewritten_is_counted(tally: Callable[..., None]) -> None:
     """So little time for each that many are not done in time: every one of them is answered, and counted."""
-    with served(budget_ms=3) as url, ThreadPoolExecutor(32) as pool:
+    with served(budget_ms=1) as url, ThreadPoolExecutor(32) as pool:
 
         def converse(number: int) -> int:
             messages = [_said(f"client {number}")]

@@ -57,6 +57,11 @@ def raising(*_: Any, **__: Any) -> Any:
     raise RuntimeError("of ours")
 
 
+def in_threads() -> Any:
+    """Nothing is so soon done that nobody is asked to do it: only who is asked can be late, or busy."""
+    return going_wrong(Rewriter, "rewrite_warm", lambda *_: None)
+
+
 @contextmanager
 def held(owner: Any = Session, name: str = "compact") -> Iterator[threading.Event]:
     """Work that does not come to an end before it is told to."""
@@ -66,7 +71,7 @@ def held(owner: Any = Session, name: str = "compact") -> Iterator[threading.Even
         assert go.wait(60)
         return work(*args, **more)
 
-    with going_wrong(owner, name, slowly):
+    with in_threads(), going_wrong(owner, name, slowly):
         try:
             yield go
         finally:
@@ -83,12 +88,21 @@ def timing_out(found: Talk) -> Iterator[None]:
     waited_for(lambda: not proxy._workers.stuck)
 
 
-def busy(found: Talk) -> Any:
-    return going_wrong(Workers, "exhausted", lambda *_: True)
+@contextmanager
+def busy(found: Talk) -> Iterator[None]:
+    with in_threads(), going_wrong(Workers, "exhausted", lambda *_: True):
+        yield
 
 
-def broken(found: Talk) -> Any:
-    return going_wrong(Rewriter, "_rewrite", raising)
+@contextmanager
+def broken(found: Talk) -> Iterator[None]:
+    with in_threads(), going_wrong(Rewriter, "_rewrite", raising):
+        yield
+
+
+def broken_before(found: Talk) -> Any:
+    """Also where no thread is asked."""
+    return going_wrong(Conversations, "rewrite", raising)
 
 
 def half_done(found: Talk) -> Any:
@@ -107,6 +121,7 @@ MISHAPS = {
     "time-out": timing_out,
     "busy": busy,
     "an error of ours": broken,
+    "an error before the work": broken_before,
     "an error after the work": half_done,
 }
 

@@ -56,9 +56,9 @@ class SentPrefix:
     def messages(self) -> int:
         return len(self._messages)
 
-    def rescan(self, request: bytes) -> Scanned | None:
-        """A request that begins with the same bytes; None for any other."""
-        return rescan(request, self.known) if self.known is not None else None
+    def rescan(self, request: bytes, before: bytes = b"") -> Scanned | None:
+        """A request that begins with the same bytes, which are `before` where they are at hand; None for any other."""
+        return rescan(request, self.known, before) if self.known is not None else None
 
     def shared(self, scanned: Scanned) -> int:
         """With how many of the messages that were sent a request begins."""

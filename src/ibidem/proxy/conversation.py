@@ -181,6 +181,11 @@ class LiveConversation:
             self.sent = SentRequest(last, freed(last.plan.edits, *known))
         return scanned
 
+    def goes_on_as_ever(self, scanned: Scanned) -> bool:
+        """Whether there is nothing to it but to rewrite a request that goes it on."""
+        usual = not (self.off or self.toss or self.deviation or self.session.unusual)
+        return usual and not (self.notebook is not None and self.went_elsewhere(scanned))
+
     def _grow(self, scanned: Scanned) -> None:
         """It was worked on with this request."""
         model = scanned.head.get("model")

@@ -13,7 +13,6 @@ import logging
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from .. import formats
 from ..engine.incremental import SentPrefix
@@ -21,15 +20,16 @@ from ..engine.marking import CacheSettings
 from ..engine.notebook import Notebook
 from ..engine.pipeline import Compacted
 from ..engine.session import Session
-from ..model import Message
 from ..store import MemoryStore, Store
 from ..store.naming import conversation_key, words_of
 from ..wire import Scanned
 from .coin import Coin
 from .conversation import Deviation, Key, LiveConversation, goes_on
+from .found import Found, OpenedRequest
 from .indexed import ConversationIndex
 from .manner import Manner, Manners
 from .opening import opened, title
+from .recent import RecentBodies
 from .switch import Switch
 
 log = logging.getLogger("ibidem")
@@ -47,32 +47,15 @@ LOOKUPS = ("warm", "store", "cold", "new")
 MAX_CANDIDATES = 4
 """Conversations with such a beginning that are tried before a request is looked at closely."""
 
+MAX_WARM_MESSAGES = 1000
+"""Messages of a conversation that is gone on with while others wait: each takes its time, if only to be compared."""
+
+RECENT_BYTES, RECENT_SHARE = 2**24, 0.25
+"""Bytes of last requests that are held, at most, and the share of the memory setting that they may take."""
+
 TEXT, PER_MESSAGE, PER_CONVERSATION, PER_NOTE = 2, 700, 6000, 600
 """Bytes that a conversation takes in memory, as measured: by bytes of its last request, by message, at least, and by
 note: those of all runs of the same prompt are in each of them."""
-
-
-class Found(NamedTuple):
-    """What a request goes on."""
-
-    conversation: LiveConversation
-    scanned: Scanned
-    turn: int
-    """Of the conversation, when it was found."""
-
-
-class _Opening(NamedTuple):
-    """A request that is looked at for the first time."""
-
-    key: Key
-    body: bytes
-    scanned: Scanned
-    messages: list[Message]
-    """Up to the user's first."""
-    name: str
-    """That its conversation has in the store."""
-    alike: list[LiveConversation]
-    """Those of that name, the newest first."""
 
 
 class _NothingKept(MemoryStore):
@@ -106,6 +89,7 @@ class Conversations:
         """The least recently used first."""
         self._by_hint = ConversationIndex()
         self._by_name = ConversationIndex()
+        self._recent = RecentBodies(min(RECENT_BYTES, int(RECENT_SHARE * most_bytes)))
         self._lock = threading.Lock()
         self._made = 0
         self._switch = Switch()
@@ -137,16 +121,20 @@ class Conversations:
             found = self._longest(opening)
             if found is None:
                 return self._begin(opening)
+        self.count_warm()
+        return found
+
+    def count_warm(self) -> None:
+        """A request was found to go on a conversation in memory."""
         with self._lock:
             self._lookups["warm"] += 1
-        return found
 
     def _hinted(self, key: Key, body: bytes, weigh: Weigh) -> Found | None:
         """By its first bytes, of which none is read that is known."""
         start = 0
         for each in self._candidates(self._by_hint, _hint(key, body))[:MAX_CANDIDATES]:
             turn, last = each.turns, each.last
-            again = last.rescan(body) if last is not None else None
+            again = last.rescan(body, self._recent.body(each, last)) if last is not None else None
             start = max(start, again.start if again is not None else 0)
             if again is not None and goes_on(last, again):
                 weigh(again.start)
@@ -154,13 +142,31 @@ class Conversations:
         weigh(start)
         return None
 
-    def _opening(self, key: Key, body: bytes) -> _Opening:
+    def warm(self, key: Key, body: bytes, most: int) -> Found | None:
+        """What `find` finds, where no more than so many bytes have to be read for it and nothing stands against going
+        on at once: no store is to be asked, and nobody else's code has a part in it."""
+        if not self._manners.of(key).quick:
+            return None
+        for each in self._candidates(self._by_hint, _hint(key, body))[:MAX_CANDIDATES]:
+            turn, last = each.turns, each.last
+            known = last.known if last is not None else None
+            if last is None or known is None:
+                continue
+            if len(body) - known.spans[-1][1] > most or len(known.spans) > MAX_WARM_MESSAGES:
+                return None
+            again = last.rescan(body, self._recent.body(each, last))
+            if again is not None and goes_on(last, again):
+                near = len(body) - again.start <= most
+                return Found(each, again, turn) if near and each.goes_on_as_ever(again) else None
+        return None
+
+    def _opening(self, key: Key, body: bytes) -> OpenedRequest:
         scanned, messages = opened(key[0], body)
         whole = "\0".join((*key, self._manners.of(key).profile, conversation_key(words_of(messages))))
         name = hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        return _Opening(key, body, scanned, messages, name, self._candidates(self._by_name, name))
+        return OpenedRequest(key, body, scanned, messages, name, self._candidates(self._by_name, name))
 
-    def _longest(self, opening: _Opening) -> Found | None:
+    def _longest(self, opening: OpenedRequest) -> Found | None:
         """By its messages."""
         scanned = opening.scanned
         alike = ((each, each.turns) for each in opening.alike)
@@ -176,7 +182,7 @@ class Conversations:
         scanned = (last.rescan(body) if last is not None else None) or found.scanned
         return Found(conversation, scanned, conversation.turns) if goes_on(last, scanned) else None
 
-    def _begin(self, opening: _Opening) -> Found:
+    def _begin(self, opening: OpenedRequest) -> Found:
         key, scanned, messages = opening.key, opening.scanned, opening.messages
         toss = self._manners.toss(key, opening.name)
         manner = self._manners.of(key, toss)
@@ -384,6 +390,7 @@ class Conversations:
             self.held += held - found.held
             found.held = held
             self._all.move_to_end(found.id)
+            self._recent.put(found, scanned)
             self._by_name.add(found.name, found)
             if found.hint is not None and found.hint != hint:
                 self._by_hint.drop(found.hint, found)
@@ -393,8 +400,10 @@ class Conversations:
 
     def _let_go(self) -> None:
         """Those that were not used for longest, until the others fit. Never the last."""
-        while len(self._all) > 1 and (len(self._all) > self._most or self.held > self._most_bytes):
+        most_bytes = self._most_bytes - self._recent.size
+        while len(self._all) > 1 and (len(self._all) > self._most or self.held > most_bytes):
             gone = self._all.popitem(last=False)[1]
+            self._recent.drop(gone)
             self._switch.let_go(gone.name, gone.off)
             self.held -= gone.held
             self._by_name.drop(gone.name, gone)

@@ -8,6 +8,7 @@ takes part in no trial, since nobody here learns what comes of it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ..engine.marking import CacheSettings
 from ..strategies import profiles
@@ -27,7 +28,7 @@ class Manner:
     def __post_init__(self) -> None:
         object.__setattr__(self, "strategies", tuple(profiles.named(self.profile)))
 
-    @property
+    @cached_property
     def revises(self) -> bool:
         """It may change what was sent before."""
         return not all(each.final for each in self.strategies)
@@ -42,10 +43,15 @@ class Manner:
         """Likewise, with nothing asked of a cache."""
         return replace(self, cache=CacheSettings())
 
-    @property
+    @cached_property
     def remembers(self) -> bool:
         """It matters when requests came, and what their provider counted."""
         return self.revises or self.asks_to_keep
+
+    @cached_property
+    def quick(self) -> bool:
+        """What it takes is known: nobody else's code has a part in it, and no store is asked."""
+        return self.profile in profiles.PROFILES and not self.remembers
 
 
 class Manners:

@@ -10,9 +10,9 @@ from ..billing.lifetimes import Kept
 from ..engine.journal import Position
 from ..formats.marks import Addition
 from ..plan import Edit
-from .asked import CacheAsked
 from .conduct import Conduct
 from .conversation import Deviation, Key, LiveConversation, SentRequest
+from .new_part import NOTHING_NEW, NewPart
 from .switch import Wish
 
 Result = Literal["rewritten", "unchanged", "observed", "off", "failed open"]
@@ -37,8 +37,8 @@ class Outcome:
     messages: int = 0
     first_new: int = 0
     """Of these, those that were sent before."""
-    new: float = 0.0
-    """Tokens of the others as they came, by our count, about."""
+    new: NewPart = NOTHING_NEW
+    """The others."""
     ends: tuple[float, ...] = ()
     """Where each message ends, as a share of what is sent, about; only where none is known to have been sent before."""
     edits: tuple[Edit, ...] = ()
@@ -55,8 +55,6 @@ class Outcome:
     took: float = 0.0
     """Seconds."""
     model: str = ""
-    asked: CacheAsked | None = None
-    """What the client asks its provider to keep, where that is known."""
     place: Position | None = None
     """By which the session knows this very request later."""
     sent: SentRequest | None = None

@@ -1,7 +1,8 @@
 """One request body on its way out: what is sent instead, or why it goes as it came (law 12).
 
 `Rewriter.rewrite` runs in a thread of its own and may be given up on; whoever waits for it then sends what `fallback`
-makes of it, and the conversation is told that it went out that way.
+makes of it, and the conversation is told that it went out that way. `Rewriter.rewrite_warm` takes what is surely done
+sooner than a thread could have been asked.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate
@@ -24,8 +25,10 @@ from ..wire import Scanned
 from .asked import CacheAsked, cache_asked
 from .clock import SYSTEM_CLOCK, Clock
 from .conversation import LiveConversation, SentRequest
-from .conversations import Conversations, Found
+from .conversations import Conversations
 from .fallback import is_oversized
+from .found import Found
+from .new_part import NOTHING_NEW, NewPart, Reckoned
 from .opening import SingleMessage, Unpackable, Unreadable, detected
 from .outcome import Job, Outcome, Result
 from .packing import decoded, encoded
@@ -37,6 +40,9 @@ LOOKUP_TRIES = 3
 
 SMALL_BYTES = 2**18
 """Bytes that hold nobody up, whatever is in them."""
+
+WARM_BYTES = 2**14
+"""New bytes of a conversation that is known: they hold nobody up for more than some milliseconds, whatever they are."""
 
 MAX_REASON = 200
 """Characters of a reason that are told."""
@@ -70,9 +76,40 @@ class Rewriter:
 
     def rewrite(self, job: Job) -> Outcome:
         """Never raises."""
+        return self._told(job, self._rewrite)
+
+    def rewrite_warm(self, job: Job) -> Outcome | None:
+        """What `rewrite` gives, while everybody waits; None for what may take longer than that. Never raises."""
+        found = self._warm(job)
+        if found is None or not found.conversation.lock.acquire(blocking=False):
+            return None
+        try:
+            if found.conversation.turns != found.turn:
+                return None
+            self.conversations.count_warm()
+            return self._told(job, partial(self._go_on, found))
+        finally:
+            found.conversation.lock.release()
+
+    def _warm(self, job: Job) -> Found | None:
+        if job.encoding or job.counts or job.wish is not None or not job.format:
+            return None
+        try:
+            return self.conversations.warm(job.key, job.body, WARM_BYTES)
+        except Exception:  # who looks at it closely tells what is wrong
+            return None
+
+    def _go_on(self, found: Found, job: Job, start: float) -> Outcome:
+        """Under the conversation's lock."""
+        job.decoded, job.conversation = job.body, found.conversation
+        found.conversation.ask(job.model)
+        return self._work(job, job.body, found, start, at_once=False)
+
+    def _told(self, job: Job, work: Callable[[Job, float], Outcome]) -> Outcome:
+        """What comes of it, whatever goes wrong."""
         start, unread, theirs = self._now(), False, False
         try:
-            return self._rewrite(job, start)
+            return work(job, start)
         except SingleMessage:
             return Outcome(result="unchanged", took=self._now() - start)
         except Unreadable as error:
@@ -120,7 +157,7 @@ class Rewriter:
                     return self._work(job, body, current, start)
         raise Failed("busy: other requests of the same conversation were faster")
 
-    def _work(self, job: Job, body: bytes, found: Found, start: float) -> Outcome:
+    def _work(self, job: Job, body: bytes, found: Found, start: float, at_once: bool = True) -> Outcome:
         """Under the conversation's lock."""
         conversation = found.conversation
         observes = self._observe or conversation.measured
@@ -130,7 +167,7 @@ class Rewriter:
             _refuse(compacted)
             new = encoded(compacted.request, job.encoding) if changed and not observes else None
             result: Result = "observed" if observes else "rewritten" if changed else "unchanged"
-            outcome = self._outcome(found, compacted, result, new, start)
+            outcome = self._outcome(found, compacted, result, new, start, at_once)
             self.conversations.save(conversation)
         except Exception:
             job.end()
@@ -151,11 +188,10 @@ class Rewriter:
             conversation=conversation,
             messages=len(scanned),
             first_new=first_new,
-            new=_tokens(scanned, first_new) if self._books else 0.0,
+            new=self._new(found, first_new, True, at_once=True),
             ends=() if first_new or not self._books else _ends(scanned, ()),
             took=self._now() - start,
             model=model if isinstance(model, str) else conversation.model,
-            asked=self._asked(found, first_new, True) if self._books else None,
         )
 
     def _went_otherwise(self, conversation: LiveConversation) -> None:
@@ -172,8 +208,10 @@ class Rewriter:
         if len(body) - start > SMALL_BYTES and is_oversized(body, start, self._max_rewrite):
             raise Oversized("what is new in it is too large to be rewritten here: allow more with --max-rewrite")
 
-    def _outcome(self, found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float) -> Outcome:
-        """With what the books need to know of it, counted here, where nobody else waits."""
+    def _outcome(
+        self, found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float, at_once: bool
+    ) -> Outcome:
+        """With what the books need to know of it: counted `at_once`, in a thread, where nobody else waits for that."""
         conversation, plan = found.conversation, compacted.plan
         point, prefix = conversation.plan_sent(plan, self._books), conversation.last
         measured = conversation.measured
@@ -183,7 +221,7 @@ class Rewriter:
             conversation=conversation,
             messages=conversation.messages,
             first_new=conversation.first_new,
-            new=_tokens(found.scanned, conversation.first_new) if self._books else 0.0,
+            new=self._new(found, conversation.first_new, not compacted.marks, at_once),
             ends=() if conversation.first_new or not self._books else _ends(found.scanned, plan.edits),
             edits=plan.edits,
             marks=compacted.marks,
@@ -193,10 +231,17 @@ class Rewriter:
             rewritten=point.rewritten if point and not (measured and point.reason == "cold cache") else 0.0,
             took=self._now() - start,
             model=conversation.model,
-            asked=self._asked(found, conversation.first_new, not compacted.marks) if self._books else None,
             place=conversation.session.position,
             sent=None if self._observe or measured else _sent(prefix, conversation.freed),
         )
+
+    def _new(self, found: Found, first_new: int, unmarked: bool, at_once: bool) -> NewPart:
+        def reckon() -> Reckoned:
+            return Reckoned(_tokens(found.scanned, first_new), self._asked(found, first_new, unmarked))
+
+        if not self._books:
+            return NOTHING_NEW
+        return NewPart(known=reckon()) if at_once else NewPart(reckon)
 
     def _asked(self, found: Found, first_new: int, unmarked: bool) -> CacheAsked | None:
         """For the books: what goes wrong here goes wrong for nobody else."""

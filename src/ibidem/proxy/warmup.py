@@ -6,6 +6,7 @@ agent's first request has little to rewrite, and its next is seconds away.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import threading
@@ -42,6 +43,12 @@ class WarmUp:
         self._loads = self._rehearses = True
         self.allowance = 0.0
         """Seconds that a request may take longer than its budget: not 0 while all is loaded, which it waits for."""
+        self._loaded = self._rehearsed = False
+
+    @property
+    def over(self) -> bool:
+        """All is loaded and was tried: no request takes longer than it will from now on."""
+        return self._loaded and self._rehearsed
 
     def started(self) -> None:
         if self._hurried:
@@ -56,11 +63,23 @@ class WarmUp:
     def request_went(self) -> None:
         if self._rehearses:
             self._rehearses = False
-            threading.Thread(target=rehearse, args=(self._profile,), daemon=True).start()
+            threading.Thread(target=self._rehearse, daemon=True).start()
 
     def _load(self) -> None:
         load()
         self.allowance = 0.0
+        self._loaded = True
+        self._stay()
+
+    def _rehearse(self) -> None:
+        rehearse(self._profile)
+        self._rehearsed = True
+        self._stay()
+
+    def _stay(self) -> None:
+        """What is loaded is there for good: no garbage has to be looked for in it, which takes long."""
+        if self.over:
+            gc.freeze()
 
 
 def load() -> None:

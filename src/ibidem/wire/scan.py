@@ -295,16 +295,15 @@ def _hashes(data: bytes, spans: list[tuple[int, int]], first: int) -> Iterator[i
         at = end
 
 
-def rescan(data: bytes, known: Known) -> Scanned | None:
+def rescan(data: bytes, known: Known, before: bytes = b"") -> Scanned | None:
     """A request that begins as one did before, of which only what comes after that is parsed. None if it does not.
 
     With the messages that are known taken out, what is left is a request too. If that is in order so is the whole.
+    `before` is what is `known`, up to the end of its last message, where that is at hand: to compare takes a thirtieth
+    of the time that hashing does.
     """
-    spans, same = known.spans, 0
-    for before, now in zip(known.hashes, _hashes(data, spans, 0), strict=True):
-        if before != now:
-            break
-        same += 1
+    spans = known.spans
+    same = len(spans) if before and data.startswith(before) else _same(data, known)
     if not same:
         return None
     end = past_space(data, spans[same - 1][1])
@@ -319,6 +318,16 @@ def rescan(data: bytes, known: Known) -> Scanned | None:
     again = _ScannedBytes(data, found.key, found.head, [*spans[:same], *new], known.hashes[:same])
     again.origin = known
     return again
+
+
+def _same(data: bytes, known: Known) -> int:
+    """With how many of the messages that are known a request begins."""
+    found = 0
+    for before, now in zip(known.hashes, _hashes(data, known.spans, 0), strict=True):
+        if before != now:
+            break
+        found += 1
+    return found
 
 
 def _scan_bytes(data: bytes) -> Scanned | None:

@@ -22,7 +22,7 @@ def explained(
     price: Price,
 ) -> Miss | None:
     """Written down with the request and its conversation. `parent` is a conversation that this one branches off."""
-    asked = outcome.asked or view.asked
+    asked = outcome.new().asked or view.asked
     tools, system = (asked.tools, asked.system) if asked is not None else (None, None)
     answered = found.at + (found.total_ms or 0.0) / 1e3
     request = CachedRequest(outcome.model, usage, outcome.messages, found.at, answered, tools, system)

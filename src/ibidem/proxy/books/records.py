@@ -264,7 +264,7 @@ class Records:
         self, found: ExchangeRow, outcome: Outcome, other: Usage, watched: WatchedConversation, price: Price
     ) -> Usage:
         """The usage with the client's own marks and lifetimes, where others may have been sent."""
-        asked = outcome.asked or watched.seen.asked
+        asked = outcome.new().asked or watched.seen.asked
         if asked is None or self._settings.asks_to_keep == "off" or outcome.measured:
             return other
         return as_asked(watched.seen, self._heads, other, asked, price.caching, outcome.model, found.at)
@@ -276,7 +276,7 @@ class Records:
         parent = self._conversations.get(owner.parent) if owner is not None else None
         view = watched.seen
         miss = explained(found, watched.row, view, parent.seen if parent else None, outcome, usage, price)
-        view.asked = outcome.asked or view.asked
+        view.asked = outcome.new().asked or view.asked
         sent(view, usage, found.at)
         if miss is not None:
             self._missed[miss.cause] = self._missed.get(miss.cause, 0.0) + miss.dollars
@@ -287,7 +287,7 @@ class Records:
             return
         new = account.all - account.before(outcome.first_new)
         sent_whole = self._settings.observe or outcome.measured
-        account.fit.grew(outcome.new - (0.0 if sent_whole else new), usage.input - last.sent)
+        account.fit.grew(outcome.new().tokens - (0.0 if sent_whole else new), usage.input - last.sent)
 
     def _other(
         self, outcome: Outcome, usage: Usage, watched: WatchedConversation, price: Price, verdict: Verdict

@@ -38,6 +38,7 @@ from ..conversations import Conversations
 from ..fallback import bare, fall_back, replayed
 from ..headers import Headers
 from ..hooks import ToolHooks
+from ..new_part import NewPart, Reckoned
 from ..outcome import Job, Outcome
 from ..page import pages, switching
 from ..rewriter import Rewriter, whereabouts
@@ -231,7 +232,10 @@ class Proxy:
         return await self._fall_back(job, found) if goes_on else found
 
     async def _rewrite(self, job: Job) -> Outcome:
-        workers = self._large if len(job.body) > LARGE_BYTES else self._workers
+        large = len(job.body) > LARGE_BYTES
+        if not large and self._warmup.over and (found := self.rewriter.rewrite_warm(job)) is not None:
+            return found
+        workers = self._large if large else self._workers
         budget = job.patience = self.settings.budget_ms / 1e3 + self._warmup.allowance
         if workers.exhausted(budget):
             return Outcome(result="failed open", reason=BUSY_REASON)
@@ -279,7 +283,7 @@ class Proxy:
             refused=True,
             took=refused.took,
             conversation=conversation,
-            asked=refused.asked,
+            new=NewPart(known=Reckoned(asked=refused.new().asked)),
         )
         found = await self._fall_back(job, failed)
         if found.body is not None and found.body not in tried:

@@ -42,7 +42,7 @@ class Driver:
         self.headers = headers
         self.target = target
         self.exchange = Exchange(proxy.settings.max_body, proxy.settings.websockets, proxy.settings.resend)
-        self.started = proxy.clock.monotonic()
+        self.started = self._ended = proxy.clock.monotonic()
         self.response: web.StreamResponse | None = None
         self.outcome: Outcome | None = None
         self.record: records.ExchangeRow | None = None
@@ -71,7 +71,8 @@ class Driver:
                 raise
         finally:
             self._let_go()
-            self._close()
+            self._ended = self.proxy.clock.monotonic()
+            asyncio.get_running_loop().call_soon(self._afterwards, "close", self._close)  # the client has its answer
         return self.response or NoResponse()
 
     def _start(self) -> events.RequestStarted:
@@ -203,6 +204,7 @@ class Driver:
         if self.outcome.body is not None and self.proxy.settings.resend:
             self._job = job
         await self._do(events.Rewritten(self.outcome.body))
+        asyncio.get_running_loop().call_soon(self._afterwards, "new part", self.outcome.new)  # it is on its way
 
     async def _resend(self, command: commands.Resend) -> None:
         """What was sent was refused."""
@@ -339,12 +341,16 @@ class Driver:
             return None
         return outcome
 
+    def _afterwards(self, what: str, work: Callable[[], object]) -> None:
+        with self.proxy.guarded(what):
+            work()
+
     def _close(self) -> None:
         record, exchange, outcome = self.record, self.exchange, self._counted
         verdict = Verdict()
         if record is not None:
             with self.proxy.guarded("end"):
-                record.total_ms = 1e3 * (self.proxy.clock.monotonic() - self.started)
+                record.total_ms = 1e3 * (self._ended - self.started)
                 record.reason = record.reason or exchange.failure
                 if not exchange.rewrites:
                     record.bytes_in, record.bytes_out = exchange.received, exchange.sent
