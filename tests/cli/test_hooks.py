@@ -81,6 +81,38 @@ def test_the_script_says_nothing_where_nobody_listens() -> None:
     assert script("answer", IBIDEM_HOOKS_URL="no address", PATH="/nowhere:/bin") == ""
 
 
+def written_whole(**variables: str) -> bool:
+    """Whether somebody reads all of an event that is larger than what a pipe holds."""
+    command = [shutil.which("sh") or "", PLUGIN / "hooks" / "post.sh", "answer"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env={"PATH": os.environ["PATH"], **variables}) as ran:
+        assert ran.stdin is not None
+        try:
+            ran.stdin.write(b" " * 2_000_000)
+            ran.stdin.close()
+        except BrokenPipeError:
+            return False
+    return ran.returncode == 0
+
+
+@needs_curl
+def test_an_event_is_read_to_its_end_whatever_becomes_of_it(tmp_path: Path) -> None:
+    """Who writes to a program that has ended is told so, as an error of its own."""
+    from ibidem.proxy.edge.server import Running
+    from ibidem.store import MemoryStore
+    from tests.support.raw import to
+
+    (tmp_path / "cat").symlink_to(shutil.which("cat") or "")
+    for ways in (
+        {"IBIDEM_HOOKS_URL": "off"},
+        {"IBIDEM_HOOKS_URL": "http://127.0.0.1:9"},  # nobody listens
+        {"IBIDEM_HOOKS_URL": "no address"},
+        {"PATH": str(tmp_path)},  # without curl
+    ):
+        assert written_whole(**ways), ways
+    with Running(to("http://127.0.0.1:9", token="secret"), store=MemoryStore()) as proxy:
+        assert written_whole(ANTHROPIC_BASE_URL=proxy.url)
+
+
 @needs_curl
 def test_the_script_takes_an_address_for_nothing_else_and_keeps_the_token_to_itself(server: HookServer) -> None:
     assert script("answer", IBIDEM_HOOKS_URL="file:///etc/passwd#") == ""
