@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..cache.parts import too_many_parts
 from ..model import IbidemError
 from ..wire import Change, parse, splice
 
 CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 """Where the stateless protocol has them, in the `_meta` of every request and result."""
-
-MAX_PARTS = 400_000
-"""Strings and containers in a message, at most: made of the smallest, a parsed one takes thirty times its bytes."""
 
 RequestId = tuple[type, str | int | float]
 
@@ -35,7 +33,7 @@ class TextResult:
 
 def read_message(data: bytes) -> Any:
     """The value of a message; None where it is not JSON, or nothing can be said of it."""
-    if len(data) > MAX_PARTS and data.count(b'"') + data.count(b"{") + data.count(b"[") > MAX_PARTS:
+    if too_many_parts(data):
         return None
     try:
         return parse(data)
