@@ -122,28 +122,38 @@ def test_everything_else_of_a_changed_message_stays_as_it_was_spelled() -> None:
 # --- whom a hint would be untrue for ---------------------------------------------------------------
 
 
+ASKED = {"no_subagents": True}
+UNKNOWN = (
+    *("an-agent", "mcp", "claude-ai", "Code - OSS", "VSCodium", "qwen-cli-mcp-client-git", "Cline", "Roo Code"),
+    *("Kilo-Code", "Windsurf", "Zed", "crush", "amp-mcp-client", "github-copilot-developer"),
+)
+
+
 @pytest.mark.parametrize(
     ("client", "settings", "hints", "told"),
     [
-        ("an-agent", {}, True, ""),
         ("claude-code", {}, False, "its subagents share this connection (its plugin is the way there"),
-        ("claude-code", {"no_subagents": True}, True, ""),
+        ("claude-code", ASKED, True, ""),
         ("opencode", {}, False, "its subagents share this connection (--no-subagents"),
-        ("mcp", {}, False, "any program may be called so (--no-subagents"),
-        ("codex-mcp-client", {"no_subagents": True}, False, "its scripts would get them"),
+        ("codex-mcp-client", {}, False, "its scripts would get them"),
+        ("codex-mcp-client", ASKED, False, "its scripts would get them"),
+        ("codex-mcp-client", {"codex": True}, False, ""),  # a call that says nothing of its thread
+        *((name, {}, False, f"hints are off for {name}: it may have subagents") for name in UNKNOWN),
+        *((name, ASKED, True, "") for name in UNKNOWN),
         (None, {}, False, "the client did not say who it is"),
-        ("\x1b[2Jclaude\n", {}, True, ""),
+        (None, ASKED, False, "the client did not say who it is"),
+        ("\x1b[2Jclaude\n", {}, False, "hints are off for \\x1b[2Jclaude"),
     ],
 )
 def test_hints_are_off_where_they_would_be_untrue(client: str, settings: Any, hints: bool, told: str) -> None:
-    talk = Talk(client, **settings)
+    talk = Talk(client, **{"no_subagents": False, **settings})
     assert [talk.hinted(n=number) for number in range(2)] == [False, hints]
     assert len(talk.told) == bool(told)
     assert told in "".join(talk.told)
 
 
 def test_threads_of_codex_are_told_apart_and_a_call_without_one_passes() -> None:
-    talk = Talk("codex-mcp-client", codex=True)
+    talk = Talk("codex-mcp-client", codex=True, no_subagents=False)
     one, two = {"threadId": "1"}, {"threadId": "2"}
     assert not talk.hinted(meta=one)
     assert not talk.hinted(meta=two)

@@ -61,7 +61,8 @@ def run(server: Handler, test: Callable[[Through], Coroutine[Any, Any, None]], *
         told: list[str] = []
         totals = GatewayTotals()
         async with listening(server) as upstream, aiohttp.ClientSession() as client:
-            gateway = WebGateway(upstream_at(f"{upstream}/mcp"), GatewaySettings(**settings), totals, told.append, MOST)
+            asked = GatewaySettings(no_subagents=True, **settings)
+            gateway = WebGateway(upstream_at(f"{upstream}/mcp"), asked, totals, told.append, MOST)
             async with gateway, listening(gateway.handle) as url:
                 await test(Through(url, client, told, totals))
 

@@ -32,7 +32,7 @@ PORT = 8124
 @click.option("--name", default="", metavar="NAME", help="What hints call the server. Default: its own name.")
 @click.option("--strip-schema", is_flag=True, help="Also hint in place of structured results: tools promise none.")
 @click.option("--tools", "offers_forget", is_flag=True, help="Offer a tool by which a model has everything forgotten.")
-@click.option("--no-subagents", is_flag=True, help="You run no subagents: also hint to clients that can.")
+@click.option("--no-subagents", is_flag=True, help="One agent or chat uses this server, and no other: hint to it.")
 @click.option("--codex", is_flag=True, help="Also hint to Codex, whose scripts may get a hint in place of data.")
 def mcp(server: tuple[str, ...], url: str | None, port: int | None, rules_file: str | None, **flags: bool | str) -> int:
     """Run SERVER, an MCP server, and say "as before" where a result of its tools was sent already.

@@ -50,7 +50,9 @@ class GatewaySettings:
     offers_forget: bool = False
     """A tool by which a model, and a notification by which a host, has everything forgotten."""
     codex: bool = False
+    """Also hint to Codex, whose contexts are told apart."""
     no_subagents: bool = False
+    """A connection has one context: that of its client, who has no subagents."""
     name: str = ""
     """What hints call the server; empty: as it calls itself."""
 
