@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from ibidem.cache.parts import MAX_PARTS
 from ibidem.gateway.rules import GatewayRules, read_rules
 from ibidem.gateway.session import FORGET_TOOL, MAX_OUTSTANDING, MAX_SECONDS
+from ibidem.proxy.hooks import MAX_SHOWN_CHARS
 
 from .talks import LONG, Talk, line, texts
 
@@ -79,6 +81,21 @@ def test_several_texts_become_one_hint_and_are_equal_as_a_whole() -> None:
     (block,) = talk.call("read", texts(LONG, "b"), n=2)["content"]
     assert block["text"].startswith("[ibidem: ")
     assert talk.said("read", LONG, n=3) == LONG
+
+
+@pytest.mark.parametrize("style", ["ibidem", "devboy"])
+def test_a_result_that_a_client_may_show_in_part_is_neither_hinted_at_nor_remembered(style: str) -> None:
+    most = "x" * MAX_SHOWN_CHARS
+    for text, hints in ((most, True), (most + "x", False)):
+        talk = Talk(rules=declared(style=style))
+        assert [talk.hinted(text=text, n=number) for number in range(2)] == [False, hints]
+    talk = Talk(rules=declared(style=style, max_chars=MAX_SHOWN_CHARS + 1))
+    assert [talk.hinted(text=most + "x", n=number) for number in range(2)] == [False, True]
+    talk = Talk(rules=declared(style=style), strip_schema=True)
+    listed(talk, {"name": "read"})
+    # Shown as JSON, which has two characters for each of these.
+    result = texts('"' * (MAX_SHOWN_CHARS - 10), structuredContent={"result": '"' * (MAX_SHOWN_CHARS - 10)})
+    assert [talk.call("read", result, n=number) for number in range(2)] == [result] * 2
 
 
 def test_no_text_passes_for_several() -> None:

@@ -27,6 +27,8 @@ class TextResult:
     """What a result says, if it says it in text alone."""
 
     body: str
+    chars: int
+    """In whichever way a client shows it, at most."""
     blocks: int
     structured: bool
 
@@ -83,7 +85,8 @@ def text_result(message: Mapping[str, Any], *, structured: bool) -> TextResult |
     texts = _texts(result.get("content"))
     if texts is None:
         return None
-    return TextResult(_body(texts, also), len(texts), "structuredContent" in result)
+    shown = sum(map(len, texts)), 0 if also is None else len(json.dumps(also, ensure_ascii=False))
+    return TextResult(_body(texts, also), max(shown), len(texts), "structuredContent" in result)
 
 
 def _texts(content: Any) -> list[str] | None:

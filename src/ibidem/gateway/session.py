@@ -215,7 +215,8 @@ class McpSession:
         late = not 0 <= now - call.at <= MAX_SECONDS
         if call.number > self._newest + 1:  # one before it has no result yet: older ones are further up than counted
             self._contexts.forget()
-        emission = self._contexts.emit(call, None if found is None or late else found.body, now)
+        long = found is not None and found.chars > self._settings.rules.max_chars
+        emission = self._contexts.emit(call, None if found is None or late or long else found.body, now)
         # Of calls at once, a model reads the results in the order of the calls: where they end in another, what is
         # counted here is not what it sees, and a hint could point at a result further down.
         if call.number < self._newest:
