@@ -286,6 +286,38 @@ def test_structured_results_are_hinted_at_once_no_tool_promises_them() -> None:
     assert again["text"].startswith("[ibidem: ")
     other = texts(LONG, structuredContent={"result": LONG, "more": 1})
     assert talk.call("read", other, n=4) == other, "clients show what is structured"
+    for value in (1, True, 1.0):  # to Python they are equal
+        other = texts(json.dumps({"text": LONG, "n": 1}), structuredContent={"text": LONG, "n": value})
+        assert talk.call("read", other, n=5 + len(repr(value))) == other
+
+
+def test_a_promise_that_could_not_be_taken_out_is_kept() -> None:
+    result = texts(LONG, structuredContent={"result": LONG})
+    tool = b'{"name": "read", "outputSchema": 1, "outputSchema": 2}'
+    twice = b'{"jsonrpc": "2.0", "id": %d, "result": {"tools": [' + tool + b"]}}"
+    large = b'{"jsonrpc": "2.0", "id": %d, "result": {"tools": [' + b"[]," * MAX_PARTS + b"0]}}"
+    for answer in (twice, large):
+        talk = Talk(strip_schema=True, offers_forget=True)
+        listed(talk, {"name": "read", "outputSchema": 1})
+        talk.call("read", result)
+        assert talk.call("read", result, n=1) != result
+        talk.ask("tools/list")
+        told = answer % talk.id
+        assert talk.answer(told) is told
+        assert [talk.call("read", result, n=number) for number in range(2, 4)] == [result] * 2
+        listed(talk, {"name": "more"}, second=True)
+        assert [talk.call("read", result, n=number) for number in range(4, 6)] == [result] * 2, "of the first part"
+        listed(talk, {"name": "read", "outputSchema": 1})
+        talk.call("read", result, n=6)
+        assert talk.call("read", result, n=7) != result
+
+
+def test_a_tool_that_could_not_be_added_is_not_ours() -> None:
+    talk = Talk(offers_forget=True)
+    talk.ask("tools/list")
+    twice = b'{"jsonrpc": "2.0", "id": %d, "result": {"tools": [], "tools": []}}' % talk.id
+    assert talk.answer(twice) is twice
+    assert talk.ask("tools/call", name="forget") == b""
 
 
 def test_a_model_can_have_everything_forgotten() -> None:
@@ -360,6 +392,8 @@ def test_a_result_that_says_two_things_passes() -> None:
     twice = line(id=talk.id, result=texts(LONG)).replace(b'"content":', b'"content": [], "content":')
     assert talk.answer(twice) is twice
     assert talk.told == []
+    first = talk.said("read", LONG, n=1)
+    assert first.endswith("the same call again brings it in full]"), "nobody was told yet what a hint is"
 
 
 def test_long_arguments_are_kept_as_digests_until_the_answer_comes() -> None:

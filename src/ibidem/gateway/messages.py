@@ -112,8 +112,8 @@ def _says(text: str, structured: Any) -> bool:
     """The text is the structured content once more, as servers are asked to have it."""
     if structured == {"result": text}:
         return True
-    try:
-        return bool(json.loads(text) == structured)
+    try:  # by what they are written as: to Python, 1 equals True
+        return json.dumps(json.loads(text), sort_keys=True) == json.dumps(structured, sort_keys=True)
     except (ValueError, RecursionError):
         return False
 
@@ -140,8 +140,13 @@ def tools_of(message: Mapping[str, Any]) -> list[Any] | None:
     return found if isinstance(found, list) else None
 
 
+def promises(message: Mapping[str, Any]) -> bool:
+    """Whether a list of tools has one that promises structured content."""
+    return any("outputSchema" in _table(tool) for tool in tools_of(message) or [])
+
+
 def with_tools(data: bytes, message: Any, *, strip: bool, add: Mapping[str, Any] | None) -> bytes:
-    """The list of tools without what they promise of structured content, and with one more."""
+    """The list of tools without what they promise of structured content, and with one more; or all as it came."""
     tools = tools_of(message) or []
     changes = [
         Change(("result", "tools", number, "outputSchema"), "drop")
