@@ -88,6 +88,9 @@ def _ask(url: str, port: int, settings: GatewaySettings, totals: GatewayTotals) 
         raise InputError(error.name or "aiohttp", "needs: pip install 'ibidem-llm[proxy]'") from None
     try:
         serve(upstream, port, settings, totals, _tell)
+    except IbidemError as error:
+        where, _, what = str(error).partition(": ")
+        raise InputError(where, what) from None
     except OSError as error:
         raise InputError(f"port {port}", f"{error.strerror or error}: use another with --port") from None
     _tell(totals.line())
