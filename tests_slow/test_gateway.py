@@ -39,7 +39,9 @@ pytestmark = [
 
 NPM = ("@modelcontextprotocol/server-everything", "@modelcontextprotocol/server-filesystem")
 PYPI = ("mcp-server-git", "mcp-server-time")
-GATEWAY = (sys.executable, "-m", "ibidem.cli", "mcp")
+PLAIN_GATEWAY = (sys.executable, "-m", "ibidem.cli", "mcp")
+GATEWAY = (*PLAIN_GATEWAY, "--no-subagents")
+"""With hints, which are for clients of which somebody says that they have one context."""
 MODES = ("legacy", "auto")
 INITIALIZE = (
     b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"clientInfo":{"name":"an-agent","version":"1"}}}\n'
@@ -66,10 +68,10 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> McpServers:
     return found
 
 
-def stdio(*command: str, ours: bool = True, options: tuple[str, ...] = ()) -> Any:
+def stdio(*command: str, ours: bool = True, options: tuple[str, ...] = (), gateway: tuple[str, ...] = GATEWAY) -> Any:
     from mcp import StdioServerParameters
 
-    whole = [*GATEWAY, *options, "--", *command] if ours else [*command]
+    whole = [*gateway, *options, "--", *command] if ours else [*command]
     return StdioServerParameters(command=whole[0], args=whole[1:], env={**os.environ})
 
 
@@ -128,7 +130,8 @@ def compared(direct: Any, ours: Any, mode: str, tally: Tally, name: str) -> None
 @pytest.mark.parametrize("mode", MODES)
 def test_everything_is_as_on_a_direct_connection(servers: McpServers, mode: str, tally: Tally) -> None:
     command = (str(servers.node / "mcp-server-everything"), "stdio")
-    compared(stdio(*command, ours=False), stdio(*command), mode, tally, f"everything, stdio, {mode}")
+    direct, ours = stdio(*command, ours=False), stdio(*command, gateway=PLAIN_GATEWAY)
+    compared(direct, ours, mode, tally, f"everything, stdio, {mode}")
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -136,7 +139,7 @@ def test_everything_is_as_on_a_direct_connection_by_http(servers: McpServers, mo
     there, here = free_port(), free_port()
     everything = (str(servers.node / "mcp-server-everything"), "streamableHttp")
     url = f"http://127.0.0.1:{there}/mcp"
-    gateway = (*GATEWAY, "--url", url, "--port", str(here))
+    gateway = (*PLAIN_GATEWAY, "--url", url, "--port", str(here))
     with running(*everything, port=there, PORT=str(there)), running(*gateway, port=here):
         compared(url, f"http://127.0.0.1:{here}/mcp", mode, tally, f"everything, http, {mode}")
 
@@ -240,7 +243,7 @@ def test_a_token_passes_and_a_login_is_refused_by_the_client_as_the_resource_has
     guarded = (sys.executable, str(tmp_path / "server.py"), str(there))
     with (
         running(*guarded, port=there),
-        running(*GATEWAY, "--no-subagents", "--url", own, "--port", str(here), port=here),
+        running(*GATEWAY, "--url", own, "--port", str(here), port=here),
     ):
         assert asyncio.run(with_a_token(url)) == [False, True, False]
         assert asyncio.run(tried(url)) == f"Protected resource {own} does not match expected {url}"
@@ -292,7 +295,7 @@ def claude_code(tmp_path: Path, programs: Path, *options: str) -> list[str]:
     (tmp_path / "server.py").write_text(SDK_SERVER)
     server = {
         "command": sys.executable,
-        "args": [*GATEWAY[1:], *options, "--", sys.executable, str(tmp_path / "server.py"), "stdio"],
+        "args": [*PLAIN_GATEWAY[1:], *options, "--", sys.executable, str(tmp_path / "server.py"), "stdio"],
         "env": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
     }
     settings = tmp_path / "mcp.json"

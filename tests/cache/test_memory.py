@@ -255,3 +255,18 @@ def test_law_a_hint_names_what_this_context_was_sent_in_full(
         else:
             assert emission.text == body
         told[key].append((body, now) if emission.kind == "fresh" else None)
+
+
+def test_a_hint_that_was_not_sent_is_taken_back() -> None:
+    memory = OutputMemory()
+    assert memory.emit("Read", {"path": "a"}, FILE).text == FILE
+    first = memory.emit("Read", {"path": "b"}, FILE).text
+    assert EXPLAINS in first
+    memory.take_back()
+    memory.take_back()
+    assert memory.emit("Read", {"path": "b"}, FILE).text == first.replace("1 call ago", "2 calls ago"), (
+        "not asked again"
+    )
+    assert EXPLAINS not in memory.emit("Read", {"path": "c"}, FILE).text
+    memory.take_back()
+    assert EXPLAINS not in memory.emit("Read", {"path": "d"}, FILE).text, "that was told before"

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,10 @@ from click.testing import CliRunner
 
 import ibidem
 from ibidem.cli import main
-from ibidem.cli.hooks import HookServer
+from ibidem.cli.hooks import LARGE_EVENT, MAX_CONNECTIONS, MAX_LARGE_EVENTS, HookServer
 from ibidem.proxy.settings import Settings
 from tests.proxy.test_hooks import BASH, event, posted, told
+from tests.support.proxied import waited_for
 
 PLUGIN = Path(__file__).parents[2] / "plugins" / "claude-code"
 EVENT = json.dumps(event("Bash", BASH)).encode()
@@ -63,6 +65,36 @@ def test_it_answers_who_has_the_token_and_says_at_the_end_what_that_saved(server
     assert server.line() == f"2 outputs, 1 of them repeated: {server._hooks.bytes_saved:,} bytes not sent again"
 
 
+def test_only_so_many_are_heard_at_once_and_then_what_was_known_is_forgotten(
+    server: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is not heard may be that a context was compacted."""
+    monkeypatch.setattr("ibidem.cli.hooks.BODY_SECONDS", 0.05)
+    token = {"x_ibidem_token": "it's-$ecret"}
+    large = json.dumps(event("Read", {}, padding="x" * LARGE_EVENT)).encode()
+
+    def hint() -> bool:
+        assert posted(at(server), TURN, **token)[0] == 200
+        return b"[ibidem: unchanged" in posted(at(server), EVENT, **token)[1]
+
+    assert [hint(), hint()] == [False, True]
+    for _ in range(MAX_LARGE_EVENTS):
+        server._large_events.acquire()
+    assert posted(at(server), large, **token) == (200, b"{}")
+    assert [hint(), hint()] == [False, True], "small ones are heard all the same"
+    for _ in range(MAX_LARGE_EVENTS):
+        server._large_events.release()
+    waited_for(lambda: server._connections._value == MAX_CONNECTIONS)
+    for _ in range(MAX_CONNECTIONS):
+        server._connections.acquire()
+    with pytest.raises((OSError, HTTPException)):
+        posted(at(server), EVENT, **token)
+    for _ in range(MAX_CONNECTIONS):
+        server._connections.release()
+    assert posted(at(server), large, **token) == (200, b"{}")
+    assert [hint(), hint()] == [False, True]
+
+
 @needs_curl
 def test_the_script_hands_events_on_and_prints_the_answer(server: HookServer) -> None:
     known = {"IBIDEM_HOOKS_URL": at(server), "IBIDEM_TOKEN": "it's-$ecret"}
@@ -79,6 +111,38 @@ def test_the_script_says_nothing_where_nobody_listens() -> None:
         taken.bind(("127.0.0.1", 0))  # and nobody listens there
         assert script("answer", IBIDEM_HOOKS_URL=f"http://127.0.0.1:{taken.getsockname()[1]}") == ""
     assert script("answer", IBIDEM_HOOKS_URL="no address", PATH="/nowhere:/bin") == ""
+
+
+def written_whole(**variables: str) -> bool:
+    """Whether somebody reads all of an event that is larger than what a pipe holds."""
+    command = [shutil.which("sh") or "", str(PLUGIN / "hooks" / "post.sh"), "answer"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env={"PATH": os.environ["PATH"], **variables}) as ran:
+        assert ran.stdin is not None
+        try:
+            ran.stdin.write(b" " * 2_000_000)
+            ran.stdin.close()
+        except BrokenPipeError:
+            return False
+    return ran.returncode == 0
+
+
+@needs_curl
+def test_an_event_is_read_to_its_end_whatever_becomes_of_it(tmp_path: Path) -> None:
+    """Who writes to a program that has ended is told so, as an error of its own."""
+    from ibidem.proxy.edge.server import Running
+    from ibidem.store import MemoryStore
+    from tests.support.raw import to
+
+    (tmp_path / "cat").symlink_to(shutil.which("cat") or "")
+    for ways in (
+        {"IBIDEM_HOOKS_URL": "off"},
+        {"IBIDEM_HOOKS_URL": "http://127.0.0.1:9"},  # nobody listens
+        {"IBIDEM_HOOKS_URL": "no address"},
+        {"PATH": str(tmp_path)},  # without curl
+    ):
+        assert written_whole(**ways), ways
+    with Running(to("http://127.0.0.1:9", token="secret"), store=MemoryStore()) as proxy:
+        assert written_whole(ANTHROPIC_BASE_URL=proxy.url)
 
 
 @needs_curl

@@ -35,7 +35,8 @@ def program(folder: Path, source: str, *arguments: str) -> list[str]:
 
 
 def through(server: Sequence[str], *options: str) -> list[str]:
-    return [*GATEWAY, *options, "--", *server]
+    """With hints, which is to be asked for."""
+    return [*GATEWAY, "--no-subagents", *options, "--", *server]
 
 
 def ran(command: Sequence[str], given: bytes = b"") -> subprocess.CompletedProcess[bytes]:

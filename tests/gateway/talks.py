@@ -21,10 +21,12 @@ def texts(*said: str, **more: Any) -> dict[str, Any]:
 class Talk:
     """Ids and times go on by themselves; what a result becomes is what the client is sent."""
 
-    def __init__(self, client: str | None = "an-agent", server: str = "things", **settings: Any) -> None:
+    def __init__(
+        self, client: str | None = "an-agent", server: str = "things", no_subagents: bool = True, **settings: Any
+    ) -> None:
         self.told: list[str] = []
         self.totals = GatewayTotals()
-        self.session = McpSession(GatewaySettings(**settings), self.totals, self.told.append)
+        self.session = McpSession(GatewaySettings(no_subagents=no_subagents, **settings), self.totals, self.told.append)
         self.now, self.id = 0.0, 0
         info = {} if client is None else {"clientInfo": {"name": client, "version": "1"}}
         if client is not None:

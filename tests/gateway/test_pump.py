@@ -125,6 +125,58 @@ def test_who_does_not_read_holds_up_who_writes(tmp_path: Path) -> None:
     assert [int(each.split()[0]) for each in lines] == list(range(4000))
 
 
+FILLS_THE_PIPES = """
+import fcntl, os, sys, time
+os.set_blocking(1, False)
+size = stalled = 0
+while stalled < 10 or size <= 2 * fcntl.fcntl(1, fcntl.F_GETPIPE_SZ):
+    try:
+        size += os.write(1, b"x" * 99 + b"\\n")
+        stalled = 0
+    except BlockingIOError:
+        stalled += 1
+        time.sleep(0.05)
+with open(sys.argv[1], "w") as told: told.write(f"{size}\\n")
+os._exit(3)
+"""
+"""And ends, while nobody reads."""
+
+
+def left_by_a_server(ours: subprocess.Popen[bytes], told: Path) -> int:
+    """What the client has not read of what a server said that has ended."""
+    for _ in range(1200):
+        if told.exists() and told.read_text().endswith("\n"):
+            time.sleep(0.3)
+            assert ours.poll() is None, "a client that is slow is waited for"
+            return int(told.read_text())
+        time.sleep(0.05)
+    pytest.fail("the server is not held up")
+
+
+linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells how much a pipe holds")
+
+
+@linux_only
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_once_the_server_has_ended_a_signal_ends_us_too(tmp_path: Path, number: int) -> None:
+    with begun(through(program(tmp_path, FILLS_THE_PIPES, str(tmp_path / "told")))) as ours:
+        assert left_by_a_server(ours, tmp_path / "told") > 0
+        ours.send_signal(number)
+        try:
+            assert ours.wait(60) == 3
+        finally:
+            ours.kill()
+
+
+@linux_only
+def test_a_signal_does_not_cut_off_a_client_that_reads(tmp_path: Path) -> None:
+    with begun(through(program(tmp_path, FILLS_THE_PIPES, str(tmp_path / "told")))) as ours:
+        size = left_by_a_server(ours, tmp_path / "told")
+        ours.send_signal(signal.SIGTERM)
+        assert ours.stdout is not None
+        assert len(ours.stdout.read()) == size
+
+
 def test_each_end_that_is_closed_is_closed_on_the_other_side(tmp_path: Path) -> None:
     source = "import os, sys, time\nos.close(1)\nassert sys.stdin.buffer.read() == b'{}\\n{half a line'\nsys.exit(5)"
     with begun(through(program(tmp_path, source))) as ours:

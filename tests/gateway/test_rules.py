@@ -25,6 +25,7 @@ def test_everything_that_can_be_declared(tmp_path: Path) -> None:
         max_calls = 30
         max_age = 60
         min_bytes = 300
+        max_chars = 99
         near = false
         [tools.update_issue]
         invalidates = ["get_issue"]
@@ -37,6 +38,7 @@ def test_everything_that_can_be_declared(tmp_path: Path) -> None:
     )
     memory = rules.memory
     assert (memory.capacity, memory.max_calls, memory.max_age, memory.min_bytes, memory.near) == (9, 30, 60, 300, None)
+    assert rules.max_chars == 99
     assert rules.of("update_issue") == ToolRule(invalidates=("get_issue",))
     assert rules.of("write_file") == ToolRule(path="path", kind=ToolKind.FILE_MUTATE)
     assert rules.of("secret").never
@@ -55,7 +57,12 @@ def test_devboy_has_its_own_defaults(tmp_path: Path) -> None:
         ("near = false\ncapacity = x", "not valid TOML (Invalid value (at line 2, column 12)): correct it there"),
         (b"# \xff\n", "line 1: not valid UTF-8: save it as UTF-8"),
         ("capasity = 5", "capasity: unknown: did you mean capacity?"),
-        ("x = 5", "x: unknown: use one of style, verbosity, capacity, max_calls, max_age, min_bytes, near"),
+        (
+            "x = 5",
+            "x: unknown: use one of style, verbosity, capacity, max_calls, max_age, min_bytes, max_chars, near, tools",
+        ),
+        ("[tool.x]\nnever = true", "tool: unknown: did you mean tools?"),
+        ("max_chars = 0", "max_chars: must be a whole number from 1 on"),
         ("capacity = 0", "capacity: must be a whole number from 1 on"),
         ("capacity = true", "capacity: must be a whole number from 1 on"),
         ("max_age = -1", "max_age: must be a number of seconds above 0"),

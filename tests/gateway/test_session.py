@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from ibidem.cache.parts import MAX_PARTS
 from ibidem.gateway.rules import GatewayRules, read_rules
 from ibidem.gateway.session import FORGET_TOOL, MAX_OUTSTANDING, MAX_SECONDS
+from ibidem.proxy.hooks import MAX_SHOWN_CHARS
 
 from .talks import LONG, Talk, line, texts
 
@@ -81,6 +83,21 @@ def test_several_texts_become_one_hint_and_are_equal_as_a_whole() -> None:
     assert talk.said("read", LONG, n=3) == LONG
 
 
+@pytest.mark.parametrize("style", ["ibidem", "devboy"])
+def test_a_result_that_a_client_may_show_in_part_is_neither_hinted_at_nor_remembered(style: str) -> None:
+    most = "x" * MAX_SHOWN_CHARS
+    for text, hints in ((most, True), (most + "x", False)):
+        talk = Talk(rules=declared(style=style))
+        assert [talk.hinted(text=text, n=number) for number in range(2)] == [False, hints]
+    talk = Talk(rules=declared(style=style, max_chars=MAX_SHOWN_CHARS + 1))
+    assert [talk.hinted(text=most + "x", n=number) for number in range(2)] == [False, True]
+    talk = Talk(rules=declared(style=style), strip_schema=True)
+    listed(talk, {"name": "read"})
+    # Shown as JSON, which has two characters for each of these.
+    result = texts('"' * (MAX_SHOWN_CHARS - 10), structuredContent={"result": '"' * (MAX_SHOWN_CHARS - 10)})
+    assert [talk.call("read", result, n=number) for number in range(2)] == [result] * 2
+
+
 def test_no_text_passes_for_several() -> None:
     talk = Talk()
     talk.call("read", texts(LONG, LONG))
@@ -122,28 +139,38 @@ def test_everything_else_of_a_changed_message_stays_as_it_was_spelled() -> None:
 # --- whom a hint would be untrue for ---------------------------------------------------------------
 
 
+ASKED = {"no_subagents": True}
+UNKNOWN = (
+    *("an-agent", "mcp", "claude-ai", "Code - OSS", "VSCodium", "qwen-cli-mcp-client-git", "Cline", "Roo Code"),
+    *("Kilo-Code", "Windsurf", "Zed", "crush", "amp-mcp-client", "github-copilot-developer"),
+)
+
+
 @pytest.mark.parametrize(
     ("client", "settings", "hints", "told"),
     [
-        ("an-agent", {}, True, ""),
         ("claude-code", {}, False, "its subagents share this connection (its plugin is the way there"),
-        ("claude-code", {"no_subagents": True}, True, ""),
+        ("claude-code", ASKED, True, ""),
         ("opencode", {}, False, "its subagents share this connection (--no-subagents"),
-        ("mcp", {}, False, "any program may be called so (--no-subagents"),
-        ("codex-mcp-client", {"no_subagents": True}, False, "its scripts would get them"),
+        ("codex-mcp-client", {}, False, "its scripts would get them"),
+        ("codex-mcp-client", ASKED, False, "its scripts would get them"),
+        ("codex-mcp-client", {"codex": True}, False, ""),  # a call that says nothing of its thread
+        *((name, {}, False, f"hints are off for {name}: it may have subagents") for name in UNKNOWN),
+        *((name, ASKED, True, "") for name in UNKNOWN),
         (None, {}, False, "the client did not say who it is"),
-        ("\x1b[2Jclaude\n", {}, True, ""),
+        (None, ASKED, False, "the client did not say who it is"),
+        ("\x1b[2Jclaude\n", {}, False, "hints are off for \\x1b[2Jclaude"),
     ],
 )
 def test_hints_are_off_where_they_would_be_untrue(client: str, settings: Any, hints: bool, told: str) -> None:
-    talk = Talk(client, **settings)
+    talk = Talk(client, **{"no_subagents": False, **settings})
     assert [talk.hinted(n=number) for number in range(2)] == [False, hints]
     assert len(talk.told) == bool(told)
     assert told in "".join(talk.told)
 
 
 def test_threads_of_codex_are_told_apart_and_a_call_without_one_passes() -> None:
-    talk = Talk("codex-mcp-client", codex=True)
+    talk = Talk("codex-mcp-client", codex=True, no_subagents=False)
     one, two = {"threadId": "1"}, {"threadId": "2"}
     assert not talk.hinted(meta=one)
     assert not talk.hinted(meta=two)
@@ -259,6 +286,38 @@ def test_structured_results_are_hinted_at_once_no_tool_promises_them() -> None:
     assert again["text"].startswith("[ibidem: ")
     other = texts(LONG, structuredContent={"result": LONG, "more": 1})
     assert talk.call("read", other, n=4) == other, "clients show what is structured"
+    for value in (1, True, 1.0):  # to Python they are equal
+        other = texts(json.dumps({"text": LONG, "n": 1}), structuredContent={"text": LONG, "n": value})
+        assert talk.call("read", other, n=5 + len(repr(value))) == other
+
+
+def test_a_promise_that_could_not_be_taken_out_is_kept() -> None:
+    result = texts(LONG, structuredContent={"result": LONG})
+    tool = b'{"name": "read", "outputSchema": 1, "outputSchema": 2}'
+    twice = b'{"jsonrpc": "2.0", "id": %d, "result": {"tools": [' + tool + b"]}}"
+    large = b'{"jsonrpc": "2.0", "id": %d, "result": {"tools": [' + b"[]," * MAX_PARTS + b"0]}}"
+    for answer in (twice, large):
+        talk = Talk(strip_schema=True, offers_forget=True)
+        listed(talk, {"name": "read", "outputSchema": 1})
+        talk.call("read", result)
+        assert talk.call("read", result, n=1) != result
+        talk.ask("tools/list")
+        told = answer % talk.id
+        assert talk.answer(told) is told
+        assert [talk.call("read", result, n=number) for number in range(2, 4)] == [result] * 2
+        listed(talk, {"name": "more"}, second=True)
+        assert [talk.call("read", result, n=number) for number in range(4, 6)] == [result] * 2, "of the first part"
+        listed(talk, {"name": "read", "outputSchema": 1})
+        talk.call("read", result, n=6)
+        assert talk.call("read", result, n=7) != result
+
+
+def test_a_tool_that_could_not_be_added_is_not_ours() -> None:
+    talk = Talk(offers_forget=True)
+    talk.ask("tools/list")
+    twice = b'{"jsonrpc": "2.0", "id": %d, "result": {"tools": [], "tools": []}}' % talk.id
+    assert talk.answer(twice) is twice
+    assert talk.ask("tools/call", name="forget") == b""
 
 
 def test_a_model_can_have_everything_forgotten() -> None:
@@ -333,6 +392,8 @@ def test_a_result_that_says_two_things_passes() -> None:
     twice = line(id=talk.id, result=texts(LONG)).replace(b'"content":', b'"content": [], "content":')
     assert talk.answer(twice) is twice
     assert talk.told == []
+    first = talk.said("read", LONG, n=1)
+    assert first.endswith("the same call again brings it in full]"), "nobody was told yet what a hint is"
 
 
 def test_long_arguments_are_kept_as_digests_until_the_answer_comes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -27,7 +28,8 @@ MOST = 10_000
 
 @asynccontextmanager
 async def listening(handler: Handler) -> AsyncIterator[str]:
-    runner = web.ServerRunner(web.Server(handler, handler_cancellation=True), shutdown_timeout=0.1)
+    server = web.Server(handler, handler_cancellation=True, auto_decompress=False)
+    runner = web.ServerRunner(server, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
@@ -47,9 +49,9 @@ class Through:
         async with self.client.post(self.url + path, data=data, headers=named) as answer:
             return answer.status, await answer.read()
 
-    async def begin(self, **headers: str) -> None:
+    async def begin(self, path: str = "/mcp", **headers: str) -> None:
         asked = line(id=1, method="initialize", params={"clientInfo": {"name": "an-agent"}})
-        assert (await self.post(asked, **headers))[0] == 200
+        assert (await self.post(asked, path, **headers))[0] == 200
 
     async def results(self, number: int, session: str = "s") -> list[bytes]:
         asked = [CALL.replace(b"{}", b'{"n": %d}' % each) for each in range(number)]
@@ -61,7 +63,8 @@ def run(server: Handler, test: Callable[[Through], Coroutine[Any, Any, None]], *
         told: list[str] = []
         totals = GatewayTotals()
         async with listening(server) as upstream, aiohttp.ClientSession() as client:
-            gateway = WebGateway(upstream_at(f"{upstream}/mcp"), GatewaySettings(**settings), totals, told.append, MOST)
+            asked = GatewaySettings(no_subagents=True, **settings)
+            gateway = WebGateway(upstream_at(f"{upstream}/mcp"), asked, totals, told.append, MOST)
             async with gateway, listening(gateway.handle) as url:
                 await test(Through(url, client, told, totals))
 
@@ -184,7 +187,8 @@ def test_headers_pass_and_the_servers_name_is_its_own() -> None:
     run(answering(RESULT, seen=seen), test)
 
 
-def test_the_older_transport_is_told_apart_by_where_it_posts_to() -> None:
+@pytest.mark.parametrize("absolute", [False, True])
+def test_the_older_transport_is_told_apart_by_where_it_posts_to(absolute: bool) -> None:
     streams: dict[str, asyncio.Queue[bytes]] = {}
 
     async def server(request: web.BaseRequest) -> web.StreamResponse:
@@ -195,7 +199,8 @@ def test_the_older_transport_is_told_apart_by_where_it_posts_to() -> None:
         streams[name] = asyncio.Queue()
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        await response.write(f"event: endpoint\ndata: {name}\n\n".encode())
+        base = f"http://{request.host}" if absolute else ""
+        await response.write(f"event: endpoint\ndata: {base}{name}\n\n".encode())
         while asked := await streams[name].get():
             id = json.loads(asked)["id"]
             result = texts(LONG) if b"tools/call" in asked else {"serverInfo": {"name": "old"}}
@@ -207,6 +212,8 @@ def test_the_older_transport_is_told_apart_by_where_it_posts_to() -> None:
             async with through.client.get(f"{through.url}/sse") as stream:
                 (_, path, _) = [await stream.content.readline() for _ in range(3)]
                 post = path.decode().removeprefix("data: ").strip()
+                assert post.startswith(through.url) is absolute, "never to the server itself"
+                post = post.removeprefix(through.url)
                 told = []
                 for number in range(3):
                     method = "tools/call" if number else "initialize"
@@ -216,6 +223,93 @@ def test_the_older_transport_is_told_apart_by_where_it_posts_to() -> None:
                 assert [b"[ibidem: " in each for each in told] == [False, False, True]
 
     run(server, test, offers_forget=True)
+
+
+@pytest.mark.parametrize("base", [b"http://elsewhere.example", b"http://[", b"//elsewhere.example", b"\xff://"])
+def test_an_endpoint_elsewhere_is_none_of_ours(base: bytes) -> None:
+    event = b"event: endpoint\ndata: " + base + b"/messages?session_id=1\n\n"
+
+    async def test(through: Through) -> None:
+        async with through.client.get(f"{through.url}/sse") as stream:
+            assert await stream.read() == event
+        await through.begin(path="/messages?session_id=1")
+        asked = [await through.post(CALL, path="/messages?session_id=1") for _ in range(2)]
+        assert asked == [(200, event)] * 2
+        assert through.told == [NO_SESSION]
+
+    run(answering(event, "text/event-stream", session=False), test)
+
+
+def test_a_request_that_is_packed_passes_and_has_all_forgotten() -> None:
+    """Its answer is one more between what was sent and what comes next."""
+    seen: list[Any] = []
+
+    async def test(through: Through) -> None:
+        await through.begin()
+        assert await through.results(1) == [RESULT]
+        packed = gzip.compress(CALL)
+        kind = {"Content_Encoding": "gzip", "Mcp_Session_Id": "s"}
+        assert await through.post(packed, **kind) == (200, RESULT)
+        assert seen[-1][3] == packed
+        assert await through.results(1) == [RESULT]
+        assert through.totals.hints == 0
+
+    run(answering(RESULT, seen=seen), test)
+
+
+@pytest.mark.parametrize("more", [{"status": 500}, {"status": 202}, {"headers": {"Content-Encoding": "gzip"}}])
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+def test_an_answer_that_may_not_be_taken_for_a_result_passes_and_has_all_forgotten(
+    kind: str, more: dict[str, Any]
+) -> None:
+    body = RESULT if kind == "application/json" else EVENTS
+    if "headers" in more:
+        body = gzip.compress(body)
+    odd = [False, True, False]
+
+    async def server(request: web.BaseRequest) -> web.StreamResponse:
+        if b"tools/call" in await request.read() and odd.pop(0):
+            return web.Response(body=body, **{**more, "headers": {**more.get("headers", {}), "Content-Type": kind}})
+        return await plain(request)
+
+    async def test(through: Through) -> None:
+        await through.begin()
+        assert await through.results(3) == [RESULT, gzip.decompress(body) if "headers" in more else body, RESULT]
+        assert through.totals.hints == 0
+
+    plain = answering(RESULT)
+    run(server, test)
+
+
+def test_an_empty_answer_to_a_notification_has_nothing_forgotten() -> None:
+    async def server(request: web.BaseRequest) -> web.StreamResponse:
+        if b"notifications/" in await request.read():
+            return web.Response(status=202, content_type="application/json")
+        return await plain(request)
+
+    async def test(through: Through) -> None:
+        await through.begin()
+        for hint in (False, True):
+            assert (await through.post(line(method="notifications/initialized"), Mcp_Session_Id="s"))[0] == 202
+            asked = CALL.replace(b"{}", json.dumps({"hint": hint}).encode())
+            assert (b"[ibidem: " in (await through.post(asked, Mcp_Session_Id="s"))[1]) is hint
+
+    plain = answering(RESULT)
+    run(server, test)
+
+
+def test_who_waits_to_be_told_to_go_on_is_told() -> None:
+    async def test(through: Through) -> None:
+        port = int(through.url.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: 100-continue\r\nContent-Length: {len(CALL)}\r\n\r\n"
+        writer.write(head.encode())
+        assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(CALL)
+        assert await asyncio.wait_for(reader.readline(), 60) == b"HTTP/1.1 200 OK\r\n"
+        writer.close()
+
+    run(answering(RESULT), test)
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
@@ -277,7 +371,10 @@ def test_a_server_that_breaks_off_or_is_not_there() -> None:
         async with gateway, listening(gateway.handle) as url, aiohttp.ClientSession() as client:
             answer = await client.post(f"{url}/mcp", data=CALL)
             assert answer.status == 502
-            assert "http://127.0.0.1:1: ClientConnectorError" in await answer.text()
+            said = (
+                "http://127.0.0.1:1: no answer (ClientConnectorError): see that it runs, and that --url is its address"
+            )
+            assert await answer.text() == f"{said}\n"
 
     asyncio.run(nobody())
 
@@ -285,8 +382,12 @@ def test_a_server_that_breaks_off_or_is_not_there() -> None:
 def test_a_redirect_to_the_server_leads_to_us() -> None:
     upstream = McpUpstream("https://host:8", "/mcp")
     assert relocated("https://host:8/mcp/", upstream, "http://127.0.0.1:9") == "http://127.0.0.1:9/mcp/"
-    for other in ("https://host:80/mcp/", "https://host:8.evil/x", "/mcp/", "https://login.example/"):
+    others = ("https://host:80/mcp/", "https://host:8.evil/x", "/mcp/", "https://login.example/", "//host:8/")
+    for other in (*others, "https://me@host:8/", "https://host:8\\.evil/", "http://host:8/", "https://[/"):
         assert relocated(other, upstream, "http://127.0.0.1:9") == other
+    upstream = McpUpstream("https://host", "/")
+    for same in ("https://host:443//a?b#c", "HTTPS://Host//a?b#c"):
+        assert relocated(same, upstream, "http://127.0.0.1:9") == "http://127.0.0.1:9//a?b#c"
 
 
 @pytest.mark.parametrize(

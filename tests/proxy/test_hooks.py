@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ibidem.cache.parts import MAX_PARTS
 from ibidem.proxy.edge.server import Running
-from ibidem.proxy.hooks import HOOKS_PATH, MAX_EVENT_BYTES, MAX_SESSIONS, MAX_SHOWN_CHARS, ToolHooks
+from ibidem.proxy.hooks import HOOKS_PATH, MAX_EVENT_BYTES, MAX_SESSIONS, MAX_SHOWN_CHARS, ToolHooks, parse_event
 from ibidem.store import MemoryStore
 from ibidem.testing import Says, Upstream
 from tests.support.raw import to
@@ -160,6 +161,14 @@ def test_law_any_event_gets_an_answer(events: list[Any]) -> None:
     hooks = ToolHooks()
     for each in events:
         json.dumps(hooks.answer(each, 0.0)).encode()
+
+
+@pytest.mark.parametrize("part", [b"{},", b"[],", b'"",', b"0,"])
+def test_an_event_of_countless_little_parts_is_not_parsed(part: bytes) -> None:
+    """One of 30 MB would take a gigabyte."""
+    assert parse_event(b"[" + part * 1000 + b"0]") is not None
+    assert parse_event(b"[" + part * MAX_PARTS + b"0]") is None
+    assert parse_event(json.dumps(event(answer=TEXT * 1000)).encode()) == event(answer=TEXT * 1000)
 
 
 # ── a proxy that runs ───────────────────────────────────────────────────────────────────────────────────────────────

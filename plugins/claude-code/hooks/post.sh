@@ -7,6 +7,9 @@
 # IBIDEM_HOOKS_URL  where it listens, http://127.0.0.1:8123 if not set; `off` (as under `ibidem wrap`): do nothing
 # IBIDEM_TOKEN      its token, if it asks for one
 
+# Whichever way this ends, the event is read to its end: who is still writing it would find nobody there.
+trap 'cat >/dev/null 2>&1' EXIT
+
 case "$IBIDEM_HOOKS_URL" in
 off) exit 0 ;;
 '') at=http://127.0.0.1:8123 ;;

@@ -15,6 +15,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from ..calls import FILE_KEYS
@@ -80,6 +81,7 @@ class OutputMemory:
         self._sent: OrderedDict[bytes, _FullOutput] = OrderedDict()
         self._calls = self._turns = 0
         self._explained = False
+        self._take_back: Callable[[], None] = _nothing
         self._given: dict[str, int] = {}
         """By label, what a call of this turn gave."""
 
@@ -100,6 +102,11 @@ class OutputMemory:
         """All calls of a turn have ended, and the model gets to see what they gave."""
         self._turns += 1
         self._given.clear()
+
+    def take_back(self) -> None:
+        """The hint that was made last was not sent, its output went in full: so nobody was told what a hint is."""
+        self._take_back()
+        self._take_back = _nothing
 
     def skip(self) -> None:
         """A call whose output went another way: it counts, nothing else is known of it."""
@@ -126,6 +133,7 @@ class OutputMemory:
         be_text(body)
         stale, arguments = set(be_names(invalidates)), decoded_arguments(arguments)
         self._calls += 1
+        self._take_back = _nothing
         self._drop(lambda each: not self._lasts(each, now))
         label = short_call(tool_name, arguments)
         vague = self.settings.by_turn and self._is_vague(label, body)
@@ -186,11 +194,16 @@ class OutputMemory:
         for explains in (False,) if self._explained else (True, False):
             text = repeated(ago, earlier.label, unit=unit, counted=self.settings.counted, but=but, explains=explains)
             if size(text) < many:
+                self._take_back = partial(self._unhinted, earlier, asked, self._explained)
                 earlier.hinted.add(asked)
                 self._sent.move_to_end(content)
                 self._explained = self._explained or explains
                 return Emission(text, "near" if but else "hint")
         return None
+
+    def _unhinted(self, earlier: _FullOutput, asked: bytes, explained: bool) -> None:
+        earlier.hinted.discard(asked)
+        self._explained = explained
 
     def _was_seen(self, each: _FullOutput) -> bool:
         return not self.settings.by_turn or (each.turn < self._turns and not each.vague)
@@ -212,6 +225,10 @@ class OutputMemory:
     def _drop(self, test: Callable[[_FullOutput], bool]) -> None:
         for content in [content for content, each in self._sent.items() if test(each)]:
             del self._sent[content]
+
+
+def _nothing() -> None:
+    """There is no hint to take back."""
 
 
 def _file(arguments: Any) -> str | None:

@@ -6,7 +6,8 @@ import json
 import signal
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 BODY_SECONDS = 10.0
 BODY_BLOCK = 2**16
+MAX_CONNECTIONS = 64
+"""At once; more than any agent has tools running. Further ones are closed, and their clients go on as without us."""
+LARGE_EVENT, MAX_LARGE_EVENTS = 2**18, 2
+"""Bytes from which on an event is read beside few others alone: all of it is in memory until it is answered."""
 
 
 @click.command(short_help="Answer the hooks of Claude Code, where no proxy runs.")
@@ -49,7 +54,7 @@ def hooks(port: int | None, token: str | None) -> int:
 
 
 class HookServer(ThreadingHTTPServer):
-    """A thread for each connection, and one of them at a time decides."""
+    """A thread for each connection, up to a number, and one of them at a time decides."""
 
     daemon_threads = True
 
@@ -59,6 +64,8 @@ class HookServer(ThreadingHTTPServer):
         self.settings = settings
         self._hooks = ToolHooks()
         self._deciding = threading.Lock()
+        self._connections = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._large_events = threading.BoundedSemaphore(MAX_LARGE_EVENTS)
         super().__init__((HOST, settings.port), _Handler)
 
     def decided(self, event: Any) -> dict[str, Any]:
@@ -67,6 +74,41 @@ class HookServer(ThreadingHTTPServer):
                 return self._hooks.answer(event, time.monotonic())
         except Exception:  # the client goes on as without us
             return {}
+
+    def missed(self) -> None:
+        """An event was not heard, and any may be that a context was compacted."""
+        with self._deciding:
+            self._hooks.forget()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._connections.acquire(blocking=False):
+            self.missed()
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._connections.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._connections.release()
+
+    @contextmanager
+    def place_for(self, size: int) -> Iterator[bool]:
+        """Waited for in vain where it is False."""
+        large = size > LARGE_EVENT
+        free = not large or self._large_events.acquire(timeout=BODY_SECONDS)
+        if not free:
+            self.missed()
+        try:
+            yield free
+        finally:
+            if large and free:
+                self._large_events.release()
 
     def line(self) -> str:
         found = self._hooks
@@ -84,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "ibidem", ""
 
     def do_POST(self) -> None:
-        from ..proxy.hooks import HOOKS_PATH, parse_event
+        from ..proxy.hooks import HOOKS_PATH
         from ..proxy.page.pages import page_refusal
 
         headers = {name.lower(): text for name, text in self.headers.items()}
@@ -94,19 +136,29 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path.partition("?")[0] != HOOKS_PATH:
             self._answer(404, "text/plain", b"there are only hooks here\n")
         else:
-            found = self.server.decided(parse_event(self._body()))
-            self._answer(200, "application/json", json.dumps(found).encode())
+            self._answer(200, "application/json", json.dumps(self._decided(self._size())).encode())
 
-    def _body(self) -> bytes:
-        """Empty for what is too large, does not say how large it is, or could come from a form of another site."""
+    def _size(self) -> int:
+        """0 for what is too large, does not say how large it is, or could come from a form of another site."""
         from ..proxy.hooks import MAX_EVENT_BYTES
 
         told = self.headers.get("content-length", "")
-        left = int(told) if told.isascii() and told.isdecimal() and len(told) < 12 else 0
-        if left > MAX_EVENT_BYTES or self.headers.get_content_type() != "application/json":
-            return b""
-        found = bytearray()
-        while left > len(found) and (data := self.rfile.read(min(left - len(found), BODY_BLOCK))):
+        size = int(told) if told.isascii() and told.isdecimal() and len(told) < 12 else 0
+        return size if size <= MAX_EVENT_BYTES and self.headers.get_content_type() == "application/json" else 0
+
+    def _decided(self, size: int) -> dict[str, Any]:
+        from ..proxy.hooks import parse_event
+
+        with self.server.place_for(size) as free:
+            return self.server.decided(parse_event(self._body(size))) if free else {}
+
+    def _body(self, size: int) -> bytes:
+        """As much of it as comes in time."""
+        found, end = bytearray(), time.monotonic() + BODY_SECONDS
+        while size > len(found) and time.monotonic() < end:
+            data = self.rfile.read1(min(size - len(found), BODY_BLOCK))
+            if not data:
+                break
             found += data
         return bytes(found)
 

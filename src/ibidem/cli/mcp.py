@@ -32,7 +32,7 @@ PORT = 8124
 @click.option("--name", default="", metavar="NAME", help="What hints call the server. Default: its own name.")
 @click.option("--strip-schema", is_flag=True, help="Also hint in place of structured results: tools promise none.")
 @click.option("--tools", "offers_forget", is_flag=True, help="Offer a tool by which a model has everything forgotten.")
-@click.option("--no-subagents", is_flag=True, help="You run no subagents: also hint to clients that can.")
+@click.option("--no-subagents", is_flag=True, help="One agent or chat uses this server, and no other: hint to it.")
 @click.option("--codex", is_flag=True, help="Also hint to Codex, whose scripts may get a hint in place of data.")
 def mcp(server: tuple[str, ...], url: str | None, port: int | None, rules_file: str | None, **flags: bool | str) -> int:
     """Run SERVER, an MCP server, and say "as before" where a result of its tools was sent already.
@@ -88,6 +88,9 @@ def _ask(url: str, port: int, settings: GatewaySettings, totals: GatewayTotals) 
         raise InputError(error.name or "aiohttp", "needs: pip install 'ibidem-llm[proxy]'") from None
     try:
         serve(upstream, port, settings, totals, _tell)
+    except IbidemError as error:
+        where, _, what = str(error).partition(": ")
+        raise InputError(where, what) from None
     except OSError as error:
         raise InputError(f"port {port}", f"{error.strerror or error}: use another with --port") from None
     _tell(totals.line())

@@ -77,6 +77,11 @@ class Contexts:
             invalidates=rule.invalidates,
         )
 
+    def take_back(self, call: ForwardedCall) -> None:
+        """What was to be said for this call, the last, was not: it went in full. devboy explains nothing."""
+        if self._rules.style != "devboy":
+            self._memories.of(call.context).take_back()
+
     def forget(self) -> None:
         self._memories.forget_where(lambda _: True)
         self._pipelines.clear()

@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..cache.parts import too_many_parts
 from ..model import IbidemError
 from ..wire import Change, parse, splice
 
 CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 """Where the stateless protocol has them, in the `_meta` of every request and result."""
-
-MAX_PARTS = 400_000
-"""Strings and containers in a message, at most: made of the smallest, a parsed one takes thirty times its bytes."""
 
 RequestId = tuple[type, str | int | float]
 
@@ -29,13 +27,15 @@ class TextResult:
     """What a result says, if it says it in text alone."""
 
     body: str
+    chars: int
+    """In whichever way a client shows it, at most."""
     blocks: int
     structured: bool
 
 
 def read_message(data: bytes) -> Any:
     """The value of a message; None where it is not JSON, or nothing can be said of it."""
-    if len(data) > MAX_PARTS and data.count(b'"') + data.count(b"{") + data.count(b"[") > MAX_PARTS:
+    if too_many_parts(data):
         return None
     try:
         return parse(data)
@@ -85,7 +85,8 @@ def text_result(message: Mapping[str, Any], *, structured: bool) -> TextResult |
     texts = _texts(result.get("content"))
     if texts is None:
         return None
-    return TextResult(_body(texts, also), len(texts), "structuredContent" in result)
+    shown = sum(map(len, texts)), 0 if also is None else len(json.dumps(also, ensure_ascii=False))
+    return TextResult(_body(texts, also), max(shown), len(texts), "structuredContent" in result)
 
 
 def _texts(content: Any) -> list[str] | None:
@@ -111,8 +112,8 @@ def _says(text: str, structured: Any) -> bool:
     """The text is the structured content once more, as servers are asked to have it."""
     if structured == {"result": text}:
         return True
-    try:
-        return bool(json.loads(text) == structured)
+    try:  # by what they are written as: to Python, 1 equals True
+        return json.dumps(json.loads(text), sort_keys=True) == json.dumps(structured, sort_keys=True)
     except (ValueError, RecursionError):
         return False
 
@@ -139,8 +140,13 @@ def tools_of(message: Mapping[str, Any]) -> list[Any] | None:
     return found if isinstance(found, list) else None
 
 
+def promises(message: Mapping[str, Any]) -> bool:
+    """Whether a list of tools has one that promises structured content."""
+    return any("outputSchema" in _table(tool) for tool in tools_of(message) or [])
+
+
 def with_tools(data: bytes, message: Any, *, strip: bool, add: Mapping[str, Any] | None) -> bytes:
-    """The list of tools without what they promise of structured content, and with one more."""
+    """The list of tools without what they promise of structured content, and with one more; or all as it came."""
     tools = tools_of(message) or []
     changes = [
         Change(("result", "tools", number, "outputSchema"), "drop")

@@ -2,7 +2,8 @@
 
 Two threads, one for each direction, read and write bytes and wait where a direct connection would: who does not read
 holds up who writes to him, and nobody else. The server has our standard error. When either side closes its end, the
-other learns of it on the same end; when the server ends, so do we, and the caller ends as it did.
+other learns of it on the same end; when the server ends, so do we once its client has read all, and the caller ends as
+it did. Signals are the server's; once it has ended, they end us, unless its client goes on reading.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ CHUNK_BYTES = 2**16
 DRAIN_SECONDS = 1.0
 """A server that has ended may have left a process that holds its output open: silence for so long is the end."""
 POLL_SECONDS = 0.05
+PATIENCE_SECONDS = 2.0
+"""What a client that reads has read something in. One that does not is waited for, but not where we are told to end."""
 
 POSIX = os.name == "posix"
 HANDED_ON = ("INT", "QUIT", "TERM", "HUP", "USR1", "USR2")
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG, on Linux."""
 _IN, _OUT = 0, 1
+Watched = frozenset[int]
 
 
 class StdioPump:
@@ -43,6 +47,8 @@ class StdioPump:
         """Held while a message to the client is written: an answer of our own goes between two of them."""
         self._waits = False
         """Nothing is left to pass on of what the server said."""
+        self._read_at = 0.0
+        """When the client last took something."""
 
     def run(self, command: Sequence[str], program: str) -> int:
         """The server's exit code, negative for a signal. OSError if it cannot be started."""
@@ -53,17 +59,21 @@ class StdioPump:
         asks.start()
         answers.start()
         code = _wait(server, watched)
-        self._drain(answers)
+        self._drain(answers, watched)
         return code
 
-    def _drain(self, answers: threading.Thread) -> None:
-        """All that the server said before it ended, however slowly the client reads."""
-        quiet = time.monotonic()
+    def _drain(self, answers: threading.Thread, watched: Watched) -> None:
+        """All that the server said before it ended, however slowly the client reads, unless we are told to end."""
+        quiet, told = time.monotonic(), 0.0
         while answers.is_alive():
             answers.join(POLL_SECONDS)
+            now = time.monotonic()
             if not self._waits:
-                quiet = time.monotonic()
-            elif time.monotonic() - quiet > DRAIN_SECONDS:
+                quiet = now
+            elif now - quiet > DRAIN_SECONDS:
+                return
+            told = told or (now if _is_told(watched) else 0.0)
+            if told and now - max(told, self._read_at) > PATIENCE_SECONDS:
                 return
 
     def _to_server(self, server: FileIO) -> None:
@@ -89,7 +99,7 @@ class StdioPump:
                     passed.append(data)
         if any(own):
             with self._writing:
-                _write(_OUT, b"".join(own))
+                self._write_out(b"".join(own))
         _write(server, b"".join(passed))
 
     def _to_client(self, server: FileIO) -> None:
@@ -125,12 +135,18 @@ class StdioPump:
         if not amid:
             self._writing.acquire()
         try:
-            _write(_OUT, out)
+            self._write_out(out)
         finally:
             amid = not out.endswith(b"\n")
             if not amid:
                 self._writing.release()
         return amid
+
+    def _write_out(self, data: bytes) -> None:
+        """Piece by piece, so that it is seen whether the client reads."""
+        for start in range(0, len(data), CHUNK_BYTES):
+            _write(_OUT, data[start : start + CHUNK_BYTES])
+            self._read_at = time.monotonic()
 
 
 def _write(to: int, data: bytes) -> None:
@@ -146,8 +162,6 @@ def _give_up(end: int) -> None:
 
 
 # --- the server ---------------------------------------------------------------------------------
-
-Watched = frozenset[int]
 
 
 def _take_signals() -> Watched:
@@ -200,6 +214,11 @@ def _wait(server: subprocess.Popen[bytes], watched: Watched) -> int:
         if number != signal.SIGCHLD and ours_alone:
             server.send_signal(number)
     return server.returncode
+
+
+def _is_told(watched: Watched) -> bool:
+    """Whether a signal waits for us, now that there is no server to hand it on to."""
+    return bool(watched) and not watched.isdisjoint(signal.sigpending())
 
 
 def _next_signal(watched: Watched) -> tuple[int, bool]:

@@ -25,6 +25,7 @@ from typing import Any, Literal
 from ..cache import HintVerbosity, MemorySettings, NearRefConfig, ToolKind
 from ..model import IbidemError, one_line
 from ..proxy.files import content
+from ..proxy.hooks import MAX_SHOWN_CHARS
 
 MAX_RULES_BYTES = 2**20
 MAX_REASON = 200
@@ -56,6 +57,8 @@ class GatewayRules:
     memory: MemorySettings = field(default_factory=MemorySettings)
     verbosity: HintVerbosity = HintVerbosity.STANDARD
     """How much devboy's hints say."""
+    max_chars: int = MAX_SHOWN_CHARS
+    """Longer results pass and are not remembered: clients show a model the beginning of those, and each another one."""
     tools: Mapping[str, ToolRule] = field(default_factory=dict)
 
     def of(self, tool: str) -> ToolRule:
@@ -81,7 +84,8 @@ def load_rules(path: Path) -> GatewayRules:
 
 
 def read_rules(table: Mapping[str, Any], where: str) -> GatewayRules:
-    values = {name: _checked(_FIELDS, name, value, where, "") for name, value in table.items() if name != "tools"}
+    values = {name: _checked(_FIELDS, name, value, where, "") for name, value in table.items()}
+    tools = {name: _tool(name, each, where) for name, each in values.pop("tools", {}).items()}
     style = values.pop("style", "ibidem")
     verbosity = values.pop("verbosity", None)
     if verbosity is not None and style != "devboy":
@@ -89,20 +93,15 @@ def read_rules(table: Mapping[str, Any], where: str) -> GatewayRules:
     for name in ("max_calls", "max_age"):
         if style == "devboy" and name in values:
             raise IbidemError(f"{where}: {name}: devboy forgets by capacity alone: leave it out")
-    near = values.pop("near", style != "devboy")
+    near, max_chars = values.pop("near", style != "devboy"), values.pop("max_chars", MAX_SHOWN_CHARS)
     memory = replace(MemorySettings(near=NearRefConfig() if near else None), **values)
     return GatewayRules(
         style=style,
         memory=memory,
         verbosity=verbosity or HintVerbosity.STANDARD,
-        tools=_tools(table.get("tools", {}), where),
+        max_chars=max_chars,
+        tools=tools,
     )
-
-
-def _tools(given: Any, where: str) -> dict[str, ToolRule]:
-    if not isinstance(given, dict):
-        raise IbidemError(f"{where}: tools: is not a table: begin one for each tool, as [tools.get_issue]")
-    return {name: _tool(name, table, where) for name, table in given.items()}
 
 
 def _tool(name: str, table: Any, where: str) -> ToolRule:
@@ -139,6 +138,12 @@ def _flag(value: Any) -> bool:
     return value
 
 
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError
+    return value
+
+
 def _seconds(value: Any) -> float:
     if type(value) not in (int, float) or not 0 < value < float("inf"):
         raise ValueError
@@ -164,7 +169,9 @@ _FIELDS: dict[str, _Check] = {
     "max_calls": _whole(1),
     "max_age": (_seconds, "must be a number of seconds above 0"),
     "min_bytes": _whole(1),
+    "max_chars": _whole(1),
     "near": (_flag, "must be true or false"),
+    "tools": (_table, "is not a table: begin one for each tool, as [tools.get_issue]"),
 }
 _TOOL_FIELDS: dict[str, _Check] = {
     "invalidates": (_names, 'must be a list of tools: write ["get_issue"]'),

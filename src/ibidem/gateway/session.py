@@ -23,6 +23,7 @@ from .messages import (
     meta_of,
     name_in,
     params_of,
+    promises,
     read_message,
     request_id,
     text_result,
@@ -50,7 +51,9 @@ class GatewaySettings:
     offers_forget: bool = False
     """A tool by which a model, and a notification by which a host, has everything forgotten."""
     codex: bool = False
+    """Also hint to Codex, whose contexts are told apart."""
     no_subagents: bool = False
+    """A connection has one context: that of its client, who has no subagents."""
     name: str = ""
     """What hints call the server; empty: as it calls itself."""
 
@@ -95,7 +98,9 @@ class McpSession:
         self._server = ""
         self._contexts: Contexts | None = None
         self._stripped = False
-        """The client has seen no promise of structured content, or none is left of those that it saw."""
+        """The client has seen a list of tools, and no promise of structured content was left in it."""
+        self._promised = False
+        """In an earlier part of the list that is on its way, one was."""
         self._calls = 0
         self._newest = 0
         """The number of the last call among those that were answered."""
@@ -128,6 +133,8 @@ class McpSession:
         """Something passed that was not looked at: what stands where is not known any more."""
         if self._contexts is not None:
             self._contexts.forget()
+        if "list" in self._awaited.values():  # it may have been that one, with what its tools promise
+            self._stripped, self._promised = False, True
 
     # --- from the client --------------------------------------------------------------------------
 
@@ -148,6 +155,7 @@ class McpSession:
         elif method == "tools/list" and (self._settings.strip_schema or self._settings.offers_forget):
             if "cursor" not in params:
                 self._names.clear()
+                self._promised = False
             self._await(id, "list")
         elif method == "tools/call":
             return self._called(data, message, id, now)
@@ -213,7 +221,8 @@ class McpSession:
         late = not 0 <= now - call.at <= MAX_SECONDS
         if call.number > self._newest + 1:  # one before it has no result yet: older ones are further up than counted
             self._contexts.forget()
-        emission = self._contexts.emit(call, None if found is None or late else found.body, now)
+        long = found is not None and found.chars > self._settings.rules.max_chars
+        emission = self._contexts.emit(call, None if found is None or late or long else found.body, now)
         # Of calls at once, a model reads the results in the order of the calls: where they end in another, what is
         # counted here is not what it sees, and a hint could point at a result further down.
         if call.number < self._newest:
@@ -224,6 +233,7 @@ class McpSession:
             return data
         new = with_hint(data, message, found, emission.text)
         if len(new) >= len(data):
+            self._contexts.take_back(call)
             return data
         self._totals.hints += 1
         self._totals.saved += len(data) - len(new)
@@ -240,8 +250,10 @@ class McpSession:
         if self._settings.offers_forget and clash:
             self._say(f"the server has a tool {self._tool_name} of its own: ours is not offered")
         new = with_tools(data, message, strip=self._settings.strip_schema, add=add)
-        self._own_tool = (self._own_tool and not clash) or add is not None
-        self._stripped = self._settings.strip_schema
+        changed = new is not data
+        self._own_tool = (self._own_tool and not clash) or (add is not None and changed)
+        self._promised = self._promised or (promises(message) and not changed)
+        self._stripped = self._settings.strip_schema and not self._promised
         return new
 
     @property

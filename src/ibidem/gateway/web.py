@@ -10,22 +10,30 @@ they pass; one that is too large, or packed, streams through.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import time
-from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
 from typing import Self
 from urllib.parse import urljoin, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
+from aiohttp import (
+    ClientError,
+    ClientProxyConnectionError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    DummyCookieJar,
+    TCPConnector,
+    web,
+)
 from yarl import URL
 
-from .address import McpUpstream, refused, relocated
+from .address import McpUpstream, credentials, hop_to, refused, relocated
 from .events import EventFraming, event_field, with_data
 from .lines import MAX_MESSAGE_BYTES
 from .session import GatewaySettings, GatewayTotals, McpSession
@@ -41,7 +49,11 @@ NOT_PASSED = frozenset(
 )
 """Headers that are for the neighbour, or that we say ourselves."""
 NO_SESSION = "nothing is remembered for clients without a session: the server gave no session id"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 STOP_SECONDS = 2.0
+
+quiet = logging.getLogger("ibidem.mcp.http")
+quiet.disabled = True  # the server would quote what it cannot parse, keys and all
 
 SessionKey = tuple[str, str]
 
@@ -67,7 +79,7 @@ class WebGateway:
         self._most = most
         self._sessions: OrderedDict[SessionKey, McpSession] = OrderedDict()
         self._client: ClientSession | None = None
-        self._hop, self._hop_headers = _hop(upstream)
+        self._hop = hop_to(upstream)
         self._as_begun = settings, totals, self._tell
         """What a session is made with, before it is known who talks."""
 
@@ -86,6 +98,15 @@ class WebGateway:
             await self._client.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await self._handle(request)
+        except web.RequestPayloadError:
+            return web.Response(status=400, text="the request did not complete\n")
+        except Exception as error:
+            self._fault(error)
+            return web.Response(status=500, text="an error in the gateway itself: see its standard error\n")
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if why := refused(request.host, request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site", "none")):
             return web.Response(status=403, text=why + "\n")
         if not request.raw_path.startswith("/"):
@@ -104,13 +125,19 @@ class WebGateway:
                 headers=[*headers, ("Accept-Encoding", "identity")],
                 data=BytesIO(body) if isinstance(body, bytes) and body else body,  # in pieces, if it is large
                 allow_redirects=False,
-                proxy=self._hop,
-                proxy_headers=self._hop_headers,
+                proxy=None if self._hop is None else URL(self._hop.url),
+                proxy_headers=credentials(self._hop),
                 skip_auto_headers=("User-Agent", "Content-Type", "Accept"),
             ) as answer:
                 return await self._answered(request, answer, session, begun)
         except (ClientError, OSError, TimeoutError) as error:
-            return web.Response(status=502, text=f"{self._upstream.origin}: {type(error).__name__}\n")
+            return web.Response(status=502, text=self._not_reached(error))
+
+    def _not_reached(self, error: Exception) -> str:
+        way_out = "see that it runs, and that --url is its address"
+        if self._hop is not None and isinstance(error, ClientProxyConnectionError):
+            way_out = f"see that {self._hop.url} runs, which {self._hop.variable} names"
+        return f"{self._upstream.origin}: no answer ({type(error).__name__}): {way_out}\n"
 
     # --- who it is --------------------------------------------------------------------------------
 
@@ -137,6 +164,9 @@ class WebGateway:
             self._told.add(line)
             self._tell_user(line)
 
+    def _fault(self, error: Exception) -> None:
+        self._tell(f"a request was not passed on: this is a fault of ibidem ({type(error).__name__})")
+
     # --- what it asks -----------------------------------------------------------------------------
 
     async def _asked(
@@ -145,6 +175,8 @@ class WebGateway:
         """The body to pass on, and an answer of our own, if it is for us."""
         if not request.can_read_body:
             return None, b""
+        if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+            request.transport.write(CONTINUE)
         head = bytearray()
         async for piece in request.content.iter_chunked(2**16):
             head += piece
@@ -154,7 +186,9 @@ class WebGateway:
                 return _rest(bytes(head), request), b""
         if session is None and b'"initialize"' not in head:
             return bytes(head), b""
-        if request.method != "POST" or request.headers.get("Content-Encoding"):
+        if request.method != "POST" or _is_packed(request.headers):
+            if session is not None:
+                session.unseen()
             return bytes(head), b""
         done = (session or begun).from_client(bytes(head), time.monotonic())
         return done.to_server, done.to_client
@@ -166,7 +200,7 @@ class WebGateway:
     ) -> web.StreamResponse:
         session = self._told_apart(request, answer, session, begun)
         response = web.StreamResponse(status=answer.status, reason=answer.reason)
-        own = f"{request.scheme}://{request.host}"
+        own = _own(request)
         for name, value in answer.headers.items():
             if name.lower() not in NOT_PASSED:
                 moved = name.lower() == "location"
@@ -176,12 +210,18 @@ class WebGateway:
             pieces = answer.content.iter_any()
             if "Content-Length" in answer.headers:
                 response.headers["Content-Length"] = answer.headers["Content-Length"]
-        await response.prepare(request)
+        try:
+            await response.prepare(request)
+        except ValueError:
+            text = f"{self._upstream.origin}: its answer has headers that HTTP does not allow\n"
+            return web.Response(status=502, text=text)
         try:
             async for piece in pieces:
                 await _written(response, piece, session)
             await response.write_eof()
-        except (ClientError, TimeoutError):  # the server broke off: so do we
+        except Exception as error:  # the server broke off, or we did: so the client must not take it for whole
+            if not isinstance(error, ClientError | OSError):
+                self._fault(error)
             if request.transport is not None:
                 request.transport.abort()
         return response
@@ -190,13 +230,15 @@ class WebGateway:
         self, request: web.BaseRequest, answer: ClientResponse, session: McpSession | None
     ) -> AsyncIterator[bytes] | None:
         """The body, as far as it is one that we look at."""
-        if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
+        streams, told = answer.content_type == "text/event-stream", answer.content_type == "application/json"
+        if (streams or told) and (answer.status != 200 or _is_packed(answer.headers)):
+            # A result may be in it, and nobody knows which clients take it for one.
+            if session is not None and answer.headers.get("Content-Length") != "0":
+                session.unseen()
             return None
-        if answer.content_type == "text/event-stream":
+        if streams:
             return self._events(request, answer, session)
-        if answer.content_type == "application/json" and session is not None:
-            return self._json(answer, session)
-        return None
+        return self._json(answer, session) if told and session is not None else None
 
     def _told_apart(
         self, request: web.BaseRequest, answer: ClientResponse, session: McpSession | None, begun: McpSession
@@ -232,13 +274,14 @@ class WebGateway:
     async def _events(
         self, request: web.BaseRequest, answer: ClientResponse, session: McpSession | None
     ) -> AsyncIterator[bytes]:
-        framing = EventFraming(self._most)
+        framing, own = EventFraming(self._most), _own(request)
         key: SessionKey | None = None
         try:
             async for piece in answer.content.iter_any():
                 passed = []
-                for data, whole in framing.feed(piece):
-                    if whole and session is None and (path := _endpoint(data, request)):
+                for given, whole in framing.feed(piece):
+                    data = _relocated_endpoint(given, self._upstream, own) if whole else given
+                    if whole and session is None and (path := _endpoint(data, request.path_qs, own)):
                         key = ("endpoint", path)
                         session = self._kept(key, McpSession(self._stream_settings, self._totals, self._tell))
                     passed.append(_looked_at(data, whole, session))
@@ -250,15 +293,13 @@ class WebGateway:
                 self._sessions.pop(key, None)
 
 
-def _hop(upstream: McpUpstream) -> tuple[URL | None, dict[str, str]]:
-    """The proxy that the environment, or the system, names for this server, and what it is told."""
-    to = URL(upstream.origin)
-    named = getproxies().get(to.scheme, "") if not proxy_bypass(to.host or "") else ""
-    url = URL(named if "://" in named else f"http://{named}") if named else URL()
-    if url.scheme != "http" or not url.host:
-        return None, {}
-    user = b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
-    return url.with_user(None), {"Authorization": f"Basic {user}"} if url.user else {}
+def _own(request: web.BaseRequest) -> str:
+    """How this client calls us."""
+    return f"{request.scheme}://{request.host}"
+
+
+def _is_packed(headers: Mapping[str, str]) -> bool:
+    return headers.get("Content-Encoding", "identity").strip().lower() != "identity"
 
 
 async def _written(response: web.StreamResponse, piece: bytes, session: McpSession | None) -> None:
@@ -279,12 +320,27 @@ def _looked_at(event: bytes, whole: bool, session: McpSession | None) -> bytes:
     return with_data(event, lambda data: session.from_server(data, time.monotonic()))
 
 
-def _endpoint(event: bytes, request: web.BaseRequest) -> str:
+def _is_endpoint(event: bytes) -> bool:
+    return event_field(event, b"event") == b"endpoint"
+
+
+def _relocated_endpoint(event: bytes, upstream: McpUpstream, own: str) -> bytes:
+    """A server may say where to POST to with its own address; the client reaches it through us, or not at all."""
+    if not _is_endpoint(event):
+        return event
+    return with_data(event, lambda data: relocated(data.decode("latin-1"), upstream, own).encode("latin-1"))
+
+
+def _endpoint(event: bytes, asked: str, own: str) -> str:
     """Where a client of the older transport POSTs to, with what tells it apart; empty if the event does not say."""
-    if event_field(event, b"event") != b"endpoint":
+    if not _is_endpoint(event):
         return ""
-    found = urlsplit(urljoin(request.path_qs, (event_field(event, b"data") or b"").decode("utf-8", "replace")))
-    return f"{found.path}?{found.query}" if found.query else ""
+    try:
+        found = urlsplit(urljoin(own + asked, (event_field(event, b"data") or b"").decode("utf-8", "replace")))
+    except ValueError:
+        return ""
+    here = f"{found.scheme}://{found.netloc}" == own
+    return f"{found.path}?{found.query}" if found.query and here else ""
 
 
 async def _rest(head: bytes, request: web.BaseRequest) -> AsyncIterator[bytes]:
@@ -309,7 +365,7 @@ async def _serve(gateway: WebGateway, upstream: McpUpstream, port: int, tell: Ca
     with suppress(NotImplementedError):  # Windows: an interrupt ends it at once
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    server = web.Server(gateway.handle, access_log=None, handler_cancellation=True, auto_decompress=False)
+    server = web.Server(gateway.handle, access_log=None, logger=quiet, handler_cancellation=True, auto_decompress=False)
     runner = web.ServerRunner(server, shutdown_timeout=STOP_SECONDS)
     async with gateway:
         try:

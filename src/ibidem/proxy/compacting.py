@@ -43,7 +43,8 @@ NO_OBJECT = "this is no JSON object: post the body of a request to a provider"
 
 
 def is_compact(target: str) -> bool:
-    return target.partition("?")[0].rstrip("/") == COMPACT_PATH
+    """Also with a slash too many on either side, as where a base URL ends with one."""
+    return f"/{target.partition('?')[0].strip('/')}" == COMPACT_PATH
 
 
 def is_near(peer: str) -> bool:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 from ..cache import MemorySettings, OutputMemories
+from ..cache.parts import too_many_parts
 from ..model import size
 
 HOOKS_PATH = "/ibidem/hooks/claude-code"
@@ -109,8 +110,8 @@ def shown_output(tool: str, answer: Any) -> ShownOutput | None:
 
 
 def parse_event(body: bytes) -> Any:
-    """None for what is no event."""
-    if len(body) > MAX_EVENT_BYTES:
+    """None for what is no event, or too much of one."""
+    if len(body) > MAX_EVENT_BYTES or too_many_parts(body):
         return None
     try:
         return json.loads(body)
