@@ -129,7 +129,7 @@ FILLS_THE_PIPES = """
 import fcntl, os, sys, time
 os.set_blocking(1, False)
 size = stalled = 0
-while stalled < 10 or size <= 2 * fcntl.fcntl(1, fcntl.F_GETPIPE_SZ):
+while stalled < 10 or 2 * size < 3 * fcntl.fcntl(1, fcntl.F_GETPIPE_SZ):
     try:
         size += os.write(1, b"x" * 99 + b"\\n")
         stalled = 0
@@ -139,7 +139,7 @@ while stalled < 10 or size <= 2 * fcntl.fcntl(1, fcntl.F_GETPIPE_SZ):
 with open(sys.argv[1], "w") as told: told.write(f"{size}\\n")
 os._exit(3)
 """
-"""And ends, while nobody reads."""
+"""And ends, while nobody reads: one pipe cannot hold what was said. Two may hold a little less than they say."""
 
 
 def left_by_a_server(ours: subprocess.Popen[bytes], told: Path) -> int:
