@@ -157,6 +157,7 @@ def test_a_call_of_a_model_is_a_span_of_the_conventions(format: str) -> None:
     last = about(outer[-1])
     assert last["gen_ai.provider.name"] == {"anthropic": "anthropic", "gemini": "gcp.gemini"}.get(format, "openai")
     assert (last["gen_ai.operation.name"], last["gen_ai.request.model"]) == (operation, model)
+    assert last["gen_ai.response.model"] == model, "who answered, by its own word"
     total = state["totals"]
     for name, figure in (("input", "input"), ("cache_read.input", "read"), ("cache_creation.input", "written")):
         assert sum(about(span)[f"gen_ai.usage.{name}_tokens"] for span in outer) == total[figure]

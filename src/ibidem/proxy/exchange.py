@@ -42,6 +42,8 @@ class Exchange:
     """Of the answer; 0 before there is one."""
     usage: Usage | None = None
     """What the provider counted, once the answer is over."""
+    answered_by: str = ""
+    """The model that it names there."""
     failure: str = ""
     """Why it broke off."""
     received: int = 0
@@ -227,7 +229,7 @@ class Exchange:
         self.failure = failure
         self._held.clear()
         if self._reader is not None:
-            self.usage = self._reader.finish()
+            self.usage, self.answered_by = self._reader.finish(), self._reader.model
 
 
 _HANDLERS: dict[type[events.Event], Callable[[Exchange, Any], list[commands.Command]]] = {

@@ -42,6 +42,8 @@ class UsageReader:
         self._size = 0
         """Bytes in these two."""
         self._found: dict[str, Any] = {}
+        self.model = ""
+        """Who answered, as far as that stands beside the counts."""
 
     def feed(self, data: bytes) -> None:
         if self._decoder is None:
@@ -107,6 +109,7 @@ class UsageReader:
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return
         for each in value if isinstance(value, list) else [value]:  # Gemini also streams as one list
+            self.model = next(filter(None, map(_named, _places(each))), self.model)
             for name, count in _counted(each).items():
                 if count or name not in self._found:  # a last word about the output does not take back the input
                     self._found[name] = count
@@ -139,6 +142,8 @@ class _Place(msgspec.Struct):
 
     usage: Any = None
     usageMetadata: Any = None
+    model: Any = None
+    modelVersion: Any = None
 
 
 class _Event(_Place):
@@ -159,6 +164,10 @@ def _counted(event: _Event) -> dict[str, Any]:
             if isinstance(found, dict):
                 return {name: value for name, value in found.items() if value is not None}
     return {}
+
+
+def _named(place: _Place) -> str:
+    return next((each for each in (place.model, place.modelVersion) if isinstance(each, str)), "")
 
 
 def _places(event: _Event) -> Iterator[_Place]:

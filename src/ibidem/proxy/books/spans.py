@@ -75,7 +75,7 @@ class Telemetry(NoTelemetry):
             return
         asked, failed = _asked(row, exchange), _failed(exchange)
         start = now - (row.total_ms or 0.0) / 1e3
-        span = self._call(row, exchange.usage, asked, context, start)
+        span = self._call(row, exchange, asked, context, start)
         self._rewriting(row, trace.set_span_in_context(span, context))
         if failed:
             span.set_attribute("error.type", failed)
@@ -89,8 +89,11 @@ class Telemetry(NoTelemetry):
             _nanoseconds(row.at)
         )
 
-    def _call(self, row: ExchangeRow, usage: Usage | None, asked: dict[str, str], context: Context, at: float) -> Span:
+    def _call(self, row: ExchangeRow, exchange: Exchange, asked: dict[str, str], context: Context, at: float) -> Span:
         about: dict[str, Any] = {**asked, **_status(row)}
+        usage = exchange.usage
+        if exchange.answered_by:
+            about["gen_ai.response.model"] = one_line(exchange.answered_by[:MAX_MODEL_LENGTH])
         if row.conversation:
             about["gen_ai.conversation.id"] = row.conversation
         if usage is not None:
