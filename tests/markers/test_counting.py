@@ -73,7 +73,7 @@ def test_what_was_folded_is_laid_out_as_whoever_reads_it_does(text: str) -> None
 def test_tokens_that_are_known_to_be_spared_are_spared(text: str) -> None:
     folded = shapes.fold(text)
     count = counter()
-    assert count(text) - count(folded.text) >= folded.spared
+    assert not folded.spared or count(text) - count(folded.text) >= folded.spared
 
 
 PIECES = [
