@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from .. import formats
@@ -216,29 +217,37 @@ def plan_trial(
     probes: bool = False,
 ) -> TrialPlan:
     """As many points as the budget pays for, if all goes well. `looked` is called for each session that was read."""
+    wanted = _Wanted(profile, samples, seed, most, budget, probes)
     too_long: set[str] = set()
     for _ in range(PASSES):
         plan = TrialPlan(output=usual_output(point for each in surveys for point in each.points))
         plan.too_long = too_long
         before = len(too_long)
-        _fill(plan, surveys, aim, profile, samples, seed, most, budget, looked, probes)
+        _fill(plan, surveys, aim, wanted, looked)
         if len(too_long) == before:  # else others are chosen for them, so that there are as many of each kind
             break
     return plan
+
+
+class _Wanted(NamedTuple):
+    """What was asked for."""
+
+    profile: str
+    samples: int
+    seed: int
+    most: int
+    budget: float | None
+    probes: bool
 
 
 def _fill(
     plan: TrialPlan,
     surveys: Sequence[SessionSurvey],
     aim: TrialTarget,
-    profile: str,
-    samples: int,
-    seed: int,
-    most: int,
-    budget: float | None,
+    wanted: _Wanted,
     looked: Callable[[], object],
-    probes: bool,
 ) -> None:
+    profile, samples, seed, most, budget, probes = wanted
     by_digest = {each.digest: each for each in surveys}
     chosen = choose(surveys, most, seed, plan.too_long)
     share = max(SESSION_SHARE, 1 / max(1, sum(bool(each.points) for each in surveys)))
