@@ -6,7 +6,6 @@ agent's first request has little to rewrite, and its next is seconds away.
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import threading
@@ -69,17 +68,10 @@ class WarmUp:
         load()
         self.allowance = 0.0
         self._loaded = True
-        self._stay()
 
     def _rehearse(self) -> None:
         rehearse(self._profile)
         self._rehearsed = True
-        self._stay()
-
-    def _stay(self) -> None:
-        """What is loaded is there for good: no garbage has to be looked for in it, which takes long."""
-        if self.over:
-            gc.freeze()
 
 
 def load() -> None:
