@@ -217,6 +217,7 @@ def test_a_trial_goes_on_only_with_the_logs_that_it_was_begun_with(
     result = run(logs, "--resume", out, *where)
     assert result.exit_code == 0, result.output
     assert "2 of 3 sessions are not in these logs as they were: they are not asked about" in result.stderr
+    assert f"requests go to {upstream.url}" in result.stderr
     assert not any(b"destroy(" in seen.text for seen in upstream.seen)
     assert len({each.session for each in known(out).results()}) == 1
 

@@ -115,9 +115,12 @@ def _run(paths: tuple[str, ...], options: TrialOptions) -> int:
     ledger.keeps_answers = options.keep_answers
     provider = TRIAL_PROVIDERS[ready.aim.format]
     key = key_for(provider, variables())
-    client = ProviderClient(provider, base_for(provider, variables(), options.upstream), key, ready.aim.model)
+    base = base_for(provider, variables(), options.upstream)
+    client = ProviderClient(provider, base, key, ready.aim.model)
     if options.resume is None:
         _begin(ledger, options.out)
+    else:
+        say(f"requests go to {base}")  # a variable may lead elsewhere than the last time
     try:
         why = asyncio.run(_ask(ready, client))
     except (KeyboardInterrupt, IbidemError):
