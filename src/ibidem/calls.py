@@ -23,7 +23,7 @@ write those of old requests otherwise."""
 MAX_LABEL = 32
 """Characters of a tool's name, and of its argument, in a label."""
 LONG_COMMAND = 256
-"""Characters of an argument that are looked at first."""
+"""Characters of an argument that are looked at before all of it."""
 
 FREE_TEXT = "input"
 """What the one argument is called of a call whose arguments are no JSON."""
@@ -86,9 +86,10 @@ def _free(text: Any) -> str:
 
 def _cut(main: str) -> str:
     """The end of a path tells more than its start; of a command the start does, however long it goes on."""
-    text = _UNSAFE.sub(" ", main[:LONG_COMMAND]).strip()
-    if len(main) > LONG_COMMAND and not (len(text) > MAX_LABEL and " " in text):
-        text = _UNSAFE.sub(" ", main).strip()
+    for size in (2 * MAX_LABEL, LONG_COMMAND, len(main)):
+        text = _UNSAFE.sub(" ", main[:size]).strip()
+        if size >= len(main) or (len(text) > MAX_LABEL and " " in text):
+            break
     if len(text) <= MAX_LABEL:
         return text
     if "/" not in text or " " in text:

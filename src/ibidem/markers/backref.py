@@ -183,6 +183,7 @@ def which(label: str, nth: int) -> str:
     return f"{nth}{ending} {label}"
 
 
+@lru_cache(maxsize=4)
 def opening(tag: str) -> str:
     """How every marker of the conversation begins; a text with this in it is left alone."""
     return f"[ibidem {tag}"

@@ -8,6 +8,7 @@ finds the same in them, line by line.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import eq
 from typing import NamedTuple, overload
 
 from .line_numbers import MAX_DIGITS, PROBED_LINES, TABBED, NumberedLines, NumberStyle, first_numbered, spaced_of
@@ -123,15 +124,11 @@ def _bodies(lines: Sequence[str], style: NumberStyle, padding: str, first: int) 
         done = len(bodies)
         some = lines[done : done + size] if done or size < len(lines) else lines
         numbers = written(style, padding, first + done, len(some))
-        fits = [*map(str.startswith, some, numbers)]
-        count = fits.index(False) if False in fits else len(fits)
-        if count and len(numbers[0]) == len(numbers[count - 1]):
-            width = len(numbers[0])
-            bodies += [line[width:] for line in some[:count]]
-        else:
-            bodies += [line[len(number) :] for line, number in zip(some[:count], numbers, strict=False)]
-        if count < len(some):
-            break
+        rests = [*map(str.removeprefix, some, numbers)]
+        unlike = [*map(eq, rests, some)]  # a line that did not begin so is as it was
+        if True in unlike:
+            return bodies + rests[: unlike.index(True)]
+        bodies = bodies + rests if done else rests
         size *= 2
     return bodies
 

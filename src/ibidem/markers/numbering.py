@@ -29,7 +29,9 @@ class CallSummary(NamedTuple):
 
     @property
     def arguments(self) -> str:
-        return self.call.arguments if self.call is not None else ""
+        """What tells it from calls with other arguments: it is quicker to write than JSON, and nobody reads it."""
+        given = self.call.input if self.call is not None else ""
+        return given if isinstance(given, str) else repr(given)
 
 
 class NumberedText(NamedTuple):
@@ -110,7 +112,9 @@ class Sources:
 
 def clears(message: Message) -> bool:
     """Whether what came before a message is out of the model's sight."""
-    return "compaction" in [part.kind for part in message.parts if type(part) is Opaque]
+    if Opaque not in map(type, message.parts):  # as nearly always
+        return False
+    return any(part.kind == "compaction" for part in message.parts if isinstance(part, Opaque))
 
 
 def long_texts(given: Any) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..model import IbidemError, Path, to_json
-from .splice import CLOSE_LIST, CLOSE_OBJECT, COMMA, key_at, past_space, raw_fields, raw_items, splice, string_end
+from .offsets import CLOSE_LIST, CLOSE_OBJECT, COMMA, key_at, past_space, raw_fields, raw_items, string_end
+from .splice import splice
 from .text import parse
 from .tree import Change, rebuild
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from ..model import IbidemError
+from .offsets import (
+    CLOSE_LIST,
+    CLOSE_OBJECT,
+    COMMA,
+    key_at,
+    lengths_of,
+    packed_starts,
+    past_space,
+    string_end,
+    value_end,
+)
 from .spelling import DEFAULT_LOOK, NO_ESCAPES, Escapes, Look, may_be_escaped, respell
 from .tree import Change, Keyed, Op, by_key, filled, hole_of, moved, rebuild
 
-_SPACE = re.compile(rb"[ \t\n\r]*")
-_SCALAR = re.compile(rb"[^\s,\]}]+")
-_STRUCTURE = re.compile(rb'["\[\]{}]')
-_QUOTE, _BACKSLASH, COMMA = b'"\\,'
-CLOSE_LIST, CLOSE_OBJECT = b"]}"
 _LONG = 512  # characters from which a string is worth the quick way to its end
 
 Piece = bytes | memoryview
@@ -42,7 +46,7 @@ def splice(data: bytes, value: Any, changes: Iterable[Change]) -> bytes:
     start = past_space(data, 3 if data.startswith(b"\xef\xbb\xbf") else 0)
     key = _longest(value, changes)
     history = value if key is None else value.get(key)
-    lengths = _lengths(data, key)
+    lengths = lengths_of(data, key)
     plain = lengths is not None and all(map(_plain, changes))
     splicer = _Splicer(data, memoryview(data), history, lengths, plain)
     pieces, end = splicer.container(start, value, changes, 0)
@@ -177,6 +181,8 @@ class _Splicer:
         # As long as no item comes or goes, every comma stays where it is, and all between two changed items is passed
         # on as one slice. Otherwise the commas must be laid anew, so items are collected one by one with their space.
         fixed = all(change.op in ("set", "lift") for ops in here.values() for change in ops)
+        if known and fixed and (starts := packed_starts(data, start, known)):
+            return self.packed(start, value, here, below, depth, starts)
         row = _Row()
         pieces, cursor = Pieces(), start
         end, at = start + 1, past_space(data, start + 1)
@@ -202,6 +208,23 @@ class _Splicer:
             return pieces, at + 1
         row.put(here.get(len(value), ()), "before")  # behind the last: named as before one that is not there
         return row.written(self.spelled, self.look, data[end:at], depth + 1), at + 1
+
+    def packed(
+        self, start: int, value: list[Any], here: Changes, below: Changes, depth: int, starts: list[int]
+    ) -> tuple[Pieces, int]:
+        """The pieces of an array of which it is known where items begin: those that do not change are passed over."""
+        pieces, cursor = Pieces(), start
+        for index in sorted({*here, *below}):
+            first = starts[index]
+            if index and self.look.comma != b",":
+                self.look = self.look._replace(comma=b",")
+            new, end = self.item(first, value[index], here.get(index, ()), below.get(index), depth + 1)
+            pieces.extend([self.view[cursor:first], *new])
+            cursor = end
+        pieces.append(self.view[cursor : starts[-1]])
+        if cursor + 1 < starts[-1] and self.look.comma != b",":
+            self.look = self.look._replace(comma=b",")
+        return pieces, starts[-1]
 
     def item(
         self, at: int, value: Any, beside: Sequence[Change], below: list[Change] | None, depth: int
@@ -281,7 +304,7 @@ class _Splicer:
             if length:
                 return at + length
             self.compact = self.compact and isinstance(value, str)
-        return _value_end(self.data, at)
+        return value_end(self.data, at)
 
 
 def _longest(value: Any, changes: list[Change]) -> str | None:
@@ -290,34 +313,6 @@ def _longest(value: Any, changes: list[Change]) -> str | None:
         return None
     names = [str(change.path[0]) for change in changes]
     return max(names, key=lambda name: len(found) if isinstance(found := value.get(name), list) else -1)
-
-
-def _lengths(data: bytes, key: str | None) -> list[int] | None:
-    """Lengths of the history's items, from the fast parser, so that they need not be walked through."""
-    import msgspec
-
-    try:
-        items = raw_items().decode(data) if key is None else raw_items(key).decode(data).items
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return [memoryview(item).nbytes for item in items]
-
-
-@cache
-def raw_fields() -> Any:
-    import msgspec
-
-    return msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-@cache
-def raw_items(key: str | None = None) -> Any:
-    import msgspec
-
-    if key is None:
-        return msgspec.json.Decoder(list[msgspec.Raw])
-    body = msgspec.defstruct("Body", [("items", list[msgspec.Raw])], rename={"items": key})
-    return msgspec.json.Decoder(body)
 
 
 def _moves(change: Change) -> bool:
@@ -359,45 +354,3 @@ def _encode_odd(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":")).encode()
-
-
-def key_at(data: bytes, at: int, stop: int) -> str:
-    written = data[at + 1 : stop - 1]
-    return str(json.loads(data[at:stop])) if b"\\" in written else written.decode()
-
-
-def past_space(data: bytes, at: int) -> int:
-    """Past the whitespace at `at`; usually there is none."""
-    if at < len(data) and data[at] > 0x20:
-        return at
-    return _SPACE.match(data, at).end()  # type: ignore[union-attr]  # it matches the empty string too
-
-
-def string_end(data: bytes, at: int) -> int:
-    """Past the closing quote of the string that opens at `at`."""
-    while True:
-        at = data.index(_QUOTE, at + 1)
-        slashes = at
-        while data[slashes - 1] == _BACKSLASH:
-            slashes -= 1
-        if (at - slashes) % 2 == 0:
-            return at + 1
-
-
-def _value_end(data: bytes, at: int) -> int:
-    """Past the value that starts at `at`; iterative, so depth costs nothing."""
-    if data[at] == _QUOTE:
-        return string_end(data, at)
-    if data[at] not in b"[{":
-        return _SCALAR.match(data, at).end()  # type: ignore[union-attr]  # the text was parsed before
-    depth = 0
-    while True:
-        at = _STRUCTURE.search(data, at).start()  # type: ignore[union-attr]
-        byte = data[at]
-        if byte == _QUOTE:
-            at = string_end(data, at)
-            continue
-        depth += 1 if byte in b"[{" else -1
-        at += 1
-        if depth == 0:
-            return at

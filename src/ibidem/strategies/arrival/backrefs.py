@@ -87,7 +87,7 @@ class BackrefFold(Fold):
         self.sources = Sources()
         self.sent = self.results = 0
         self.explained = False
-        self.referred: dict[tuple[str, str, str], dict[str, tuple[int, str]]] = {}
+        self.referred: dict[tuple[str, str, str], dict[str, tuple[int, int]]] = {}
         """Calls whose result was a reference: by label, which is quick to tell, then by all of their arguments."""
         self.last_of: dict[str, int] = {}
         self._known: LineIndex | None = None
@@ -154,7 +154,7 @@ class BackrefFold(Fold):
         alike = self.referred.get(call)
         # The same call again, and the same answer, soon after that was a reference: it wants the text itself.
         last = alike.pop(place.asked.arguments, None) if alike else None
-        again = last[1] if last is not None and self.results - last[0] <= self.settings.repeat_guard else ""
+        again = last[1] if last is not None and self.results - last[0] <= self.settings.repeat_guard else None
         outgoing = OutgoingText(self, place, again)
         attempt = outgoing.attempt()
         if attempt.sent != segment.text:

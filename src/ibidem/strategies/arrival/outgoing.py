@@ -56,7 +56,7 @@ class OutgoingText:
     texts, and the first marker of all explains what they are.
     """
 
-    def __init__(self, fold: BackrefFold, place: NumberedText, again: str) -> None:
+    def __init__(self, fold: BackrefFold, place: NumberedText, again: int | None) -> None:
         self.fold = fold
         self.settings = fold.settings
         self.margin = Margin(fold.count, fold.settings.min_gain)
@@ -64,7 +64,7 @@ class OutgoingText:
         self.text = place.text
         self.tool = place.asked.tool
         self.again = again
-        """The digest of what would be asked for again."""
+        """The essence of what would be asked for again, if anything."""
         self.seen: dict[Source, Shown | None] = {}
         self.inside = fold.settings.inside
         self.marked = self.in_full = self.ours = self.repeats = False
@@ -81,7 +81,7 @@ class OutgoingText:
             return Attempt(self.text)
         self.shape = self._folded()
         self.folded, self.flags = self.shape.text, self.shape.flags
-        self.in_full = bool(self.again) and self.essence == self.again
+        self.in_full = self.again is not None and self.essence == self.again
         may_refer = self.fold.refers and not self.in_full
         for way in (self._whole, self._partly, self._only_folded) if may_refer else (self._only_folded,):
             attempt = way()
@@ -144,10 +144,10 @@ class OutgoingText:
         return other if found is not None and found.original == self.text else sent
 
     @property
-    def essence(self) -> str:
-        """Digest of what it says, without a header that is never the same twice."""
+    def essence(self) -> int:
+        """Hash of what it says, without a header that is never the same twice."""
         start = self.folded.index("\n") if shapes.HEADER_FLAG in self.flags else 0
-        return backref.digest_of(self.folded[start:])
+        return hash(self.folded[start:])
 
     def _recognised(self) -> bool:
         """Whether it refers to another, being one that was rewritten before.
@@ -174,7 +174,7 @@ class OutgoingText:
         fold.fetched += budget.used  # as whoever expands it counts
         fold.explained = True
         self.ours, self.folded, self.flags = True, found.folded, found.flags
-        self.in_full = not found.refers and bool(self.again) and self.essence == self.again
+        self.in_full = not found.refers and self.again is not None and self.essence == self.again
         return found.refers
 
     def _shown(self, source: Source) -> Shown | None:

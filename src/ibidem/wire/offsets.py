@@ -1,0 +1,97 @@
+"""Where the values of JSON text begin and end."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+_SPACE = re.compile(rb"[ \t\n\r]*")
+_SCALAR = re.compile(rb"[^\s,\]}]+")
+_STRUCTURE = re.compile(rb'["\[\]{}]')
+_QUOTE, _BACKSLASH, COMMA = b'"\\,'
+CLOSE_LIST, CLOSE_OBJECT = b"]}"
+BLANK = 0x20
+"""Up to here are all of the bytes that JSON has for space."""
+
+
+def key_at(data: bytes, at: int, stop: int) -> str:
+    written = data[at + 1 : stop - 1]
+    return str(json.loads(data[at:stop])) if b"\\" in written else written.decode()
+
+
+def past_space(data: bytes, at: int) -> int:
+    """Past the whitespace at `at`; usually there is none."""
+    if at < len(data) and data[at] > BLANK:
+        return at
+    return _SPACE.match(data, at).end()  # type: ignore[union-attr]  # it matches the empty string too
+
+
+def string_end(data: bytes, at: int) -> int:
+    """Past the closing quote of the string that opens at `at`."""
+    while True:
+        at = data.index(_QUOTE, at + 1)
+        slashes = at
+        while data[slashes - 1] == _BACKSLASH:
+            slashes -= 1
+        if (at - slashes) % 2 == 0:
+            return at + 1
+
+
+def value_end(data: bytes, at: int) -> int:
+    """Past the value that starts at `at`; iterative, so depth costs nothing."""
+    if data[at] == _QUOTE:
+        return string_end(data, at)
+    if data[at] not in b"[{":
+        return _SCALAR.match(data, at).end()  # type: ignore[union-attr]  # the text was parsed before
+    depth = 0
+    while True:
+        at = _STRUCTURE.search(data, at).start()  # type: ignore[union-attr]
+        byte = data[at]
+        if byte == _QUOTE:
+            at = string_end(data, at)
+            continue
+        depth += 1 if byte in b"[{" else -1
+        at += 1
+        if depth == 0:
+            return at
+
+
+def lengths_of(data: bytes, key: str | None) -> list[int] | None:
+    """Lengths of the history's items, from the fast parser, so that they need not be walked through."""
+    import msgspec
+
+    try:
+        items = raw_items().decode(data) if key is None else raw_items(key).decode(data).items
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return [memoryview(item).nbytes for item in items]
+
+
+def packed_starts(data: bytes, start: int, lengths: list[int]) -> list[int] | None:
+    """Where the items of the array at `start` begin, and where it ends; None if more than a comma parts them."""
+    starts = [*accumulate(lengths, lambda at, length: at + length + 1, initial=start + 1)]
+    if starts[-1] > len(data):
+        return None
+    parted = bytes([data[at - 1] for at in starts])
+    blank = min([data[at] for at in starts[:-1]]) <= BLANK
+    return starts if not blank and parted == b"[" + b"," * (len(lengths) - 1) + b"]" else None
+
+
+@cache
+def raw_fields() -> Any:
+    import msgspec
+
+    return msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+@cache
+def raw_items(key: str | None = None) -> Any:
+    import msgspec
+
+    if key is None:
+        return msgspec.json.Decoder(list[msgspec.Raw])
+    body = msgspec.defstruct("Body", [("items", list[msgspec.Raw])], rename={"items": key})
+    return msgspec.json.Decoder(body)
