@@ -8,7 +8,7 @@ finds the same in them, line by line.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import eq
+from operator import add, eq
 from typing import NamedTuple, overload
 
 from .line_numbers import MAX_DIGITS, PROBED_LINES, TABBED, NumberedLines, NumberStyle, first_numbered, spaced_of
@@ -134,7 +134,10 @@ def _bodies(lines: Sequence[str], style: NumberStyle, padding: str, first: int) 
 
 
 class TabbedUnits(Sequence[str]):
-    """Lines with their numbers before a tab, written when they are asked for: most are asked for all or not at all."""
+    """Lines with their numbers before a tab, written when they are asked for: most are asked for all or not at all.
+
+    Those that have a number count up by one, as `CountingLines` do.
+    """
 
     def __init__(self, apart: NumberedLines) -> None:
         self._numbers, self._bodies = apart.numbers, apart.bodies
@@ -150,7 +153,10 @@ class TabbedUnits(Sequence[str]):
 
     def __getitem__(self, at: int | slice) -> str | list[str]:
         if isinstance(at, slice):
-            some = zip(self._numbers[at], self._bodies[at], strict=True)
+            numbers, bodies = self._numbers[at], self._bodies[at]
+            if numbers and numbers[0] is not None and None not in numbers:
+                return [*map(add, written(TABBED, "0", numbers[0], len(numbers)), bodies)]
+            some = zip(numbers, bodies, strict=True)
             return [body if number is None else f"{number}\t{body}" for number, body in some]
         number, body = self._numbers[at], self._bodies[at]
         return body if number is None else f"{number}\t{body}"

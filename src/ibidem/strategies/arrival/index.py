@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from copy import copy
-from itertools import compress, islice
+from itertools import compress, count, islice
 
 from ...markers import backref
 from ...markers.backref import Source, which
@@ -39,6 +39,8 @@ MAX_GIVEN_UP = 16
 """Lines of runs that were too short, which the next run may take in: so that no line is compared very often."""
 COMPARED_LINES = 16
 """Lines of a run that are looked up to find it elsewhere."""
+BLOCK_LINES, MANY_LINES = 64, 128
+"""Lines that are looked up at once in a text of many: those in the middle of a run need not be."""
 LONG_LINE = 160
 """Characters from which a line is indexed wherever it stands."""
 OFFSET_BITS, OFFSET_MASK = 32, (1 << 32) - 1
@@ -297,24 +299,28 @@ class LineIndex:
         `taken` says up to where runs were made use of. One that was not, being too short, may be a part of the next.
         """
         index, new = self._index, self._measure(layout)
-        hashes, starts = new.hashes, new.starts
-        covered = 0
+        starts, total = new.starts, len(new.seq)
+        block = BLOCK_LINES if total > MANY_LINES else total
+        covered = begin = 0
         resume: tuple[int, int] | None = None
-        for at in compress(range(len(hashes)), map(index.__contains__, hashes)):
-            if at < covered:
-                continue
-            free = covered if taken is None else max(taken(), covered - MAX_GIVEN_UP)
-            best = None
-            if resume is not None:  # where the last run would go on, past a changed line or two
-                there = resume[1] + starts[at] + at
-                best = self._extend(new, at, resume[0], there, free, nearest)
-            if best is None:
-                entry = index[hashes[at]]
-                best = self._extend(new, at, entry >> OFFSET_BITS, entry & OFFSET_MASK, free, nearest)
-            if best is not None:
-                yield best
-                covered = best.last
-                resume = (best.slot, best.offset - starts[best.first] - best.first)
+        while begin < total:
+            hashes = new.hashes if block == total else [*map(hash, new.seq[begin : begin + block])]
+            for at in compress(count(begin), map(index.__contains__, hashes)):
+                if at < covered:
+                    continue
+                free = covered if taken is None else max(taken(), covered - MAX_GIVEN_UP)
+                best = None
+                if resume is not None:  # where the last run would go on, past a changed line or two
+                    there = resume[1] + starts[at] + at
+                    best = self._extend(new, at, resume[0], there, free, nearest)
+                if best is None:
+                    entry = index[hashes[at - begin]]
+                    best = self._extend(new, at, entry >> OFFSET_BITS, entry & OFFSET_MASK, free, nearest)
+                if best is not None:
+                    yield best
+                    covered = best.last
+                    resume = (best.slot, best.offset - starts[best.first] - best.first)
+            begin = max(begin + block, covered)
 
     def _extend(
         self, new: Bodies, at: int, number: int, local: int, covered: int, nearest: int, end: int | None = None

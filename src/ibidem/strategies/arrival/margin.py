@@ -34,7 +34,7 @@ class Margin(NamedTuple):
         """Whether a text that has this in it saves enough; False where that takes counting all of it."""
         if size(after) >= size(before):
             return False
-        if least_tokens(before[: WORD * len(after)]) >= len(after) + self.gain:  # most often it is far from it
+        if least_tokens(before[: 2 * WORD * len(after)]) >= len(after) + self.gain:  # most often it is far from it
             return True
         words = least_tokens(before)
         return words >= len(after) + self.gain or words >= self.count(after) + self.gain

@@ -110,12 +110,12 @@ class IndexedShown(Shown):
 class Bodies:
     """What is compared of a text, measured once: to look it up, and to index it."""
 
-    __slots__ = ("edges", "hashes", "joined", "lengths", "seq", "starts")
+    __slots__ = ("_hashes", "edges", "joined", "lengths", "seq", "starts")
 
     def __init__(self, layout: Layout) -> None:
         self.seq = layout.bodies
         self.edges = layout.edges if layout.numbers is not None else []
-        self.hashes = [*map(hash, layout.bodies)]
+        self._hashes: list[int] | None = None
         self.lengths = [*map(len, layout.bodies)]
         self.starts = [*accumulate(self.lengths, initial=0)]
         """Characters before each unit, line breaks not counted."""
@@ -132,6 +132,13 @@ class Bodies:
         if at + 1 < len(seq) and old.startswith(seq[at + 1], after + 1):
             return True
         return at > 0 and local > 0 and old.endswith(seq[at - 1], 0, local - 1)
+
+    @property
+    def hashes(self) -> list[int]:
+        """Of all units: most that stand elsewhere never need theirs."""
+        if self._hashes is None:
+            self._hashes = [*map(hash, self.seq)]
+        return self._hashes
 
     @property
     def text(self) -> str:
