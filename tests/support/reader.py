@@ -16,7 +16,8 @@ from statistics import fmean
 from ibidem.trial.outcomes import PointResult, Sample, Stratum
 
 READS = "Read the file again"
-OTHERS = ("Edit", "Bash", "Grep", "Write", "says")
+EDITS = "Edit"
+OTHERS = (EDITS, "Bash", "Grep", "Write", "says")
 ACTIONS = (READS, *OTHERS)
 PER_SESSION = 5
 
@@ -94,19 +95,25 @@ class FaultyReader:
             stratum=stratum,
             weight=weight,
             recorded=recorded,
-            original=self._answers(actions, before, self.broken, rng),
-            rewritten=self._answers(actions, after, self.broken + (1 - self.broken) * fails * self.at_random, rng),
+            original=self._answers(actions, before, self.broken, recorded, rng),
+            rewritten=self._answers(
+                actions, after, self.broken + (1 - self.broken) * fails * self.at_random, recorded, rng
+            ),
         )
 
     def _answers(
-        self, actions: Sequence[str], chances: Sequence[float], broken: float, rng: Random
+        self, actions: Sequence[str], chances: Sequence[float], broken: float, recorded: str, rng: Random
     ) -> tuple[Sample, ...]:
+        """To read and to edit is to be on the same file, and every edit is the recorded one."""
+        on_file = (READS, EDITS)
         return tuple(
             Sample(
                 action,
                 action == READS,
-                rng.random() < broken if action == "Edit" else None,
+                rng.random() < broken if action == EDITS else None,
                 int(rng.lognormvariate(5.5, 0.8)),
+                action in on_file if recorded in on_file else None,
+                float(action == EDITS) if recorded == EDITS else None,
             )
             for action in rng.choices(actions, chances, k=self.samples)
         )

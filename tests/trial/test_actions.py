@@ -9,7 +9,7 @@ import pytest
 from ibidem import formats
 from ibidem.model import ToolCall
 from ibidem.testing import conv
-from ibidem.trial.actions import SAYS, action_of, broken_edit, looks_again, main_argument
+from ibidem.trial.actions import MAX_WORDS, SAYS, RecordedAction, action_of, broken_edit, looks_again, main_argument
 from ibidem.trial.files import ShownFiles, same_file
 
 SECRET = "a-word-that-must-not-be-seen"
@@ -152,6 +152,34 @@ EDITS: dict[str, tuple[tuple[str, ...], ToolCall, bool | None]] = {
 @pytest.mark.parametrize(("calls", "asked", "expected"), EDITS.values(), ids=EDITS)
 def test_broken_edit(calls: tuple[str, ...], asked: ToolCall, expected: bool | None) -> None:
     assert broken_edit([asked], shown(*calls)) is expected
+
+
+@pytest.mark.parametrize(
+    ("recorded", "answered", "file", "alike"),
+    [
+        ([read("/w/a.py")], [read("a.py")], True, None),
+        ([read("/w/a.py")], [read("/w/b.py")], False, None),
+        ([read("/w/a.py")], [], False, None),
+        ([call("Bash", {"command": "make"})], [read("/w/a.py")], None, None),
+        ([edit("/w/a.py", "x", "return one + two")], [edit("/w/a.py", "y", "return one + two")], True, 1.0),
+        ([edit("/w/a.py", "x", "return one + two")], [edit("/w/a.py", "x", "return one - two")], True, 0.75),
+        ([edit("/w/a.py", "x", "return one")], [read("/w/a.py")], True, 0.0),
+        ([edit("/w/a.py", "x", "a b")], [patch("b.py", "-x", "+a b")], False, 1.0),
+        ([read("/w/b.py"), edit("/w/a.py", "x", "a")], [read("/w/b.py")], True, 0.0),
+    ],
+)
+def test_held_against_what_was_recorded(
+    recorded: list[ToolCall], answered: list[ToolCall], file: bool | None, alike: float | None
+) -> None:
+    found = RecordedAction.of(recorded)
+    assert found.same_file(answered) is file
+    assert found.likeness(answered) == alike
+
+
+def test_a_very_long_edit_is_compared_in_part() -> None:
+    long = edit("/w/a.py", "x", "a " * 1_000_000)
+    assert len(RecordedAction.of([long]).written) == MAX_WORDS
+    assert RecordedAction.of([long]).likeness([long]) == 1.0
 
 
 def test_paths_of_one_file() -> None:

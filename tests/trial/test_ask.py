@@ -123,6 +123,8 @@ def test_answers_are_heard_in_every_format(tmp_path: Path, format: str) -> None:
             points[result.point].recorded
         ] * 4
     assert not any(sample.broken_edit for each in done.ledger.results() for sample in each.rewritten)
+    alike = {(sample.same_file, sample.edit_likeness) for each in done.ledger.results() for sample in each.rewritten}
+    assert (True, 1.0) in alike <= {(None, None), (True, None), (True, 1.0)}
     assert done.ledger.spent == pytest.approx(done.bill.dollars(format))
     texts = {seen.text for seen in done.seen}
     assert len(texts) == 2 * len(points)

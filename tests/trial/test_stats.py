@@ -113,6 +113,40 @@ def test_every_outcome_by_hand() -> None:
     assert (found.points, found.sessions, found.samples) == (2, 2, (5, 5))
 
 
+def against_the_recorded(original: str, rewritten: str, *, session: str) -> PointResult:
+    """Answers are digits: tenths of an edit that are as recorded, on the same file from 1 on; `-` where none was."""
+    arms = (
+        tuple(
+            Sample("a", False, None, 10, None, None)
+            if each == "-"
+            else Sample("a", False, None, 10, each != "0", int(each) / 10)
+            for each in arm
+        )
+        for arm in (original, rewritten)
+    )
+    return PointResult("p", session, Stratum.ANY, 1.0, "a", *arms)
+
+
+def test_files_and_edits_are_compared_where_the_recording_has_some() -> None:
+    points = [against_the_recorded("99", "90", session="1"), against_the_recorded("55", "55", session="2")]
+    points += [against_the_recorded("--", "--", session="3"), against_the_recorded("9-", "90", session="4")]
+    found = judge(points, seed=1)
+    assert value(found.files) == pytest.approx((-1 / 2 + 0) / 2)
+    assert value(found.likeness) == pytest.approx((-0.9 / 2 + 0) / 2)
+    assert [told.weighted and told.weighted.points for told in (found.files, found.likeness)] == [2, 2]
+    assert found.files.adjusted is found.likeness.adjusted is None
+    told = judge([against_the_recorded("--", "--", session="1")], seed=1)
+    assert (told.files.weighted, told.files.problem) == (None, "no recorded action is on a file")
+    assert (told.likeness.weighted, told.likeness.problem) == (None, "no recorded action edits a text")
+
+
+def test_files_and_edits_that_are_lost_are_harm() -> None:
+    worse = [against_the_recorded("9988", "9000", session=str(each)) for each in range(10)]
+    worse += [against_the_recorded("99", "87", session=str(each)) for each in range(5)]
+    for found, expected in ((judge(worse, seed=1), True), (judge(swapped(worse), seed=1), False)):
+        assert [(told.p or 1.0) < 0.01 for told in (found.files, found.likeness)] == [expected] * 2
+
+
 def test_one_answer_per_arm_cannot_tell_the_noise() -> None:
     found = judge([point("a", "r", session=str(each)) for each in range(12)], seed=1)
     assert (found.agreement.p, found.agreement.weighted, found.agreement.alarm) == (None, None, False)

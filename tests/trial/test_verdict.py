@@ -51,7 +51,7 @@ def judgement(
 ) -> Judgement:
     rest = outcome(told(0.0, 0.0, 0.0, -0.03, 0.03), adjusted=False)
     one = outcome(agreement, None if agreement is None else p[0], problem="ask more" * (agreement is None))
-    return Judgement(one, outcome(looks, p[1]), rest, rest, rest, 1.3, 120, 24, (240, 238), 5)
+    return Judgement(one, outcome(looks, p[1]), rest, rest, rest, rest, rest, 1.3, 120, 24, (240, 238), 5)
 
 
 def test_what_is_said_where_nothing_was_found() -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
 from hashlib import sha256
+from itertools import islice
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..calls import FREE_TEXT, MAIN_KEYS, decoded
 from ..model import ToolCall
 from ..strategies.revision.files import touches
-from .files import ShownFiles, named_files, text_edits
+from .files import ShownFiles, named_files, same_file, text_edits
 from .outcomes import Sample
 
 SAYS = "says"
@@ -29,9 +31,12 @@ MAX_TOOL_NAME = 48
 DIGEST_DIGITS = 10
 MAX_COMMAND = 4096
 """Characters of a command that are looked at."""
+MAX_WORDS = 2000
+"""Words of an edit that are compared: how long that takes grows with their square."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.:/-]+")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=\S*")
+_WORD = re.compile(r"\w+|[^\w\s]")
 _PATH = re.compile(r"[^\s-]\S*(?:/\S*|\.\w{1,8})")
 
 
@@ -112,6 +117,45 @@ def broken_edit(calls: Iterable[ToolCall], shown: ShownFiles) -> bool | None:
     return any(not shown.shows(edit) for edit in edits) if edits else None
 
 
-def sample_of(calls: Sequence[ToolCall], shown: ShownFiles, output_tokens: int) -> Sample:
+class RecordedAction(NamedTuple):
+    """What the agent did when it was recorded, as far as an answer is held against it beside its class."""
+
+    files: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    """Words of what its edits put in."""
+
+    @classmethod
+    def of(cls, calls: Sequence[ToolCall]) -> RecordedAction:
+        return cls(tuple({path: None for call in calls for path in named_files(call)}), _written(calls))
+
+    def same_file(self, calls: Iterable[ToolCall]) -> bool | None:
+        if not self.files:
+            return None
+        return any(same_file(path, known) for call in calls for path in named_files(call) for known in self.files)
+
+    def likeness(self, calls: Sequence[ToolCall]) -> float | None:
+        if not self.written:
+            return None
+        return round(SequenceMatcher(None, self.written, _written(calls), autojunk=False).ratio(), 3)
+
+
+def _written(calls: Iterable[ToolCall]) -> tuple[str, ...]:
+    lines = (line for call in calls for edit in text_edits(call) for line in edit.new)
+    return tuple(islice((word for line in lines for word in _WORD.findall(line)), MAX_WORDS))
+
+
+NOTHING_RECORDED = RecordedAction()
+
+
+def sample_of(
+    calls: Sequence[ToolCall], shown: ShownFiles, output_tokens: int, recorded: RecordedAction = NOTHING_RECORDED
+) -> Sample:
     """One answer. Both arms are held against the history as it was before anything was left out of it."""
-    return Sample(action_of(calls), looks_again(calls, shown), broken_edit(calls, shown), output_tokens)
+    return Sample(
+        action_of(calls),
+        looks_again(calls, shown),
+        broken_edit(calls, shown),
+        output_tokens,
+        recorded.same_file(calls),
+        recorded.likeness(calls),
+    )

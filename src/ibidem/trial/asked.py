@@ -83,7 +83,8 @@ class PointCalls:
     def heard(self, key: CallKey, rung: ThinkingRung, reply: ModelReply, paid: float) -> AnsweredRow:
         sample, usage = None, reply.usage
         if reply.stop == "ok":
-            sample = sample_of(reply.calls, self.loaded.shown(self.id), usage.output if usage else 0)
+            output, recorded = usage.output if usage else 0, self.loaded.recorded(self.id)
+            sample = sample_of(reply.calls, self.loaded.shown(self.id), output, recorded)
         return AnsweredRow(key=key, rung=rung, stop=reply.stop, paid=paid, usage=usage, sample=sample)
 
 

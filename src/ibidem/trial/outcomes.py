@@ -28,6 +28,10 @@ class Sample:
     broken_edit: bool | None = None
     """It edits a text that the request does not show; None where it edits nothing that can be told of."""
     output_tokens: int = 0
+    same_file: bool | None = None
+    """It is on a file that the recorded action is on; None where that is on none."""
+    edit_likeness: float | None = None
+    """How much of what its edits put in is alike what was put in then, of 1; None where nothing was."""
 
 
 @dataclass(frozen=True, slots=True)

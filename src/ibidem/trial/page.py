@@ -138,7 +138,7 @@ def _tile(what: str, number: str, note: str, bad: bool) -> str:
 
 def _figures(judgement: Judgement, setting: Setting) -> str:
     found = list(table_rows(judgement))
-    ends = [100 * abs(end) for row in found if row.unit == 100 and row.estimate for end in _ends(row.estimate)]
+    ends = [100 * abs(end) for row in found if row.drawn and row.estimate for end in _ends(row.estimate)]
     scale = (max([*ends, setting.margin or 0.0, SCALE_STEP]) // SCALE_STEP + 1) * SCALE_STEP
     head = (
         '<tr><th></th><th>difference</th><th>95 % interval</th><td class="chart"></td><th>A</th><th>B</th>'
@@ -163,7 +163,7 @@ def _row(row: TrialRow, scale: float, margin: float | None) -> str:
         title = f'<th scope="rowgroup" colspan="6">{text(row.words)}</th>'
         return f'<tr class="title">{title}<td>{text(row.p)}</td><td></td></tr>'
     before, after, change, interval = cells(told, row.unit)
-    chart = _forest(told, scale, margin) if row.unit == 100 else ""
+    chart = _forest(told, scale, margin) if row.drawn else ""
     return (
         f'<tr><th scope="row">{text(row.words)}</th><td>{change}</td><td>{interval}</td><td class="chart">{chart}</td>'
         f"<td>{before}</td><td>{after}</td><td></td><td>{told.points:,}</td></tr>"

@@ -24,7 +24,7 @@ from ..report.facts import read_facts
 from ..report.measure import ReportSettings, measure_log
 from ..report.places import fetch
 from ..strategies.profiles import named as strategies_of
-from .actions import digest
+from .actions import RecordedAction, digest
 from .bodies import Asker, EntrySizes, SessionHead, ThinkingRung, has_unsized, session_head
 from .files import ShownFiles
 from .ledger import TrialSetup
@@ -134,6 +134,7 @@ class LoadedSession:
     among them."""
     head: SessionHead
     _shown: dict[str, ShownFiles] = field(default_factory=dict)
+    _recorded: dict[str, RecordedAction] = field(default_factory=dict)
 
     def shown(self, point: str) -> ShownFiles:
         """What the request of a point shows of files, with all that was left out of it put back."""
@@ -141,6 +142,14 @@ class LoadedSession:
             read = formats.named(self.asker.format).read
             self._shown[point] = ShownFiles([read(*each) for each in enumerate(self.points[point].original)])
         return self._shown[point]
+
+    def recorded(self, point: str) -> RecordedAction:
+        """What the agent did at a point."""
+        if point not in self._recorded:
+            read = formats.named(self.asker.format).read
+            said = [read(*each) for each in enumerate(self.points[point].answer)]
+            self._recorded[point] = RecordedAction.of([call for message in said for call in message.calls])
+        return self._recorded[point]
 
 
 def load(known: SessionSurvey, points: Sequence[DecisionPoint], profile: str, aim: TrialTarget) -> LoadedSession:

@@ -7,8 +7,9 @@ would have been. What it lets go is kept in memory and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from .. import formats
@@ -17,7 +18,7 @@ from ..engine.session import Session
 from ..model import Path
 from ..plan import Edit, Plan
 from ..recordings import RecordedRequest, RecordedSegment, Recording
-from ..recordings.recording import Json
+from ..recordings.recording import Json, by_model
 from ..store.memory import MemoryStore
 from ..strategies.profiles import named
 from ..tokens import BYTES_PER_TOKEN
@@ -50,6 +51,8 @@ class ArmHistories:
 
     original: list[Json]
     rewritten: list[Json]
+    answer: Sequence[Json] = ()
+    """What the agent said next, where that was recorded."""
 
 
 def replayed(session: Recording, profile: str) -> Iterator[RequestEdits]:
@@ -86,7 +89,8 @@ def histories(session: Recording, profile: str, wanted: Collection[tuple[int, in
             else:
                 request = turns.take(segment, sent)[0]
             if (at, number) in wanted:
-                yield ArmHistories(body[key], request[key])
+                answer = tuple(takewhile(by_model, segment.history[sent.length :]))
+                yield ArmHistories(body[key], request[key], answer)
 
 
 def _looked_at(session: Recording) -> list[int]:

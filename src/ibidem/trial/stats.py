@@ -71,6 +71,10 @@ class Judgement:
     """O4: does what the agent did when it was recorded. Below zero is harm here."""
     tokens: Comparison
     """Output tokens of an answer."""
+    files: Comparison
+    """Is on a file that the recorded action is on, where that is on one. Below zero is harm here, too."""
+    likeness: Comparison
+    """How much of what edits put in is alike what was put in then, where something was. Below zero is harm."""
     harm: float
     """The e-value for an early stop; `HARM_ENOUGH` is enough."""
     points: int
@@ -106,6 +110,11 @@ def judge(points: Sequence[PointResult], *, seed: int, draws: int = DRAWS) -> Ju
     looks = _counted(both, lambda point, sample: sample.looks_again, rng, draws)
     edits = _counted(both, lambda point, sample: bool(sample.broken_edit), rng, draws)
     matches = _counted(both, lambda point, sample: sample.action == point.recorded, rng, draws, fewer_is_harm=True)
+    on_files = [point for point in both if _tells(point, lambda sample: sample.same_file)]
+    nowhere = "no recorded action is on a file"
+    files = _counted(
+        on_files, lambda point, sample: bool(sample.same_file), rng, draws, fewer_is_harm=True, none=nowhere
+    )
     agreement, looks = _holm((agreement, looks))
     return Judgement(
         agreement=agreement,
@@ -113,6 +122,8 @@ def judge(points: Sequence[PointResult], *, seed: int, draws: int = DRAWS) -> Ju
         edits=edits,
         matches=matches,
         tokens=_tokens(both),
+        files=files,
+        likeness=_likeness(both),
         harm=harm(both),
         points=len(both),
         sessions=len({point.session for point in both}),
@@ -151,6 +162,7 @@ def _counted(
     rng: Random,
     draws: int,
     fewer_is_harm: bool = False,
+    none: str = "no point has an answer in each arm",
 ) -> Comparison:
     def test(point: PointResult) -> PointTest:
         original = [there(point, sample) for sample in point.original]
@@ -159,7 +171,7 @@ def _counted(
         return count_test(*arms)._replace(strength=STRENGTH[point.stratum])
 
     contrasts = [_contrast(point, there) for point in points]
-    return _comparison(contrasts, [test(point) for point in points], rng, draws, "no point has an answer in each arm")
+    return _comparison(contrasts, [test(point) for point in points], rng, draws, none)
 
 
 def _comparison(
@@ -188,6 +200,24 @@ def _tokens(points: Sequence[PointResult]) -> Comparison:
         return replace(found, problem="no point has an answer in each arm")
     problem = "one session: how much sessions differ is unknown" if found.asked.sessions < 2 else ""
     return replace(found, p=found.asked.above_zero, problem=problem)
+
+
+def _likeness(points: Sequence[PointResult]) -> Comparison:
+    """Over the points at which a text was edited when they were recorded."""
+    edited = [point for point in points if _tells(point, lambda sample: sample.edit_likeness)]
+    found = _estimated(
+        [_contrast(point, lambda _, sample: sample.edit_likeness or 0.0) for point in edited], share=True
+    )
+    if found.asked is None:
+        return replace(found, problem="no recorded action edits a text")
+    above = found.asked.above_zero
+    problem = "one session: how much sessions differ is unknown" if found.asked.sessions < 2 else ""
+    return replace(found, p=None if above is None else 1 - above, problem=problem)
+
+
+def _tells(point: PointResult, number: Callable[[Sample], float | None]) -> bool:
+    """Whether all of its answers have this: those that were given before it was asked for have not."""
+    return all(number(sample) is not None for sample in (*point.original, *point.rewritten))
 
 
 def _holm(family: Sequence[Comparison]) -> list[Comparison]:

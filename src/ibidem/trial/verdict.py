@@ -245,12 +245,16 @@ class TrialRow(NamedTuple):
     unit: float = 100.0
     """What values are multiplied with: shares become points, tokens stay."""
     p: str = ""
+    drawn: bool = False
+    """Its interval is drawn on the page, all of them on one scale."""
 
 
 class OutcomeWords(NamedTuple):
     key: str
     words: str
     unit: float = 100.0
+    of_all: bool = True
+    """It is told of all points. What is told of few of them is told in two rows, and is too wide to be drawn."""
 
 
 OUTCOMES = (
@@ -258,6 +262,8 @@ OUTCOMES = (
     OutcomeWords("agreement", "Same next action (A/A, A/B, deficit)"),
     OutcomeWords("edits", "Edits a text that is not shown"),
     OutcomeWords("matches", "Does what was recorded"),
+    OutcomeWords("files", "Is on the file that was recorded", of_all=False),
+    OutcomeWords("likeness", "Its edit is alike the recorded one", of_all=False),
     OutcomeWords("tokens", "Output tokens", 1.0),
 )
 
@@ -269,18 +275,19 @@ def compared(judgement: Judgement, key: str) -> Comparison:
 
 
 def table_rows(judgement: Judgement) -> Iterator[TrialRow]:
-    for key, words, unit in OUTCOMES:
+    for key, words, unit, of_all in OUTCOMES:
+        drawn = of_all and unit == 100
         outcome = compared(judgement, key)
         p = outcome.p if outcome.adjusted is None else outcome.adjusted
         shown = "" if p is None else p_words(p).removeprefix("p = ").removeprefix("p ")
         yield TrialRow(words if outcome.weighted else f"{words}: not tested", None, p=shown)
         if outcome.weighted is None:
             continue
-        yield TrialRow("all rewritten, weighted back", outcome.weighted, unit)
-        yield TrialRow("points as asked", outcome.asked, unit)
-        if len(outcome.strata) > 1:
+        yield TrialRow("all rewritten, weighted back", outcome.weighted, unit, drawn=drawn)
+        yield TrialRow("points as asked", outcome.asked, unit, drawn=drawn)
+        if len(outcome.strata) > 1 and of_all:
             for stratum, told in outcome.strata.items():
-                yield TrialRow(STRATUM_WORDS[stratum], told, unit)
+                yield TrialRow(STRATUM_WORDS[stratum], told, unit, drawn=drawn)
 
 
 # --- how it was asked -------------------------------------------------------------------------------------------------
