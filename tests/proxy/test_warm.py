@@ -17,6 +17,7 @@ from ibidem.proxy.outcome import Job, Outcome
 from ibidem.proxy.rewriter import WARM_BYTES, Rewriter
 from ibidem.store import MemoryStore
 from ibidem.strategies.profiles import PROFILES
+from ibidem.wire.head import Head
 from tests.support.proxied import PATHS, dumped, growing, talk, waited_for
 
 
@@ -167,7 +168,7 @@ def test_a_conversation_grows_by_turns_that_are_done_either_way() -> None:
 def test_the_last_requests_are_held_as_long_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """By them it is known how the next one begins; where there is none, hashes tell."""
     whole = [bodies(first=f"conversation {number}", count=6) for number in range(3)]
-    room = sum(len(each[-1]) for each in whole[1:])
+    room = sum(len(each[-1]) + 200 for each in whole[1:])  # what stands beside the messages is held once more
     monkeypatch.setattr(module, "RECENT_BYTES", room)
     place = Place()
     recent = place.conversations._recent
@@ -175,12 +176,14 @@ def test_the_last_requests_are_held_as_long_as_there_is_room(monkeypatch: pytest
         for body in turn:
             assert place.rewrite(body) == ibidem.compact(body).request
             assert 0 < recent.size <= room
-    held = {body for _, body in recent._found.values()}
-    assert len(held) == 2, "those that were used last"
-    assert all(any(each[-1].startswith(body) for body in held) for each in whole[1:])
+    held = {last.body for last in recent._found.values()}
+    assert held == {each[-1] for each in whole[1:]}, "those that were used last"
     place.conversations._most = 1
     place.rewrite(bodies(first="another")[3])
-    assert recent.size == sum(map(len, [body for _, body in recent._found.values()]))
+    (last,) = recent._found.values()
+    head = last.head
+    assert isinstance(head, Head)
+    assert recent.size == last.size == len(last.body) + sum([len(head.raw(name)) for name in head])
     assert len(recent._found) == 1, "with a conversation goes what is held of it"
 
 

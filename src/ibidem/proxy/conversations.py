@@ -134,7 +134,7 @@ class Conversations:
         start = 0
         for each in self._candidates(self._by_hint, _hint(key, body))[:MAX_CANDIDATES]:
             turn, last = each.turns, each.last
-            again = last.rescan(body, self._recent.body(each, last)) if last is not None else None
+            again = last.rescan(body, self._recent.last(each)) if last is not None else None
             start = max(start, again.start if again is not None else 0)
             if again is not None and goes_on(last, again):
                 weigh(again.start)
@@ -154,7 +154,7 @@ class Conversations:
                 continue
             if len(body) - known.spans[-1][1] > most or len(known.spans) > MAX_WARM_MESSAGES:
                 return None
-            again = last.rescan(body, self._recent.body(each, last))
+            again = last.rescan(body, self._recent.last(each))
             if again is not None and goes_on(last, again):
                 near = len(body) - again.start <= most
                 return Found(each, again, turn) if near and each.goes_on_as_ever(again) else None
