@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -187,6 +189,25 @@ def test_the_last_requests_are_held_as_long_as_there_is_room(monkeypatch: pytest
     assert len(recent._found) == 1, "with a conversation goes what is held of it"
 
 
+def test_a_conversation_that_looks_back_is_given_back_when_it_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds itself, and Python looks for such objects less often here than elsewhere."""
+    monkeypatch.setattr(module, "GONE_BYTES", 0)
+    place = Place("recoverable")
+    place.conversations._most = 1
+    gc.disable()
+    try:
+        first, second, third = (bodies(first=f"conversation {number}")[3] for number in range(3))
+        place.rewrite(first)
+        (held,) = place.conversations._all.values()
+        gone = weakref.ref(held.session._seen._progress.fold)  # type: ignore[union-attr]
+        del held
+        place.rewrite(second)
+        place.rewrite(third)
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
 def test_what_only_the_books_want_to_know_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*_: Any) -> float:
         raise ValueError("of ours")
@@ -196,7 +217,7 @@ def test_what_only_the_books_want_to_know_breaks_nothing(monkeypatch: pytest.Mon
         for each in known:
             assert found.send("anthropic", each)[0] == 200
         waited_for(lambda: found.service._warmup.over)
-        monkeypatch.setattr(rewriter_module, "_tokens", wrong)
+        monkeypatch.setattr(rewriter_module, "_sampled", wrong)
         assert found.send("anthropic", body)[0] == 200
         monkeypatch.undo()
         assert found.send("anthropic", last)[0] == 200

@@ -262,7 +262,7 @@ class Session:
         self._seen = None  # until all went well
         marked: MarkedRequest | None = None
         try:
-            read = (dialect.read(index, scanned.value(index)) for index in range(len(seen or ()), len(scanned)))
+            read = [dialect.read(index, scanned.value(index)) for index in range(len(seen or ()), len(scanned))]
             new = Conversation(tuple(read), dialect, scanned.head)
             if seen is None:
                 self._journal.begin()

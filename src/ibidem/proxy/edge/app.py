@@ -12,11 +12,12 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import IO, Any, Self
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from ...billing.lifetimes import Pauses
 from ...engine.journal import Position
@@ -71,10 +72,10 @@ PRUNE_SECONDS = 6 * 3600.0
 Fallback = Callable[[Conversations, Job, Outcome], Outcome | None]
 SWITCH_SECONDS = 0.0005
 """Seconds after which a thread that works lets others have a turn: to pass something on takes many short ones."""
-GARBAGE = (7000, 5, 2)
+GARBAGE = (7000, 20, 2)
 """After how many new objects Python looks for those that only hold each other, and how much oftener among the newest:
-ten times less often there than usual, since a request leaves some hundred behind for later ones. Among all of them as
-often as ever, so that what is let go is given back as soon."""
+ten times less often there than usual, since a request leaves some hundred behind for later ones, and four times among
+all of them: a request leaves nothing behind that holds itself, and `Conversations` sees to those that are let go."""
 BUSY_REASON = "busy: earlier requests take too long"
 
 
@@ -127,6 +128,7 @@ class Proxy:
         self.stopping = asyncio.Event()
         self._closing = threading.Event()
         self._background: set[asyncio.Task[None]] = set()
+        self._guards: dict[str, Guard] = {}
         self.faults: set[str] = set()
         """What went wrong in our own bookkeeping, told once each."""
 
@@ -194,10 +196,11 @@ class Proxy:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         given, target = Headers(pairs(request.raw_headers)), request.raw_path
         headers = given.lasts
-        if is_compact(target):
-            return await compacted(self, request, target, headers)
-        if pages.is_own_page(target):
-            return await answered(self, request, target, headers)
+        if pages.OWN_NAME in target:
+            if is_compact(target):
+                return await compacted(self, request, target, headers)
+            if pages.is_own_page(target):
+                return await answered(self, request, target, headers)
         if pages.is_rebound(self.settings, target, headers):
             refusal = error_response(
                 403, "this name is not the proxy's own: use the address that it printed, or set a token"
@@ -390,7 +393,11 @@ class Proxy:
         self.records.event("record", self.clock.time(), text)
 
     def guarded(self, what: str) -> Guard:
-        return Guard(self.report_fault, what)
+        """Made once: a request asks for several."""
+        found = self._guards.get(what)
+        if found is None:
+            found = self._guards[what] = Guard(self.report_fault, what)
+        return found
 
     def report_fault(self, error: Exception, what: str) -> None:
         """Told once, and without its message: that may quote what a client sent."""

@@ -71,8 +71,9 @@ class UpstreamProtocol(ResponseHandler):
         return self.is_connected() and not self.should_close and not (self.used and self._arrived())
 
     def park(self) -> None:
-        """The answer was taken. It may be kept open, if that was all there was."""
-        if not self.finished or self._arrived():
+        """The answer was taken. It may be kept open, if that was all there was: what comes now is heard by nobody, and
+        looked for before it is used again."""
+        if not self.finished:
             self.force_close()
         self.used = self._idle = True
         self._parser = None

@@ -213,7 +213,7 @@ class Link:
     def start(self, method: str, target: str, headers: HeaderList, chunked: bool) -> None:
         """The head. It goes out with what follows it."""
         path = self._place.path + target
-        lines = [f"Host: {self._place.host}", *(f"{name}: {value}" for name, value in headers)]
+        lines = [f"Host: {self._place.host}", *[f"{name}: {value}" for name, value in headers]]
         if self._through is not None:
             path = f"{self._place.origin}{path}"
             lines += [f"{name}: {value}" for name, value in self._through.items() if name.lower() != "host"]
