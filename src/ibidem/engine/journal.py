@@ -68,9 +68,6 @@ class Ranges:
         return Ranges(tuple(sorted([*apart, whole])))
 
 
-NO_RANGES = Ranges()
-
-
 class Note(NamedTuple):
     """Of one request."""
 
@@ -206,15 +203,13 @@ class Journal:
     @property
     def as_is(self) -> Ranges:
         """Messages that were sent as they came: the provider knows them that way, and so they stay."""
-        if not self._odd:
-            return NO_RANGES
         found = [(position, self.notes[position]) for position in sorted(self._odd) if self._followed(position)]
         went: list[tuple[int, float]] = [
             (note.as_is, position[0]) for position, note in found if note.as_is is not None and note.as_is < position[0]
         ]
         refused = [position[0] for position, note in found if note.refused]
         went += [(length, float("inf")) for length in refused[MAX_REFUSALS - 1 :]]
-        return reduce(Ranges.__or__, went, NO_RANGES)
+        return reduce(Ranges.__or__, went, Ranges())
 
     @property
     def unusual(self) -> bool:

@@ -279,7 +279,7 @@ class Session:
                 self._note(went)
             kept = self._keep(seen, new, model, scanned.beside if went is None else None) if self._cache else None
             moments = self._journal.moments(len(seen)) if self.revises else {}
-            seen.take(new, scanned, model, said, moments, self._journal.as_is)
+            seen.take(new, scanned, model, said, moments, self._journal.as_is if self._journal.unusual else ())
             if seen.refused and self.revises:
                 self._journal.note(moment=moments[len(self._journal)]._replace(refused=True))
             if went is None and kept is not None:

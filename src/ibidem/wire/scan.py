@@ -347,7 +347,7 @@ def _grown(data: bytes, last: LastRequest) -> Scanned | None:
         return None
     if not new:
         return None
-    spans = [*known.spans, *((first + at, last + at) for first, last in new)]
+    spans = [*known.spans, *[(start + at, end + at) for start, end in new]]
     found = _ScannedBytes(data, last.key, last.head, spans, known.hashes)
     found.origin, found.same_head = known, True
     return found

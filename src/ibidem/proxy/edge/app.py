@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from typing import IO, Any, Self
 
 from aiohttp import web
@@ -95,7 +95,7 @@ class Proxy:
         self.clock = clock
         self.egress = egress_of(settings.upstreams)  # before anything is opened: it may be that there is none
         self.telemetry = telemetry_of(settings)  # likewise
-        self._log = _opened_log(settings.json_log) if settings.json_log else None
+        self.log_file = _opened_log(settings.json_log) if settings.json_log else None
         limits = Limits.of(settings.store_days, settings.store_bytes)
         self.store = store or open_store(settings.store or store_target(), limits=limits)
         self.coin = Coin(shared_key(self.store), settings.trial) if settings.trial is not None else None
@@ -128,7 +128,8 @@ class Proxy:
         self.stopping = asyncio.Event()
         self._closing = threading.Event()
         self._background: set[asyncio.Task[None]] = set()
-        self._guards: dict[str, Guard] = {}
+        self.guarded: Callable[[str], Guard] = cache(partial(Guard, self.report_fault))
+        """Made once for each part of our bookkeeping: a request asks for several."""
         self.faults: set[str] = set()
         """What went wrong in our own bookkeeping, told once each."""
 
@@ -151,8 +152,8 @@ class Proxy:
             workers.pool.shutdown()
         for pool in (self._fallback_pool, self._note_pool):
             pool.shutdown(wait=False, cancel_futures=True)
-        if self._log is not None and self.settings.json_log != "-":
-            self._log.close()
+        if self.log_file is not None and self.settings.json_log != "-":
+            self.log_file.close()
         self.store.close()
 
     def warm(self) -> None:
@@ -372,15 +373,15 @@ class Proxy:
     # ── what is written down ────────────────────────────────────────────────────────────────────────────────────────
 
     def write_log(self, exchange: records.ExchangeRow) -> None:
-        if self._log is None:
+        if self.log_file is None:
             return
         try:
             # A file may have the rows of several proxies.
             whose = {"started": self.started, "observe": self.settings.observe}
-            self._log.write(json.dumps(asdict(exchange) | whose).encode() + b"\n")  # in one piece: others write too
-            self._log.flush()
+            self.log_file.write(json.dumps(asdict(exchange) | whose).encode() + b"\n")  # in one piece: others write too
+            self.log_file.flush()
         except (OSError, ValueError) as error:
-            self._log = None
+            self.log_file = None
             self.records.event(
                 "log", self.clock.time(), f"{self.settings.json_log}: {error}: nothing more is written to it"
             )
@@ -391,13 +392,6 @@ class Proxy:
 
     def _say_of_recording(self, text: str) -> None:
         self.records.event("record", self.clock.time(), text)
-
-    def guarded(self, what: str) -> Guard:
-        """Made once: a request asks for several."""
-        found = self._guards.get(what)
-        if found is None:
-            found = self._guards[what] = Guard(self.report_fault, what)
-        return found
 
     def report_fault(self, error: Exception, what: str) -> None:
         """Told once, and without its message: that may quote what a client sent."""

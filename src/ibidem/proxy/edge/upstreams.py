@@ -24,7 +24,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ... import environment
-from ...model import IbidemError
+from ...model import IbidemError, one_line
 from ..egress import Hop, certificate_sources, hop
 from ..headers import HeaderList
 from ..providers import in_region
@@ -315,6 +315,13 @@ class Link:
             with suppress(Exception):
                 self.protocol.abort()
             self._connection.close()
+
+
+def why(error: BaseException) -> str:
+    """What went wrong, in words."""
+    if isinstance(error, TimeoutError):
+        return "did not answer in time"
+    return one_line(str(error)) or type(error).__name__
 
 
 def unread(content: Any) -> bytes:
