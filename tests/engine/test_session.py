@@ -79,13 +79,14 @@ def test_a_request_that_begins_as_another_did_is_scanned_from_there(format: str,
     assert before is not None
     assert before.known is not None
     assert afresh is not None
-    again = rescan(texts[1], before.known)
-    if known_length == len(history):
-        assert again is None or again.unchanged < len(history)
-    else:
+    for last in (None, before.last()):
+        again = rescan(texts[1], before.known, last)
+        if known_length == len(history):
+            assert again is None or again.unchanged < len(history)
+            continue
         assert again is not None
         assert again.unchanged == known_length
-    if again is not None:
+        assert again.same_head is (last is not None)
         assert len(again) == len(afresh)
         assert [again.value(n) for n in range(len(again))] == [afresh.value(n) for n in range(len(afresh))]
         assert dict(again.head) == dict(afresh.head)
@@ -110,6 +111,54 @@ def test_any_other_request_is_not(change: Any) -> None:
     assert before.known is not None
     text = change(json.dumps(request).encode())
     assert rescan(text, before.known) is None
+    assert rescan(text, before.known, before.last()) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"max_tokens": 7}', b'"max_tokens": 8}'),
+        (b'"max_tokens": 7}', b'"max_tokens": 7 }'),
+        (b'"model": "m"', b'"model": "n"'),
+    ],
+    ids=["another field behind", "another spelling behind", "another field before"],
+)
+def test_what_stands_beside_the_messages_is_read_where_it_is_another(old: bytes, new: bytes) -> None:
+    request = reads(file_of(40), file_of(40, 1))
+    whole = {"model": "m", "messages": request["messages"], "tools": [{"name": "n" * 2000}], "max_tokens": 7}
+    before = scan(json.dumps({**whole, "messages": request["messages"][:3]}).encode())
+    assert before is not None
+    assert before.known is not None
+    text = json.dumps(whole).encode()
+    assert text.count(old) == 1
+    for body in (text, text.replace(old, new)):
+        again, afresh = rescan(body, before.known, before.last()), scan(body)
+        assert afresh is not None
+        assert again is None or (dict(again.head), len(again)) == (dict(afresh.head), len(afresh))
+        assert (again is not None and again.same_head) is (body is text)
+
+
+@pytest.mark.parametrize("end", [b'{"role": "user"', b"{} ]", b"{}], [{}", b"", b" ", b"{},", b'{}], "x": [{}'])
+def test_messages_that_are_none_are_no_reason_to_believe_the_rest(end: bytes) -> None:
+    before = scan(b'{"messages": [{"a": 1}], "b": 2}')
+    assert before is not None
+    assert before.known is not None
+    body = b'{"messages": [{"a": 1},' + end + b'], "b": 2}'
+    again, afresh = rescan(body, before.known, before.last()), scan(body)
+    assert again is None or afresh is not None
+    assert again is None or not again.same_head
+
+
+def test_what_is_held_of_a_request_has_no_long_value() -> None:
+    """As a value, what is offered with every request takes many times its bytes."""
+    found = scan(json.dumps({"model": "m", "messages": [{}], "tools": [{"name": "n" * 2000}]}).encode())
+    assert found is not None
+    last = found.last()
+    assert last is not None
+    assert last.head["tools"] is not last.head["tools"]
+    assert last.head["model"] is last.head["model"]
+    assert dict(last.head) == dict(found.head)
+    assert last.size > len(last.body)
 
 
 def test_a_mark_that_moves_costs_only_the_messages_around_it() -> None:

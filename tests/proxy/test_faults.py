@@ -166,11 +166,11 @@ SEAMS = {
     "what the session writes": (Session, "_grow"),
     "unpacking": (rewriter, "decoded"),
     "packing": (rewriter, "encoded"),
-    "counting": (rewriter, "_tokens"),
+    "counting": (rewriter, "_sampled"),
 }
 
 
-IN_THREADS = ("find_or_begin", "decoded", "_tokens")
+IN_THREADS = ("find_or_begin", "decoded", "_sampled")
 """What is not done with a request that is soon done."""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +19,7 @@ from ibidem.proxy.outcome import Job, Outcome
 from ibidem.proxy.rewriter import WARM_BYTES, Rewriter
 from ibidem.store import MemoryStore
 from ibidem.strategies.profiles import PROFILES
+from ibidem.wire.head import Head
 from tests.support.proxied import PATHS, dumped, growing, talk, waited_for
 
 
@@ -167,7 +170,7 @@ def test_a_conversation_grows_by_turns_that_are_done_either_way() -> None:
 def test_the_last_requests_are_held_as_long_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """By them it is known how the next one begins; where there is none, hashes tell."""
     whole = [bodies(first=f"conversation {number}", count=6) for number in range(3)]
-    room = sum(len(each[-1]) for each in whole[1:])
+    room = sum(len(each[-1]) + 200 for each in whole[1:])  # what stands beside the messages is held once more
     monkeypatch.setattr(module, "RECENT_BYTES", room)
     place = Place()
     recent = place.conversations._recent
@@ -175,13 +178,34 @@ def test_the_last_requests_are_held_as_long_as_there_is_room(monkeypatch: pytest
         for body in turn:
             assert place.rewrite(body) == ibidem.compact(body).request
             assert 0 < recent.size <= room
-    held = {body for _, body in recent._found.values()}
-    assert len(held) == 2, "those that were used last"
-    assert all(any(each[-1].startswith(body) for body in held) for each in whole[1:])
+    held = {last.body for last in recent._found.values()}
+    assert held == {each[-1] for each in whole[1:]}, "those that were used last"
     place.conversations._most = 1
     place.rewrite(bodies(first="another")[3])
-    assert recent.size == sum(map(len, [body for _, body in recent._found.values()]))
+    (last,) = recent._found.values()
+    head = last.head
+    assert isinstance(head, Head)
+    assert recent.size == last.size == len(last.body) + sum([len(head.raw(name)) for name in head])
     assert len(recent._found) == 1, "with a conversation goes what is held of it"
+
+
+def test_a_conversation_that_looks_back_is_given_back_when_it_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds itself, and Python looks for such objects less often here than elsewhere."""
+    monkeypatch.setattr(module, "GONE_BYTES", 0)
+    place = Place("recoverable")
+    place.conversations._most = 1
+    gc.disable()
+    try:
+        first, second, third = (bodies(first=f"conversation {number}")[3] for number in range(3))
+        place.rewrite(first)
+        (held,) = place.conversations._all.values()
+        gone = weakref.ref(held.session._seen._progress.fold)  # type: ignore[union-attr]
+        del held
+        place.rewrite(second)
+        place.rewrite(third)
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_what_only_the_books_want_to_know_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +217,7 @@ def test_what_only_the_books_want_to_know_breaks_nothing(monkeypatch: pytest.Mon
         for each in known:
             assert found.send("anthropic", each)[0] == 200
         waited_for(lambda: found.service._warmup.over)
-        monkeypatch.setattr(rewriter_module, "_tokens", wrong)
+        monkeypatch.setattr(rewriter_module, "_sampled", wrong)
         assert found.send("anthropic", body)[0] == 200
         monkeypatch.undo()
         assert found.send("anthropic", last)[0] == 200

@@ -21,7 +21,7 @@ from ..plan import Edit, Plan, apply
 from ..strategies.strategy import Progress, Start, Strategy
 from ..tokens import BYTES_PER_TOKEN
 from ..wire import Change, Scanned, open_document
-from ..wire.scan import Known, Written, rescan
+from ..wire.scan import Known, LastRequest, Written, rescan
 from . import pipeline
 
 
@@ -56,9 +56,10 @@ class SentPrefix:
     def messages(self) -> int:
         return len(self._messages)
 
-    def rescan(self, request: bytes, before: bytes = b"") -> Scanned | None:
-        """A request that begins with the same bytes, which are `before` where they are at hand; None for any other."""
-        return rescan(request, self.known, before) if self.known is not None else None
+    def rescan(self, request: bytes, last: LastRequest | None = None) -> Scanned | None:
+        """A request that begins with the same bytes, which are those of `last` where that is at hand; None for any
+        other."""
+        return rescan(request, self.known, last) if self.known is not None else None
 
     def shared(self, scanned: Scanned) -> int:
         """With how many of the messages that were sent a request begins."""
@@ -212,25 +213,27 @@ class Growing:
         new: Conversation,
         scanned: Scanned,
         model: str | None,
+        substances: Iterable[Substance],
         moments: Mapping[int, Moment],
         as_is: Container[int],
     ) -> None:
-        """Work on what is new. Moments are by length of the history; messages `as_is` were sent as they came."""
+        """Work on what is new, of which `substances` tell it from other messages. Moments are by length of the history;
+        messages `as_is` were sent as they came."""
         edits = self._progress.take(new.messages, moments, as_is)
         if not all(edit.path for edit in edits):
             raise WholeMessages
         changes = self._progress.changes
-        if changes is None or Plan(tuple(edits)).structural:
+        if changes is None or (edits and Plan(tuple(edits)).structural):
             self._revise(scanned, model)
-        else:
+        elif edits or changes:
             edits = [edit for edit in edits if edit.message not in changes]
             admitted = pipeline.admitted(new, self._strategy, edits, model, length=len(scanned))
             for index, some in _by_message(admitted).items():
                 self._set(index, some)
             if changes:
                 self._revise_some(new, scanned, changes, model)
-        for message in new.messages:
-            self._messages.append(_Message(scanned.fingerprint(message.index), essence(message)))
+        for message, said in zip(new.messages, substances, strict=True):
+            self._messages.append(_Message(scanned.fingerprint(message.index), hash(said)))
             self._look(message)
         self.known = scanned.known
 
@@ -327,7 +330,7 @@ def _by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
 Substance = tuple[Any, ...]
 
 
-def _substance(message: Message) -> Substance:
+def substance(message: Message) -> Substance:
     """What a strategy can see of a message, and where it stands in it.
 
     What a user says is never edited, so its place does not matter: a client that puts a mark on it has to write it
@@ -354,9 +357,9 @@ def _substance(message: Message) -> Substance:
 
 def essence(message: Message) -> int:
     """A fingerprint of it, for this process."""
-    return hash(_substance(message))
+    return hash(substance(message))
 
 
-def substance(message: Message) -> bytes:
-    """A digest of it, for every process."""
-    return hashlib.sha256(repr(_substance(message)).encode("utf-8", "surrogatepass")).digest()
+def digest_of(said: Substance) -> bytes:
+    """One for every process."""
+    return hashlib.sha256(repr(said).encode("utf-8", "surrogatepass")).digest()

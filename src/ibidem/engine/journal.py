@@ -181,6 +181,8 @@ class Journal:
     @property
     def foreign(self) -> int | None:
         """Messages of the last request of this history that another edition noted; None if there is none."""
+        if not self._foreign:
+            return None
         return max((position[0] for position in self._foreign if self._followed(position)), default=None)
 
     @property

@@ -22,13 +22,14 @@ from ..strategies.strategy import Planner, Start, grows
 from ..wire import Scanned, scan
 from ..wire.scan import rescan, scan_tolerantly
 from . import marking, pipeline
-from .incremental import Growing, SentPrefix, WholeMessages, substance
+from .incremental import Growing, SentPrefix, WholeMessages, digest_of, substance
 from .journal import NOWHERE, Journal, Note, Position, previous_length
 from .marking import CacheSettings, MarkedRequest, Outgoing
 from .pipeline import Compacted
 from .stats import Stats
 
 if TYPE_CHECKING:
+    from ..formats import Format
     from ..store import Store
 
 log = logging.getLogger("ibidem")
@@ -236,7 +237,7 @@ class Session:
     def _checked(self, scanned: Scanned) -> Scanned:
         """What was known of it when it was scanned may be known no more: another request came between."""
         if scanned.unchanged and (self._seen is None or scanned.origin is not self._seen.known):
-            scanned.unchanged = 0
+            scanned.unchanged, scanned.same_head = 0, False
         return scanned
 
     def _afresh(self, request: Any) -> Compacted:
@@ -255,22 +256,20 @@ class Session:
         if scanned.key and scanned.key != dialect.history_key:
             return self._afresh(scanned.given)
         model = self.model or (found if isinstance(found := scanned.head.get("model"), str) else None)
-        start = self._start(Conversation((), dialect, scanned.head), model)
-        seen = self._seen
-        if seen is not None and not (seen.goes_on(start) and seen.shared(scanned) == len(seen)):
-            seen = None
+        seen = self._seen if self._goes_on(scanned, dialect, model) else None
         if seen is not None and went is not None and not self._agrees(seen, scanned, went):
             seen = None  # what was made of it was not sent: it is worked on again
         self._seen = None  # until all went well
         marked: MarkedRequest | None = None
         try:
-            read = (dialect.read(index, scanned.value(index)) for index in range(len(seen or ()), len(scanned)))
+            read = [dialect.read(index, scanned.value(index)) for index in range(len(seen or ()), len(scanned))]
             new = Conversation(tuple(read), dialect, scanned.head)
             if seen is None:
                 self._journal.begin()
                 self._key = marking.key_of(new.messages) if self._cache else ""
                 seen = Growing(self._strategies[0], dialect, self._start(new, model))
-            self._journal.follow(map(substance, new.messages))
+            said = [*map(substance, new.messages)]
+            self._journal.follow(map(digest_of, said))
             if went is None and (length := self._journal.foreign) is not None:  # it goes on without new edits
                 sent = len(seen) or previous_length(len(new.messages), lambda index: new.messages[index].role)
                 went = SentOtherwise(max(length, sent), refused=False)
@@ -280,7 +279,7 @@ class Session:
                 self._note(went)
             kept = self._keep(seen, new, model, scanned.beside if went is None else None) if self._cache else None
             moments = self._journal.moments(len(seen)) if self.revises else {}
-            seen.take(new, scanned, model, moments, self._journal.as_is)
+            seen.take(new, scanned, model, said, moments, self._journal.as_is if self._journal.unusual else ())
             if seen.refused and self.revises:
                 self._journal.note(moment=moments[len(self._journal)]._replace(refused=True))
             if went is None and kept is not None:
@@ -295,6 +294,15 @@ class Session:
         self._seen = seen
         stats, marks = Stats.of(plan, model), written.additions
         return Compacted(written.request, plan, stats, "", dialect.name, marks=marks, kept=kept)
+
+    def _goes_on(self, scanned: Scanned, dialect: Format, model: str | None) -> bool:
+        """Whether a request goes on what was seen."""
+        seen = self._seen
+        if seen is None or seen.shared(scanned) != len(seen):
+            return False
+        if scanned.same_head and not self.revises:  # then it is not a matter of who is asked
+            return True
+        return seen.goes_on(self._start(Conversation((), dialect, scanned.head), model))
 
     def _start(self, conv: Conversation, model: str | None) -> Start:
         return Start(conv, model, lambda: self._store or default_store())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -39,6 +39,33 @@ class StrategyStats:
         return f"StrategyStats(hits={self.hits}, bytes={self.bytes})"
 
 
+class _ByStrategy(Mapping[str, StrategyStats]):
+    """The edits of a plan by the name that they go by: looked through when somebody asks, since there may be many."""
+
+    def __init__(self, plan: Plan, count: TokenCounter) -> None:
+        self._plan = plan
+        self._count = count
+
+    @cached_property
+    def _found(self) -> dict[str, StrategyStats]:
+        by_name: dict[str, list[Edit]] = {}
+        for edit in self._plan:
+            by_name.setdefault(edit.strategy, []).append(edit)
+        return {name: StrategyStats(edits, self._count) for name, edits in by_name.items()}
+
+    def __getitem__(self, name: str) -> StrategyStats:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __repr__(self) -> str:
+        return repr(self._found)
+
+
 @dataclass(frozen=True)
 class Stats:
     """Totals of one request, or of several added up."""
@@ -50,14 +77,10 @@ class Stats:
 
     @classmethod
     def of(cls, plan: Plan, model: str | None = None, failures: tuple[str, ...] = ()) -> Stats:
-        by_name: dict[str, list[Edit]] = {}
-        for edit in plan:
-            by_name.setdefault(edit.strategy, []).append(edit)
-
         def count(text: str) -> int:
             return counter(model)(text)
 
-        return cls({name: StrategyStats(edits, count) for name, edits in by_name.items()}, failures)
+        return cls(_ByStrategy(plan, count), failures)
 
     @property
     def dedup_hits(self) -> int:

@@ -55,8 +55,11 @@ class BlockMarks(Marks):
         content = message.get("content") if isinstance(message, dict) else None
         if not isinstance(content, list):
             return []
-        path = (HISTORY, index, "content")
-        return [mark for at, block in enumerate(content) for mark in _on_block(block, (*path, at), index)]
+        found: list[CacheMark] = []
+        for at, block in enumerate(content):
+            if isinstance(block, dict) and (FIELD in block or isinstance(block.get("content"), list)):
+                found += _on_block(block, (HISTORY, index, "content", at), index)
+        return found
 
     def at_end(self, head: Mapping[str, Any], length: int) -> list[CacheMark]:
         return _on({FIELD: head.get(FIELD)}, (), max(0, length - 1))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from .. import formats
+from ..formats import Format
+from ..formats.marks import CacheMark
 from ..wire import Scanned
 
 MAX_LOOKED_AT = 40
@@ -48,19 +51,40 @@ class CacheAsked(NamedTuple):
         return self.tools, self.system
 
 
+class _Beside(NamedTuple):
+    """What is asked, and found by, beside the messages."""
+
+    marks: Sequence[CacheMark]
+    tools: str
+    system: str
+
+
+def _beside(dialect: Format, head: Mapping[str, Any]) -> _Beside:
+    """It is the same in most requests, and then found out once."""
+    notes: dict[Hashable, Any] = getattr(head, "notes", {})
+    found: _Beside | None = notes.get(dialect.name)
+    if found is None:
+        marks = dialect.marks.in_head(head)
+        found = notes[dialect.name] = _Beside(marks, _digest(head, TOOLS), _digest(head, SYSTEM))
+    return found
+
+
 def cache_asked(scanned: Scanned, format: str, first_new: int, closely: bool = False) -> CacheAsked:
     """Marks are looked for in what is new; `closely`: where none is there, in all of it."""
-    dialect, head = formats.named(format), scanned.head
-    start = max(first_new, len(scanned) - MAX_LOOKED_AT)
-    new = [scanned.value(index) for index in range(start, len(scanned))]
-    found = [(mark.message + start if mark.message >= 0 else -1, mark.long) for mark in dialect.marks.found(head, new)]
+    dialect, head, length = formats.named(format), scanned.head, len(scanned)
+    start = max(first_new, length - MAX_LOOKED_AT)
+    new = [scanned.value(index) for index in range(start, length)]
+    inside = [mark for index, each in enumerate(new, start) for mark in dialect.marks.in_message(index, each)]
+    beside = _beside(dialect, head)
+    marks = [*beside.marks, *inside, *dialect.marks.at_end(head, length)]
+    found = [(mark.message, mark.long) for mark in marks]
     if closely and not found and start and MARK_KEY.search(scanned.given):
-        whole = [scanned.value(index) for index in range(len(scanned))]
+        whole = [scanned.value(index) for index in range(length)]
         found = [(mark.message, mark.long) for mark in dialect.marks.found(head, whole)]
     return CacheAsked(
-        tuple((_share(scanned, message), long) for message, long in found),
-        _digest(head, TOOLS),
-        _digest(head, SYSTEM),
+        tuple([(_share(scanned, message), long) for message, long in found]),
+        beside.tools,
+        beside.system,
         sum(map(_blocks, new)) if 0 < first_new == start else None,
         _share(scanned, first_new - 1) if first_new else 0.0,
     )

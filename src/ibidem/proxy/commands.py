@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from .headers import HeaderList
 
 
-@dataclass(frozen=True, slots=True)
-class Connect:
+class Connect(msgspec.Struct, frozen=True):
     """Open the upstream and send it this, with a `Host` of its own. The body follows, in chunks if `chunked`."""
 
     provider: str
@@ -19,30 +18,25 @@ class Connect:
     region: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SendUpstream:
+class SendUpstream(msgspec.Struct, frozen=True):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class EndUpstream:
+class EndUpstream(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(msgspec.Struct, frozen=True):
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Resend:
+class Resend(msgspec.Struct, frozen=True):
     """The provider refused what was sent, and calls that so."""
 
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class StartAnswer:
+class StartAnswer(msgspec.Struct, frozen=True):
     status: int
     reason: str
     headers: HeaderList
@@ -52,33 +46,27 @@ class StartAnswer:
     """The connection ends with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendAnswer:
+class SendAnswer(msgspec.Struct, frozen=True):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class EndAnswer:
+class EndAnswer(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Tunnel:
+class Tunnel(msgspec.Struct, frozen=True):
     """From here on both sides say what they like. Bytes pass as they come until one of them ends it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CancelUpstream:
+class CancelUpstream(msgspec.Struct, frozen=True):
     """Nobody listens any more: let go of the upstream at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResetClient:
+class ResetClient(msgspec.Struct, frozen=True):
     """The answer broke off in the middle: so does ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True):
     """An answer of our own, because no upstream gave one."""
 
     status: int

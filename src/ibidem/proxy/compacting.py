@@ -18,9 +18,9 @@ from ..model import IbidemError, one_line
 from ..strategies.profiles import PROFILES
 from ..wire.text import parse
 from .fallback import is_oversized
+from .new_part import SampledText
 from .outcome import Job, Outcome
 from .page.pages import PAGE_ROOT, PLAIN_HEADERS, Page, document
-from .rewriter import sampled_tokens
 from .settings import Settings
 from .switch import WISH_HEADER, wish
 
@@ -103,7 +103,7 @@ def is_object(body: bytes, max_rewrite: int) -> bool:
 def answer(body: bytes, encoding: str, job: Job | None, outcome: Outcome) -> Page:
     """What came, as it is to be sent, and what became of it."""
     given = body if outcome.body is None else outcome.body
-    before = sampled_tokens(job.decoded) if job is not None and job.decoded is not None else None
+    before = SampledText(job.decoded).tokens() if job is not None and job.decoded is not None else None
     removed = 0.0 if outcome.body is None else sum(outcome.freed)
     told: dict[str, object] = {
         "outcome": outcome.result,

@@ -102,17 +102,15 @@ class LiveConversation:
     """On which side of a trial it is, if there is one."""
     conduct: ConductReader | None = field(init=False, default=None)
     """Counts what its agent does, for a trial."""
+    measured: bool = field(init=False, default=False)
+    """It goes out as it came, and only what would have been saved is measured."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a request of it is worked on."""
 
     def __post_init__(self) -> None:
         if self.toss is not None:
             self.conduct = ConductReader(self.key[0])
-
-    @property
-    def measured(self) -> bool:
-        """It goes out as it came, and only what would have been saved is measured."""
-        return self.toss is not None and self.toss.arm == "measure"
+            self.measured = self.toss.arm == "measure"
 
     def count_conduct(self, scanned: Scanned) -> Conduct | None:
         """What its agent did since the request before. What goes wrong here goes wrong for nobody else."""

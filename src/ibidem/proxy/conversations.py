@@ -8,11 +8,12 @@ a matter of speed alone: `lossless` decides from the request, and what other pro
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from .. import formats
 from ..engine.incremental import SentPrefix
@@ -20,14 +21,14 @@ from ..engine.marking import CacheSettings
 from ..engine.notebook import Notebook
 from ..engine.pipeline import Compacted
 from ..engine.session import Session
-from ..store import MemoryStore, Store
+from ..store import Store
 from ..store.naming import conversation_key, words_of
 from ..wire import Scanned
 from .coin import Coin
 from .conversation import Deviation, Key, LiveConversation, goes_on
 from .found import Found, OpenedRequest
-from .indexed import ConversationIndex
-from .manner import Manner, Manners
+from .indexed import ConversationIndex, hint_of
+from .manner import Manner, Manners, NothingKept
 from .opening import opened, title
 from .recent import RecentBodies
 from .switch import Switch
@@ -35,12 +36,6 @@ from .switch import Switch
 log = logging.getLogger("ibidem")
 
 Weigh = Callable[[int], None]
-
-OpeningHint = tuple[Key, int]
-"""The key of a conversation, and what a request begins with."""
-
-HINT_BYTES = 2048
-"""Bytes that the requests of a conversation usually begin with alike."""
 
 LOOKUPS = ("warm", "store", "cold", "new")
 
@@ -53,16 +48,12 @@ MAX_WARM_MESSAGES = 1000
 RECENT_BYTES, RECENT_SHARE = 2**24, 0.25
 """Bytes of last requests that are held, at most, and the share of the memory setting that they may take."""
 
+GONE_BYTES = 2**25
+"""Bytes of conversations that were let go after which they are given back to the system, where that takes a search."""
+
 TEXT, PER_MESSAGE, PER_CONVERSATION, PER_NOTE = 2, 700, 6000, 600
 """Bytes that a conversation takes in memory, as measured: by bytes of its last request, by message, at least, and by
 note: those of all runs of the same prompt are in each of them."""
-
-
-class _NothingKept(MemoryStore):
-    """For requests that go out as they came: no marker points at a text of theirs, so none is kept."""
-
-    def put(self, session: str, originals: Mapping[str, str]) -> None:
-        pass
 
 
 class Conversations:
@@ -82,7 +73,7 @@ class Conversations:
         """Ids begin with `prefix`. With a `coin`, some are only measured."""
         self._prefix = prefix
         self._store = store
-        self._originals = _NothingKept() if observe else store
+        self._originals = NothingKept() if observe else store
         self._most = most
         self._most_bytes = most_bytes
         self._all: OrderedDict[str, LiveConversation] = OrderedDict()
@@ -98,6 +89,8 @@ class Conversations:
         self._lookups: Counter[str] = Counter()
         self.held = 0
         """Bytes that all of them take in memory, about."""
+        self._gone = 0
+        """Likewise, those that were let go and may not be given back yet."""
         self._manners = Manners(Manner(profile, cache or CacheSettings()), coin)
         self.revises, self.remembers = self._manners.usual.revises, self._manners.usual.remembers
         self.asks_to_keep = self._manners.usual.asks_to_keep
@@ -132,9 +125,9 @@ class Conversations:
     def _hinted(self, key: Key, body: bytes, weigh: Weigh) -> Found | None:
         """By its first bytes, of which none is read that is known."""
         start = 0
-        for each in self._candidates(self._by_hint, _hint(key, body))[:MAX_CANDIDATES]:
+        for each in self._candidates(self._by_hint, hint_of(key, body))[:MAX_CANDIDATES]:
             turn, last = each.turns, each.last
-            again = last.rescan(body, self._recent.body(each, last)) if last is not None else None
+            again = last.rescan(body, self._recent.last(each)) if last is not None else None
             start = max(start, again.start if again is not None else 0)
             if again is not None and goes_on(last, again):
                 weigh(again.start)
@@ -147,14 +140,14 @@ class Conversations:
         on at once: no store is to be asked, and nobody else's code has a part in it."""
         if not self._manners.of(key).quick:
             return None
-        for each in self._candidates(self._by_hint, _hint(key, body))[:MAX_CANDIDATES]:
+        for each in self._candidates(self._by_hint, hint_of(key, body))[:MAX_CANDIDATES]:
             turn, last = each.turns, each.last
             known = last.known if last is not None else None
             if last is None or known is None:
                 continue
             if len(body) - known.spans[-1][1] > most or len(known.spans) > MAX_WARM_MESSAGES:
                 return None
-            again = last.rescan(body, self._recent.body(each, last))
+            again = last.rescan(body, self._recent.last(each))
             if again is not None and goes_on(last, again):
                 near = len(body) - again.start <= most
                 return Found(each, again, turn) if near and each.goes_on_as_ever(again) else None
@@ -192,7 +185,7 @@ class Conversations:
             self._read(notebook, manner, begins=len(scanned) == len(messages))
         alike = [(last.shared(scanned), each) for each in opening.alike if (last := each.last) is not None]
         shared, nearest = max(alike, key=lambda one: one[0], default=(0, None))
-        last, hint = SentPrefix.unwritten(formats.named(key[0]), scanned), _hint(key, opening.body)
+        last, hint = SentPrefix.unwritten(formats.named(key[0]), scanned), hint_of(key, opening.body)
         goes_off = nearest is not None and nearest.off and shared > len(messages)
         with self._lock:
             self._made += 1
@@ -237,7 +230,7 @@ class Conversations:
 
         Many may begin alike, as all of one agent do, so none of them is left out: who asks stops when one fits.
         """
-        hinted = self._candidates(self._by_hint, _hint(key, body))
+        hinted = self._candidates(self._by_hint, hint_of(key, body))
         yield hinted[:MAX_CANDIDATES]
         yield [*hinted[MAX_CANDIDATES:], *(self._opening(key, body).alike if closely else ())]
 
@@ -250,7 +243,7 @@ class Conversations:
             strategies=manner.strategies,
             format=format,
             model=model or None,
-            store=_NothingKept() if manner.measured else self._originals,
+            store=NothingKept() if manner.measured else self._originals,
             cache=manner.cache.mode,
             pauses=manner.cache.pauses,
             state=state,
@@ -293,7 +286,7 @@ class Conversations:
 
     def replay(self, conversation: LiveConversation, body: bytes, since: int) -> SentPrefix | None:
         """How a request is sent with its messages from `since` on as they came. Without a trace, a lock or a store."""
-        model, store = conversation.session.model, _NothingKept()
+        model, store = conversation.session.model, NothingKept()
         strategies = self._manners.of(conversation.key).strategies
         session = Session(strategies=strategies, format=conversation.key[0], model=model, store=store)
         if conversation.notebook is not None:
@@ -383,7 +376,7 @@ class Conversations:
         """It is the one that was used last, with this request."""
         held = PER_CONVERSATION + PER_MESSAGE * len(scanned) + TEXT * len(scanned.given)
         held += PER_NOTE * found.session.notes
-        hint = _hint(found.key, scanned.given)
+        hint = hint_of(found.key, scanned.given)
         with self._lock:
             if found.id not in self._all:  # it was let go meanwhile: so be it
                 return
@@ -397,6 +390,14 @@ class Conversations:
             found.hint = hint
             self._by_hint.add(hint, found)
             self._let_go()
+        if self._gone > GONE_BYTES:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """What was let go. What looks back holds itself: only a search for such objects frees it."""
+        self._gone = 0
+        if self.revises:
+            gc.collect()
 
     def _let_go(self) -> None:
         """Those that were not used for longest, until the others fit. Never the last."""
@@ -406,10 +407,7 @@ class Conversations:
             self._recent.drop(gone)
             self._switch.let_go(gone.name, gone.off)
             self.held -= gone.held
+            self._gone += gone.held
             self._by_name.drop(gone.name, gone)
             if gone.hint is not None:
                 self._by_hint.drop(gone.hint, gone)
-
-
-def _hint(key: Key, body: bytes) -> OpeningHint:
-    return key, hash(body[:HINT_BYTES])

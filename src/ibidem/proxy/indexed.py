@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 
-from .conversation import LiveConversation
+from .conversation import Key, LiveConversation
+
+OpeningHint = tuple[Key, int]
+"""The key of a conversation, and what a request begins with."""
+
+HINT_BYTES = 2048
+"""Bytes that the requests of a conversation usually begin with alike."""
+
+
+def hint_of(key: Key, body: bytes) -> OpeningHint:
+    return key, hash(body[:HINT_BYTES])
 
 
 class ConversationIndex:

@@ -7,14 +7,23 @@ takes part in no trial, since nobody here learns what comes of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..engine.marking import CacheSettings
+from ..store import MemoryStore
 from ..strategies import profiles
 from ..strategies.strategy import Strategy
 from .coin import Coin, Toss
 from .conversation import Key
+
+
+class NothingKept(MemoryStore):
+    """For requests that go out as they came: no marker points at a text of theirs, so none is kept."""
+
+    def put(self, session: str, originals: Mapping[str, str]) -> None:
+        pass
 
 
 @dataclass(frozen=True)

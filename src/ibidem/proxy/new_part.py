@@ -5,12 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..tokens import SAMPLE_CHARACTERS, SAMPLED_PIECES, estimate
 from .asked import CacheAsked
 
 
+class SampledText:
+    """JSON, as some pieces of it. Its tokens are counted when somebody asks for them: not every request tells what they
+    are compared with."""
+
+    def __init__(self, data: bytes) -> None:
+        step = max(1, len(data) // SAMPLED_PIECES)
+        if len(data) > SAMPLED_PIECES * SAMPLE_CHARACTERS:
+            pieces = [data[at : at + SAMPLE_CHARACTERS] for at in range(0, len(data), step)]
+            self._sample = b"".join(pieces)
+        else:
+            self._sample = data
+        self._size = len(data)
+        self._tokens: float | None = None
+
+    def tokens(self) -> float:
+        """About: read as text, with the commonest escapes undone."""
+        if self._tokens is None:
+            self._tokens = self._counted()
+        return self._tokens
+
+    def _counted(self) -> float:
+        plain = self._sample.replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\t", b"\t")
+        return estimate(plain.decode("utf-8", "replace")) * self._size / max(1, len(self._sample))
+
+
+NO_TEXT = SampledText(b"")
+
+
 class Reckoned(NamedTuple):
-    tokens: float = 0.0
-    """As they came, by our count, about."""
+    text: SampledText = NO_TEXT
+    """As it came."""
     asked: CacheAsked | None = None
     """What the client asks its provider to keep, where that is known."""
 

@@ -6,6 +6,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from ..billing.lifetimes import Kept
 from ..engine.journal import Position
 from ..formats.marks import Addition
@@ -18,8 +20,7 @@ from .switch import Wish
 Result = Literal["rewritten", "unchanged", "observed", "off", "failed open"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a request."""
 
     result: Result

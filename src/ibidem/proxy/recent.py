@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from ..engine.incremental import SentPrefix
 from ..wire import Scanned
-from ..wire.scan import Known
+from ..wire.scan import LastRequest
 from .conversation import LiveConversation
 
 
@@ -15,27 +14,26 @@ class RecentBodies:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._found: OrderedDict[str, tuple[Known, bytes]] = OrderedDict()
+        self._found: OrderedDict[str, LastRequest] = OrderedDict()
         """By conversation."""
         self.size = 0
         """Bytes that are held."""
 
-    def body(self, conversation: LiveConversation, last: SentPrefix) -> bytes:
-        """That of the request that was written so, up to the end of its messages; empty where it is not held."""
-        found = self._found.get(conversation.id)
-        return found[1] if found is not None and found[0] is last.known else b""
+    def last(self, conversation: LiveConversation) -> LastRequest | None:
+        """None where it is not held."""
+        return self._found.get(conversation.id)
 
     def put(self, conversation: LiveConversation, scanned: Scanned) -> None:
         """It was gone on with by this request."""
         self.drop(conversation)
-        known, body = scanned.known, scanned.given
-        if known is None or not isinstance(body, bytes) or len(body) > self._most:
+        last = scanned.last()
+        if last is None or last.size > self._most:
             return
-        self._found[conversation.id] = known, body[: known.spans[-1][1]]
-        self.size += known.spans[-1][1]
+        self._found[conversation.id] = last
+        self.size += last.size
         while self.size > self._most:
-            self.size -= len(self._found.popitem(last=False)[1][1])
+            self.size -= self._found.popitem(last=False)[1].size
 
     def drop(self, conversation: LiveConversation) -> None:
         gone = self._found.pop(conversation.id, None)
-        self.size -= len(gone[1]) if gone is not None else 0
+        self.size -= gone.size if gone is not None else 0

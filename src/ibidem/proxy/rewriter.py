@@ -20,7 +20,6 @@ from ..engine.pipeline import Compacted
 from ..model import IbidemError, one_line
 from ..plan import Edit
 from ..store import StoreError
-from ..tokens import SAMPLE_CHARACTERS, SAMPLED_PIECES, estimate
 from ..wire import Scanned
 from .asked import CacheAsked, cache_asked
 from .clock import SYSTEM_CLOCK, Clock
@@ -28,7 +27,7 @@ from .conversation import LiveConversation, SentRequest
 from .conversations import Conversations
 from .fallback import is_oversized
 from .found import Found
-from .new_part import NOTHING_NEW, NewPart, Reckoned
+from .new_part import NO_TEXT, NOTHING_NEW, NewPart, Reckoned, SampledText
 from .opening import SingleMessage, Unpackable, Unreadable, detected
 from .outcome import Job, Outcome, Result
 from .packing import decoded, encoded
@@ -214,15 +213,15 @@ class Rewriter:
         """With what the books need to know of it: counted `at_once`, in a thread, where nobody else waits for that."""
         conversation, plan = found.conversation, compacted.plan
         point, prefix = conversation.plan_sent(plan, self._books), conversation.last
-        measured = conversation.measured
+        measured, first_new = conversation.measured, conversation.first_new
         return Outcome(
             result=result,
             body=body,
             conversation=conversation,
             messages=conversation.messages,
-            first_new=conversation.first_new,
-            new=self._new(found, conversation.first_new, not compacted.marks, at_once),
-            ends=() if conversation.first_new or not self._books else _ends(found.scanned, plan.edits),
+            first_new=first_new,
+            new=self._new(found, first_new, not compacted.marks, at_once),
+            ends=() if first_new or not self._books else _ends(found.scanned, plan.edits),
             edits=plan.edits,
             marks=compacted.marks,
             kept=compacted.kept,
@@ -237,11 +236,15 @@ class Rewriter:
 
     def _new(self, found: Found, first_new: int, unmarked: bool, at_once: bool) -> NewPart:
         def reckon() -> Reckoned:
-            return Reckoned(_tokens(found.scanned, first_new), self._asked(found, first_new, unmarked))
+            return Reckoned(_sampled(found.scanned, first_new), self._asked(found, first_new, unmarked))
 
         if not self._books:
             return NOTHING_NEW
-        return NewPart(known=reckon()) if at_once else NewPart(reckon)
+        if not at_once:
+            return NewPart(reckon)
+        new = reckon()
+        new.text.tokens()
+        return NewPart(known=new)
 
     def _asked(self, found: Found, first_new: int, unmarked: bool) -> CacheAsked | None:
         """For the books: what goes wrong here goes wrong for nobody else."""
@@ -303,24 +306,12 @@ def whereabouts(error: BaseException) -> str:
     return f"{type(error).__name__} at {place}"
 
 
-def _tokens(scanned: Scanned, first: int) -> float:
-    """Of the messages from this one on, about."""
+def _sampled(scanned: Scanned, first: int) -> SampledText:
+    """The messages from this one on."""
     known = scanned.known
     if known is None or first >= len(known.spans):
-        return 0.0
-    return sampled_tokens(scanned.given[known.spans[first][0] : known.spans[-1][1]])
-
-
-def sampled_tokens(data: bytes) -> float:
-    """Of JSON, about: read as text, with the commonest escapes undone."""
-    step = max(1, len(data) // SAMPLED_PIECES)
-    pieces = (
-        [data[at : at + SAMPLE_CHARACTERS] for at in range(0, len(data), step)]
-        if len(data) > SAMPLED_PIECES * SAMPLE_CHARACTERS
-        else [data]
-    )
-    plain = b"".join(pieces).replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\t", b"\t")
-    return estimate(plain.decode("utf-8", "replace")) * len(data) / max(1, sum(map(len, pieces)))
+        return NO_TEXT
+    return SampledText(scanned.given[known.spans[first][0] : known.spans[-1][1]])
 
 
 def _ends(scanned: Scanned, edits: tuple[Edit, ...]) -> tuple[float, ...]:

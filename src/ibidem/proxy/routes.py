@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -36,6 +37,8 @@ class _Rule(NamedTuple):
     """What its path begins with, though some SDKs leave it out."""
 
 
+MAX_PATHS = 256
+"""Paths whose routes are remembered, without what may stand behind them: most clients have one."""
 MAX_MODEL_LENGTH = 200
 """Characters of a name in a path."""
 
@@ -111,11 +114,12 @@ ACCOUNTS = {"openai": _Account("chatgpt-account-id", "chatgpt", "/v1")}
 def route(method: str, target: str, headers: HeaderPairs) -> Route:
     """Every request has a route; one that is not known goes where its headers or its target point."""
     path, mark, query = target.partition("?")
-    named = next((prefix for prefix in PREFIXES if f"{path}/".startswith(prefix)), "")
-    path = path[len(named) - 1 :] or "/" if named else path
-    found = _conversation(path, mark + query, PREFIXES.get(named)) if method == "POST" else None
+    named, path = _named(path)
+    found = _conversation(path, named) if method == "POST" else None
+    if found is not None and mark:
+        found = found._replace(target=found.target + mark + query)
     if found is None:
-        found = Route(PREFIXES.get(named) or _provider(path + mark + query, headers), path + mark + query)
+        found = Route(named or _provider(path + mark + query, headers), path + mark + query)
     elif is_signed(headers, query):
         found = found._replace(format=None, counts=False)
     if found.provider == "vertex" and (place := _REGION.search(path)):
@@ -126,11 +130,19 @@ def route(method: str, target: str, headers: HeaderPairs) -> Route:
     return found
 
 
-def _conversation(path: str, query: str, named: str | None) -> Route | None:
+def _named(path: str) -> tuple[str | None, str]:
+    """The provider that stands before a path, and what is left of that."""
+    first, _, rest = path[1:].partition("/")
+    found = PREFIXES.get(f"/{first}/") if path.startswith("/") else None
+    return (None, path) if found is None else (found, f"/{rest}")
+
+
+@lru_cache(MAX_PATHS)
+def _conversation(path: str, named: str | None) -> Route | None:
     for rule in ROUTES:
         if match := rule.path.fullmatch(path):
             versioned = path if path.startswith(rule.version) else rule.version + path
-            return Route(named or rule.provider, versioned + query, rule.format, rule.counts, _model(match))
+            return Route(named or rule.provider, versioned, rule.format, rule.counts, _model(match))
     return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -109,8 +109,9 @@ class UsageReader:
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return
         for each in value if isinstance(value, list) else [value]:  # Gemini also streams as one list
-            self.model = next(filter(None, map(_named, _places(each))), self.model)
-            for name, count in _counted(each).items():
+            places = [*_places(each)]
+            self.model = next(filter(None, map(_named, places)), self.model)
+            for name, count in _counted(places).items():
                 if count or name not in self._found:  # a last word about the output does not take back the input
                     self._found[name] = count
 
@@ -158,8 +159,8 @@ _EVENTS = msgspec.json.Decoder(list[_Event] | _Event)
 """Made once: to tell a decoder what it is to find takes longer than to find it."""
 
 
-def _counted(event: _Event) -> dict[str, Any]:
-    for place in _places(event):
+def _counted(places: Iterable[_Place]) -> dict[str, Any]:
+    for place in places:
         for found in (place.usage, place.usageMetadata):
             if isinstance(found, dict):
                 return {name: value for name, value in found.items() if value is not None}
@@ -167,7 +168,9 @@ def _counted(event: _Event) -> dict[str, Any]:
 
 
 def _named(place: _Place) -> str:
-    return next((each for each in (place.model, place.modelVersion) if isinstance(each, str)), "")
+    if isinstance(place.model, str):
+        return place.model
+    return place.modelVersion if isinstance(place.modelVersion, str) else ""
 
 
 def _places(event: _Event) -> Iterator[_Place]:

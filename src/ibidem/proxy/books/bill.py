@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -45,6 +45,8 @@ class Account:
         known = len(self.edits)
         if edits[:known] == self.edits:  # the same objects, nearly always
             new = edits[known:]
+            if not new:
+                return new
         else:
             before = {id(edit) for edit in self.edits}
             new = tuple(edit for edit in edits if id(edit) not in before)
@@ -138,18 +140,14 @@ def _split(usage: Usage, total: float, read: float) -> Usage:
     What is more than it was goes where the end of the request went: with a mark there nearly all of it was written.
     """
     rest, dear = max(0.0, total - read), usage.input - usage.read
-    whole = replace(usage, read=round(read), reasoning=0)
+    fresh, written, written_1h = usage.fresh, usage.written, usage.written_1h
     if rest < dear:
         share = rest / dear
-        return replace(
-            whole,
-            fresh=round(usage.fresh * share),
-            written=round(usage.written * share),
-            written_1h=round(usage.written_1h * share),
-        )
-    more = round(rest - dear)
-    if usage.written > usage.fresh:
-        return replace(whole, written=usage.written + more)
-    if usage.written_1h > usage.fresh:
-        return replace(whole, written_1h=usage.written_1h + more)
-    return replace(whole, fresh=usage.fresh + more)
+        fresh, written, written_1h = round(fresh * share), round(written * share), round(written_1h * share)
+    elif written > fresh:
+        written += round(rest - dear)
+    elif written_1h > fresh:
+        written_1h += round(rest - dear)
+    else:
+        fresh += round(rest - dear)
+    return Usage(fresh, round(read), written, written_1h, usage.output)

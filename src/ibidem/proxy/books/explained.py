@@ -26,13 +26,13 @@ def explained(
     tools, system = (asked.tools, asked.system) if asked is not None else (None, None)
     answered = found.at + (found.total_ms or 0.0) / 1e3
     request = CachedRequest(outcome.model, usage, outcome.messages, found.at, answered, tools, system)
-    before, since = view.before, SinceThen(view.before.messages if view.before is not None else 0)
+    before, tokens = view.before, None
+    shared = before.messages if before is not None else 0
     if before is None and parent is not None and asked is not None and outcome.first_new:
-        before = parent.before
-        since = SinceThen(outcome.first_new, tokens=asked.shared * usage.input)
+        before, shared, tokens = parent.before, outcome.first_new, asked.shared * usage.input
     blocks = asked.blocks if asked is not None else None
     ours = view.ours or (parent.ours if parent is not None else None)
-    since = since._replace(blocks=blocks, long=ours is not None and ours.long)
+    since = SinceThen(shared, blocks, ours is not None and ours.long, tokens)
     rates = price.rates(usage.input)
     miss = explain(before, request, since, price.caching, rates)
     if miss is not None:

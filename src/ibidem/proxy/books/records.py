@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, OrderedDict, deque
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -17,7 +16,6 @@ from ...billing.calibration import BILLING, WEIGHTS, ScaleFit, Weights, usual_sc
 from ...billing.collapse import FOUND_SHARE, Billed, CacheHistory, Verdict, was_found
 from ...billing.prices import Price, Prices
 from ...billing.usage import Usage
-from ...plan import Edit
 from ..outcome import Outcome
 from ..settings import Settings
 from .bill import Account, Removed, paid, rewritten, untouched
@@ -26,7 +24,7 @@ from .durations import Durations
 from .explained import explained
 from .ledger import SharedHeads, as_asked, sent
 from .rows import ConversationRow, ExchangeRow
-from .watched import MAX_EXCHANGES, WatchedConversation
+from .watched import MAX_EXCHANGES, WatchedConversation, shown_edit
 
 __all__ = ["ConversationRow", "ExchangeRow", "Records"]
 
@@ -240,7 +238,8 @@ class Records:
         theirs = self._as_asked(found, outcome, other, watched, price)
         found.paid, found.would_have_paid = paid(usage, price), paid(theirs, price)
         found.by_marks = found.would_have_paid - paid(other, price)
-        if outcome.measured:  # that would have been with ibidem: nothing was saved
+        measured = outcome.measured
+        if measured:  # that would have been with ibidem: nothing was saved
             found.could_save, found.by_marks = found.paid - found.would_have_paid, 0.0
             found.would_have_paid = found.paid
         found.input, found.read, found.fresh, found.output = usage.input, usage.read, usage.fresh, usage.output
@@ -248,8 +247,10 @@ class Records:
         found.output_paid = usage.output * price.rates(usage.input).output
         self._explain(found, outcome, usage, watched, price)
         self._add(row, found)
-        for strategy, tokens in () if outcome.measured else watched.account.by_strategy.items():
-            self._removed[strategy] += round(watched.account.scale * tokens)
+        if not measured and watched.account.by_strategy:
+            scale = watched.account.scale
+            for strategy, tokens in watched.account.by_strategy.items():
+                self._removed[strategy] += round(scale * tokens)
         if watched.last is not None:
             row.hits, row.misses = row.hits + verdict.hit, row.misses + (not verdict.hit)
             self._totals["hits" if verdict.hit else "misses"] += 1
@@ -265,7 +266,7 @@ class Records:
     ) -> Usage:
         """The usage with the client's own marks and lifetimes, where others may have been sent."""
         asked = outcome.new().asked or watched.seen.asked
-        if asked is None or self._settings.asks_to_keep == "off" or outcome.measured:
+        if self._settings.asks_to_keep == "off" or asked is None or outcome.measured:
             return other
         return as_asked(watched.seen, self._heads, other, asked, price.caching, outcome.model, found.at)
 
@@ -285,9 +286,12 @@ class Records:
         last, account = watched.last, watched.account
         if last is None or outcome.revision or last.messages != outcome.first_new or last.model != outcome.model:
             return
+        grown = usage.input - last.sent
+        if grown <= 0:  # nothing can be learnt from it, so nothing is counted
+            return
         new = account.all - account.before(outcome.first_new)
         sent_whole = self._settings.observe or outcome.measured
-        account.fit.grew(outcome.new().tokens - (0.0 if sent_whole else new), usage.input - last.sent)
+        account.fit.grew(outcome.new().text.tokens() - (0.0 if sent_whole else new), grown)
 
     def _other(
         self, outcome: Outcome, usage: Usage, watched: WatchedConversation, price: Price, verdict: Verdict
@@ -377,7 +381,7 @@ class Records:
             for exchange in each.exchanges:
                 if exchange.id == id:
                     edits, first_new = each.details.get(id, ((), 0))
-                    shown = [_shown(edit, first_new) for edit in edits]
+                    shown = [shown_edit(edit, first_new) for edit in edits]
                     return {"exchange": asdict(exchange), "kept": len(shown) == exchange.edits, "edits": shown}
         return None
 
@@ -404,15 +408,3 @@ def _read_messages(outcome: Outcome, usage: Usage, last: Billed | None, step: in
     if outcome.first_new and share >= FOUND_SHARE:
         return outcome.first_new
     return bisect_right(outcome.ends, share + step / max(1, usage.input) + BOUNDARY_ERROR) if usage.read else 0
-
-
-def _shown(edit: Edit, first_new: int) -> Mapping[str, Any]:
-    return {
-        "message": edit.message,
-        "strategy": edit.strategy,
-        "label": edit.reason,
-        "before": "\n".join(edit.removed),
-        "after": edit.added,
-        "bytes_saved": edit.bytes_saved,
-        "new": edit.message >= first_new,
-    }

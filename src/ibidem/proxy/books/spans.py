@@ -54,6 +54,8 @@ SECONDS_BOUNDS = tuple(0.01 * 2**power for power in range(14))
 class Telemetry(NoTelemetry):
     """With providers of its own, or with those of the process."""
 
+    tells = True
+
     def __init__(
         self,
         settings: Settings,

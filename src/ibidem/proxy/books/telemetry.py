@@ -13,6 +13,7 @@ NEEDS = "pip install 'ibidem-llm[otel]'"
 class NoTelemetry:
     """Tells nothing. For the thread of the exchanges."""
 
+    tells = False
     trouble = ""
     """Why nothing that is told goes anywhere."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...billing.collapse import Billed
 from ...plan import Edit
@@ -30,3 +32,15 @@ class WatchedConversation:
     """Requests that are on their way."""
     last: Billed | None = None
     seen: CacheView = field(default_factory=CacheView)
+
+
+def shown_edit(edit: Edit, first_new: int) -> Mapping[str, Any]:
+    return {
+        "message": edit.message,
+        "strategy": edit.strategy,
+        "label": edit.reason,
+        "before": "\n".join(edit.removed),
+        "after": edit.added,
+        "bytes_saved": edit.bytes_saved,
+        "new": edit.message >= first_new,
+    }

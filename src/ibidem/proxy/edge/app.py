@@ -12,11 +12,12 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import asdict
+from functools import cache, partial
 from typing import IO, Any, Self
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from ...billing.lifetimes import Pauses
 from ...engine.journal import Position
@@ -71,10 +72,10 @@ PRUNE_SECONDS = 6 * 3600.0
 Fallback = Callable[[Conversations, Job, Outcome], Outcome | None]
 SWITCH_SECONDS = 0.0005
 """Seconds after which a thread that works lets others have a turn: to pass something on takes many short ones."""
-GARBAGE = (7000, 5, 2)
+GARBAGE = (7000, 20, 2)
 """After how many new objects Python looks for those that only hold each other, and how much oftener among the newest:
-ten times less often there than usual, since a request leaves some hundred behind for later ones. Among all of them as
-often as ever, so that what is let go is given back as soon."""
+ten times less often there than usual, since a request leaves some hundred behind for later ones, and four times among
+all of them: a request leaves nothing behind that holds itself, and `Conversations` sees to those that are let go."""
 BUSY_REASON = "busy: earlier requests take too long"
 
 
@@ -94,7 +95,7 @@ class Proxy:
         self.clock = clock
         self.egress = egress_of(settings.upstreams)  # before anything is opened: it may be that there is none
         self.telemetry = telemetry_of(settings)  # likewise
-        self._log = _opened_log(settings.json_log) if settings.json_log else None
+        self.log_file = _opened_log(settings.json_log) if settings.json_log else None
         limits = Limits.of(settings.store_days, settings.store_bytes)
         self.store = store or open_store(settings.store or store_target(), limits=limits)
         self.coin = Coin(shared_key(self.store), settings.trial) if settings.trial is not None else None
@@ -127,6 +128,8 @@ class Proxy:
         self.stopping = asyncio.Event()
         self._closing = threading.Event()
         self._background: set[asyncio.Task[None]] = set()
+        self.guarded: Callable[[str], Guard] = cache(partial(Guard, self.report_fault))
+        """Made once for each part of our bookkeeping: a request asks for several."""
         self.faults: set[str] = set()
         """What went wrong in our own bookkeeping, told once each."""
 
@@ -149,8 +152,8 @@ class Proxy:
             workers.pool.shutdown()
         for pool in (self._fallback_pool, self._note_pool):
             pool.shutdown(wait=False, cancel_futures=True)
-        if self._log is not None and self.settings.json_log != "-":
-            self._log.close()
+        if self.log_file is not None and self.settings.json_log != "-":
+            self.log_file.close()
         self.store.close()
 
     def warm(self) -> None:
@@ -194,10 +197,11 @@ class Proxy:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         given, target = Headers(pairs(request.raw_headers)), request.raw_path
         headers = given.lasts
-        if is_compact(target):
-            return await compacted(self, request, target, headers)
-        if pages.is_own_page(target):
-            return await answered(self, request, target, headers)
+        if pages.OWN_NAME in target:
+            if is_compact(target):
+                return await compacted(self, request, target, headers)
+            if pages.is_own_page(target):
+                return await answered(self, request, target, headers)
         if pages.is_rebound(self.settings, target, headers):
             refusal = error_response(
                 403, "this name is not the proxy's own: use the address that it printed, or set a token"
@@ -369,15 +373,15 @@ class Proxy:
     # ── what is written down ────────────────────────────────────────────────────────────────────────────────────────
 
     def write_log(self, exchange: records.ExchangeRow) -> None:
-        if self._log is None:
+        if self.log_file is None:
             return
         try:
             # A file may have the rows of several proxies.
             whose = {"started": self.started, "observe": self.settings.observe}
-            self._log.write(json.dumps(asdict(exchange) | whose).encode() + b"\n")  # in one piece: others write too
-            self._log.flush()
+            self.log_file.write(json.dumps(asdict(exchange) | whose).encode() + b"\n")  # in one piece: others write too
+            self.log_file.flush()
         except (OSError, ValueError) as error:
-            self._log = None
+            self.log_file = None
             self.records.event(
                 "log", self.clock.time(), f"{self.settings.json_log}: {error}: nothing more is written to it"
             )
@@ -388,9 +392,6 @@ class Proxy:
 
     def _say_of_recording(self, text: str) -> None:
         self.records.event("record", self.clock.time(), text)
-
-    def guarded(self, what: str) -> Guard:
-        return Guard(self.report_fault, what)
 
     def report_fault(self, error: Exception, what: str) -> None:
         """Told once, and without its message: that may quote what a client sent."""

@@ -38,10 +38,10 @@ class ClientResponse(web.StreamResponse):
         self._time = asyncio.get_running_loop().time
         self._drain = request.writer.drain
         self._chunks = command.chunked
-        self._sized = command.chunked or any(name.lower() == "content-length" for name, _ in command.headers)
+        self._sized = command.chunked or "content-length" in [name.lower() for name, _ in command.headers]
         self._last = command.last
         line = f"HTTP/{request.version[0]}.{request.version[1]} {command.status} {command.reason}\r\n"
-        head = "\r\n".join([*(f"{name}: {value}" for name, value in command.headers), "", ""])
+        head = "\r\n".join([*[f"{name}: {value}" for name, value in command.headers], "", ""])
         self._waiting = line.encode("utf-8", "surrogateescape") + head.encode("latin-1")
         """The head goes out with the first piece, if that is here already."""
 

@@ -71,11 +71,17 @@ class UpstreamProtocol(ResponseHandler):
         return self.is_connected() and not self.should_close and not (self.used and self._arrived())
 
     def park(self) -> None:
-        """The answer was taken. It may be kept open, if that was all there was."""
-        if not self.finished or self._arrived():
+        """The answer was taken. It may be kept open, if that was all there was: what comes now is heard by nobody, and
+        looked for before it is used again."""
+        if not self.finished:
             self.force_close()
         self.used = self._idle = True
         self._parser = None
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Asked for with every piece that is taken: where nothing was held back, there is nothing more to parse."""
+        if self._reading_paused or self._buffer_paused:
+            super().resume_reading(resume_parser)
 
     def data_received(self, data: bytes) -> None:
         if self._switched:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import StreamReader, web
 
 from ...billing.collapse import Verdict, judge
-from ...model import one_line
 from .. import commands, events
 from ..books import records
 from ..books.rows import TrialNote
@@ -25,7 +25,7 @@ from ..switch import WISH_HEADER, wish
 from ..tossed import trial_note
 from .client_side import CONTINUE, ClientDisconnected, ClientResponse, NoResponse, error_response, pairs
 from .tunnel import tunnel
-from .upstreams import Broken, Link, unread
+from .upstreams import Broken, Link, unread, why
 
 if TYPE_CHECKING:
     from .app import Proxy
@@ -144,7 +144,7 @@ class Driver:
                 if self.exchange.over:
                     return
         except web.RequestPayloadError as error:
-            await self._do(events.RequestBroken(_why(error)))
+            await self._do(events.RequestBroken(why(error)))
             return
         await self._do(events.RequestEnded())
 
@@ -165,7 +165,7 @@ class Driver:
                 await link.drain()
             await self._do(events.RequestEnded())
         except web.RequestPayloadError as error:
-            await self._do(events.RequestBroken(_why(error)))
+            await self._do(events.RequestBroken(why(error)))
         except ConnectionError:  # one of them is gone, which is told where the answer is awaited
             return
         except Exception as error:
@@ -294,7 +294,7 @@ class Driver:
         route = self.exchange.route
         assert route is not None
         host = self.proxy.upstreams.host(route.provider, route.region)
-        await self._do(events.UpstreamFailed(f"{host}: {_why(error)}"))
+        await self._do(events.UpstreamFailed(f"{host}: {why(error)}"))
 
     def _let_go(self) -> None:
         if self._passing is not None and self._passing is not asyncio.current_task():
@@ -329,9 +329,9 @@ class Driver:
         posted = self.request.method == "POST"
         return "signed" if posted and asks_a_model(self.target) else "other"
 
-    @property
+    @cached_property
     def _client(self) -> str:
-        return first(self.headers, "user-agent").split(" ")[0]
+        return first(self.headers, "user-agent").partition(" ")[0]
 
     @property
     def _counted(self) -> Outcome | None:
@@ -357,14 +357,7 @@ class Driver:
                 verdict = self._judged(record)
                 self.proxy.records.end(record, outcome, exchange.status, exchange.usage, verdict)
                 record.trial = self._trial
-            with self.proxy.guarded("log"):
-                self.proxy.write_log(record)
-            with self.proxy.guarded("ledger"):
-                self.proxy.keep(record, client_session(self.headers), verdict.lost)
-            with self.proxy.guarded("telemetry"):
-                self.proxy.telemetry.ended(
-                    record, exchange, first(self.headers, "traceparent"), self.proxy.clock.time()
-                )
+            self._tell(record, verdict)
         if self._taken is not None:
             with self.proxy.guarded("record"):
                 self._hand_over(self._taken)
@@ -374,6 +367,19 @@ class Driver:
             if record is not None and self.proxy.settings.observe:  # as it would have been sent
                 counted = Counted(usage.input - record.removed)
             self.proxy.remember(outcome, counted, verdict.collapsed)
+
+    def _tell(self, record: records.ExchangeRow, verdict: Verdict) -> None:
+        """All who are to be told of it."""
+        proxy = self.proxy
+        if proxy.log_file is not None:
+            with proxy.guarded("log"):
+                proxy.write_log(record)
+        if proxy.gains is not None:
+            with proxy.guarded("ledger"):
+                proxy.keep(record, client_session(self.headers), verdict.lost)
+        if proxy.telemetry.tells:
+            with proxy.guarded("telemetry"):
+                proxy.telemetry.ended(record, self.exchange, first(self.headers, "traceparent"), proxy.clock.time())
 
     def _hand_over(self, taken: Taken) -> None:
         """To the recording, if it was sent at all."""
@@ -411,9 +417,3 @@ _CARRIED_OUT: dict[type[commands.Command], Callable[[Driver, Any], Awaitable[Non
     commands.Refuse: Driver._refuse,
 }
 """How each command is. Most need not wait for anything, so nothing is made that could be waited for."""
-
-
-def _why(error: BaseException) -> str:
-    if isinstance(error, TimeoutError):
-        return "did not answer in time"
-    return one_line(str(error)) or type(error).__name__

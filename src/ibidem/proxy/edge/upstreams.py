@@ -24,7 +24,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ... import environment
-from ...model import IbidemError
+from ...model import IbidemError, one_line
 from ..egress import Hop, certificate_sources, hop
 from ..headers import HeaderList
 from ..providers import in_region
@@ -213,7 +213,7 @@ class Link:
     def start(self, method: str, target: str, headers: HeaderList, chunked: bool) -> None:
         """The head. It goes out with what follows it."""
         path = self._place.path + target
-        lines = [f"Host: {self._place.host}", *(f"{name}: {value}" for name, value in headers)]
+        lines = [f"Host: {self._place.host}", *[f"{name}: {value}" for name, value in headers]]
         if self._through is not None:
             path = f"{self._place.origin}{path}"
             lines += [f"{name}: {value}" for name, value in self._through.items() if name.lower() != "host"]
@@ -315,6 +315,13 @@ class Link:
             with suppress(Exception):
                 self.protocol.abort()
             self._connection.close()
+
+
+def why(error: BaseException) -> str:
+    """What went wrong, in words."""
+    if isinstance(error, TimeoutError):
+        return "did not answer in time"
+    return one_line(str(error)) or type(error).__name__
 
 
 def unread(content: Any) -> bytes:

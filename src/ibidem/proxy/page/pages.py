@@ -27,7 +27,9 @@ from .dashboard import METRICS_TYPE, PAGE_HEADERS, metrics, page
 from .days import days_kept
 from .together import summed
 
-PAGE_ROOT = "/ibidem"
+OWN_NAME = "ibidem"
+"""Stands in every target that is meant for us."""
+PAGE_ROOT = f"/{OWN_NAME}"
 LIVE_PATH = f"{PAGE_ROOT}/api/live"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]"})
