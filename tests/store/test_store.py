@@ -959,6 +959,41 @@ def test_processes_write_at_once_from_the_first_moment(tmp_path: Path) -> None:
     assert_consistent(path)
 
 
+def test_a_turn_that_goes_on_alone_asks_the_file_little(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "store.db") as store:
+        place = store.note("s", [b"a"], NO_NOTES).place
+        connection, asked = store._database._connection, list[str]()
+        assert connection is not None
+        connection.set_trace_callback(asked.append)
+        store.notes("s", place)
+        assert [each.split()[0] for each in asked] == ["BEGIN", "SELECT", "COMMIT"]
+        asked.clear()
+        assert store.note("s", [b"b"], place).added
+        ours = dict.fromkeys(each for each in asked if not each.startswith("--"))  # a trigger is told as who set it off
+        assert [each.split()[0] for each in ours] == ["BEGIN", "SELECT", "INSERT", "UPDATE", "SELECT", "COMMIT"]
+
+
+def test_what_need_not_be_durable_leaves_the_rest_durable(tmp_path: Path) -> None:
+    def level() -> int:
+        connection = store._database._connection
+        assert connection is not None
+        return int(connection.execute("PRAGMA synchronous").fetchone()[0])
+
+    normal, full = 1, 2
+    with SqliteStore(tmp_path / "store.db") as store:
+        for _ in range(2):
+            place = store.note("s", [b"a"], store.notes("s").place).place
+            assert level() == full
+            store.load("s")
+            assert level() == normal
+        store.note("s", [b"b"], place)
+        assert level() == full
+        store.close()
+        store.load("s")
+        store.put("s", {reference("text"): "text"})
+        assert level() == full
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_store_goes_through_a_fork(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db")

@@ -48,11 +48,14 @@ class Database:
     def __init__(self, path: Path, seconds: float | None = None) -> None:
         """`seconds` is how long to wait for others, threads of this process included."""
         self.path = path
-        self._seconds = seconds
+        self._file_name, self._log_name = str(path), f"{path}-wal"
+        self._seconds = seconds or BUSY_SECONDS
         self.lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         """Device and inode of what is open."""
+        self._set: dict[str, str | int] = {}
+        """What it was told of how to work: to be told again costs as much as a short question."""
         with _registering:
             _all.add(self)
 
@@ -71,16 +74,16 @@ class Database:
         """All of it or nothing; what is not durable may be lost when power is, and only then."""
         with self._locked() as seconds, self._in_words():
             connection = self._opened(seconds)
-            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._tell(connection, "synchronous", "FULL" if durable else "NORMAL")
             with _transaction(connection, "BEGIN IMMEDIATE"):
                 yield connection
-            if _size(f"{self.path}-wal") > LOG_BYTES:
+            if _size(self._log_name) > LOG_BYTES:
                 _empty_log(connection)
 
     def shrink(self) -> None:
         """Return to the system what was freed, and empty the log, which still holds what was deleted."""
         with self.lock, suppress(sqlite3.Error):  # others are reading: what comes next overwrites it
-            connection = self._opened(self._seconds or BUSY_SECONDS)
+            connection = self._opened(self._seconds)
             connection.executescript("PRAGMA incremental_vacuum")  # `execute` would free one page
             _empty_log(connection)
 
@@ -96,12 +99,14 @@ class Database:
     @contextmanager
     def _locked(self) -> Iterator[float]:
         """Ours alone, and how long may still be waited for other processes."""
-        seconds = self._seconds or BUSY_SECONDS
-        start = time.monotonic()
-        if not self.lock.acquire(timeout=seconds):
-            raise StoreError(str(self.path), REASONS[sqlite3.SQLITE_BUSY])
+        seconds = self._seconds
+        if not self.lock.acquire(blocking=False):
+            start = time.monotonic()
+            if not self.lock.acquire(timeout=seconds):
+                raise StoreError(str(self.path), REASONS[sqlite3.SQLITE_BUSY])
+            seconds = max(0.05, seconds - (time.monotonic() - start))
         try:
-            yield max(0.05, seconds - (time.monotonic() - start))
+            yield seconds
         finally:
             self.lock.release()
 
@@ -117,14 +122,21 @@ class Database:
                 connection.close()
 
     def _opened(self, seconds: float) -> sqlite3.Connection:
-        if self._connection is not None and self._file != _identity(self.path):
+        if self._connection is not None and self._file != _identity(self._file_name):
             self.shut()  # deleted or replaced meanwhile: what we wrote to the old file nobody would find
         if self._connection is None:
             _create(self.path)
-            self._file = _identity(self.path)
+            self._file = _identity(self._file_name)
             self._connection = _connect(self.path, seconds)
-        self._connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+            self._set = {}
+        self._tell(self._connection, "busy_timeout", int(seconds * 1000))
         return self._connection
+
+    def _tell(self, connection: sqlite3.Connection, name: str, value: str | int) -> None:
+        if self._set.get(name) != value:
+            self._set.pop(name, None)  # it may fail, and then nobody knows
+            connection.execute(f"PRAGMA {name} = {value}")
+            self._set[name] = value
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -189,7 +201,7 @@ def _sync_folder(folder: Path) -> None:
                 os.close(handle)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     try:
         found = os.stat(path)
     except OSError:

@@ -55,6 +55,8 @@ class RedisStore(Store):
         self.where = _without_secrets(self.url)
         self._lock = threading.Lock()
         self._client: redis.Redis | None = None
+        self._script: Any = None
+        """Of that client; to register it anew for every call would be to hash all of it."""
         self._trusted = False
         self._told = SizeWarning()
 
@@ -207,12 +209,14 @@ class RedisStore(Store):
 
     def _run(self, verb: str, *args: str | bytes | int) -> Any:
         with self._in_words():
-            return self._opened().register_script(_script())(keys=[self.prefix], args=[verb, *args])
+            self._opened()
+            return self._script(keys=[self.prefix], args=[verb, *args])
 
     def _opened(self) -> Any:  # the types of its answers are those of its asynchronous client too
         with self._lock:
             if self._client is None:
                 self._client = _connected(self.url, self.where)
+                self._script = self._client.register_script(_script())
             return self._client
 
     @contextmanager

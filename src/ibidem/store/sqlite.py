@@ -47,6 +47,9 @@ ON CONFLICT (name) DO UPDATE SET used = max(used, excluded.used)
 """
 """A clock that is set back must not age what is in use."""
 
+NOTED = "SELECT id, log, noted, used FROM sessions WHERE name = ?"
+NOTED_NOW = "UPDATE sessions SET used = max(used, ?), log = ?, noted = ? WHERE id = ?"
+
 PLACE = "INSERT INTO places (ref, place) SELECT ref, ?2 FROM originals WHERE ref = ?1"
 LATER_PLACES = """
 DELETE FROM places WHERE ref = ?1
@@ -57,6 +60,7 @@ LOOSE = """
 SELECT loose.ref, length(body) FROM loose JOIN originals ON originals.ref = loose.ref
 WHERE loose.added < ? ORDER BY loose.added, loose.rowid LIMIT ?
 """
+DUE = "SELECT (SELECT min(used) FROM sessions), (SELECT min(added) FROM loose), stored + states FROM totals"
 LEAST_RECENT = "SELECT id FROM sessions WHERE used < ? ORDER BY used, id LIMIT 1"
 STATS = """
 SELECT originals, (SELECT count(*) FROM sessions), stored, size,
@@ -158,18 +162,20 @@ class SqliteStore(Store):
         return None if row is None or row[0] is None else unpack(row[0])
 
     def note(self, session: str, rows: Sequence[bytes], since: NotesPlace) -> Notes:
-        bodies = [pack(row) for row in rows]
+        name, bodies = encoded(session), [pack(row) for row in rows]
         with self._database.writing() as connection:
             now = self.clock()
-            key = _use(connection, session, now)
-            place = NotesPlace(*connection.execute("SELECT log, noted FROM sessions WHERE id = ?", (key,)).fetchone())
+            found = connection.execute(NOTED, (name,)).fetchone()
+            place = NotesPlace(*found[1:3]) if found else NO_NOTES
+            key = found[0] if found and place == since else _use(connection, session, now)
             if place != since:
                 return Notes(whole(_rows_since(connection, key, place, since)), place)
             place = NotesPlace(since.log or new_log(), since.end + len(rows))
             values = [(key, number, body) for number, body in enumerate(bodies, since.end)]
             connection.executemany("INSERT INTO notes (session, number, body) VALUES (?, ?, ?)", values)
-            connection.execute("UPDATE sessions SET log = ?, noted = ? WHERE id = ?", (*place, key))
-            connection.execute("DELETE FROM notes WHERE session = ? AND number < ?", (key, place.end - MOST_NOTES))
+            connection.execute(NOTED_NOW, (now, *place, key))
+            if place.end > MOST_NOTES:
+                connection.execute("DELETE FROM notes WHERE session = ? AND number < ?", (key, place.end - MOST_NOTES))
             slice_ = _Pruning(connection, sum(map(len, bodies))).run(self.limits, now)
         self._after(slice_)
         return Notes([], place, added=True)
@@ -177,12 +183,11 @@ class SqliteStore(Store):
     def notes(self, session: str, since: NotesPlace = NO_NOTES) -> Notes:
         name, now = encoded(session), self.clock()
         with self._database.reading() as connection:
-            query = "SELECT id, log, noted, used FROM sessions WHERE name = ?"
-            found = connection.execute(query, (name,)).fetchone()
+            found = connection.execute(NOTED, (name,)).fetchone()
             if found is None:
                 return Notes([], NO_NOTES)
             place = NotesPlace(*found[1:3])
-            bodies = _rows_since(connection, found[0], place, since)
+            bodies = _rows_since(connection, found[0], place, since) if place != since else []
         if found[3] < now - min(USED_SECONDS, self.limits.live_for / 2):
             with self._database.writing(durable=False) as connection:  # it may have gone meanwhile: so be it
                 connection.execute("UPDATE sessions SET used = max(used, ?) WHERE name = ?", (now, name))
@@ -260,6 +265,8 @@ class _Pruning:
 
     def run(self, limits: Limits, now: float) -> Slice:
         before = limits.over_before(now)
+        if not self._due(limits, before):
+            return Slice(0, 0, 0, True)
         while not self._spent and self._end_one(before):
             pass
         self._drop(before, EVER)
@@ -270,6 +277,11 @@ class _Pruning:
             if excess and not self._spent and not self._end_one(limits.idle_before(now)):
                 break
         return Slice(self._originals, self._sessions, excess, not self._spent)
+
+    def _due(self, limits: Limits, before: float) -> bool:
+        """Whether there is anything to do: nearly always there is not, and that is asked for with every write."""
+        used, added, kept = self._connection.execute(DUE).fetchone()
+        return any(oldest is not None and oldest < before for oldest in (used, added)) or limits.excess(kept) > 0
 
     @property
     def _spent(self) -> bool:
