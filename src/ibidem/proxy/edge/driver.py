@@ -273,7 +273,7 @@ class Driver:
                 await self._do(events.AnswerChunk(data))
                 if isinstance(self.response, ClientResponse) and self.response.unsent:
                     await self.response.drain()
-                data = await content.readany()
+                data = b"" if content.at_eof() else await content.readany()
             broken = link.broke_off()
         except Broken as error:
             broken = error
