@@ -53,6 +53,10 @@ class Verdict(NamedTuple):
     """And that should be the last time."""
 
 
+NO_VERDICT = Verdict()
+"""Of a request that nothing can be compared with."""
+
+
 def was_found(usage: Usage, last: Billed) -> bool:
     """Whether the request before was read from the cache."""
     return usage.read >= FOUND_SHARE * min(last.sent, usage.input)
@@ -62,7 +66,7 @@ def judge(history: CacheHistory, usage: Usage, model: str, at: float, revised: b
     """Of a request that was sent `at` that time, from what its provider counted."""
     last, caching = history.last, history.caching
     if last is None:
-        return Verdict()
+        return NO_VERDICT
     warm = last.model == model and at - last.at <= caching.lifetime
     hit = was_found(usage, last)
     lost = warm and not hit and last.revised and not revised

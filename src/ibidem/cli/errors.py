@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import click
 
@@ -45,6 +48,37 @@ class InputError(click.ClickException):
 
 def say(message: str) -> None:
     click.echo(f"ibidem: {one_line(message)}", err=True)
+
+
+MAX_SAID = 1000
+"""Different warnings that are said. Who has more of them has read enough."""
+
+
+class _Said(logging.Handler):
+    """Says each warning once: how often something happens, the page tells."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if message not in self.said and len(self.said) < MAX_SAID:
+            self.said.add(message)
+            with suppress(OSError, ValueError):  # nobody reads it any more
+                say(message)
+
+
+@contextmanager
+def warnings_said() -> Iterator[set[str]]:
+    """In here, what the library warns of stands on standard error; else nobody hears it. What was said, to be added to
+    by who says it elsewhere."""
+    log, handler = logging.getLogger("ibidem"), _Said()
+    log.addHandler(handler)
+    try:
+        yield handler.said
+    finally:
+        log.removeHandler(handler)
 
 
 def reason(error: OSError) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import formats, rules
 from ..billing.budget import Moment, Point
@@ -25,13 +25,6 @@ from ..wire.scan import Known, LastRequest, Written, rescan
 from . import pipeline
 
 
-class _Message(NamedTuple):
-    fingerprint: int | None
-    """Of the message as it came, if it came as text."""
-    essence: int | None
-    """Of what the fold can see of it, if that was looked at."""
-
-
 @dataclass(frozen=True, slots=True)
 class SentPrefix:
     """How the messages of a request were sent, so that another one can begin in the same way.
@@ -42,19 +35,22 @@ class SentPrefix:
     dialect: Format
     known: Known | None
     plan: Plan
-    _messages: tuple[_Message, ...]
+    _fingerprints: tuple[int | None, ...]
+    """Of each message as it came, if it came as text."""
+    _essences: tuple[int | None, ...]
+    """Of what the fold can see of it, if that was looked at."""
     _changes: Mapping[int, list[Change]]
     _written: Written
 
     @classmethod
     def unwritten(cls, dialect: Format, scanned: Scanned) -> SentPrefix:
         """Of a request that nothing was made of yet: it goes on in one that begins with the same bytes."""
-        messages = tuple(_Message(scanned.fingerprint(index), None) for index in range(len(scanned)))
-        return cls(dialect, scanned.known, Plan(), messages, {}, {})
+        fingerprints = tuple([scanned.fingerprint(index) for index in range(len(scanned))])
+        return cls(dialect, scanned.known, Plan(), fingerprints, (None,) * len(fingerprints), {}, {})
 
     @property
     def messages(self) -> int:
-        return len(self._messages)
+        return len(self._fingerprints)
 
     def rescan(self, request: bytes, last: LastRequest | None = None) -> Scanned | None:
         """A request that begins with the same bytes, which are those of `last` where that is at hand; None for any
@@ -64,16 +60,15 @@ class SentPrefix:
     def shared(self, scanned: Scanned) -> int:
         """With how many of the messages that were sent a request begins."""
         first = scanned.unchanged if self._came_from(scanned) else 0
-        for index in range(first, len(self._messages)):
+        for index in range(first, self.messages):
             if index >= len(scanned) or not self._same(index, scanned):
                 return index
-        return len(self._messages)
+        return self.messages
 
     def continues(self, other: SentPrefix) -> bool:
         """Whether it is of a later request, which began with all messages of the other."""
-        ours, theirs = self._messages, other._messages
-        same = (a.essence is not None and a.essence == b.essence for a, b in zip(ours, theirs, strict=False))
-        return len(ours) > len(theirs) and all(same)
+        ours, theirs = self._essences, other._essences
+        return len(ours) > len(theirs) and None not in theirs and ours[: len(theirs)] == theirs
 
     def goes_on_from(self, other: SentPrefix, since: int) -> bool:
         """Whether its request was sent as the other was up to this message, and as it came from there on."""
@@ -81,10 +76,10 @@ class SentPrefix:
         return since <= other.messages and self._changes == theirs
 
     def _same(self, index: int, scanned: Scanned) -> bool:
-        known, fingerprint = self._messages[index], scanned.fingerprint(index)
-        if fingerprint is not None and fingerprint == known.fingerprint:
+        fingerprint, known = scanned.fingerprint(index), self._essences[index]
+        if fingerprint is not None and fingerprint == self._fingerprints[index]:
             return True
-        return known.essence is not None and essence(self.dialect.read(index, scanned.value(index))) == known.essence
+        return known is not None and essence(self.dialect.read(index, scanned.value(index))) == known
 
     def over(self, scanned: Scanned, shared: int) -> Any:
         """A request with so many messages sent as they were then, and all others as they come."""
@@ -135,7 +130,9 @@ class Growing:
         self._strategy = strategy
         self._setting = _setting(strategy, start)
         self._progress = Progress(strategy.begin(start))
-        self._messages: list[_Message] = []
+        self._fingerprints: list[int | None] = []
+        self._essences: list[int] = []
+        """As in `SentPrefix`."""
         self._edits: dict[int, tuple[Edit, ...]] = {}
         self._points: tuple[Point, ...] = ()
         self._changes: dict[int, list[Change]] = {}
@@ -148,7 +145,7 @@ class Growing:
 
     def __len__(self) -> int:
         """Messages seen."""
-        return len(self._messages)
+        return len(self._essences)
 
     def goes_on(self, other: Start) -> bool:
         """Whether the strategy would have begun in the same way."""
@@ -174,13 +171,13 @@ class Growing:
         for index in range(scanned.unchanged, len(self)):
             if index >= len(scanned):
                 return index
-            known, fingerprint = self._messages[index], scanned.fingerprint(index)
-            if fingerprint is not None and fingerprint == known.fingerprint:
+            fingerprint = scanned.fingerprint(index)
+            if fingerprint is not None and fingerprint == self._fingerprints[index]:
                 continue
             message = self.dialect.read(index, scanned.value(index))
-            if essence(message) != known.essence:
+            if essence(message) != self._essences[index]:
                 return index
-            self._messages[index] = _Message(fingerprint, known.essence)
+            self._fingerprints[index] = fingerprint
             self._look(message)
         return len(self)
 
@@ -233,7 +230,8 @@ class Growing:
             if changes:
                 self._revise_some(new, scanned, changes, model)
         for message, said in zip(new.messages, substances, strict=True):
-            self._messages.append(_Message(scanned.fingerprint(message.index), hash(said)))
+            self._fingerprints.append(scanned.fingerprint(message.index))
+            self._essences.append(hash(said))
             self._look(message)
         self.known = scanned.known
 
@@ -282,8 +280,9 @@ class Growing:
     @property
     def sent_prefix(self) -> SentPrefix:
         """How all of it is sent."""
-        messages, changes = tuple(self._messages), dict(self._changes)
-        return SentPrefix(self.dialect, self.known, self.plan, messages, changes, dict(self._written))
+        fingerprints, essences = tuple(self._fingerprints), tuple(self._essences)
+        changes, written = dict(self._changes), dict(self._written)
+        return SentPrefix(self.dialect, self.known, self.plan, fingerprints, essences, changes, written)
 
     @property
     def plan(self) -> Plan:

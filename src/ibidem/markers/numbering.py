@@ -34,6 +34,10 @@ class CallSummary(NamedTuple):
         return given if isinstance(given, str) else repr(given)
 
 
+NOT_ASKED = CallSummary()
+"""A result whose call is not there."""
+
+
 class NumberedText(NamedTuple):
     source: Source
     text: str
@@ -103,7 +107,7 @@ class Sources:
 
     def _result(self, result: ToolResult) -> Iterator[NumberedText]:
         self._results += 1
-        asked = self._asked.get(result.call_id, CallSummary())
+        asked = self._asked.get(result.call_id, NOT_ASKED)
         texts = [segment for segment in result.segments if isinstance(segment, Text)]
         for place, segment in enumerate(texts, 1):
             source = Source("result", self._results, "" if len(texts) == 1 else str(place))

@@ -125,7 +125,7 @@ class Conversations:
     def _hinted(self, key: Key, body: bytes, weigh: Weigh) -> Found | None:
         """By its first bytes, of which none is read that is known."""
         start = 0
-        for each in self._candidates(self._by_hint, hint_of(key, body))[:MAX_CANDIDATES]:
+        for each in self._candidates(self._by_hint, hint_of(key, body), MAX_CANDIDATES):
             turn, last = each.turns, each.last
             again = last.rescan(body, self._recent.last(each)) if last is not None else None
             start = max(start, again.start if again is not None else 0)
@@ -140,7 +140,7 @@ class Conversations:
         on at once: no store is to be asked, and nobody else's code has a part in it."""
         if not self._manners.of(key).quick:
             return None
-        for each in self._candidates(self._by_hint, hint_of(key, body))[:MAX_CANDIDATES]:
+        for each in self._candidates(self._by_hint, hint_of(key, body), MAX_CANDIDATES):
             turn, last = each.turns, each.last
             known = last.known if last is not None else None
             if last is None or known is None:
@@ -234,9 +234,9 @@ class Conversations:
         yield hinted[:MAX_CANDIDATES]
         yield [*hinted[MAX_CANDIDATES:], *(self._opening(key, body).alike if closely else ())]
 
-    def _candidates(self, index: ConversationIndex, name: Hashable) -> list[LiveConversation]:
+    def _candidates(self, index: ConversationIndex, name: Hashable, most: int | None = None) -> list[LiveConversation]:
         with self._lock:
-            return index.newest(name)
+            return index.newest(name, most)
 
     def _session(self, format: str, manner: Manner, model: str = "", state: bytes | None = None) -> Session:
         return Session(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from itertools import islice
 
 from .conversation import Key, LiveConversation
 
@@ -24,9 +25,10 @@ class ConversationIndex:
     def __init__(self) -> None:
         self._found: dict[Hashable, OrderedDict[str, LiveConversation]] = {}
 
-    def newest(self, name: Hashable) -> list[LiveConversation]:
+    def newest(self, name: Hashable, most: int | None = None) -> list[LiveConversation]:
         """Those that were added last come first."""
-        return list(reversed(self._found.get(name, {}).values()))
+        found = self._found.get(name)
+        return [] if found is None else [*islice(reversed(found.values()), most)]
 
     def add(self, name: Hashable, conversation: LiveConversation) -> None:
         known = self._found.setdefault(name, OrderedDict())

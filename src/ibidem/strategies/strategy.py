@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 RECALL_TOOL = re.compile(r"(?:[\w.-]*[_./-])?ibidem[_./-]+recall", re.ASCII)
 """How clients name a tool `recall` of a server `ibidem`."""
 
+NO_MOMENT = Moment()
+"""Of a request of which nothing is known."""
+
 RECENT_MESSAGES = 3
 """The last messages of a request: what it asks of a cache stands at its end."""
 
@@ -222,7 +225,7 @@ class Progress:
         for message in new:
             answered = self.length and message.role == "assistant" and self._last_role != "assistant"
             if answered or self.length in moments:
-                self._request(moments.get(self.length, Moment()))
+                self._request(moments.get(self.length, NO_MOMENT))
             edits = [*self.fold.feed(message, message.index in as_is)]
             for edit in edits:
                 if edit.message != message.index:
@@ -232,7 +235,7 @@ class Progress:
             self._since += edits
             self.length += 1
             self._last_role = message.role
-        self._request(moments.get(self.length, Moment()))
+        self._request(moments.get(self.length, NO_MOMENT))
         self.fold.still_used()
         return arrived
 

@@ -5,7 +5,7 @@ replaced, by offset, and everything else is passed on as it came: number spellin
 So a value that no change names cannot change, whatever the parser made of it.
 
 - `Document`: a body of either kind. `tree`, `splice`: the changes in each.
-- `scan`: messages of a body one by one, and of a longer one only those that are new.
+- `scan`: messages of a body one by one, and of a longer one only those that are new. `head`: what stands beside them.
 - `spelling`, `text`: how a string is spelled, and JSON text as values. `zstd`: bytes that are packed.
 
 Nothing here knows what a message says. Whatever bytes come, they come back or are refused: tests/wire/test_wire.py

@@ -249,7 +249,7 @@ class _ScannedBytes(Scanned):
         before, after = self._around(beside, written) if beside else (view[:first], view[last:])
         pieces: list[bytes | memoryview] = [before]
         cursor = first
-        for index in sorted(changes.keys() | inside.keys()):
+        for index in sorted(changes.keys() | inside.keys() if inside else changes):
             start, end = self._spans[index]
             pieces.append(view[cursor:start])
             new = self._written(index, changes[index], written) if index in changes else self.given[start:end]

@@ -22,7 +22,7 @@ from ...proxy.edge.fleet import Fleet
 from ...proxy.edge.peers import Channel, FirstWords, Peers
 from ...proxy.settings import Settings
 from ...store.store import MEMORY_TARGET
-from ..errors import InputError, say
+from ..errors import InputError, say, warnings_said
 from .serving import as_input_error, loop_runner, not_served, served
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ def work(number: int) -> None:
     """What a worker does; `number` is that of its end of the socket to its parent."""
     for asked in (signal.SIGINT, signal.SIGUSR1):  # a terminal sends it to all of us: the parent says what to do
         signal.signal(asked, signal.SIG_IGN)
-    loop_runner()(_work(socket.socket(fileno=number)))
+    with warnings_said():
+        loop_runner()(_work(socket.socket(fileno=number)))
 
 
 async def _work(parent: socket.socket) -> None:

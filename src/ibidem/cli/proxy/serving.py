@@ -18,7 +18,7 @@ from ...billing.pauses import load_pauses
 from ...model import IbidemError, one_line
 from ...proxy.settings import Loaded, Settings, read
 from ...proxy.wiring import lines
-from ..errors import InputError, place, reason, say
+from ..errors import InputError, place, reason, say, warnings_said
 
 if TYPE_CHECKING:
     from ...proxy.address import Address, Summary
@@ -33,17 +33,19 @@ def run(flags: Mapping[str, Any]) -> int:
     aside = settings.json_log == "-"  # standard output has its readers
 
     def announce(address: Address) -> None:
+        said.add(address.trouble)
         try:
             click.echo("\n".join(_announced(address, settings)), err=aside)
         except OSError as error:
             raise InputError("standard error" if aside else "standard output", reason(error)) from None
 
-    if settings.workers > 1:
-        from .many import run_many
+    with warnings_said() as said:
+        if settings.workers > 1:
+            from .many import run_many
 
-        summary = run_many(settings, announce, lambda: loaded(flags, environment.variables()).settings)
-    else:
-        summary = loop_runner()(_until_stopped(settings, announce))
+            summary = run_many(settings, announce, lambda: loaded(flags, environment.variables()).settings)
+        else:
+            summary = loop_runner()(_until_stopped(settings, announce))
     click.echo(summary.line(), err=aside)
     return 0
 

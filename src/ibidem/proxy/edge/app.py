@@ -332,7 +332,7 @@ class Proxy:
     def remember(self, outcome: Outcome, counted: Counted, collapsed: bool) -> None:
         """What the answer told about a conversation, for profiles that go by it. Nobody waits for that."""
         found = outcome.conversation
-        if found is not None and self.conversations.remembers:
+        if found is not None:
             if outcome.place is None:  # of which request it is, is not known
                 counted = Counted()
             self._in_background(self._remember(found, outcome.place, self.clock.time(), counted, collapsed))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import StreamReader, web
 
-from ...billing.collapse import Verdict, judge
+from ...billing.collapse import NO_VERDICT, Verdict, judge
 from .. import commands, events
 from ..books import records
 from ..books.rows import TrialNote
@@ -273,7 +273,7 @@ class Driver:
                 await self._do(events.AnswerChunk(data))
                 if isinstance(self.response, ClientResponse) and self.response.unsent:
                     await self.response.drain()
-                data = await content.readany()
+                data = b"" if content.at_eof() else await content.readany()
             broken = link.broke_off()
         except Broken as error:
             broken = error
@@ -347,7 +347,7 @@ class Driver:
 
     def _close(self) -> None:
         record, exchange, outcome = self.record, self.exchange, self._counted
-        verdict = Verdict()
+        verdict = NO_VERDICT
         if record is not None:
             with self.proxy.guarded("end"):
                 record.total_ms = 1e3 * (self._ended - self.started)
@@ -361,7 +361,7 @@ class Driver:
         if self._taken is not None:
             with self.proxy.guarded("record"):
                 self._hand_over(self._taken)
-        if outcome is not None and exchange.usage is not None:
+        if outcome is not None and exchange.usage is not None and self.proxy.conversations.remembers:
             usage = exchange.usage
             counted = Counted(usage.input, usage.read)
             if record is not None and self.proxy.settings.observe:  # as it would have been sent
@@ -398,7 +398,7 @@ class Driver:
         outcome, usage = self._counted, self.exchange.usage
         history = self.proxy.records.cache_history(outcome) if outcome is not None else None
         if outcome is None or usage is None or history is None:
-            return Verdict()
+            return NO_VERDICT
         return judge(history, usage, outcome.model, record.at, bool(outcome.revision))
 
 
