@@ -184,7 +184,7 @@ class _Measured:
         times = [moment(step.sent) for step in steps]
         invalid, accepted, violations = invalid_in(session, self.messages, self.counted)
         tools, files = _results(session, self.groundwork, replay.weights, self.count, self.counted)
-        pauses = pauses_of(session)
+        pauses = pauses_of(session, self.messages)
         return SessionFigures(
             path=session.path,
             agent=session.agent,
@@ -274,12 +274,12 @@ class _Measured:
         bill = self.bills[name] = self.over(self.replay.bill(simulation.views))
         found = _outcome(self.replay, self.baseline, bill, simulation, self.counted)
         if name in self.missing:
-            worlds = {"hit": simulation, "miss": self.missing[name]}
-            found.worlds = {world: self.world(worlds[world], world) for world in WORLDS}
+            missing = self.missing[name]
+            missed = self.over(self.replay.bill(missing.views, after_break="miss"))
+            found.worlds = {"hit": self.world(simulation, bill, "hit"), "miss": self.world(missing, missed, "miss")}
         return found
 
-    def world(self, simulation: Simulation, world: AfterBreak) -> World:
-        bill = self.over(self.replay.bill(simulation.views, after_break=world))
+    def world(self, simulation: Simulation, bill: Bill, world: AfterBreak) -> World:
         best = None
         if self.settings.optimum and simulation.phases and all(self.counted):  # moments are those of a whole session
             best = best_moments(self.replay, simulation.phases, after_break=world).cost
