@@ -19,10 +19,11 @@ from ..billing.calibration import Count, Weights
 from ..billing.prices import Price, Prices, economy_of
 from ..model import Text
 from ..recordings import LogBytes, Recording
-from ..replay.billing import AfterBreak, Bill, Replay, Told, messages_of
+from ..replay.billing import AfterBreak, Bill, Replay, Told
 from ..replay.caching import CachingName, cached_bill, pauses_of, recorded_as
 from ..replay.groundwork import CallTarget, Groundwork
 from ..replay.hindsight import best as best_moments
+from ..replay.histories import Histories
 from ..replay.simulate import Simulation
 from ..replay.views import SentView
 from ..strategies import profiles
@@ -138,7 +139,8 @@ class Basis(NamedTuple):
 
 def basis_of(session: Recording, settings: ReportSettings) -> Basis:
     count = Remembering(counter(session.models[0] if session.models else None))
-    replay = Replay(session, Prices(settings.prices, settings.model), count, messages_of(session))
+    messages = Histories(session, count.known.clear)  # what is known of texts goes with them
+    replay = Replay(session, Prices(settings.prices, settings.model), count, messages)
     long = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
     economy = replace(economy_of(replay.steps[0].price, long), keeps_thinking=replay.keeps_thinking)
     return Basis(replay, economy, count)
