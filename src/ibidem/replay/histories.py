@@ -8,6 +8,22 @@ from typing import SupportsIndex, overload
 from .. import formats
 from ..model import Message
 from ..recordings import Recording
+from ..tokens import TokenCounter
+
+
+class CountsByHash:
+    """Counts a text once, and does not keep it: texts that are let go and read again are not counted again."""
+
+    def __init__(self, count: TokenCounter) -> None:
+        self._count = count
+        self._known: dict[int, int] = {}
+
+    def __call__(self, text: str) -> int:
+        key = hash(text)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._count(text)
+        return found
 
 
 class Histories(Sequence[Sequence[Message]]):

@@ -23,7 +23,7 @@ from ..replay.billing import AfterBreak, Bill, Replay, Told
 from ..replay.caching import CachingName, cached_bill, pauses_of, recorded_as
 from ..replay.groundwork import CallTarget, Groundwork
 from ..replay.hindsight import best as best_moments
-from ..replay.histories import Histories
+from ..replay.histories import CountsByHash, Histories
 from ..replay.simulate import Simulation
 from ..replay.views import SentView
 from ..strategies import profiles
@@ -138,7 +138,8 @@ class Basis(NamedTuple):
 
 
 def basis_of(session: Recording, settings: ReportSettings) -> Basis:
-    count = Remembering(counter(session.models[0] if session.models else None))
+    exact = counter(session.models[0] if session.models else None)
+    count = Remembering(CountsByHash(exact) if any(segment.apart for segment in session.segments) else exact)
     messages = Histories(session, count.known.clear)  # what is known of texts goes with them
     replay = Replay(session, Prices(settings.prices, settings.model), count, messages)
     long = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
