@@ -20,6 +20,7 @@ from ibidem.recordings import LogFileStream, Recording
 from ibidem.recordings.packed import Unpacked, pack
 from ibidem.recordings.recording import RecordedSegment
 from ibidem.recordings.streams import STREAMED_BYTES
+from ibidem.replay.histories import Histories
 from ibidem.report.facts import read_facts
 from ibidem.report.measure import ReportSettings, measure_log
 
@@ -29,7 +30,15 @@ AT = 1.8e9
 
 
 @pytest.mark.parametrize("agent", [ClaudeLog, CodexLog])
-@pytest.mark.parametrize("settings", [ReportSettings(("lossless", "recoverable")), ReportSettings(caching=("5m",))])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ReportSettings(("lossless", "recoverable")),
+        ReportSettings(("recoverable",), caching=("5m", "auto")),
+        ReportSettings(("aggressive",), optimum=True),
+    ],
+    ids=["profiles", "caching", "optimum"],
+)
 def test_what_is_streamed_has_the_figures_of_the_whole(
     agent: type[ClaudeLog | CodexLog], settings: ReportSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +79,29 @@ def test_what_segments_share_stays_the_same_object() -> None:
     pack([session], Unpacked())
     assert [segment.apart for segment in session.segments] == [False, False, True, False]
     assert session.segments[0].history[0] is session.segments[1].history[0]
+
+
+def test_entries_that_are_read_again_go_by_the_same_name() -> None:
+    session = recorded([{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}])
+    pack([session], Unpacked())
+    left: list[int] = []
+    found = Histories(session, lambda: left.append(1))
+    first = found[0][0]
+    names = [found.key(first), found.key(found[1][0])]
+    assert found[0][0] == first
+    assert found[0][0] is not first
+    assert [found.key(found[number][0]) for number in (0, 1)] == names == [*found.keys(0), *found.keys(1)]
+    assert len(left) > 2
+
+
+def test_whoever_comes_back_to_all_of_them_finds_what_was_read() -> None:
+    session = recorded([{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}])
+    pack([session], Unpacked())
+    found = Histories(session, whole=True)
+    every = [found[0][0], found[1][0]]
+    assert [history[0] for history in found] == every
+    assert all(mine is theirs for (mine,), theirs in zip(found, every, strict=True))
+    assert [*map(found.key, every)] == [*found.keys(0), *found.keys(1)]
 
 
 def rows(texts: int, characters: int) -> Iterator[dict[str, Any]]:

@@ -30,12 +30,13 @@ class Histories(Sequence[Sequence[Message]]):
     """By segment. Entries that segments share are read once. What is a segment's alone is read when somebody asks for
     it and let go when he asks for the next: in a large log, texts are nearly all that takes room."""
 
-    def __init__(self, session: Recording, left: Callable[[], object] = lambda: None) -> None:
-        """`left` is called when the texts of a segment are let go."""
+    def __init__(self, session: Recording, left: Callable[[], object] = lambda: None, whole: bool = False) -> None:
+        """`left` is called when the texts of a segment are let go; `whole` for one who comes back to all of them."""
         self._segments, self._dialect, self._left = session.segments, formats.named(session.format), left
         self._read: dict[int, Message] = {}
         """By the identity of an entry that is kept."""
-        self._kept = {number: self._shared(number) for number, each in enumerate(self._segments) if not each.apart}
+        kept = [number for number, segment in enumerate(self._segments) if whole or not segment.apart]
+        self._kept = {number: self._shared(number) for number in kept}
         self._number = -1
         self._now: list[Message] = []
 
@@ -59,10 +60,9 @@ class Histories(Sequence[Sequence[Message]]):
 
     def keys(self, number: int) -> list[Hashable]:
         """What names the entries of a segment."""
-        segment = self._segments[number]
-        if segment.apart:
+        if number not in self._kept:
             return [(number, place) for place in range(len(self[number]))]
-        return [*map(id, segment.history)]
+        return [id(message.wire) for message in self._kept[number]]
 
     def _shared(self, number: int) -> list[Message]:
         history = []

@@ -140,7 +140,7 @@ class Basis(NamedTuple):
 def basis_of(session: Recording, settings: ReportSettings) -> Basis:
     exact = counter(session.models[0] if session.models else None)
     count = Remembering(CountsByHash(exact) if any(segment.apart for segment in session.segments) else exact)
-    messages = Histories(session, count.known.clear)  # what is known of texts goes with them
+    messages = Histories(session, count.known.clear, settings.optimum)  # what is known of texts goes with them
     replay = Replay(session, Prices(settings.prices, settings.model), count, messages)
     long = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
     economy = replace(economy_of(replay.steps[0].price, long), keeps_thinking=replay.keeps_thinking)
