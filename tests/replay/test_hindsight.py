@@ -26,7 +26,7 @@ from ibidem.replay.views import MessageChange, SentView
 from ibidem.report.measure import WORLDS
 from ibidem.strategies import profiles
 from ibidem.strategies.revision.entry import Entry
-from tests.replay.test_billing import PRICE, PRICES, message, replay, sent, words
+from tests.replay.test_billing import PRICE, message, replay, sent, words
 from tests.report.test_report import content, log
 
 EDIT = Edit(strategy="mask", op="set", message=0, path=(), removed=(), added="", reason="")
@@ -160,7 +160,7 @@ def test_a_cold_moment_is_free() -> None:
 def test_nothing_to_choose_from_is_nothing_done() -> None:
     found = replay(Recording("test", "openai-chat", [RecordedSegment([message("user", 81)] * 4, [sent(1), sent(3)])]))
     assert hindsight.best(found, [phase(0, 2, [])]) == (found.bill().cost, ())
-    empty = Replay(Recording("test", "openai-chat", []), PRICES, words, [])
+    empty = replay(Recording("test", "openai-chat", []))
     assert hindsight.best(empty, []) == (0.0, ())
 
 

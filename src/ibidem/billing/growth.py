@@ -128,7 +128,10 @@ def _fitted(grown: Sequence[Growth], counted: bool, whole: float) -> list[Calibr
     ways: tuple[Keeping, ...] = ("kept", "turn", "never")
     shown = any(each.answer.weighed.thinking for each in grown)
     if shown or counted:
-        return [_fit(grown, Calibration(whole, 1.0, counted, keeping), shown) for keeping in ways]
+        kept, turn, never = (Calibration(whole, 1.0, counted, keeping) for keeping in ways)
+        first, last = _fit(grown, kept, shown), _fit(grown, never, shown)
+        one_turn = not any(each.turn for each in grown)  # then it is kept either way
+        return [first, replace(first, keeping="turn") if one_turn else _fit(grown, turn, shown), last]
     found = _fit(grown, Calibration(whole), shown)
     return [replace(found, keeping=keeping) for keeping in ways]
 

@@ -7,6 +7,7 @@ were sent, in segments that only grow, with what the provider counted for each.
 - `counts`: token counts as agents copy them.
 - `ids`: by what a user can name a session.
 - `discovery`: where agents keep their logs on this machine.
+- `streams`, `packed`: logs that are too large to be held whole.
 - `titles`, `projects`: what a session is called, and what it belongs to.
 - `recorded`, `bodies`: what ibidem's own proxy recorded, with every request to the byte.
 - `json_log`: the figures that ibidem's own proxy writes, which are no recording.
@@ -33,12 +34,13 @@ from .mini_swe_agent import READER as MINI_SWE_AGENT
 from .moatless import READER as MOATLESS
 from .opencode import READER as OPENCODE
 from .openhands import READER as OPENHANDS
+from .packed import pack
 from .pi import READER as PI
 from .reader import Reader
 from .recorded import READER as RECORDED
 from .recording import RecordedRequest, RecordedSegment, Recording, RequestBody, Skipped
 from .requests import READER as REQUESTS
-from .streams import LogBytes, LogFileStream
+from .streams import LogBytes, LogFileStream, StreamedRows
 from .swe_agent import READER as SWE_AGENT
 from .tau_bench import READER as TAU_BENCH
 from .titles import on_one_line, title_of
@@ -98,6 +100,8 @@ def read(path: str, data: LogBytes) -> list[Recording]:
         for segment in session.segments:
             segment.requests = [_sound(sent) for sent in segment.requests]
     sessions[0].skipped = log.skipped
+    if isinstance(log.rows, StreamedRows):
+        pack(sessions, log.unpacked)
     return sessions
 
 

@@ -15,7 +15,7 @@ the provider does with reasoning.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -57,8 +57,9 @@ def _knows(row: Json) -> bool:
 
 
 class _Rollout:
-    def __init__(self, answered: Collection[str]) -> None:
+    def __init__(self, answered: Collection[str], put_away: Callable[[RecordedSegment], RecordedSegment]) -> None:
         self.segments = [RecordedSegment()]
+        self._put_away = put_away
         self.project = self.id = self.title = ""
         self.head: Json = {}
         self._model = ""
@@ -143,6 +144,8 @@ class _Rollout:
         )
 
     def _begin(self, kept: list[Json], cause: Cause) -> None:
+        if cause == "compaction" and self.segments[-1].cause != "rewind":
+            self.segments[-1] = self._put_away(self.segments[-1])
         self.segments.append(RecordedSegment(list(kept), [], len(kept), cause))
         self._calls = {item.get("call_id") or "" for item in kept if item.get("type") in OUTPUTS}
         self._answering = False
@@ -228,7 +231,7 @@ def _usage(found: Json) -> Usage | None:
 
 def _read(log: Log) -> Iterator[Recording]:
     items = (row["payload"] for _, row in log.rows if _knows(row) and row["type"] == "response_item")
-    rollout = _Rollout({str(item.get("call_id")) for item in items if _is_output(item)})
+    rollout = _Rollout({str(item.get("call_id")) for item in items if _is_output(item)}, log.put_away)
     for line, row in log.rows:
         if _knows(row):
             with log.tolerating(line):

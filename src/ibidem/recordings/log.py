@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from ..model import IbidemError, type_name
-from .recording import Json, Skipped
+from .packed import Unpacked, packed
+from .recording import Json, RecordedSegment, Skipped
 from .streams import LogBytes, LogFileStream, StreamedRows
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -46,6 +47,11 @@ class Log:
     path: str
     rows: list[tuple[int, Json]] | StreamedRows
     skipped: list[Skipped] = field(default_factory=list)
+    unpacked: Unpacked = field(default_factory=Unpacked)
+
+    def put_away(self, segment: RecordedSegment) -> RecordedSegment:
+        """A segment that is complete, and shares no entry with another. Those of a large log are packed."""
+        return packed(segment, self.unpacked) if isinstance(self.rows, StreamedRows) else segment
 
     def tolerating(self, line: int) -> Tolerating:
         """Whatever this line has wrong with it, the next ones are read."""

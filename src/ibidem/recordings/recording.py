@@ -51,6 +51,11 @@ class RecordedSegment:
     inherited: int = 0
     cause: Cause = "start"
 
+    @property
+    def apart(self) -> bool:
+        """No other segment has an entry of it, and its entries are not kept as values."""
+        return False
+
 
 class Skipped(NamedTuple):
     """A line of a log that could not be used."""

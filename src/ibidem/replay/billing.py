@@ -14,18 +14,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, pairwise, repeat
+from functools import partial
+from itertools import compress, islice, pairwise, repeat
 from typing import Literal, NamedTuple
 
 from .. import formats
 from ..billing.budget import Moment
-from ..billing.calibration import WEIGHTS, Count, Weights
+from ..billing.calibration import WEIGHTS, Count, Weights, weigh
 from ..billing.lifetimes import Kept
 from ..billing.prices import Price, Prices, Rates
 from ..billing.usage import FULL_READ_SHARE, Usage
 from ..model import Message, to_json
 from ..recordings import RecordedRequest, RecordedSegment, Recording
-from .sizes import Prefix, Sizes, WeighedSegment
+from .histories import Histories
+from .sizes import Prefix, Sizes
 from .views import AS_RECORDED, SentView
 
 AfterBreak = Literal["hit", "miss", "free"]
@@ -160,21 +162,21 @@ class Told(NamedTuple):
 class Replay:
     """A session that was measured once and can be billed for any number of profiles."""
 
-    def __init__(self, session: Recording, prices: Prices, count: Count, messages: Sequence[Sequence[Message]]) -> None:
+    def __init__(self, session: Recording, prices: Prices, count: Count, messages: Histories) -> None:
         """`messages` are the histories of its segments as values."""
         self.session, self.messages = session, messages
         first = next((sent for segment in session.segments for sent in segment.requests), None)
         price = prices.of(first.model if first else "", session.format, first.at if first else None)
         self.weights = WEIGHTS.get(price.provider, Weights())
-        self.steps = list(self._steps(prices, count, messages))
+        self.steps = list(self._steps(prices, count))
         self._model = next((model for model, _ in Counter(step.sent.model for step in self.steps).most_common(1)), "")
         """The one that was asked most often."""
 
-    def _steps(self, prices: Prices, count: Count, messages: Sequence[Sequence[Message]]) -> Iterator[Step]:
+    def _steps(self, prices: Prices, count: Count) -> Iterator[Step]:
         session = self.session
-        pairs = zip(session.segments, messages, strict=True)
-        segments = [WeighedSegment(segment, history, self.weights, count) for segment, history in pairs]
-        self.sizes = Sizes(segments, self.weights, count, formats.named(session.format).shows_thinking)
+        weighed = partial(weigh, weights=self.weights, count=count)
+        shown = formats.named(session.format).shows_thinking
+        self.sizes = Sizes(session.segments, self.messages, weighed, shown)
         short = _shortfalls(session)
         head = self.weights.text * _count_head(session, count)
         last: Step | None = None
@@ -193,9 +195,9 @@ class Replay:
         rates = price.rates(size)
         shared = -1
         if last is not None:
-            before, after = self.session.segments[last.segment].history, self.session.segments[number].history
             longest = min(last.sent.length, sent.length)
-            shared = longest if last.segment == number else shared_entries(before, after, longest)
+            before, after = self.session.segments[last.segment], self.session.segments[number]
+            shared = longest if before is after else shared_between(before, after, longest)
         return Step(
             sent,
             number,
@@ -282,9 +284,12 @@ def _count_head(session: Recording, count: Count) -> int:
     return sum(count(value if isinstance(value, str) else to_json(value)) for value in session.head.values())
 
 
-def shared_entries(before: Sequence[object], after: Sequence[object], longest: int) -> int:
+def shared_between(before: RecordedSegment, after: RecordedSegment, longest: int) -> int:
     """Entries at the start of both that are the same objects: segments share what they have in common."""
-    return next((place for place in range(longest) if before[place] is not after[place]), longest)
+    if before.apart or after.apart:
+        return 0
+    pairs = enumerate(islice(zip(before.history, after.history, strict=False), longest))
+    return next((place for place, (old, new) in pairs if old is not new), longest)
 
 
 def _found(sent: RecordedRequest, last: Step | None, segment: RecordedSegment) -> float | None:
@@ -348,17 +353,6 @@ def readable(step: Step, view: SentView, found: float | None, reach: int = -1) -
     return read
 
 
-def messages_of(session: Recording) -> list[list[Message]]:
-    """The histories of a session's segments as values; entries that segments share are read once."""
-    dialect = formats.named(session.format)
-    known: dict[int, Message] = {}
-    found = []
-    for segment in session.segments:
-        history = []
-        for index, wire in enumerate(segment.history):
-            message = known.get(id(wire))
-            if message is None or message.index != index:
-                message = known[id(wire)] = dialect.read(index, wire)
-            history.append(message)
-        found.append(history)
-    return found
+def messages_of(session: Recording) -> Histories:
+    """The histories of a session's segments as values."""
+    return Histories(session)

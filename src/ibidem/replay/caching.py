@@ -23,6 +23,7 @@ from .. import formats
 from ..billing.lifetimes import CREDIT, NO_PAUSES, NOTHING_LONG, PHI, Asked, Kept, Pauses, choose, counted
 from ..billing.usage import Usage
 from ..markers.thinking import speaks
+from ..model import Message
 from ..recordings import Recording
 from .billing import AfterBreak, Bill, Charge, Replay, Step, Told, idle_between, position_of, readable
 from .views import AS_RECORDED, SentView
@@ -51,15 +52,18 @@ def cached_bill(
     return keeping.finish(views or ())
 
 
-def pauses_of(session: Recording) -> Pauses:
-    """The pauses of a recorded session. Where a log tells no time, there is none."""
+def pauses_of(session: Recording, messages: Sequence[Sequence[Message]] | None = None) -> Pauses:
+    """The pauses of a recorded session. Where a log tells no time, there is none. `messages` are the histories of its
+    segments as values, where somebody has them."""
     found, dialect = Pauses(conversations=1), formats.named(session.format)
-    sent = [(segment, each) for segment in session.segments for each in segment.requests]
-    for (_, last), (segment, each) in pairwise(sent):
+    sent = [(number, each) for number, segment in enumerate(session.segments) for each in segment.requests]
+    for (_, last), (number, each) in pairwise(sent):
         idle = idle_between(last, each)
         if idle is not None and each.length:
             place = each.length - 1
-            found = counted(found, speaks(dialect.read(place, segment.history[place])), idle)
+            wire = session.segments[number].history[place]
+            ended = dialect.read(place, wire) if messages is None else messages[number][place]
+            found = counted(found, speaks(ended), idle)
     return found
 
 

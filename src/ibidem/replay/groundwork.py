@@ -309,9 +309,11 @@ class Groundwork:
     def asked(self, segment: int, length: int | None = None) -> Mapping[str, CallTarget]:
         """Of the first so many messages, or of all."""
         history = self.messages[segment]
-        key = (segment, len(history) if length is None else length)
+        if length is None or not any(message.calls for message in history[length:]):
+            length = len(history)
+        key = (segment, length)
         if key not in self._asked:
-            self._asked[key] = asked_in(history[: key[1]])
+            self._asked[key] = asked_in(history[:length])
         return self._asked[key]
 
     def done(self) -> None:

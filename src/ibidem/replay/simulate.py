@@ -21,7 +21,7 @@ from ..plan import Edit, Plan
 from ..recordings import RecordedRequest, RecordedSegment, Recording
 from ..strategies.strategy import Fold, Progress, Start, Strategy, grows
 from ..wire import open_document
-from .billing import Told, shared_entries
+from .billing import Told, shared_between
 from .groundwork import ArrivalTape, Groundwork
 from .phases import FoldWatch, Phase, TextStages
 from .removed import EditSizes
@@ -91,8 +91,8 @@ class Simulation:
         self._counted = 0
         """Points before the last segment."""
         self._moments: dict[int, Moment] = {}
-        self._last_history: Sequence[object] = ()
-        """Of the last segment; moments are by length of the history."""
+        self._last_segment = RecordedSegment()
+        """Moments are by length of its history."""
         self._answered: float | None = None
         """When the last request was."""
         self._failed = False
@@ -114,7 +114,7 @@ class Simulation:
     def run(self, number: int) -> None:
         """The next segment."""
         segment, history = self._session.segments[number], self._messages[number]
-        self._spans.owns(history[segment.inherited :])
+        self._spans.owns(history[segment.inherited :], segment.apart)
         self._sizes.forget()
         self._failed = False
         run: Callable[[Recording, int, Sequence[Message]], None]
@@ -129,8 +129,8 @@ class Simulation:
     def run_beside(self, other: Simulation, number: int) -> None:
         """The next segment, after `other` ran it, which was told of this world what is elsewhere in its own. Where that
         makes no difference, all is sent as there; whose edits these are is to be asked there as well."""
-        history = self._session.segments[number].history
-        before = self._moments_of(history)
+        segment = self._session.segments[number]
+        before = self._moments_of(segment)
         if not other.agreed or any(moment != there(other._moments[length]) for length, moment in before.items()):
             self.run(number)
             return
@@ -139,7 +139,7 @@ class Simulation:
         self.points += other.points[other._counted :]
         self.point_requests += other.point_requests[other._counted :]
         self._moments = {length: there(moment) for length, moment in other._moments.items()}
-        self._answered, self._last_history = other._answered, history
+        self._answered, self._last_segment = other._answered, segment
 
     def _compact(self, session: Recording, segment: RecordedSegment, length: int) -> pipeline.Compacted:
         key = formats.named(session.format).history_key
@@ -289,11 +289,14 @@ class Simulation:
 
     def _begin_moments(self, segment: RecordedSegment) -> dict[int, Moment]:
         """Of requests that were sent before, where a client went back: what was decided then is in what is sent now."""
-        self._moments, self._last_history = self._moments_of(segment.history), segment.history
+        self._moments, self._last_segment = self._moments_of(segment), segment
         return self._moments
 
-    def _moments_of(self, history: Sequence[object]) -> dict[int, Moment]:
-        common = shared_entries(self._last_history, history, min(len(self._last_history), len(history)))
+    def _moments_of(self, segment: RecordedSegment) -> dict[int, Moment]:
+        last = self._last_segment
+        apart = last.apart or segment.apart
+        longest = 0 if apart else min(len(last.history), len(segment.history))
+        common = shared_between(last, segment, longest)
         return {length: moment for length, moment in self._moments.items() if length <= common}
 
     def _begin_bank(self, economy: Economy, phi: float, credit: float) -> TwoBanks:

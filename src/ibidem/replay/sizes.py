@@ -7,15 +7,18 @@ provider counts (`billing.growth`).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from ..billing.calibration import Count, Weighed, Weights, usual_scale, weigh
+from ..billing.calibration import Weighed, usual_scale
 from ..billing.growth import Answer, Calibration, Growth, calibrated
 from ..billing.thinking import keeps_thinking
 from ..model import Message, Text, Thinking
 from ..recordings import RecordedRequest, RecordedSegment
+from .histories import Histories
+
+Weigh = Callable[[Message], Weighed]
 
 
 class Prefix(NamedTuple):
@@ -51,24 +54,26 @@ class Said(NamedTuple):
 class WeighedSegment:
     """A segment whose entries are weighed."""
 
-    def __init__(self, segment: RecordedSegment, history: Sequence[Message], weights: Weights, count: Count) -> None:
-        self.segment = segment
-        self.entries = [weigh(message, weights, count) for message in history]
+    def __init__(self, segment: RecordedSegment, histories: Histories, number: int, weighed: Weigh) -> None:
+        history = histories[number]
+        self.segment, self.keys = segment, histories.keys(number)
+        self.entries = [weighed(message) for message in history]
         self.turns = [place for place, message in enumerate(history) if _begins_turn(message)]
-        self._history = history
+        self._answers = [message.role == "assistant" for message in history]
+        self._thinks = [any(isinstance(part, Thinking) for part in message.parts) for message in history]
         self._whole = [0.0, *accumulate(entry.total for entry in self.entries)]
 
     def answers(self, shown: bool) -> Iterator[tuple[RecordedRequest, range, Answer]]:
         """Requests, and the entries that answer them. `shown` if the log would show that a model thought."""
-        ends = [sent.length for sent in self.segment.requests[1:]] + [len(self._history)]
+        ends = [sent.length for sent in self.segment.requests[1:]] + [len(self.entries)]
         for sent, end in zip(self.segment.requests, ends, strict=True):
             last = sent.length
-            while last < end and self._history[last].role == "assistant":
+            while last < end and self._answers[last]:
                 last += 1
             places = range(sent.length, last)
             some = [self.entries[place] for place in places]
             weighed = Weighed(sum(entry.visible for entry in some), sum(entry.thinking for entry in some))
-            thinks = any(isinstance(part, Thinking) for place in places for part in self._history[place].parts)
+            thinks = any(self._thinks[place] for place in places)
             usage = sent.usage if some else None
             told = True if thinks else False if shown else None
             yield sent, places, Answer(weighed, usage.output, usage.reasoning, told) if usage else Answer(weighed)
@@ -89,11 +94,11 @@ class WeighedSegment:
         place = bisect_left(self.turns, length)
         return self.turns[place - 1] if place else 0
 
-    def prefix(self, model: str, calibration: Calibration, said: Mapping[int, Said]) -> Prefix:
+    def prefix(self, model: str, calibration: Calibration, said: Mapping[Hashable, Said]) -> Prefix:
         """Its entries as this model counts them."""
         sizes = []
-        for wire, entry in zip(self.segment.history, self.entries, strict=True):
-            known = said.get(id(wire))
+        for key, entry in zip(self.keys, self.entries, strict=True):
+            known = said.get(key)
             if known is None or known.model != model:
                 size = calibration.size(Answer(entry))
                 # Thinking of another model does not count.
@@ -108,21 +113,22 @@ class WeighedSegment:
 class Sizes:
     """The entries of a session as each of its models counts them."""
 
-    def __init__(self, segments: Sequence[WeighedSegment], weights: Weights, count: Count, shown: bool) -> None:
+    def __init__(self, segments: Sequence[RecordedSegment], histories: Histories, weighed: Weigh, shown: bool) -> None:
         """`shown` if the log would show that a model thought."""
-        self._segments, self._weights, self._count = segments, weights, count
-        self._said: dict[int, Said] = {}
+        self._segments = [
+            WeighedSegment(segment, histories, number, weighed) for number, segment in enumerate(segments)
+        ]
+        self._histories, self._weighed = histories, weighed
+        self._said: dict[Hashable, Said] = {}
         grown: dict[str, list[Growth]] = {}
-        for segment in segments:
+        for segment in self._segments:
             answers = list(segment.answers(shown))
             for model, each in segment.grown(answers):
                 grown.setdefault(model, []).append(each)
             for sent, places, answer in answers:
                 for place in places:
-                    self._said.setdefault(
-                        id(segment.segment.history[place]), _said(segment, sent, places, answer, place)
-                    )
-        models = {sent.model for segment in segments for sent in segment.segment.requests}
+                    self._said.setdefault(segment.keys[place], _said(segment, sent, places, answer, place))
+        models = {sent.model for segment in segments for sent in segment.requests}
         self.calibrations = {model: calibrated(grown.get(model, []), _usual(model)) for model in models}
         self._prefixes: dict[tuple[int, str], Prefix] = {}
 
@@ -138,11 +144,11 @@ class Sizes:
     def thought(self, message: Message, model: str) -> float:
         """Tokens of the thinking in a message that count in requests of later turns to this model, before they are
         scaled: what is gained by leaving it out."""
-        calibration, said = self.calibrations[model], self._said.get(id(message.wire))
+        calibration, said = self.calibrations[model], self._said.get(self._histories.key(message))
         if calibration.keeping != "kept" or not calibration.scale:
             return 0.0
         if said is None:
-            return calibration.size(Answer(weigh(message, self._weights, self._count))).thinking / calibration.scale
+            return calibration.size(Answer(self._weighed(message))).thinking / calibration.scale
         return (
             said.thinking * calibration.size(said.answer).thinking / calibration.scale if said.model == model else 0.0
         )

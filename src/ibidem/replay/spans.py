@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..model import Message, Text, ToolCall, ToolResult
 from ..plan import Edit
 from .groundwork import CallTarget
+
+NOT_KEPT = Edit(strategy="", op="set", message=-1)
+"""In place of an edit: there are as many of them as calls, and with their texts they are about as large as a log."""
 
 
 class EditSpan(NamedTuple):
@@ -25,7 +27,7 @@ class EditSpan(NamedTuple):
     first: int
     last: int
     edit: Edit
-    """Its texts, and why it was made."""
+    """Its texts, and why it was made; `NOT_KEPT` where nobody asks for that."""
 
 
 class SpanBegun(NamedTuple):
@@ -36,6 +38,17 @@ class SpanBegun(NamedTuple):
     tokens: float
 
 
+class _Known:
+    """What is known of some messages, by their identity."""
+
+    def __init__(self) -> None:
+        self.own: set[int] = set()
+        """Those that are the session's own: segments share those that they have in common."""
+        self.taken_out: dict[tuple[Any, ...], float] = {}
+        self.counted: set[tuple[int, int]] = set()
+        """Both go by hashes of texts: the texts themselves are large."""
+
+
 class EditSpans:
     """The edits of a session, each text of which counts once."""
 
@@ -43,14 +56,12 @@ class EditSpans:
         """`texts` if somebody asks for those of edits."""
         self.all: list[EditSpan] = []
         self._texts = texts
-        self._own: set[int] = set()
-        """Messages that are the session's own, by identity: segments share those that they have in common."""
-        self._taken_out: dict[tuple[Any, ...], float] = {}
-        self._counted: set[tuple[int, int]] = set()
-        """Both go by hashes of texts: the texts themselves are large."""
+        self._shared = self._here = _Known()
 
-    def owns(self, messages: Iterable[Message]) -> None:
-        self._own.update(map(id, messages))
+    def owns(self, messages: Iterable[Message], apart: bool = False) -> None:
+        """A segment begins, with these messages of its own. `apart`: no other one has them."""
+        self._here = _Known() if apart else self._shared
+        self._here.own.update(map(id, messages))
 
     def add(self, span: SpanBegun, last: int, asked: Mapping[str, CallTarget], history: Sequence[Message]) -> None:
         """An edit that is not made from a request on."""
@@ -58,20 +69,24 @@ class EditSpans:
         message = history[edit.message] if 0 <= edit.message < len(history) else None
         what = _asked(message, edit, asked) if message else CallTarget()
         taken, hits = self._once_counted(edit, message, tokens)
-        edit = edit if self._texts else replace(edit, removed=(), added="")
-        self.all.append(EditSpan(edit.strategy, what, tokens, taken, hits, first, last, edit))
+        self.all.append(
+            EditSpan(edit.strategy, what, tokens, taken, hits, first, last, edit if self._texts else NOT_KEPT)
+        )
 
     def _once_counted(self, edit: Edit, message: Message | None, tokens: float) -> tuple[float, int]:
         """What an edit takes out that none before it did, and how often it hits."""
-        if message is not None and id(message) not in self._own:
+        if message is not None and id(message) not in self._here.own:
             return 0.0, 0
-        owner = edit.message if message is None else id(message)
+        taken_out, counted = self._here.taken_out, self._here.counted
+        owner = id(message)
+        if message is None:
+            taken_out, counted, owner = self._shared.taken_out, self._shared.counted, edit.message
         place = (owner, edit.path, hash(edit.added) if edit.op in ("before", "after") else 0)
-        before = self._taken_out.get(place)
-        self._taken_out[place] = tokens if before is None else max(before, tokens)
+        before = taken_out.get(place)
+        taken_out[place] = tokens if before is None else max(before, tokens)
         known = (owner, hash(identity(edit)))
-        hits = 0 if known in self._counted else edit.hits
-        self._counted.add(known)
+        hits = 0 if known in counted else edit.hits
+        counted.add(known)
         return tokens if before is None else max(0.0, tokens - before), hits
 
 

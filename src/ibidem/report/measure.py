@@ -19,10 +19,11 @@ from ..billing.calibration import Count, Weights
 from ..billing.prices import Price, Prices, economy_of
 from ..model import Text
 from ..recordings import LogBytes, Recording
-from ..replay.billing import AfterBreak, Bill, Replay, Told, messages_of
+from ..replay.billing import AfterBreak, Bill, Replay, Told
 from ..replay.caching import CachingName, cached_bill, pauses_of, recorded_as
 from ..replay.groundwork import CallTarget, Groundwork
 from ..replay.hindsight import best as best_moments
+from ..replay.histories import CountsByHash, Histories
 from ..replay.simulate import Simulation
 from ..replay.views import SentView
 from ..strategies import profiles
@@ -137,8 +138,10 @@ class Basis(NamedTuple):
 
 
 def basis_of(session: Recording, settings: ReportSettings) -> Basis:
-    count = Remembering(counter(session.models[0] if session.models else None))
-    replay = Replay(session, Prices(settings.prices, settings.model), count, messages_of(session))
+    exact = counter(session.models[0] if session.models else None)
+    count = Remembering(CountsByHash(exact) if any(segment.apart for segment in session.segments) else exact)
+    messages = Histories(session, count.known.clear, settings.optimum)  # what is known of texts goes with them
+    replay = Replay(session, Prices(settings.prices, settings.model), count, messages)
     long = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
     economy = replace(economy_of(replay.steps[0].price, long), keeps_thinking=replay.keeps_thinking)
     return Basis(replay, economy, count)
@@ -184,7 +187,7 @@ class _Measured:
         times = [moment(step.sent) for step in steps]
         invalid, accepted, violations = invalid_in(session, self.messages, self.counted)
         tools, files = _results(session, self.groundwork, replay.weights, self.count, self.counted)
-        pauses = pauses_of(session)
+        pauses = pauses_of(session, self.messages)
         return SessionFigures(
             path=session.path,
             agent=session.agent,
@@ -274,12 +277,12 @@ class _Measured:
         bill = self.bills[name] = self.over(self.replay.bill(simulation.views))
         found = _outcome(self.replay, self.baseline, bill, simulation, self.counted)
         if name in self.missing:
-            worlds = {"hit": simulation, "miss": self.missing[name]}
-            found.worlds = {world: self.world(worlds[world], world) for world in WORLDS}
+            missing = self.missing[name]
+            missed = self.over(self.replay.bill(missing.views, after_break="miss"))
+            found.worlds = {"hit": self.world(simulation, bill, "hit"), "miss": self.world(missing, missed, "miss")}
         return found
 
-    def world(self, simulation: Simulation, world: AfterBreak) -> World:
-        bill = self.over(self.replay.bill(simulation.views, after_break=world))
+    def world(self, simulation: Simulation, bill: Bill, world: AfterBreak) -> World:
         best = None
         if self.settings.optimum and simulation.phases and all(self.counted):  # moments are those of a whole session
             best = best_moments(self.replay, simulation.phases, after_break=world).cost

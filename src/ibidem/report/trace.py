@@ -177,6 +177,6 @@ class SessionTrace:
         """Segments share the entries that they have in common, though not always in the same place."""
         edit = span.edit
         segment: RecordedSegment = self.session.segments[self.segment_of(span.first)]
-        known = 0 <= edit.message < len(segment.history)
+        known = not segment.apart and 0 <= edit.message < len(segment.history)
         owner = id(segment.history[edit.message]) if known else (id(segment), edit.message)
         return (owner, edit.strategy, edit.op, edit.path, edit.added)

@@ -145,7 +145,7 @@ class EvictionFold(Fold):
                 self.inventory.refer(entry, shown)
             self._new += entry.sent + PART_TOKENS
             self._spared += entry.tokens - entry.sent
-        if any(self._evicted(text) for _, text in own_texts(message)):
+        if self.settings.store is not None and any(self._evicted(text) for _, text in own_texts(message)):
             arrival.rewritten = True
         self._revises = self._revises and not arrival.rewritten
         self._length += 1
@@ -232,10 +232,10 @@ class EvictionFold(Fold):
 
     def _evicted(self, text: str) -> bool:
         """Whether a text is what is left of one that the store keeps, and not just a text that says so."""
-        found = stub(text, self._arrival.sources.tag)
-        if found is None or self.settings.store is None or self._doubted >= MAX_DOUBTED:
+        if self.settings.store is None or self._doubted >= MAX_DOUBTED:
             return False
-        if found.ref in self._evicted_refs:
+        found = stub(text, self._arrival.sources.tag)
+        if found is None or found.ref in self._evicted_refs:
             return False
         try:
             kept = self.settings.store.get([found.ref])

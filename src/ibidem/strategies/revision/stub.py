@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ...markers.backref import opening
 from ...markers.evicted import EvictedMarker, refs_in, thinned
 from ...markers.layout import ITEM_SEPARATORS, SPARSE_FLAG, Shown, parsed
 from ...markers.restore import left_of
@@ -16,10 +17,10 @@ from .prose import plain
 Stretches = list[tuple[int, int]]
 
 
-def eviction_of(entry: Entry, stay: Stretches, tag: str, ends: int, way: str = "") -> Eviction | None:
-    """How a text goes of which these lines must stay, and of a snippet so many characters at its ends; None if it
-    cannot."""
-    candidate = entry.candidate
+def eviction_of(entry: Entry, shown: Shown, stay: Stretches, ends: int, way: str = "") -> Eviction | None:
+    """How a text, shown like that, goes of which these lines must stay, and of a snippet so many characters at its
+    ends; None if it cannot."""
+    candidate, tag = entry.candidate, shown.tag
     assert candidate is not None
     marker = EvictedMarker(tag, reference(entry.text), entry.text.count("\n") + 1, candidate.why, way)
     if entry.kind == "arguments":
@@ -27,18 +28,20 @@ def eviction_of(entry: Entry, stay: Stretches, tag: str, ends: int, way: str = "
     elif entry.kind == "assistant text":
         added = _shortened(entry.text, candidate, marker)
     else:
-        added = _thinned(entry, stay, ends if candidate.ends else 0, marker)
+        added = _thinned(entry, shown, stay, ends if candidate.ends else 0, marker)
     if added is None or marker.ref not in refs_in(added, tag):
         return None
-    if added != str(marker) and not left_of(added, entry.text, tag):  # what cannot be told to be its rest stays whole
+    # Ends of a text without a marker are its rest by how they are made; what else cannot be told to be it stays whole.
+    plain_ends = entry.kind == "result" and not stay and opening(tag) not in entry.text
+    if added != str(marker) and not plain_ends and not left_of(added, entry.text, tag):
         return None
     reason = candidate.reason or candidate.why
     return Eviction(candidate.label, added, estimate(added), reason, {marker.ref: entry.text})
 
 
-def still_true(before: str, after: str, pins: Iterable[Pin], tag: str) -> bool:
+def still_true(old: Shown, after: str, pins: Iterable[Pin]) -> bool:
     """Whether references still find what they point at (law 5): fewer lines may look like another layout."""
-    old, new = Shown.of(before, tag), Shown.of(after, tag)
+    new = Shown.of(after, old.tag)
     return all(old.bodies(pin.marker) == new.bodies(pin.marker) is not None for pin in pins)
 
 
@@ -63,19 +66,21 @@ def _shortened(text: str, candidate: Candidate, marker: EvictedMarker) -> str | 
     return thinned(lines, stay, marker, range(len(lines))) if len(edges) > 2 else None
 
 
-def _thinned(entry: Entry, stay: Stretches, room: int, marker: EvictedMarker) -> str | None:
-    shown = Shown.of(entry.now, marker.tag)
-    lines = entry.now.split("\n")
-    found = parsed(entry.now, lines, marker.tag)
-    refers = set(found)  # to what may be gone tomorrow
-    flags = "".join(each.flags for each in found.values())
-    told_apart = any(each.but for each in found.values())  # lines that differ stand there under their numbers
-    if stay and (told_apart or shown.layout.comma or any(each in flags for each in (SPARSE_FLAG, *ITEM_SEPARATORS))):
-        return None
+def _thinned(entry: Entry, shown: Shown, stay: Stretches, room: int, marker: EvictedMarker) -> str | None:
+    refers: set[int] = set()
     if stay:
+        lines = entry.now.split("\n")
+        found = parsed(entry.now, lines, marker.tag)
+        refers = set(found)  # to what may be gone tomorrow
+        flags = "".join(each.flags for each in found.values())
+        told_apart = any(each.but for each in found.values())  # lines that differ stand there under their numbers
+        if told_apart or shown.layout.comma or any(each in flags for each in (SPARSE_FLAG, *ITEM_SEPARATORS)):
+            return None
         lines = lines[: len(shown.layout.units)]
+    elif not room:
+        return str(marker)
     else:
-        lines, refers = entry.text.split("\n"), set()
+        lines = entry.text.split("\n")
     if room:
         ends = [] if refers else _ends(lines, room)
         if not stay and not ends:

@@ -41,6 +41,8 @@ class Thoughts:
         self._kept = self._crowded = False
 
     def read(self, message: Message) -> None:
+        if self._store is None:
+            return
         self._spine.read(message)
         if found := blocks_of(message):
             self._blocks[message.index] = found
@@ -91,13 +93,15 @@ class Thoughts:
 
     def keep(self, going: Iterable[Entry]) -> bool:
         """Record thinking that goes. Says whether that went well."""
+        if self._store is None:
+            return True
         places, blocks = self._spine.places, self._blocks
         dropped = [
             Dropped(entry.message, places[entry.message], entry.path, blocks[entry.message][entry.path])
             for entry in going
             if entry.kind == "thinking"
         ]
-        if not dropped or self._store is None:
+        if not dropped:
             return True
         text = record(dropped)
         if self._contradicted() or not self._keep({reference(text): text}):

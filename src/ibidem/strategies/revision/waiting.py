@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...markers.backref import Source
+from ...markers.layout import Shown
 from ...model import size
 from ...wire import no_larger
 from .entry import Entry, Eviction, Pin
@@ -293,10 +294,10 @@ class Waiting:
             self._credit -= (
                 len(entry.text) + len(entry.now) if entry.answers else 0
             )  # once for each text is unavoidable
-            stay, settings = [(first, last) for first, last, _ in key], self.settings
-            going = eviction_of(entry, stay, self.tag, settings.ends, settings.way)
+            stay, shown = [(first, last) for first, last, _ in key], Shown.of(entry.now, self.tag)
+            going = eviction_of(entry, shown, stay, self.settings.ends, self.settings.way)
             smaller = going is not None and _smaller(going.added, entry.text)
-            true = going is not None and smaller and still_true(entry.now, going.added, pins, self.tag)
+            true = going is not None and smaller and still_true(shown, going.added, pins)
             found = Outlook(going, smaller, true)
             if len(entry.answers) >= MAX_OUTLOOKS:
                 del entry.answers[next(iter(entry.answers))]

@@ -1,0 +1,81 @@
+"""The histories of a session's segments as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import SupportsIndex, overload
+
+from .. import formats
+from ..model import Message
+from ..recordings import Recording
+from ..tokens import TokenCounter
+
+
+class CountsByHash:
+    """Counts a text once, and does not keep it: texts that are let go and read again are not counted again."""
+
+    def __init__(self, count: TokenCounter) -> None:
+        self._count = count
+        self._known: dict[int, int] = {}
+
+    def __call__(self, text: str) -> int:
+        key = hash(text)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._count(text)
+        return found
+
+
+class Histories(Sequence[Sequence[Message]]):
+    """By segment. Entries that segments share are read once. What is a segment's alone is read when somebody asks for
+    it and let go when he asks for the next: in a large log, texts are nearly all that takes room."""
+
+    def __init__(self, session: Recording, left: Callable[[], object] = lambda: None, whole: bool = False) -> None:
+        """`left` is called when the texts of a segment are let go; `whole` for one who comes back to all of them."""
+        self._segments, self._dialect, self._left = session.segments, formats.named(session.format), left
+        self._read: dict[int, Message] = {}
+        """By the identity of an entry that is kept."""
+        kept = [number for number, segment in enumerate(self._segments) if whole or not segment.apart]
+        self._kept = {number: self._shared(number) for number in kept}
+        self._number = -1
+        self._now: list[Message] = []
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> Sequence[Message]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Sequence[Message]]: ...
+    def __getitem__(self, at: SupportsIndex | slice) -> Sequence[Message] | list[Sequence[Message]]:
+        if isinstance(at, slice):
+            return [self[number] for number in range(*at.indices(len(self)))]
+        number = range(len(self))[at]
+        return self._kept[number] if number in self._kept else self._apart(number)
+
+    def key(self, message: Message) -> Hashable:
+        """What names its entry: the same for one that several segments have, and also when it is read again."""
+        here = self._now[message.index] if message.index < len(self._now) else None
+        return (self._number, message.index) if here is message else id(message.wire)
+
+    def keys(self, number: int) -> list[Hashable]:
+        """What names the entries of a segment."""
+        if number not in self._kept:
+            return [(number, place) for place in range(len(self[number]))]
+        return [id(message.wire) for message in self._kept[number]]
+
+    def _shared(self, number: int) -> list[Message]:
+        history = []
+        for index, wire in enumerate(self._segments[number].history):
+            message = self._read.get(id(wire))
+            if message is None or message.index != index:
+                message = self._read[id(wire)] = self._dialect.read(index, wire)
+            history.append(message)
+        return history
+
+    def _apart(self, number: int) -> list[Message]:
+        if number != self._number:
+            self._number, self._now = number, []
+            self._left()
+            self._now = [self._dialect.read(index, wire) for index, wire in enumerate(self._segments[number].history)]
+        return self._now
