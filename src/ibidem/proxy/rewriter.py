@@ -243,7 +243,7 @@ class Rewriter:
         if not at_once:
             return NewPart(reckon)
         new = reckon()
-        new.text.tokens()
+        new.text.tokens()  # counted here, where nobody waits for it
         return NewPart(known=new)
 
     def _asked(self, found: Found, first_new: int, unmarked: bool) -> CacheAsked | None:

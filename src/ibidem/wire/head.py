@@ -14,7 +14,7 @@ SHORT_BYTES = 1024
 
 
 class Head(Mapping[str, Any]):
-    """Fields that are parsed when they are asked for, and short ones only once."""
+    """Fields that are parsed when they are asked for: once, but for long ones of a head that is held."""
 
     def __init__(self, raws: Mapping[str, Any]) -> None:
         self._raws = raws
