@@ -137,9 +137,13 @@ def _visible(marker: backref.Marker, text: str) -> bool:
 
 
 def _innocent(text: str, number: int) -> str:
-    """A text of the same length and the same lines that says nothing, and nothing that another says."""
-    seed = hashlib.sha256(f"{number} {text}".encode()).hexdigest()
-    return "\n".join((seed * (len(line) // 64 + 1))[: len(line)] for line in text.split("\n"))
+    """A text of the same length and the same lines that says nothing, and nothing that another says, or says twice."""
+
+    def line(place: int, length: int) -> str:
+        seed = hashlib.sha256(f"{number} {place} {text}".encode()).hexdigest()
+        return (seed * (length // 64 + 1))[:length]
+
+    return "\n".join(line(place, len(each)) for place, each in enumerate(text.split("\n")))
 
 
 def _others(found: Compacted, forged: Mapping[Where, str]) -> Sequence[tuple[Any, ...]]:
