@@ -23,7 +23,6 @@ from ...store.recall import recall
 from ..books.gains import GainsWriter
 from ..books.records import Records
 from ..settings import Settings
-from .dashboard import METRICS_TYPE, PAGE_HEADERS, metrics, page
 from .days import days_kept
 from .together import summed
 
@@ -242,6 +241,8 @@ class Pages:
             return Page(405, {**text(405, "").headers, "Allow": "GET, HEAD"}, b"use GET\n")
         if path == PAGE_ROOT:
             tokens = self._settings.token, self._settings.page_token if texts else None
+            from .dashboard import PAGE_HEADERS, page  # a megabyte with what it needs, and most never look
+
             return Page(200, PAGE_HEADERS, page(*tokens).encode())
         kind, _, name = path.removeprefix(f"{PAGE_ROOT}/").rpartition("/")
         if kind in TEXT_PATHS and not texts:
@@ -267,6 +268,8 @@ class Pages:
         if (kind, name) == ("api", "days"):
             return document(days_kept(self._gains.file if self._gains else None, self._clock()))
         if (kind, name) == ("", "metrics"):
+            from .dashboard import METRICS_TYPE, metrics
+
             return text(200, metrics(self.state(True, others, fleet)), METRICS_TYPE)
         if (kind, name) == ("", "health"):
             return document({"status": "ok", "version": __version__})
