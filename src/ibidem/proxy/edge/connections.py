@@ -78,11 +78,6 @@ class UpstreamProtocol(ResponseHandler):
         self.used = self._idle = True
         self._parser = None
 
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        """Asked for with every piece that is taken: where nothing was held back, there is nothing more to parse."""
-        if self._reading_paused or self._buffer_paused:
-            super().resume_reading(resume_parser)
-
     def data_received(self, data: bytes) -> None:
         if self._switched:
             super().data_received(data)

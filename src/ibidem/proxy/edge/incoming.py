@@ -60,11 +60,6 @@ class ClientProtocol(RequestHandler):
         elif between and self._clock is None and data.strip(b"\r\n") and not self._upgraded:
             self._clock = self._loop.call_later(HEAD_TIME, self._too_slow)
 
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        """Asked for with every piece that is taken: where nothing was held back, there is nothing more to parse."""
-        if self._reading_paused or self._buffer_paused:
-            super().resume_reading(resume_parser)
-
     def _too_slow(self) -> None:
         self._clock = None
         if not self._idle:  # it sends the next one while the one before is answered
