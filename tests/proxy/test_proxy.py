@@ -364,6 +364,7 @@ def test_what_takes_too_long_goes_out_as_it_came(monkeypatch: pytest.MonkeyPatch
 
 IDLE = """
 import http.client, json, sys, time
+from ibidem import tokens
 from ibidem.billing import price_list
 from ibidem.proxy.edge.server import Running
 from ibidem.proxy.settings import Settings
@@ -374,9 +375,9 @@ never = ("genai_prices", "pydantic", "rich", "ibidem.recordings")
 
 def loaded(patience):
     end = time.monotonic() + patience
-    while not ("splintr" in sys.modules and price_list._known) and time.monotonic() < end:
+    while not (tokens._counters and price_list._known) and time.monotonic() < end:
         time.sleep(0.01)
-    return ["splintr" in sys.modules, bool(price_list._known), *(name in sys.modules for name in never)]
+    return [bool(tokens._counters), bool(price_list._known), *(name in sys.modules for name in never)]
 
 with Upstream(lambda _: Says("ok")) as upstream:
     with Running(Settings(port=0, budget_ms=budget, upstreams={"anthropic": upstream.url}), MemoryStore()) as proxy:
