@@ -29,9 +29,7 @@ class CallSummary(NamedTuple):
 
     @property
     def arguments(self) -> str:
-        """What tells it from calls with other arguments: it is quicker to write than JSON, and nobody reads it."""
-        given = self.call.input if self.call is not None else ""
-        return given if isinstance(given, str) else repr(given)
+        return self.call.arguments if self.call is not None else ""
 
 
 NOT_ASKED = CallSummary()

@@ -216,14 +216,14 @@ class _Splicer:
         pieces, cursor = Pieces(), start
         for index in sorted({*here, *below}):
             first = starts[index]
-            if index and self.look.comma != b",":
-                self.look = self.look._replace(comma=b",")
+            if index:
+                self.parted(b",")
             new, end = self.item(first, value[index], here.get(index, ()), below.get(index), depth + 1)
             pieces.extend([self.view[cursor:first], *new])
             cursor = end
         pieces.append(self.view[cursor : starts[-1]])
-        if cursor + 1 < starts[-1] and self.look.comma != b",":
-            self.look = self.look._replace(comma=b",")
+        if cursor + 1 < starts[-1]:
+            self.parted(b",")
         return pieces, starts[-1]
 
     def item(
@@ -293,9 +293,13 @@ class _Splicer:
         if self.data[at] != COMMA:
             return at
         after = past_space(self.data, at + 1)
-        if (comma := self.data[at:after]) != self.look.comma:
-            self.look = self.look._replace(comma=comma)
+        self.parted(self.data[at:after])
         return after
+
+    def parted(self, comma: bytes) -> None:
+        """That is what stands between items here."""
+        if comma != self.look.comma:
+            self.look = self.look._replace(comma=comma)
 
     def end_of(self, at: int, value: Any) -> int:
         """Past the value that starts at `at`. It is prefix-free, so equal text is the value itself."""
