@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from benchmarks import cluster as bench
-from ibidem.model import IbidemError
+from ibidem.errors import IbidemError
 from ibidem.report import cluster as reports
 from ibidem.report.cluster import OnDask
 

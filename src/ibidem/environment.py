@@ -73,6 +73,6 @@ def home() -> Path:
     try:
         return Path.home()
     except RuntimeError:
-        from .model import IbidemError  # and with it more than the status line should load
+        from .errors import IbidemError  # not needed by the status line
 
         raise IbidemError("HOME: not set, and this user has no home folder: set it to a folder of yours") from None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from .environment import data_folder
-from .model import IbidemError, one_line
+from .errors import IbidemError, one_line
 
 GAINS_FILE = "gains.sqlite3"
 GAINS_VERSION = 1

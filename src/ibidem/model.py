@@ -15,19 +15,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, Protocol, TypeAlias
 
+import msgspec
+
 Path: TypeAlias = tuple[str | int, ...]
 Answers = Literal["next", "following", "later"]
+LoopThinking = Literal["", "all", "calls"]
 
 Kind = Literal["result", "assistant text", "thinking", "arguments", "messages"]
 """What an edit may touch. Everything else in a request is sacred (law 8)."""
-
-
-class IbidemError(ValueError):
-    """Input that cannot be worked on; the message says which input and what to do about it."""
-
-
-class UsageError(IbidemError, TypeError):
-    """A mistake in the program that calls: the message says what was passed and what is expected."""
 
 
 def size(text: str) -> int:
@@ -41,8 +36,7 @@ def _encoded_size(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """One string that the model reads."""
 
     text: str
@@ -51,8 +45,7 @@ class Text:
     """Something beside it counts on this very string (citations, annotations, a signature): never edited."""
 
 
-@dataclass(frozen=True, slots=True)
-class Thinking:
+class Thinking(msgspec.Struct, frozen=True):
     text: str
     path: Path
     signed: bool = False
@@ -63,8 +56,7 @@ class Thinking:
     has. They tell its size."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True):
     id: str
     name: str
     input: Any
@@ -81,8 +73,7 @@ class ToolCall:
         return self.input if isinstance(self.input, str) else to_json(self.input)
 
 
-@dataclass(frozen=True, slots=True)
-class Opaque:
+class Opaque(msgspec.Struct, frozen=True):
     """Carried to the byte, never looked into: images, unknown blocks, whatever comes next year."""
 
     kind: str
@@ -92,8 +83,7 @@ class Opaque:
 Segment = Text | Opaque
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(msgspec.Struct, frozen=True):
     call_id: str
     segments: tuple[Segment, ...]
     path: Path
@@ -117,8 +107,7 @@ MALFORMED_KIND = "malformed"
 """The kind of an Opaque part that stands where a provider would expect something else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     index: int
     """Position in the history as given; `INSERTED_INDEX` for a message that a plan adds."""
     role: str
@@ -190,6 +179,15 @@ class Dialect(Protocol):
     @property
     def shows_thinking(self) -> bool:
         """Thinking that is sent back has a place on the wire; elsewhere a client may send it and a log not tell."""
+
+    @property
+    def loop_thinking(self) -> LoopThinking:
+        """Thinking of the active tool loop without which the provider rejects a request: none, all of it, or that of
+        messages with calls."""
+
+    @property
+    def reasoning_key(self) -> str:
+        """Field of a message that has thinking beside its content; empty if there is none. `read` does not read it."""
 
     def read(self, index: int, wire: Any) -> Message: ...
     def server_history(self, head: Mapping[str, Any]) -> bool:
@@ -286,10 +284,3 @@ _TYPES = {dict: "an object", list: "a list", str: "a string", bool: "a boolean",
 def type_name(value: Any) -> str:
     """What JSON calls it."""
     return "null" if value is None else _TYPES.get(type(value), f"a {type(value).__name__}")
-
-
-def one_line(text: str) -> str:
-    """Text from a request may hold anything; here line breaks, escape sequences and lone surrogates are spelt out."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

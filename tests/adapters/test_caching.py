@@ -8,7 +8,7 @@ import pytest
 
 from ibidem.adapters import langchain as adapter
 from ibidem.adapters._caching import checked_cache
-from ibidem.model import UsageError
+from ibidem.errors import UsageError
 
 MARK = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 

@@ -19,7 +19,7 @@ import pytest
 
 import ibidem
 from ibidem.adapters.httpx import BOUNDS, Answered, Transport, install
-from ibidem.model import IbidemError, UsageError
+from ibidem.errors import IbidemError, UsageError
 from ibidem.store import MemoryStore
 from ibidem.store.store import Notes
 from ibidem.testing import Answer, Calls, Fails, Gzips, Says, Seen, Slow, Upstream, conv

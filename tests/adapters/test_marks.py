@@ -17,8 +17,8 @@ from ibidem.adapters._seat import Seat
 from ibidem.adapters.httpx import Transport
 from ibidem.billing.lifetimes import CACHE_MODES, Kept
 from ibidem.engine.session import Session
+from ibidem.errors import UsageError
 from ibidem.formats.marks import Addition
-from ibidem.model import UsageError
 from ibidem.store import MemoryStore
 from ibidem.testing import Answer, Fails, Says, Seen, Upstream, conv
 

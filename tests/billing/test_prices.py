@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ibidem.billing.caching import PAID_CACHING, USUAL_CACHING, Caching, caching_of
 from ibidem.billing.prices import DEFAULT_MODELS, Price, Prices, Rates, economy_of, own_prices
-from ibidem.model import IbidemError
+from ibidem.errors import IbidemError
 
 M = 1e-6
 """Dollars per million tokens → per token."""

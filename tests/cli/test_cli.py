@@ -636,7 +636,7 @@ def test_no_command_is_loaded_to_tell_the_version_or_to_list_them(option: str) -
     loaded = set(done.stderr.split())
     assert not loaded.intersection(HEAVY)
     assert not {name for name in loaded if name.startswith("ibidem.")} - {
-        *("ibidem.cli", "ibidem.cli.commands", "ibidem.cli.encoding", "ibidem.cli.errors", "ibidem.model")
+        *("ibidem.cli", "ibidem.cli.commands", "ibidem.cli.encoding", "ibidem.cli.errors", "ibidem.errors")
     }
 
 

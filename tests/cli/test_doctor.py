@@ -26,8 +26,8 @@ from ibidem.cli.doctor.checks_logs import newest_logs
 from ibidem.cli.doctor.checks_machine import OTHER_PARTS, PROXY_PART, agents, node, optional_parts
 from ibidem.cli.doctor.checks_network import certificates, egress, own_settings
 from ibidem.cli.doctor.checks_proxy import TRIED_FORMATS, requests_come_through
+from ibidem.errors import IbidemError
 from ibidem.formats import FORMATS
-from ibidem.model import IbidemError
 from ibidem.store import open_store, reference
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="modes and scripts of another kind")

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import ibidem
 from ibidem import testing
 from ibidem.cli import main
+from ibidem.errors import UsageError
 from ibidem.formats import FORMATS
 from ibidem.formats import named as format_named
-from ibidem.model import UsageError
 from ibidem.store import MemoryStore, SqliteStore
 from tests.support.lanes import daily
 

@@ -19,7 +19,7 @@ from itertools import pairwise, takewhile
 from typing import Any, NamedTuple
 
 import ibidem
-from ibidem.model import UsageError
+from ibidem.errors import UsageError
 from ibidem.store import MemoryStore
 from ibidem.testing import Answer, Fails, Seen, Upstream, by_turn
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import ibidem
-from ibidem.model import UsageError
+from ibidem.errors import UsageError
 from ibidem.testing import by_turn
 
 from . import bedrock

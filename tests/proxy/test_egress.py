@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ibidem.model import IbidemError
+from ibidem.errors import IbidemError
 from ibidem.proxy.egress import Hop, certificate_sources, hop
 
 UPSTREAM = "https://api.example.com"

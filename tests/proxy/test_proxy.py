@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ibidem.model import IbidemError
+from ibidem.errors import IbidemError
 from ibidem.proxy import rewriter, usage, warmup
 from ibidem.proxy.books import records
 from ibidem.proxy.edge.app import WORKERS, Proxy

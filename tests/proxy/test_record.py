@@ -18,7 +18,7 @@ import pytest
 
 from ibidem import recordings
 from ibidem.billing.prices import Prices
-from ibidem.model import IbidemError
+from ibidem.errors import IbidemError
 from ibidem.proxy.books import recorder, tapes
 from ibidem.proxy.books.taken import Taken
 from ibidem.proxy.books.tapes import TapeLimits, Tapes

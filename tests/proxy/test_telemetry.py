@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from ibidem.model import IbidemError
+from ibidem.errors import IbidemError
 from ibidem.proxy.books.spans import MAX_MODELS, NO_SDK, OTHER_MODEL, PROVIDER_NAMES, Telemetry
 from ibidem.proxy.books.telemetry import NoTelemetry, telemetry_of
 from ibidem.proxy.providers import PROVIDERS

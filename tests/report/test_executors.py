@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ibidem.billing.prices import own_prices
-from ibidem.model import IbidemError
+from ibidem.errors import IbidemError
 from ibidem.report.cache import ReportCache
 from ibidem.report.cluster import OnDask
 from ibidem.report.executors import OnThisMachine

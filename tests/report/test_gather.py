@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ibidem.model import IbidemError
+from ibidem.errors import IbidemError
 from ibidem.report import gather as gathering
 from ibidem.report.cache import ReportCache
 from ibidem.report.executors import OnThisMachine

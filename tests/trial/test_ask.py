@@ -17,7 +17,7 @@ import pytest
 from ibidem import formats
 from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
-from ibidem.model import IbidemError
+from ibidem.errors import IbidemError
 from ibidem.testing import Answer, Calls, Fails, Raw, Resets, Seen, Upstream
 from ibidem.testing.answers import AnswerPart, Called
 from ibidem.testing.prompt_cache import PromptCache

@@ -14,8 +14,8 @@ import pytest
 from ibidem import validate
 from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
+from ibidem.errors import IbidemError
 from ibidem.formats.anthropic_marks import BlockMarks
-from ibidem.model import IbidemError
 from ibidem.recordings import read
 from ibidem.trial.bodies import BLOCK_TOKENS, Arm, Asker, EntrySizes, ThinkingRung, session_head, used_tools
 from ibidem.trial.ledger import AnsweredRow, TrialLedger, TrialSetup, keys_left, resumed

@@ -12,7 +12,7 @@ import pytest
 
 from ibidem import compact, expand, formats
 from ibidem.billing.prices import Prices
-from ibidem.model import IbidemError
+from ibidem.errors import IbidemError
 from ibidem.recordings import Recording, read
 from ibidem.testing import conv
 from ibidem.trial.outcomes import Stratum

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ibidem.model import IbidemError
+from ibidem.errors import IbidemError
 from ibidem.wire import Change, parse, rebuild, splice
 from ibidem.wire.tree import Keyed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..billing.lifetimes import CACHE_MODES, CacheMode
-from ..model import UsageError
+from ..errors import UsageError
 
 WIRE = "or have ibidem.adapters.httpx.Transport(cache=…) or `ibidem proxy --cache` on the way"
 

@@ -20,7 +20,7 @@ from ..billing.lifetimes import CacheMode, checked_mode
 from ..billing.thinking import signs_thinking
 from ..engine.marking import CacheSettings
 from ..engine.session import Session
-from ..model import UsageError
+from ..errors import UsageError
 from ..proxy.clock import SYSTEM_CLOCK
 from ..proxy.conversations import Conversations
 from ..proxy.fallback import bare, fall_back, replayed

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..billing.usage import Usage
 from ..engine.session import Session
-from ..model import UsageError
+from ..errors import UsageError
 from ..proxy.outcome import Job, Outcome
 from ..proxy.refusals import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
 from ..proxy.routes import Route, at_end, client_session, is_signed

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
-from ..model import UsageError
+from ..errors import UsageError
 from .budget import LEAST_NEW_SHARE, MAX_TOKENS_PER_TOKEN
 from .prices import Price
 from .usage import FULL_READ_SHARE

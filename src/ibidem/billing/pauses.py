@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..environment import data_folder
-from ..model import IbidemError
+from ..errors import IbidemError
 from .lifetimes import Pauses
 
 PAUSES_FILE = "pauses.json"

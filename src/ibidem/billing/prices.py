@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from ..model import IbidemError, type_name
+from ..errors import IbidemError
+from ..model import type_name
 from .budget import Economy
 from .caching import PAID_CACHING, USUAL_CACHING, Caching, bare_name, caching_of, unsure
 from .price_list import PACKAGE, shipped

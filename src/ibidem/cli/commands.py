@@ -11,7 +11,7 @@ from typing import IO, Any, NoReturn
 import click
 
 from .. import __version__
-from ..model import IbidemError
+from ..errors import IbidemError
 from .encoding import PLAIN_SIGNS
 from .errors import our_fault, place, reason, say
 

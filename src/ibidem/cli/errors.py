@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 import click
 
-from ..model import one_line
+from ..errors import one_line
 
 REASONS = {
     errno.ENOENT: "no such file or folder: check the path",

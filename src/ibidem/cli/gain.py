@@ -72,8 +72,8 @@ def gain(
 
 
 def _forget(file: Path, as_json: bool) -> int:
+    from ..errors import one_line
     from ..gains import forget
-    from ..model import one_line
 
     there, was = file.exists(), forget(file)
     if as_json:

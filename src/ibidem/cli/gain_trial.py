@@ -55,7 +55,7 @@ def draw_arms(compared: ArmComparison, told: str, zone: tzinfo) -> None:
 
 
 def _who(compared: ArmComparison, zone: tzinfo) -> str:
-    from ..model import one_line
+    from ..errors import one_line
     from ..report.numbers import plural
 
     units = (*compared.measured, *compared.rewritten)

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from ..environment import home, variables
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 from ..recordings import PROBED_ROWS, LogError, Recording, agent_in, read
 from ..recordings.discovery import LOGS, discover, load
 from ..recordings.ids import ids_in, session_id

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 from .errors import InputError, say
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from ..model import one_line
+from ..errors import one_line
 from .errors import InputError
 
 PATIENCE_SECONDS = 10.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..billing.prices import Price, own_prices
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 from .errors import InputError, reason
 
 

@@ -19,7 +19,7 @@ from typing import IO, Self, TypeVar
 import click
 
 from ..engine.pipeline import detect
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 from ..wire import parse
 from .errors import InputError, at_the_prompt, our_fault, reason
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..model import one_line
+from ..errors import one_line
 from .errors import InputError
 from .store import opened, store_option
 from .writing import output

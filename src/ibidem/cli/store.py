@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import environment
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 from .errors import InputError
 from .options import echo_json, json_option, without_password
 

@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from ..engine import pipeline
-from ..model import one_line
+from ..errors import one_line
 from .errors import InputError, say
 from .options import echo_json, format_option, json_option
 from .reading import Input, InputRequest, ask, open_source, refuse, tells_format

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..model import one_line
+from ..errors import one_line
 
 PATIENCE = 2.0
 """Seconds that nobody wonders about."""

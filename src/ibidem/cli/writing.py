@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from ..model import one_line
+from ..errors import one_line
 from .errors import InputError, reason
 
 Write = Callable[[bytes], object]

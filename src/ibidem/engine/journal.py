@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ..billing.budget import Moment
 from ..billing.lifetimes import Kept
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 
 log = logging.getLogger("ibidem")
 

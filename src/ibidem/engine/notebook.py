@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from ..model import IbidemError
+from ..errors import IbidemError
 from ..store.store import NO_NOTES, Notes, Store, StoreError
 from .journal import Position
 from .session import Session

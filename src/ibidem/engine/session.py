@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import formats
 from ..billing.budget import Moment
 from ..billing.lifetimes import Asked, CacheMode, Kept, Pauses, checked_mode
-from ..model import Conversation, UsageError
+from ..errors import UsageError
+from ..model import Conversation
 from ..store.recall import default_store
 from ..strategies import profiles
 from ..strategies.strategy import Planner, Start, grows

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 from .settings import is_loopback
 
 PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}

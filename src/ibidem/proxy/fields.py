@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..billing.lifetimes import CACHE_MODES
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 from ..store.limits import USE_BYTES, USE_DAYS, are_days
 from ..strategies.profiles import PROFILES, is_name
 

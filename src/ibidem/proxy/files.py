@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 
 CHUNK_BYTES = 2**16
 OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)

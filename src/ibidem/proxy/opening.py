@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import formats
-from ..model import IbidemError, Message, Text
+from ..errors import IbidemError
+from ..model import Message, Text
 from ..store.naming import Opening
 from ..wire import Scanned, scan
 from ..wire.scan import scan_tolerantly

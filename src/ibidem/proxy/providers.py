@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 
 PROVIDERS: Mapping[str, str] = MappingProxyType(
     {

@@ -17,7 +17,7 @@ from itertools import accumulate
 
 from ..engine.incremental import SentPrefix
 from ..engine.pipeline import Compacted
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 from ..plan import Edit
 from ..store import StoreError
 from ..wire import Scanned

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..billing.lifetimes import CacheMode
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 from ..store.limits import DEFAULT_BYTES, DEFAULT_DAYS
 from .fields import FIELDS as FIELDS
 from .fields import checked, read_text

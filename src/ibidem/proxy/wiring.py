@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 from .files import content
 from .settings import PROVIDERS, base_url, is_loopback
 

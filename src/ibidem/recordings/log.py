@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from ..model import IbidemError, type_name
+from ..errors import IbidemError
+from ..model import type_name
 from .packed import Unpacked, packed
 from .recording import Json, RecordedSegment, Skipped
 from .streams import LogBytes, LogFileStream, StreamedRows

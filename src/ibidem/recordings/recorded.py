@@ -13,7 +13,8 @@ from typing import Any
 
 from .. import formats
 from ..billing.usage import Usage
-from ..model import IbidemError, string
+from ..errors import IbidemError
+from ..model import string
 from ..wire import Scanned, parse, scan
 from ..wire.scan import Known, scan_tolerantly
 from .bodies import BodyReader, RequestBodies

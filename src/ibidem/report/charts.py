@@ -11,7 +11,7 @@ from html import escape
 from math import ceil, floor
 from typing import NamedTuple
 
-from ..model import one_line
+from ..errors import one_line
 from . import numbers
 from .figures import SessionFigures
 from .groups import share

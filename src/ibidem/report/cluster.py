@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Generic, Self, TypeVar
 
-from ..model import IbidemError
+from ..errors import IbidemError
 
 W = TypeVar("W")
 R = TypeVar("R")

@@ -15,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, Protocol, Self, TypeVar
 
-from ..model import IbidemError
+from ..errors import IbidemError
 
 W = TypeVar("W")
 R = TypeVar("R")

@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 from .. import __version__
 from ..billing.misses import MISS_CAUSES, Shares
 from ..billing.usage import Usage
-from ..model import one_line
+from ..errors import one_line
 from .figures import NOTHING_DONE, Cached, Missed, Recorded, SessionFigures, Spent, World, plain
 from .groups import CachedTotal, Group, MissedTotal, Profile, Worlds, share
 from .rows import known_sessions, paid, repeated, session_named, tables

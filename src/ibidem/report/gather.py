@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from ..model import IbidemError
+from ..errors import IbidemError
 from ..recordings import LogBytes, LogError, read
 from .cache import ReportCache
 from .executors import LogWorkers

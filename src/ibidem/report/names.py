@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from itertools import takewhile
 
-from ..model import one_line
+from ..errors import one_line
 from .charts import last_slash, text
 from .facts import SessionFacts
 from .figures import SessionFigures

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from ..model import IbidemError
+from ..errors import IbidemError
 from ..recordings import LogBytes, LogFileStream
 from ..recordings.discovery import LOG_ENDINGS, load
 from ..recordings.opencode_store import is_store

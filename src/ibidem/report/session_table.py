@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from ..model import one_line
+from ..errors import one_line
 from .charts import saved_share, table, text
 from .figures import ProfileOutcome, SessionFigures
 from .names import KnownSession, Names

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .. import environment
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 
 DAY_SECONDS = 86_400.0
 DEFAULT_DAYS, DEFAULT_BYTES = 30, 2_000_000_000

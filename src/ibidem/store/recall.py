@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..environment import store_target
-from ..model import IbidemError, UsageError
+from ..errors import IbidemError, UsageError
 
 if TYPE_CHECKING:
     from . import Store

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
-from ..model import IbidemError
+from ..errors import IbidemError
 from .naming import REFERENCE_DIGITS
 
 DESCRIPTION = (

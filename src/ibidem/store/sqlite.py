@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..model import one_line
+from ..errors import one_line
 from .database import Database
 from .limits import (
     MOST_NOTES,

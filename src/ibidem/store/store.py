@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
 
-from ..model import IbidemError
+from ..errors import IbidemError
 from .limits import Limits
 from .naming import REFERENCE_DIGITS, reference
 

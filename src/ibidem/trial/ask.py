@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from .. import __version__
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 from ..recordings.log import decoded
 from .providers import ModelReply, TrialProvider
 from .providers.provider import events_in

@@ -19,7 +19,8 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from ..billing.prices import Price
-from ..model import IbidemError, to_json
+from ..errors import IbidemError
+from ..model import to_json
 from .ask import CallOutcome
 from .asked import Askable, PointCalls
 from .bodies import Arm, ThinkingRung

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from ..billing.usage import Usage
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 from ..recordings.bodies import as_line
 from ..recordings.log import decoded
 from ..recordings.recording import Json

@@ -17,7 +17,8 @@ from .. import formats
 from ..billing.prices import Price, Prices
 from ..billing.usage import Usage
 from ..engine.pipeline import validate
-from ..model import IbidemError, one_line, to_json
+from ..errors import IbidemError, one_line
+from ..model import to_json
 from ..recordings import Recording, read
 from ..recordings.recording import Json
 from ..report.facts import read_facts

@@ -19,10 +19,11 @@ from textwrap import dedent
 from typing import NamedTuple
 
 from .. import formats
+from ..errors import one_line
 from ..markers import layout
 from ..markers.backref import ABOVE, Marker, Source, parse, which
 from ..markers.numbering import NumberedText, Sources
-from ..model import Message, Path, one_line
+from ..model import Message, Path
 from ..recordings.recording import Json
 from ..strategies.revision.files import touches
 from ..wire import Change

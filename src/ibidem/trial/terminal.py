@@ -7,7 +7,7 @@ from typing import IO
 from rich.console import Console
 from rich.text import Text
 
-from ..model import one_line
+from ..errors import one_line
 from ..report.tables import TableRow, say, table
 from .probed import PROBE_HEAD, ProbeTally, probe_cells, probe_lines
 from .stats import Judgement

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..model import IbidemError, Path, to_json
+from ..errors import IbidemError
+from ..model import Path, to_json
 from .head import Head, field_start
 from .offsets import CLOSE_LIST, COMMA, past_space, raw_fields, raw_items
 from .splice import splice

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..model import IbidemError
+from ..errors import IbidemError
 from .offsets import (
     CLOSE_LIST,
     CLOSE_OBJECT,

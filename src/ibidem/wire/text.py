@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..model import IbidemError
+from ..errors import IbidemError
 
 
 def parse(text: bytes | str) -> Any:

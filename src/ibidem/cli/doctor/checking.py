@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import click
 
-from ...model import IbidemError, one_line
+from ...errors import IbidemError, one_line
 from ..errors import our_fault
 
 Verdict = Literal["ok", "note", "problem"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from ...model import IbidemError, one_line
+from ...errors import IbidemError, one_line
 from ...proxy.files import content
 from ...proxy.settings import base_url, is_loopback
 from ...proxy.wiring import MAX_SETTINGS_BYTES, OPENCODE, VARIABLES, WHAT_TO_DO, opencode_files

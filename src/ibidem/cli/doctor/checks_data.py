@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import environment
-from ...model import one_line
+from ...errors import one_line
 from ...store import SERVER_SCHEMES
 from ...store.store import MEMORY_TARGET
 from ..proxy.serving import loaded

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ...billing.misses import is_unmarked
 from ...billing.prices import Prices
-from ...model import one_line
+from ...errors import one_line
 from ...recordings import LogError, Recording, read
 from ...recordings.discovery import discover, load
 from .checking import CheckResult, Machine

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from ... import environment
-from ...model import IbidemError, one_line
+from ...errors import IbidemError, one_line
 from ...proxy.egress import certificate_sources, hop
 from ...proxy.settings import PROVIDERS
 from ..proxy.serving import loaded

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from ...model import IbidemError
+from ...errors import IbidemError
 from ...proxy.settings import PROVIDERS, Settings
 from .checking import CheckResult, Machine, problem_of
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...environment import store_target
-from ...model import IbidemError, one_line
+from ...errors import IbidemError, one_line
 from ...proxy.edge.fleet import Fleet
 from ...proxy.edge.peers import Channel, FirstWords, Peers
 from ...proxy.settings import Settings

@@ -15,7 +15,7 @@ import click
 
 from ... import environment
 from ...billing.pauses import load_pauses
-from ...model import IbidemError, one_line
+from ...errors import IbidemError, one_line
 from ...proxy.settings import Loaded, Settings, read
 from ...proxy.wiring import lines
 from ..errors import InputError, place, reason, say, warnings_said

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 
-from ...model import one_line
+from ...errors import one_line
 from ...report.facts import SessionFacts
 from ...report.selection import Selection
 from ...report.tally import local

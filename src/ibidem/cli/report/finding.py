@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from ...environment import home, variables
-from ...model import one_line
+from ...errors import one_line
 from ...recordings.discovery import discover_by_agent, logs_in
 from ...report.places import LogFile, below, is_url
 from ...report.selection import Selection

@@ -18,7 +18,7 @@ from ...billing.pauses import keep_pauses
 from ...billing.prices import Prices
 from ...billing.usage import Usage
 from ...environment import cache_folder
-from ...model import IbidemError, one_line
+from ...errors import IbidemError, one_line
 from ...replay.caching import CACHING_NAMES
 from ...report.cache import ReportCache
 from ...report.cluster import OnDask

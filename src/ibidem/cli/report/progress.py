@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ...model import one_line
+from ...errors import one_line
 
 Done = Callable[[int, str], None]
 """So many bytes more are done; and what is known so far, in a few words."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import click
 
-from ...model import IbidemError, one_line
+from ...errors import IbidemError, one_line
 from ...recordings import Recording
 from ...report.measure import ReportSettings
 from ...report.numbers import plural

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...billing.prices import Prices
 from ...environment import data_folder, variables
-from ...model import IbidemError, one_line
+from ...errors import IbidemError, one_line
 from ...recordings import LogError, read
 from ...report.numbers import dollars, plural
 from ...report.places import LogFile, fetch

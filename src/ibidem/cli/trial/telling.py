@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ...model import one_line
+from ...errors import one_line
 from ...report.numbers import dollars, percent, plural, tokens
 from ...trial.driver import TrialHooks
 from ...trial.evalue import harm

@@ -6,7 +6,7 @@
 - `columns`, `page`: a view in the terminal, and as one HTML page that needs nothing else.
 - `logged`, `logged_page`: a request of a recorded session, with what its edits save. `details`: all of a session.
 
-Whatever stands in a request is text here, never markup or a terminal's escape: `model.one_line` and `html.escape` are
+Whatever stands in a request is text here, never markup or a terminal's escape: `errors.one_line` and `html.escape` are
 the ways in. A new marker needs to be known to `parts` to be shown as one. Tests: tests/cli/test_show.py,
 tests/cli/test_show_log.py.
 """

@@ -13,7 +13,7 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from ...model import one_line
+from ...errors import one_line
 from . import table
 from .parts import Block, View, ViewLine, ViewPart, change, left_out, shortened, spelt
 

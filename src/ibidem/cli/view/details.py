@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from ...model import one_line
+from ...errors import one_line
 from ...recordings import Recording
 from ...recordings.ids import session_id
 from ...report.measure import ReportSettings

@@ -9,7 +9,7 @@ from math import ceil, isfinite
 from typing import Any
 
 from ...billing.budget import Point, Reason
-from ...model import one_line
+from ...errors import one_line
 from ...plan import Plan, apply
 from ...recordings import Recording
 from ...recordings.ids import session_id

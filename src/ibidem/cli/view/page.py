@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from importlib import resources
 
+from ...errors import one_line
 from ...markers.backref import Source
-from ...model import one_line
 from ...report.numbers import percent
 from .figures import BeforeAfter
 from .parts import Block, EditTexts, LinkTarget, View, ViewLine, ViewPart, change, left_out, shortened

@@ -13,11 +13,12 @@ from typing import Any, Literal, NamedTuple
 from ... import formats
 from ...calls import arguments, label_of
 from ...engine.pipeline import Compacted
+from ...errors import one_line
 from ...markers import codetether
 from ...markers.backref import ABOVE, Marker, Source
 from ...markers.layout import Shown, parsed
 from ...markers.numbering import NumberedText, Sources
-from ...model import Conversation, Message, Path, one_line, to_json
+from ...model import Conversation, Message, Path, to_json
 from ...plan import Edit
 from ...rules.rule import at
 from ...tokens import counter

@@ -9,7 +9,7 @@ from typing import IO
 from rich.console import Console
 from rich.table import Table
 
-from ...model import one_line
+from ...errors import one_line
 from ...report.numbers import percent
 from .figures import MAX_COUNTED_BYTES, BeforeAfter, Figures
 

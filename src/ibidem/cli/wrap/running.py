@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 import click
 
 from ... import environment
-from ...model import IbidemError, one_line
+from ...errors import IbidemError, one_line
 from ...proxy.books.closing import NOTHING_CAME
 from ...proxy.settings import Settings, check, inherited, told
 from ...proxy.wiring import VARIABLES, Wiring, inherit, leads_to, prepared, table

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from urllib.parse import urlsplit
 
 from ... import formats
-from ...model import IbidemError, one_line
+from ...errors import IbidemError, one_line
 from ...recordings.bodies import RequestBodies
 from ...recordings.recorded import VERSION, VERSION_FIELD
 from ...recordings.recording import Json

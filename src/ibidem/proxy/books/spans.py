@@ -20,7 +20,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ... import __version__
 from ...billing.usage import Usage
-from ...model import one_line
+from ...errors import one_line
 from ..exchange import CLIENT_GONE, Exchange
 from ..settings import Settings
 from .rows import ExchangeRow

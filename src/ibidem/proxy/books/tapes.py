@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from ...model import IbidemError, one_line
+from ...errors import IbidemError, one_line
 from ...recordings.bodies import BodyWriter, RequestBodies, as_line
 from ...recordings.recording import Json
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...model import IbidemError, one_line
+from ...errors import IbidemError, one_line
 from ..exchange import Exchange
 from ..settings import Settings
 from .rows import ExchangeRow

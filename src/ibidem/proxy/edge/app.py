@@ -23,7 +23,7 @@ from ...billing.lifetimes import Pauses
 from ...engine.journal import Position
 from ...engine.marking import CacheSettings
 from ...environment import store_target
-from ...model import IbidemError
+from ...errors import IbidemError
 from ...store import Limits, Store, open_store
 from ..books import records
 from ..books.gains import GainsWriter

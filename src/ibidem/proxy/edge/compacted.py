@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from ...billing.collapse import Verdict
-from ...model import IbidemError
+from ...errors import IbidemError
 from .. import compacting
 from ..fallback import bare
 from ..outcome import Job, Outcome

@@ -20,7 +20,7 @@ from dataclasses import asdict
 from itertools import count
 from typing import Any
 
-from ...model import IbidemError, one_line
+from ...errors import IbidemError, one_line
 from ..address import Address, Summary
 from ..books.closing import ClosingLine, closing_line
 from ..page.together import added, counted

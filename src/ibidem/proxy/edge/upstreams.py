@@ -24,7 +24,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ... import environment
-from ...model import IbidemError, one_line
+from ...errors import IbidemError, one_line
 from ..egress import Hop, certificate_sources, hop
 from ..headers import HeaderList
 from ..providers import in_region

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote_plus
 
 from ... import __version__
-from ...model import IbidemError
+from ...errors import IbidemError
 from ...store import Store
 from ...store.recall import recall
 from ..books.gains import GainsWriter

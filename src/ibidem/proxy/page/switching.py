@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ...model import one_line
+from ...errors import one_line
 from ..conversations import Conversations
 from .pages import PAGE_ROOT, Page, document
 
