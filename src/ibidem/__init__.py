@@ -15,20 +15,20 @@ TYPE_CHECKING = False  # as in `typing`, whose import takes half as long as the 
 if TYPE_CHECKING:
     from typing import Any
 
-    from . import cache, testing
+    from . import cache, codetether, devboy, testing
     from .billing.budget import Economy
     from .billing.lifetimes import Pauses
     from .engine.expansion import expand
     from .engine.pipeline import Compacted, compact, detect, validate
     from .engine.session import Session
     from .engine.stats import Stats
+    from .errors import IbidemError
     from .formats import FormatError
-    from .model import IbidemError
     from .plan import Edit, Plan
     from .rules.rule import Violation
     from .store.recall import recall
-    from .strategies.arrival import BackReferences, Dedup, Devboy, HintStyle
-    from .strategies.ported import DedupToolCalls, DropMiddle, Lingua, PruneThinking, Snippet
+    from .strategies.arrival import BackReferences, HintStyle
+    from .strategies.ported import Dedup, DedupToolCalls, Devboy, DropMiddle, Lingua, PruneThinking, Snippet
     from .strategies.profiles import PROFILES
     from .strategies.repair import RepairPairing
     from .strategies.revision import Evict
@@ -65,8 +65,10 @@ __all__ = [
     "Violation",
     "__version__",
     "cache",
+    "codetether",
     "compact",
     "detect",
+    "devboy",
     "expand",
     "recall",
     "testing",
@@ -74,17 +76,17 @@ __all__ = [
 ]
 
 _HOME = {
-    "strategies.arrival": ("Dedup", "Devboy", "HintStyle", "BackReferences"),
+    "strategies.arrival": ("HintStyle", "BackReferences"),
     "engine.pipeline": ("Compacted", "compact", "detect", "validate"),
     "engine.expansion": ("expand",),
     "formats": ("FormatError",),
     "store.recall": ("recall",),
-    "model": ("IbidemError",),
+    "errors": ("IbidemError",),
     "plan": ("Edit", "Plan"),
     "strategies.strategy": ("Fold", "Revision", "Start", "Strategy"),
     "strategies.profiles": ("PROFILES",),
     "strategies.repair": ("RepairPairing",),
-    "strategies.ported": ("DedupToolCalls", "DropMiddle", "Lingua", "PruneThinking", "Snippet"),
+    "strategies.ported": ("Dedup", "DedupToolCalls", "Devboy", "DropMiddle", "Lingua", "PruneThinking", "Snippet"),
     "strategies.revision": ("Evict",),
     "rules.rule": ("Violation",),
     "engine.session": ("Session",),
@@ -92,7 +94,7 @@ _HOME = {
     "billing.budget": ("Economy",),
     "billing.lifetimes": ("Pauses",),
 }
-_MODULES = ("cache", "testing")
+_MODULES = ("cache", "codetether", "devboy", "testing")
 
 
 def __getattr__(name: str) -> Any:

@@ -6,9 +6,12 @@ strategies can be laid over each other, printed, priced, refused and replayed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
+from msgspec import structs
 
 from .billing.budget import Point
 from .calls import arguments
@@ -16,8 +19,7 @@ from .model import INSERTED_INDEX, Conversation, Kind, Message, Part, Path, Text
 from .wire import Change, Op, rebuild
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
     """One change to the history, with what it takes away and what it puts there."""
 
     strategy: str
@@ -41,11 +43,23 @@ class Edit:
     """How often the strategy found what it looks for; 0 for an edit that only accompanies another."""
     reason: str = ""
     """For people: why it was made."""
+    keeps_structure: bool = False
+    """The strategy made sure that the edit breaks no rule of structure: it takes away thinking beside other parts, or
+    puts arguments of the right type in the place of others."""
+    counted_bytes: int | None = None
+    """Bytes saved, where a ported strategy counts them by other rules than `removed` and `added`."""
 
     @property
     def bytes_saved(self) -> int:
         """Content bytes, never negative: what grows saves nothing."""
+        if self.counted_bytes is not None:
+            return self.counted_bytes
         return max(0, sum(map(size, self.removed)) - size(self.added))
+
+    @property
+    def adds_parts(self) -> bool:
+        """Whether it puts something beside its position, or turns a content string into a list of parts."""
+        return self.op in ("before", "after") or isinstance(self.value, list)
 
     @property
     def written(self) -> Any:
@@ -77,19 +91,30 @@ class Plan:
     @property
     def structural(self) -> bool:
         """Whether it does more than put one text in another's place: only then can it break a rule of structure."""
-        return any(edit.op != "set" or edit.value is not None for edit in self.edits)
+        return any((edit.op != "set" or edit.value is not None) and not edit.keeps_structure for edit in self.edits)
+
+    @property
+    def adds_parts(self) -> bool:
+        """Whether it puts parts into messages, which are then read anew."""
+        return any(edit.path and edit.adds_parts for edit in self.edits)
 
     def changes(self, prefix: Path = ()) -> list[Change]:
         """What is to be done on the wire, each position once, `prefix` leading to the history."""
         final: dict[tuple[Any, ...], Change] = {}
         dropped = {edit.message for edit in self.edits if edit.op == "drop" and not edit.path}
+        parts = {(edit.message, edit.path) for edit in self.edits if edit.op == "drop" and edit.path}
         for number, edit in enumerate(self.edits):
-            if edit.path and edit.message in dropped:
+            if edit.path and (edit.message in dropped or (parts and _is_inside(edit, parts))):
                 continue
             change = Change((*prefix, edit.message, *edit.path), edit.op, edit.written)
             beside = edit.op in ("before", "after")
             final[(change.path, number) if beside else (change.path, None)] = change
         return list(final.values())
+
+
+def _is_inside(edit: Edit, dropped: set[tuple[int, Path]]) -> bool:
+    """Return True if an edit changes something inside a part that is dropped."""
+    return any((edit.message, edit.path[:length]) in dropped for length in range(1, len(edit.path)))
 
 
 def apply(conv: Conversation, plan: Plan, step: Plan | None = None, sent: Conversation | None = None) -> Conversation:
@@ -104,8 +129,9 @@ def apply(conv: Conversation, plan: Plan, step: Plan | None = None, sent: Conver
     whole: dict[int, list[Edit]] = {}
     for edit in plan.edits:
         (inside if edit.path else whole).setdefault(edit.message, []).append(edit)
-    for index in [index for index, edits in whole.items() if any(edit.op == "drop" for edit in edits)]:
-        inside.pop(index, None)  # nobody will see them
+    if inside:
+        for index in [index for index, edits in whole.items() if any(edit.op == "drop" for edit in edits)]:
+            inside.pop(index, None)  # nobody will see them
     done: dict[int, Message] = {}
     if step is not None and sent is not None:
         touched = {edit.message for edit in step}
@@ -116,15 +142,47 @@ def apply(conv: Conversation, plan: Plan, step: Plan | None = None, sent: Conver
         new = done.get(index) or (_edited(conv, message, inside[index]) if index in inside else message)
         messages.extend(_around(conv, new, whole[index]) if index in whole else (new,))
     messages.extend(_inserted(conv, edit) for edit in whole.get(len(conv.messages), ()) if edit.op == "before")
-    return replace(conv, messages=tuple(messages))
+    return Conversation(tuple(messages), conv.dialect, conv.head, conv.whole)
 
 
-def _around(conv: Conversation, message: Message, edits: list[Edit]) -> Iterator[Message]:
-    """What edits of a whole message make of it."""
-    yield from (_inserted(conv, edit) for edit in edits if edit.op == "before")
-    if not any(edit.op == "drop" for edit in edits):
-        yield message
-    yield from (_inserted(conv, edit) for edit in edits if edit.op == "after")
+def apply_step(sent: Conversation, step: Plan) -> Conversation:
+    """Return the conversation with more edits made, each of a text or a part that no edit before it changed the
+    position of.
+
+    It costs what the edits touch, unlike `apply`, which goes through the whole history.
+    """
+    inside: dict[int, list[Edit]] = {}
+    beside: dict[int, list[Edit]] = {}
+    dropped: set[int] = set()
+    for edit in step.edits:
+        if edit.path:
+            inside.setdefault(edit.message, []).append(edit)
+        elif edit.op == "drop":
+            dropped.add(edit.message)
+        else:
+            beside.setdefault(edit.message, []).append(edit)
+    messages: Sequence[Message] = sent.messages
+    if inside:
+        messages = [
+            _edited(sent, message, inside[message.index])
+            if message.index in inside and message.index not in dropped
+            else message
+            for message in messages
+        ]
+    if beside:
+        messages = [new for message in messages for new in _around(sent, message, beside.get(message.index, ()))]
+    if dropped:
+        messages = [message for message in messages if message.index not in dropped]
+    return Conversation(tuple(messages), sent.dialect, sent.head, sent.whole)
+
+
+def _around(conv: Conversation, message: Message, edits: Sequence[Edit]) -> Sequence[Message]:
+    """The messages that take the place of one."""
+    if not edits:
+        return (message,)
+    before = [_inserted(conv, edit) for edit in edits if edit.op == "before"]
+    kept = () if any(edit.op == "drop" for edit in edits) else (message,)
+    return (*before, *kept, *(_inserted(conv, edit) for edit in edits if edit.op == "after"))
 
 
 def _inserted(conv: Conversation, edit: Edit) -> Message:
@@ -136,43 +194,48 @@ def _edited(conv: Conversation, message: Message, edits: list[Edit]) -> Message:
 
     Only a message that gains parts is read anew from its new wire form; nothing may edit it after that.
     """
-    if any(edit.op in ("before", "after") or _reshapes(edit) for edit in edits):
-        changes = Plan(tuple(replace(edit, message=0) for edit in edits)).changes()
+    if any(edit.adds_parts for edit in edits):
+        changes = Plan(tuple(structs.replace(edit, message=0) for edit in edits)).changes()
         wire = rebuild([message.wire], changes)[0]
         return conv.dialect.read(message.index, wire)
     by_path = {edit.path: edit for edit in edits}
-    inside: dict[Path, list[Change]] = {}
-    for path, edit in by_path.items():
-        inside.setdefault(path[:-1], []).append(Change(path[-1:], "set", edit.added))
-    parts = [new for part in message.parts if (new := _part(part, by_path, inside)) is not None]
+    parts = [new for part in message.parts if (new := _part(part, by_path)) is not None]
     return Message(message.index, message.role, tuple(parts), message.wire)
 
 
-def _reshapes(edit: Edit) -> bool:
-    """A content string becomes a list of parts."""
-    return isinstance(edit.value, list)
-
-
-def _part(part: Part, edits: Mapping[Path, Edit], inside: Mapping[Path, list[Change]]) -> Part | None:
+def _part(part: Part, edits: Mapping[Path, Edit]) -> Part | None:
     edit = edits.get(part.path)
     if edit is not None and edit.op == "drop":
         return None
-    if isinstance(part, Text):
+    if type(part) is Text:
+        block = edits.get(part.path[:-1])  # a block is dropped whole, its text is replaced
+        if block is not None and block.op == "drop":
+            return None
         return part if edit is None else Text(edit.added, part.path)
-    if isinstance(part, ToolCall):
-        if (new := edits.get(part.input_path)) is not None:
-            return replace(part, input=new.written)
-        changes = inside.get(part.input_path)
-        return replace(part, input=rebuild(part.input, changes)) if changes else part
-    if isinstance(part, ToolResult) and any(segment.path in edits for segment in part.segments):
+    if type(part) is ToolCall:
+        return _called(part, edits)
+    if type(part) is ToolResult and any(segment.path in edits for segment in part.segments):
         segments = tuple(
             Text(edits[segment.path].added, segment.path)
-            if isinstance(segment, Text) and segment.path in edits
+            if type(segment) is Text and segment.path in edits
             else segment
             for segment in part.segments
         )
-        return ToolResult(part.call_id, segments, part.path, part.failed)
+        return structs.replace(part, segments=segments)
     return part
+
+
+def _called(call: ToolCall, edits: Mapping[Path, Edit]) -> ToolCall:
+    """The call with edited arguments."""
+    if (new := edits.get(call.input_path)) is not None:
+        return structs.replace(call, input=new.written)
+    depth = len(call.input_path)
+    changes = [
+        Change(path[depth:], "set", edit.added)
+        for path, edit in edits.items()
+        if len(path) == depth + 1 and path[:depth] == call.input_path
+    ]
+    return structs.replace(call, input=rebuild(call.input, changes)) if changes else call
 
 
 def own_texts(message: Message) -> Iterator[tuple[Path, str]]:
@@ -221,7 +284,7 @@ class Targets:
 
     def of(self, edit: Edit) -> Target | None:
         """None when it is nothing that may be touched, or not in that way."""
-        if edit.op in ("before", "after") or _reshapes(edit):
+        if edit.adds_parts:
             return Target("messages")
         if edit.op == "drop":
             part = self._parts.get(edit.path)

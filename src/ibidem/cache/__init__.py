@@ -1,28 +1,31 @@
-"""The response seat: say "as before" where only tool outputs are seen, one by one.
+"""Deduplicate tool outputs where they are produced: in a gateway, a hook or a host that sees them one by one.
 
-A gateway or a hook never holds the conversation: it sees an output, passes it on, and can only remember. So the memory
-is small, forgets, and is emptied when the host compacts its context: a hint helps only while the model can still see
-what it names. Two kinds of repetition are recognised: an output equal byte for byte, and a JSON object that differs
-from a remembered one in a few scalar values.
+Such a program never has the conversation. It sees an output, sends it on, and can only remember. So the cache is
+small, entries expire, and it is emptied when the host compacts its context: a hint helps only while the model can see
+the output that it names. Two kinds of repeats are found: equal bytes, and a JSON object that differs from a remembered
+one in a few scalar values.
 
-- `OutputMemory`, `OutputMemories`: our own way. A hint names what the model saw; one memory per context.
-- `ResponsePipeline`, `DedupCache`, `HintVerbosity`, `render_…`: devboy's texts, sizes and order of steps, exactly. Its
-  hints name a call's id, which no model sees.
-- `NearRefConfig`, `extract_delta`: when a changed JSON object is worth a near-reference.
+- `OutputMemory`, `OutputMemories`: our own hints, which name what the model saw. One memory per context.
+- `DedupCache`, `ResponsePipeline`, `render_…`, `extract_delta`: devboy's, exact; `ibidem.devboy` has its names.
 
-Outputs also go stale. A call that changes a file drops the remembered reads of its path, and a call may declare tools
-whose answers it makes obsolete; what comes next is sent in full, even if equal. All sizes are UTF-8 bytes.
+Outputs go stale. A call that changes a file drops the remembered reads of its path, and a call may declare tools whose
+outputs it makes obsolete; the next output is then sent in full, even if equal. All sizes are UTF-8 bytes.
 """
 
-from .dedup import DedupCache, Fresh, Hint
-from .devboy import HintVerbosity, ResponsePipeline, render_near_ref, render_reference_hint
+from .dedup import ContentHash, DedupCache, DedupDecision, Fresh, Hint
+from .devboy import HintVerbosity, ResponsePipeline, ToolSettings, render_reference_hint, render_reference_hint_with
 from .memory import MemorySettings, OutputMemory
-from .near import DeltaField, NearRefConfig, extract_delta
+from .near_references import DeltaField, NearRefConfig, extract_delta, render_near_ref_hint
 from .outputs import Emission, ToolKind, content_hash, path_hash
 from .partitions import OutputMemories
 
+render_near_ref = render_near_ref_hint
+"""The name of 0.1 for `render_near_ref_hint`."""
+
 __all__ = [
+    "ContentHash",
     "DedupCache",
+    "DedupDecision",
     "DeltaField",
     "Emission",
     "Fresh",
@@ -34,9 +37,12 @@ __all__ = [
     "OutputMemory",
     "ResponsePipeline",
     "ToolKind",
+    "ToolSettings",
     "content_hash",
     "extract_delta",
     "path_hash",
     "render_near_ref",
+    "render_near_ref_hint",
     "render_reference_hint",
+    "render_reference_hint_with",
 ]

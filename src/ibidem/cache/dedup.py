@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..model import UsageError
-from .near import DEFAULT_NEAR, DeltaField, NearRefConfig, delta_between, new_object
+from ..errors import UsageError
+from .near_references import DEFAULT_NEAR, DeltaField, NearRefConfig, delta_from, parse_new_body
 from .outputs import ToolKind, be_hash, be_names
 
 
@@ -24,7 +24,13 @@ class Hint:
     reference_tool_call_id: str
 
 
-_Key = tuple[Literal["hash", "id", "path", "tool"], str | bytes]
+DedupDecision = Fresh | Hint
+ContentHash = bytes
+"""The first 16 bytes of a SHA-256."""
+
+MAX_PARTITION = 2**64 - 1
+
+_Key = tuple[Literal["hash", "path", "tool"], str | bytes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +58,11 @@ class DedupCache:
         self._order: OrderedDict[_Entry, None] = OrderedDict()
         self._groups: dict[_Key, OrderedDict[_Entry, None]] = {}
 
+    @classmethod
+    def with_capacity(cls, capacity: int) -> DedupCache:
+        """Return a cache of this capacity, at least one."""
+        return cls(capacity)
+
     @property
     def capacity(self) -> int:
         return self._capacity
@@ -64,15 +75,15 @@ class DedupCache:
     def __len__(self) -> int:
         return len(self._order)
 
-    def check(self, hash: bytes) -> Fresh | Hint:
+    def is_empty(self) -> bool:
+        """Return True if nothing is remembered."""
+        return not self._order
+
+    def check(self, hash: ContentHash) -> DedupDecision:
         """Of several equal entries the least recent is found; a hit is made the most recent."""
         be_hash(hash)
         entry = self._promote_first(("hash", hash))
         return Fresh() if entry is None else Hint(entry.tool_call_id)
-
-    def touch(self, tool_call_id: str) -> bool:
-        """Make the least recent entry of this call the most recent; False if there is none."""
-        return self._promote_first(("id", tool_call_id)) is not None
 
     def insert(
         self,
@@ -100,7 +111,7 @@ class DedupCache:
             raise UsageError(f"kind: {kind!r} is no ToolKind: pass ToolKind.from_tool_name(tool_name)")
         if len(self._order) >= self._capacity:
             self._drop(next(iter(self._order)))
-        keys: tuple[_Key, ...] = (("hash", hash), ("id", id), ("tool", tool_name))
+        keys: tuple[_Key, ...] = (("hash", hash), ("tool", tool_name))
         if kind is ToolKind.FILE_READ and path_hash is not None:
             keys += (("path", path_hash),)
         entry = _Entry(id, body, keys)
@@ -112,11 +123,11 @@ class DedupCache:
         self, body: str, config: NearRefConfig = DEFAULT_NEAR
     ) -> tuple[str, tuple[DeltaField, ...]] | None:
         """The most recent entry with an eligible delta to `body`. Recency stays as it is."""
-        new = new_object(body, config)
+        new = parse_new_body(body, config)
         if new is None:
             return None
         for entry in reversed(self._order):
-            deltas = None if entry.body is None else delta_between(entry.body, new, config)
+            deltas = None if entry.body is None else delta_from(entry.body, new, config)
             if deltas is not None:
                 return entry.tool_call_id, deltas
         return None
@@ -133,7 +144,7 @@ class DedupCache:
         """Forget everything: the model no longer sees what a hint would name."""
         self._order.clear()
         self._groups.clear()
-        self._partition += 1
+        self._partition = min(self._partition + 1, MAX_PARTITION)
 
     def _promote_first(self, key: _Key) -> _Entry | None:
         group = self._groups.get(key)

@@ -1,17 +1,19 @@
-"""devboy's way with an output, to the word: a hint is the id of the call that it repeats.
+"""devboy's response pipeline: hints, and the steps that decide which output gets one.
 
-The order of steps, sizes and wordings are that system's, for `profile="devboy"` and for hosts that resolve such an id.
-A model sees none: `OutputMemory` says what it can find.
+The steps, sizes and texts are the original's. A hint names the id of a call, which most models do not see;
+`OutputMemory` names what a model can find.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from .dedup import DedupCache, Hint
-from .near import DeltaField, NearRefConfig, joined
+from .near_references import NearRefConfig, render_near_ref_hint
 from .outputs import Emission, ToolKind, be_names, be_text, content_hash, path_hash, utf8
 
 
@@ -26,9 +28,9 @@ class HintVerbosity(enum.Enum):
 def render_reference_hint(
     id: str, verbosity: HintVerbosity = HintVerbosity.STANDARD, source: ToolKind | None = None
 ) -> str:
-    """The line sent in place of an output that equals the one of call `id`.
+    """Return the line that replaces an output that equals the one of call `id`.
 
-    Only VERBOSE names the source; without a source it reads like STANDARD.
+    Only VERBOSE names the source. Without a source it reads like STANDARD.
     """
     if verbosity is HintVerbosity.TERSE:
         return f"> [ref: {id}]"
@@ -37,13 +39,30 @@ def render_reference_hint(
     return f"> [ref: {id}, byte-identical, from: {source.value}]"
 
 
-def render_near_ref(id: str, deltas: Sequence[DeltaField]) -> str:
-    """The line sent in place of an output that differs from the one of call `id` in `deltas`."""
-    return f"> [near-ref: {joined((id,), deltas)}]"
+def render_reference_hint_with(id: str, verbosity: HintVerbosity, source: ToolKind | None) -> str:
+    """Return the hint at this verbosity; the original's name for `render_reference_hint` with all arguments."""
+    return render_reference_hint(id, verbosity, source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSettings:
+    """Settings of `ResponsePipeline` for one tool. None takes the pipeline's own."""
+
+    dedup: bool | None = None
+    """Whether its outputs are replaced. They are remembered either way."""
+    min_bytes: int | None = None
+    """Smallest output that is looked up and remembered."""
+    capacity: int | None = None
+    """Outputs remembered. There is one cache for all tools, so the largest capacity counts."""
+    invalidates: tuple[str, ...] = ()
+    """Tools whose remembered outputs are dropped after an output of this tool was sent in full."""
+
+
+_NO_SETTINGS: Final = ToolSettings()
 
 
 class ResponsePipeline:
-    """One tool output in, the text to send out, in the words of devboy. Settings are fixed, the cache is its state."""
+    """Decide for each tool output, in order, what to send for it. Settings are fixed, the cache is its state."""
 
     def __init__(
         self,
@@ -52,18 +71,27 @@ class ResponsePipeline:
         near: NearRefConfig | None = None,
         verbosity: HintVerbosity = HintVerbosity.STANDARD,
         *,
-        short_bodies_invalidate: bool = True,
+        dedup: bool = True,
+        hash_ids: bool = False,
+        tools: Mapping[str, ToolSettings] | None = None,
+        short_bodies_invalidate: bool = False,
     ) -> None:
-        """`near=None` makes no near-references and keeps no bodies.
+        """`near=None` makes no near-references and keeps no bodies. `tools` has settings by name, or by `*`.
 
-        `short_bodies_invalidate=False` is devboy's way: a declared `invalidates` counts only if
-        the writer's own output was sent in full and remembered, not if it was short or repeated.
+        `hash_ids=True` prints the first 8 hex digits of the SHA-256 of an id, as the original pipeline does.
+        `short_bodies_invalidate=True` differs from the original: a declared `invalidates` then also counts if the
+        output was short or replaced.
         """
-        # An empty cache is falsy, so `or` would replace the one that was passed in.
-        self.cache: Final = DedupCache() if cache is None else cache
+        self.tools: Final = dict(tools or {})
+        if cache is None:
+            sizes = [settings.capacity for settings in self.tools.values() if settings.capacity is not None]
+            cache = DedupCache(max([DedupCache().capacity, *sizes]))
+        self.cache: Final = cache
         self.min_bytes: Final = min_bytes
         self.near: Final = near
         self.verbosity: Final = verbosity
+        self.dedup: Final = dedup
+        self.hash_ids: Final = hash_ids
         self.short_bodies_invalidate: Final = short_bodies_invalidate
 
     def emit(
@@ -74,40 +102,47 @@ class ResponsePipeline:
         *,
         path: str | None = None,
         kind: ToolKind | None = None,
-        invalidates: Iterable[str] = (),
+        invalidates: Iterable[str] | None = None,
     ) -> Emission:
-        """Decide what to send for `body`; never more bytes than it has. `kind` is for names that do not tell."""
+        """Return what to send for `body`. `kind` is for tools whose name does not tell it.
+
+        `invalidates` names tools whose remembered outputs are dropped; None takes the list of the tool's settings.
+        """
         be_text(body)
-        be_names(invalidates)
+        settings = self.tools.get(tool_name) or self.tools.get("*") or _NO_SETTINGS
+        stale = settings.invalidates if invalidates is None else be_names(invalidates)
         kind = ToolKind.from_tool_name(tool_name) if kind is None else kind
         file = None if path is None else path_hash(path)
-        # First of all, and for a body of any size: the file has changed, whatever was printed.
+        # First, and for a body of any size: the file has changed, whatever the tool printed.
         if kind is ToolKind.FILE_MUTATE and file is not None:
             self.cache.invalidate_file(file)
-        data = utf8(body)
-        hash = content_hash(data)
-        emission = self._decide(hash, body, len(data), kind)
-        if emission.kind in ("fresh", "near"):
-            kept = None if self.near is None else body
-            self.cache.insert_with_body(hash, tool_call_id, kind, file, kept, tool_name)
-        if self.short_bodies_invalidate or emission.kind == "fresh":
-            self.cache.invalidate_by_tool(invalidates)
+        id = hashlib.sha256(utf8(tool_call_id)).hexdigest()[:8] if self.hash_ids else tool_call_id
+        emission = self._decide(settings, id, tool_name, body, kind, file)
+        if emission.kind == "fresh" or self.short_bodies_invalidate:
+            self.cache.invalidate_by_tool(stale)
         return emission
 
-    def note_reference(self, tool_call_id: str) -> bool:
-        """A hint to this call stands in a history read again: refresh it; False if forgotten."""
-        return self.cache.touch(tool_call_id)
-
-    def _decide(self, hash: bytes, body: str, size: int, kind: ToolKind) -> Emission:
-        if size < self.min_bytes:
+    def _decide(
+        self, settings: ToolSettings, id: str, tool_name: str, body: str, kind: ToolKind, file: str | None
+    ) -> Emission:
+        data = utf8(body)
+        if len(data) < max(1, self.min_bytes if settings.min_bytes is None else settings.min_bytes):
             return Emission(body, "short")
-        fresh = Emission(body, "fresh")
-        found = self.cache.check(hash)
-        if isinstance(found, Hint):
-            hint = render_reference_hint(found.reference_tool_call_id, self.verbosity, kind)
-            reference = Emission(hint, "hint")
-        elif self.near and (near := self.cache.find_near_ref(body, self.near)):
-            reference = Emission(render_near_ref(*near), "near")
-        else:
-            return fresh
-        return reference if len(utf8(reference.text)) < size else fresh
+        hash = content_hash(data)
+        if self.dedup if settings.dedup is None else settings.dedup:
+            decision = self.cache.check(hash)
+            if isinstance(decision, Hint):
+                return Emission(render_reference_hint(decision.reference_tool_call_id, self.verbosity, kind), "hint")
+            if self.near is not None and (near := self.cache.find_near_ref(body, self.near)) is not None:
+                self.cache.insert_with_body(hash, id, kind, file, body, tool_name)
+                return Emission(render_near_ref_hint(*near), "near")
+        self.cache.insert_with_body(hash, id, kind, file, None if self.near is None else body, tool_name)
+        return Emission(body, "fresh")
+
+    def on_compaction_boundary(self) -> None:
+        """Drop everything: the model no longer sees what a hint would name."""
+        self.cache.on_compaction_boundary()
+
+    def invalidate_file(self, path: str) -> int:
+        """Drop remembered reads of this path and return their number."""
+        return self.cache.invalidate_file(path_hash(path))

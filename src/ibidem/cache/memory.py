@@ -21,7 +21,8 @@ from typing import Any, Final
 from ..calls import FILE_KEYS
 from ..markers.repeats import decoded_arguments, refers, repeated, short_call
 from ..model import size
-from .near import DEFAULT_NEAR, NearRefConfig, changed_fields, plain_object
+from .json_changes import describe_changes, parse_plain_object
+from .near_references import DEFAULT_NEAR, NearRefConfig
 from .outputs import Emission, ToolKind, be_names, be_text, utf8
 
 MAX_NEAR_BYTES = 65_536
@@ -173,14 +174,14 @@ class OutputMemory:
 
     def _near(self, tool: str, body: str, asked: bytes, many: int) -> Emission | None:
         config = self.settings.near
-        new = plain_object(body) if config is not None and many >= config.min_body_bytes else None
+        new = parse_plain_object(body) if config is not None and many >= config.min_body_bytes else None
         if config is None or new is None:
             return None
         # Only what was sent in full is in here, so no difference is ever told from another difference.
         for content, each in sorted(self._sent.items(), key=lambda item: -item[1].call):
             if each.tool != tool or each.body is None or not self._was_seen(each):
                 continue
-            if (changed := changed_fields(each.body, new, config)) is not None:
+            if (changed := describe_changes(each.body, new, config)) is not None:
                 return self._refer(content, each, asked, many, changed)
         return None
 

@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from ..environment import has_password
-from ..formats import FORMATS
-from ..model import IbidemError
+from ..errors import IbidemError
+from ..formats import ALL_FORMATS
 from ..strategies.profiles import PROFILES, is_name, named
 from .errors import InputError
 
 format_option = click.option(
-    "--format", type=click.Choice(list(FORMATS)), help="The wire format, where the request does not show it."
+    "--format", type=click.Choice(list(ALL_FORMATS)), help="The wire format, where the request does not show it."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 

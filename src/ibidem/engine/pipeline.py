@@ -6,17 +6,21 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import structs
 
 from .. import formats, rules
 from ..billing.lifetimes import Asked, CacheMode, Kept, checked_mode
+from ..errors import UsageError
 from ..formats.marks import Addition
-from ..model import INSERTED_INDEX, Conversation, UsageError, size, to_json
-from ..plan import Edit, Plan, Targets, apply
+from ..model import INSERTED_INDEX, Conversation, Kind, Thinking, size, to_json
+from ..plan import Edit, Plan, Targets, apply, apply_step
 from ..rules.rule import Violation
 from ..store.recall import checked_store, default_store
 from ..strategies import profiles
-from ..strategies.strategy import Planner, Start, Strategy, planned
+from ..strategies.ported.signed import respect_signed_thinking
+from ..strategies.strategy import Planner, ProviderDemands, Start, Strategy, planned
 from ..tokens import counter, no_more
 from ..wire import Document, no_larger, open_document
 from . import marking
@@ -192,14 +196,14 @@ class _NoStore:
 def _compact(
     document: Document, conv: Conversation, chosen: Sequence[Strategy], model: str | None, start: Start
 ) -> Compacted:
-    plan, step, sent = Plan(), Plan(), conv
-    for strategy in chosen:
-        sent = apply(conv, plan, step, sent) if step else sent
-        proposed = planned(strategy, sent, start)
-        step = Plan(tuple(admitted(sent, strategy, proposed, model, plan, len(conv.messages))), proposed.points)
-        plan += step
+    every = plan_all(conv, chosen, model, start)
     name = conv.dialect.name
-    refused = _broken(conv, apply(conv, plan, step, sent)) if plan.structural else []
+    exact = all(strategy.exact for strategy in chosen)
+    is_final = all(strategy.final for strategy in chosen)  # then thinking was signed against these very edits
+    if exact and not is_final and every.plan and _has_signed_thinking(conv) and start.economy.preserved_thinking:
+        every = AllPlanned(respect_signed_thinking(conv, every.plan), conv, 0)
+    plan = every.plan
+    refused = _broken(conv, every.result(conv), exact) if plan.structural and not every.is_valid else []
     if refused:
         reason = _reason(refused)
         log.warning("request left as it came: %s", reason)
@@ -215,6 +219,68 @@ def _compact(
             stats.total_bytes_saved,
         )
     return Compacted(written, plan, stats, "", name, conv)
+
+
+class AllPlanned(NamedTuple):
+    """The edits of several strategies."""
+
+    plan: Plan
+    sent: Conversation
+    """The conversation with the first `done` of them made."""
+    done: int
+    is_valid: bool = False
+    """The result was checked, and breaks no rule."""
+
+    def result(self, conv: Conversation) -> Conversation:
+        """The conversation, `conv` as given, with all edits made."""
+        step = Plan(self.plan.edits[self.done :])
+        return apply(conv, self.plan, step, self.sent) if step.adds_parts else apply_step(self.sent, step)
+
+
+def plan_all(conv: Conversation, chosen: Sequence[Strategy], model: str | None, start: Start) -> AllPlanned:
+    """All edits of these strategies, each of which sees the conversation as the ones before it left it.
+
+    Ported strategies deviate from their original only if the provider rejects the exact result and accepts the other.
+    """
+    demands = ProviderDemands()
+    deviating = _run(conv, chosen, model, start, demands)
+    if not demands.deviated or not all(strategy.exact for strategy in chosen):
+        return deviating
+    exact = None if demands.is_certain else _run(conv, chosen, model, start, ProviderDemands(heeded=False))
+    if exact is not None and not rules.violations(exact.result(conv)):
+        return exact._replace(is_valid=True)
+    if not rules.violations(deviating.result(conv)):
+        return deviating._replace(is_valid=True)
+    return exact or _run(conv, chosen, model, start, ProviderDemands(heeded=False))
+
+
+def _run(
+    conv: Conversation, chosen: Sequence[Strategy], model: str | None, start: Start, demands: ProviderDemands
+) -> AllPlanned:
+    so_far = AllPlanned(Plan(), conv, 0)
+    changed: set[Kind] = set()  # by edits that `so_far.sent` does not have yet
+    closed = {INSERTED_INDEX}
+    for strategy in chosen:
+        plan = so_far.plan
+        if changed and not (strategy.exact and changed.isdisjoint(strategy.reads)):
+            closed.update(edit.message for edit in plan.edits[so_far.done :] if edit.path and edit.adds_parts)
+            so_far = AllPlanned(plan, so_far.result(conv), len(plan))
+            changed.clear()
+        if strategy.exact:
+            edits = strategy.edits(so_far.sent, demands)
+            new = Plan(tuple([edit for edit in edits if edit.message not in closed]))
+        else:
+            proposed = planned(strategy, so_far.sent, start)
+            allowed = admitted(so_far.sent, strategy, proposed, model, plan, len(conv.messages))
+            new = Plan(tuple(allowed), proposed.points)
+        if new:
+            so_far = so_far._replace(plan=plan + new)
+            changed |= strategy.touches if new.structural else strategy.touches - {"messages"}
+    return so_far
+
+
+def _has_signed_thinking(conv: Conversation) -> bool:
+    return any(type(part) is Thinking and part.signed for message in conv.messages for part in message.parts)
 
 
 def planned_for(conv: Conversation, strategy: Strategy, proposed: Plan, model: str | None) -> Plan:
@@ -258,7 +324,7 @@ def admitted(
         if found.text is None:
             yield edit
         elif _smaller(edit, found.text, model):
-            yield edit if edit.removed == (found.text,) else replace(edit, removed=(found.text,))
+            yield edit if edit.removed == (found.text,) else structs.replace(edit, removed=(found.text,))
 
 
 def _smaller(edit: Edit, before: str, model: str | None) -> bool:
@@ -269,12 +335,17 @@ def _smaller(edit: Edit, before: str, model: str | None) -> bool:
     return edit.fewer_tokens or (no_larger(after, before) and no_more(after, before, counter(model)))
 
 
-def _broken(before: Conversation, after: Conversation) -> list[Violation]:
-    """What a plan breaks: rules that were kept before. A plan that leaves less to refuse than it found is a repair."""
+def _broken(before: Conversation, after: Conversation, exact: bool = False) -> list[Violation]:
+    """Rules that a plan breaks and that were not broken before. A plan that leaves fewer violations is a repair.
+
+    `exact`: the plan reproduces another system, which does the same to a request that its provider rejects anyway.
+    """
     found = rules.violations(after)
     if not found:
         return []
     known = rules.violations(before)
+    if exact and known:
+        return []
     new = {violation.rule for violation in found} - {violation.rule for violation in known}
     return [violation for violation in found if violation.rule in new] if len(found) > len(known) else []
 

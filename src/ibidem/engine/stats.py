@@ -10,6 +10,11 @@ from typing import Any
 from ..plan import Edit, Plan
 from ..tokens import TokenCounter, counter
 
+DEDUP_LABELS = ("dedup", "tool_calls")
+"""Labels of edits that `dedup_hits` counts."""
+SNIPPET_LABELS = ("snippet", "lingua", "thinking", "middle", "pairing")
+"""Labels of edits that `snippet_hits` counts."""
+
 
 class StrategyStats:
     """Hits, bytes and tokens saved by one strategy."""
@@ -84,17 +89,17 @@ class Stats:
 
     @property
     def dedup_hits(self) -> int:
-        """Results replaced by a reference to an equal one."""
-        return self._hits("dedup")
+        """Results replaced by a reference to an equal one, and arguments replaced by one to an equal call."""
+        return self._hits(*DEDUP_LABELS)
 
     @property
     def snippet_hits(self) -> int:
-        """Results that lost their middle."""
-        return self._hits("snippet")
+        """Results and texts that were shortened, messages that lost thinking, trims, and repairs of pairing."""
+        return self._hits(*SNIPPET_LABELS)
 
     @property
     def total_bytes_saved(self) -> int:
-        """Of content, in UTF-8."""
+        """Content bytes in UTF-8. An edit that grows its text counts 0."""
         return sum(each.bytes for each in self.strategies.values())
 
     @property
@@ -102,8 +107,8 @@ class Stats:
         """Counted when it is asked for."""
         return sum(each.tokens for each in self.strategies.values())
 
-    def _hits(self, name: str) -> int:
-        return self.strategies[name].hits if name in self.strategies else 0
+    def _hits(self, *names: str) -> int:
+        return sum(self.strategies[name].hits for name in names if name in self.strategies)
 
     def as_dict(self) -> dict[str, Any]:
         return {

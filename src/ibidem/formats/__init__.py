@@ -4,6 +4,8 @@ A dialect (`model.Dialect`) reads a message into values that remember where they
 takes for granted: where results stand, how tools are named, which head asks for what. All that is peculiar to one
 provider's requests is in its file, and nobody asks for a format by name to decide something.
 
+- `codetether`: the message form of the system that `ibidem.codetether` reproduces. No provider takes it.
+
 - `evidence`: what gives a format away. Bodies of two providers can look alike; then nothing is guessed.
 - `fields`: what several formats have in common.
 
@@ -16,15 +18,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..model import Conversation, IbidemError, type_name
+from ..errors import IbidemError
+from ..model import Conversation, type_name
 from .anthropic import Anthropic
+from .codetether import Codetether
 from .gemini import Gemini
 from .openai_chat import OpenAIChat
 from .openai_responses import OpenAIResponses
 
-Format = Anthropic | OpenAIChat | OpenAIResponses | Gemini
+Format = Anthropic | OpenAIChat | OpenAIResponses | Gemini | Codetether
 
 FORMATS: dict[str, Format] = {known.name: known for known in (Anthropic(), OpenAIChat(), OpenAIResponses(), Gemini())}
+"""Formats of providers, by name."""
+CODETETHER = Codetether()
+ALL_FORMATS: dict[str, Format] = {**FORMATS, CODETETHER.name: CODETETHER}
+"""All formats that requests are read in."""
 
 
 class FormatError(IbidemError):
@@ -45,9 +53,9 @@ class Ambiguous(FormatError):
 
 def named(name: str) -> Format:
     try:
-        return FORMATS[name]
+        return ALL_FORMATS[name]
     except (KeyError, TypeError):
-        raise FormatError(f"unknown format {name!r}: use one of {', '.join(FORMATS)}") from None
+        raise FormatError(f"unknown format {name!r}: use one of {', '.join(ALL_FORMATS)}") from None
 
 
 def detect(request: Any, model: str | None = None) -> Format:
@@ -55,6 +63,7 @@ def detect(request: Any, model: str | None = None) -> Format:
 
     `model` is who is asked, where the request does not say.
     """
+    candidates: list[Format]
     if isinstance(request, list):
         candidates, history = list(FORMATS.values()), request
     elif isinstance(request, dict):
@@ -84,6 +93,10 @@ def _only(candidates: list[Format], request: Any, history: list[Any], model: str
     for number, message in enumerate(history):
         if len(spoken) == 1 and number >= EVIDENCE_MESSAGES:
             break
+        if CODETETHER.evidence.claims(message):
+            if CODETETHER not in spoken and CODETETHER.evidence.in_message(message):
+                spoken.append(CODETETHER)
+            continue
         spoken.extend(known for known in candidates if known not in spoken and known.evidence.in_message(message))
     spoken = spoken or [known for known in candidates if known.evidence.in_roles(history)]
     if not spoken and isinstance(name := model or body.get("model"), str):

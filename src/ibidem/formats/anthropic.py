@@ -8,6 +8,7 @@ from typing import Any
 from ..model import (
     MALFORMED_KIND,
     Answers,
+    LoopThinking,
     Message,
     Opaque,
     Part,
@@ -49,6 +50,8 @@ class Anthropic:
     blank_is_empty = True
     silent_results = True
     shows_thinking = True
+    loop_thinking: LoopThinking = "all"
+    reasoning_key = ""
     evidence = EVIDENCE
     marks = BlockMarks()
     takes_prompt = False

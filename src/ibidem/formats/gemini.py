@@ -14,6 +14,7 @@ from ..model import (
     MALFORMED_KIND,
     NO_OBJECT_KIND,
     Answers,
+    LoopThinking,
     Message,
     Opaque,
     Part,
@@ -56,6 +57,8 @@ class Gemini:
     blank_is_empty = False
     silent_results = True
     shows_thinking = True
+    loop_thinking: LoopThinking = "all"
+    reasoning_key = ""
     evidence = EVIDENCE
     marks = Marks()
     takes_prompt = False

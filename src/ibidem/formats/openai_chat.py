@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..model import MALFORMED_KIND, Answers, Message, Opaque, Part, Path, Text, ToolCall, ToolResult, string
+from ..model import (
+    MALFORMED_KIND,
+    Answers,
+    LoopThinking,
+    Message,
+    Opaque,
+    Part,
+    Path,
+    Text,
+    ToolCall,
+    ToolResult,
+    string,
+)
 from .evidence import Evidence, names
 from .fields import marked_for_an_hour, tool_names
 from .marks import CacheKeys
@@ -34,6 +46,8 @@ class OpenAIChat:
     blank_is_empty = False
     silent_results = False
     shows_thinking = False
+    loop_thinking: LoopThinking = "calls"
+    reasoning_key = "reasoning_content"
     evidence = EVIDENCE
     marks = CacheKeys()
     takes_prompt = False

@@ -12,6 +12,7 @@ from ..model import (
     MALFORMED_KIND,
     STORED_KIND,
     Answers,
+    LoopThinking,
     Message,
     Opaque,
     Part,
@@ -66,6 +67,8 @@ class OpenAIResponses:
     blank_is_empty = False
     silent_results = True
     shows_thinking = True
+    loop_thinking: LoopThinking = "all"
+    reasoning_key = ""
     evidence = EVIDENCE
     marks = CacheKeys()
     takes_prompt = True

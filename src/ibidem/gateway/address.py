@@ -12,7 +12,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from .. import environment
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 from ..proxy.egress import Hop, hop
 
 LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})

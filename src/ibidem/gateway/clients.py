@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..model import one_line
+from ..errors import one_line
 
 SHARE_A_CONNECTION = ("claude-code", "cursor", "gemini-cli", "goose", "opencode", "visual studio code")
 """Names of clients begin so whose subagents are known to call tools on the connection of the main agent."""

@@ -78,9 +78,8 @@ class Contexts:
         )
 
     def take_back(self, call: ForwardedCall) -> None:
-        """What was to be said for this call, the last, was not: it went in full. devboy explains nothing."""
-        if self._rules.style != "devboy":
-            self._memories.of(call.context).take_back()
+        """Undo the hint for this call, which was the last one: its output was sent in full."""
+        self._memories.of(call.context).take_back()
 
     def forget(self) -> None:
         self._memories.forget_where(lambda _: True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..cache.parts import too_many_parts
-from ..model import IbidemError
+from ..errors import IbidemError
 from ..wire import Change, parse, splice
 
 CLIENT_INFO = "io.modelcontextprotocol/clientInfo"

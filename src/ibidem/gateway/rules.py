@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..cache import HintVerbosity, MemorySettings, NearRefConfig, ToolKind
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 from ..proxy.files import content
 from ..proxy.hooks import MAX_SHOWN_CHARS
 
@@ -62,7 +62,7 @@ class GatewayRules:
     tools: Mapping[str, ToolRule] = field(default_factory=dict)
 
     def of(self, tool: str) -> ToolRule:
-        return self.tools.get(tool, UNDECLARED)
+        return self.tools.get(tool) or self.tools.get("*", UNDECLARED)
 
 
 def load_rules(path: Path) -> GatewayRules:

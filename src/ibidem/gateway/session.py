@@ -232,11 +232,11 @@ class McpSession:
         if found is None or emission.kind not in ("hint", "near"):
             return data
         new = with_hint(data, message, found, emission.text)
-        if len(new) >= len(data):
+        if len(new) >= len(data) and self._settings.rules.style != "devboy":  # which sends a hint of any length
             self._contexts.take_back(call)
             return data
         self._totals.hints += 1
-        self._totals.saved += len(data) - len(new)
+        self._totals.saved += max(0, len(data) - len(new))
         return new
 
     def _listed(self, data: bytes, message: dict[str, Any]) -> bytes:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 
 from .. import formats
-from ..model import IbidemError, one_line
+from ..errors import IbidemError, one_line
 from ..strategies.profiles import PROFILES
 from ..wire.text import parse
 from .fallback import is_oversized
@@ -36,7 +36,7 @@ NAMED_HEADER, PROFILE_HEADER, FORMAT_HEADER, MODEL_HEADER = (
 MAX_NAME = 256
 """Characters of a conversation's name."""
 
-OFFERED = document({"formats": [*formats.FORMATS], "profiles": [*PROFILES]})
+OFFERED = document({"formats": [*formats.ALL_FORMATS], "profiles": [*PROFILES]})
 """For who asks by GET: it is about to post something, and all is loaded that this needs."""
 
 NO_OBJECT = "this is no JSON object: post the body of a request to a provider"
@@ -60,8 +60,8 @@ def is_near(peer: str) -> bool:
 def asked(headers: Mapping[str, str], body: bytes, at: float, settings: Settings) -> Job:
     """What is to be done. Raises IbidemError for what cannot be asked for; names of headers are in lower case."""
     format, profile = (headers.get(name, "").strip() for name in (FORMAT_HEADER, PROFILE_HEADER))
-    if format and format not in formats.FORMATS:
-        raise IbidemError(f"unknown format: {FORMAT_HEADER} is one of {', '.join(formats.FORMATS)}")
+    if format and format not in formats.ALL_FORMATS:
+        raise IbidemError(f"unknown format: {FORMAT_HEADER} is one of {', '.join(formats.ALL_FORMATS)}")
     # Of profiles of one's own only that of the settings: the name of another would have its module loaded.
     if profile and profile not in PROFILES and profile != settings.profile:
         raise IbidemError(f"unknown profile: {PROFILE_HEADER} is one of {', '.join(PROFILES)}")

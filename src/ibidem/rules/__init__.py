@@ -64,11 +64,13 @@ RULES: tuple[Rule | CallsAnswered | ResultsAnswer, ...] = (
 
 def violations(conv: Conversation) -> list[Violation]:
     """Everything the conversation's provider would refuse it for."""
+    asked = [rule for rule in RULES if conv.dialect.name in rule.formats]
+    if not asked:
+        return []
     pairing = pair(conv)  # once for the rules that ask for it
     found: list[Violation] = []
-    for rule in RULES:
-        if conv.dialect.name in rule.formats:
-            found.extend(
-                rule.among(conv, pairing) if isinstance(rule, CallsAnswered | ResultsAnswer) else rule.violations(conv)
-            )
+    for rule in asked:
+        found.extend(
+            rule.among(conv, pairing) if isinstance(rule, CallsAnswered | ResultsAnswer) else rule.violations(conv)
+        )
     return found

@@ -43,12 +43,14 @@ def _marks(conv: Conversation) -> Iterator[tuple[str, dict[str, Any]]]:
     for message in conv.messages:
         content = message.wire.get("content") if isinstance(message.wire, dict) else None
         for number, block in enumerate(content if isinstance(content, list) else ()):
-            if _marked(block):
+            if not isinstance(block, dict):
+                continue
+            if block.get("cache_control"):
                 yield at(conv, message, ("content", number)), block
-            inner = block.get("content") if isinstance(block, dict) else None
-            for below, segment in enumerate(inner if isinstance(inner, list) else ()):
-                if _marked(segment):
-                    yield at(conv, message, ("content", number, "content", below)), segment
+            if isinstance(inner := block.get("content"), list):
+                for below, segment in enumerate(inner):
+                    if _marked(segment):
+                        yield at(conv, message, ("content", number, "content", below)), segment
     if _marked(conv.head):
         yield "cache_control", {"cache_control": conv.head["cache_control"]}
 

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from ..model import Conversation, Message, Thinking, ToolCall, ToolResult
 
 
@@ -24,7 +26,7 @@ class Stray(NamedTuple):
     """Its call is nowhere; it stands elsewhere than the format demands; another result answered before."""
 
 
-class AnsweredCall(NamedTuple):
+class AnsweredCall(msgspec.Struct, frozen=True):
     """A call and the result that answers it, each with the position of its message."""
 
     asked: int
@@ -92,25 +94,33 @@ class _Scope:
 def pair(conv: Conversation) -> Pairing:
     """Match calls and results as the format does: by id, and by where they stand. Linear."""
     found, scope = Pairing([], [], []), _Scope()
-    calls = [call for message in conv.messages for call in message.parts if type(call) is ToolCall]
+    calls = [part for message in conv.messages for part in message.parts if type(part) is ToolCall]
     known, named = {call.id for call in calls}, {call.name for call in calls}
     last_other = _last_other(conv.messages)
     turn = 0
     for position, message in enumerate(conv.messages):
-        asks = message.calls
-        turn = turn if asks or _only_thinks(message) else position
-        for result in message.results:
-            if (asked := scope.take(result)) is not None:
-                found.answers.append(AnsweredCall(*asked, position, result))
-            elif result.call_id in scope.answered:
-                found.strays.append(Stray(position, result, "duplicate"))
-            else:
-                elsewhere = result.name in named if result.nameless else result.call_id in known
-                found.strays.append(Stray(position, result, "misplaced" if elsewhere else "unknown"))
+        asks = False
+        thinks = True
+        for part in message.parts:
+            if type(part) is ToolResult:
+                thinks = False
+                if (asked := scope.take(part)) is not None:
+                    found.answers.append(AnsweredCall(*asked, position, part))
+                elif part.call_id in scope.answered:
+                    found.strays.append(Stray(position, part, "duplicate"))
+                else:
+                    elsewhere = part.name in named if part.nameless else part.call_id in known
+                    found.strays.append(Stray(position, part, "misplaced" if elsewhere else "unknown"))
+            elif type(part) is ToolCall:
+                asks = True
+            elif type(part) is not Thinking:
+                thinks = False
+        turn = turn if asks or thinks else position
         if scope.used and _closes(conv, message):
-            found.unanswered.extend(_left(scope, last_other))
+            if scope.open:
+                found.unanswered.extend(_left(scope, last_other))
             scope = _Scope()
-        for call in asks:
+        for call in message.calls if asks else ():
             while (given_up := scope.again(call, turn)) is not None:
                 found.unanswered.append(Unanswered(*given_up, running=False))
             scope.ask(position, call)

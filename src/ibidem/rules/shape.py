@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from ..model import MALFORMED_KIND, Conversation, Opaque
+from ..model import MALFORMED_KIND, Conversation, Message, Opaque, Part, ToolResult
 from .rule import EVERY, Violation, at
 
 
@@ -18,7 +18,13 @@ class MessageShape:
                 yield Violation(
                     self.name, at(conv, message), "This is not a message: an object with a role is expected."
                 )
-            inside = [segment for result in message.results for segment in result.segments]
-            for part in (*message.parts, *inside):
-                if isinstance(part, Opaque) and part.kind == MALFORMED_KIND and part.path:
-                    yield Violation(self.name, at(conv, message, part.path), "The content here is of no known type.")
+            for part in message.parts:
+                if type(part) is ToolResult:
+                    yield from self._among(conv, message, part.segments)
+                elif type(part) is Opaque:
+                    yield from self._among(conv, message, (part,))
+
+    def _among(self, conv: Conversation, message: Message, parts: Iterable[Part]) -> Iterator[Violation]:
+        for part in parts:
+            if type(part) is Opaque and part.kind == MALFORMED_KIND and part.path:
+                yield Violation(self.name, at(conv, message, part.path), "The content here is of no known type.")

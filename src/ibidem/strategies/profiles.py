@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from ..model import IbidemError, UsageError
-from .arrival import BackReferences, Dedup, Devboy
-from .ported import DedupToolCalls, DropMiddle, Lingua, PruneThinking, Snippet
+from ..errors import IbidemError, UsageError
+from .arrival import BackReferences
+from .ported import Dedup, DedupToolCalls, Devboy, DropMiddle, Lingua, PruneThinking, Snippet
 from .repair import RepairPairing
 from .revision import Evict
 from .strategy import Strategy, adapted, is_strategy

@@ -10,11 +10,13 @@ from ..markers import codetether
 from ..model import INSERTED_INDEX, Conversation, Kind, Message, Path, Text, ToolCall
 from ..plan import Edit
 from ..rules.pairing import Pairing, Stray, fit, pair
-from .strategy import Strategy
+from .ported.exact import Ported
+from .ported.pairing import repair_by_id
+from .strategy import ProviderDemands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairPairing(Strategy):
+class RepairPairing(Ported):
     """Answer what was left unanswered, take away what answers nothing.
 
     A result that stands in the wrong place is moved, not lost. A call at the very end may still be running and is
@@ -23,12 +25,17 @@ class RepairPairing(Strategy):
 
     name: ClassVar[str] = "pairing"
     touches: ClassVar[frozenset[Kind]] = frozenset({"messages"})
+    reads: ClassVar[frozenset[Kind]] = frozenset({"messages"})
 
     by_place: bool = True
-    """Pair by id and by where the provider looks; False pairs by id alone, as the codetether profile does."""
+    """Pair by id and by where the provider looks; False pairs by id alone, as codetether does."""
 
-    def plan(self, conv: Conversation) -> Iterator[Edit]:
-        return self._by_place(conv) if self.by_place else self._by_id(conv)
+    @property
+    def exact(self) -> bool:  # type: ignore[override]  # it depends on a setting
+        return not self.by_place
+
+    def edits(self, conv: Conversation, demands: ProviderDemands) -> Iterator[Edit]:
+        return self._by_place(conv) if self.by_place else repair_by_id(conv, demands)
 
     def _by_place(self, conv: Conversation) -> Iterator[Edit]:
         found = pair(conv)
@@ -131,18 +138,6 @@ class RepairPairing(Strategy):
                 yield self._insert("before", message.index, (*parts, 0), text, hits=0)
             for stray, count in zip(group, hits, strict=True):
                 yield self._drop(message, stray.result.path, count)
-
-    def _by_id(self, conv: Conversation) -> Iterator[Edit]:
-        calls = {call.id for message in conv.messages for call in message.calls}
-        results = {result.call_id for message in conv.messages for result in message.results}
-        for message in conv.messages:
-            missing = [call for call in message.calls if call.id not in results]
-            blocks = [conv.dialect.result_block(call, codetether.UNAVAILABLE) for call in missing]
-            for wire in conv.dialect.results_message(blocks) if blocks else ():
-                yield self._insert("after", message.index, (), wire, hits=_results_in(conv, wire))
-            known = any(result.call_id in calls for result in message.results)
-            if message.role == "tool" and not known and not conv.server_history:
-                yield self._drop(message, (), 1)
 
     def _insert(self, op: Any, index: int, path: Path, value: Any, *, hits: int = 1, text: str = "") -> Edit:
         return Edit(

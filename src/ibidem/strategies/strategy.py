@@ -13,11 +13,12 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, get_args, runtime_checkable
 
 from ..billing.budget import Bank, Economy, Moment, Point
 from ..billing.prices import Prices, economy_of
-from ..model import Conversation, Kind, Message, UsageError
+from ..errors import UsageError
+from ..model import Conversation, Kind, Message
 from ..plan import Edit, Plan
 
 if TYPE_CHECKING:
@@ -133,6 +134,26 @@ class Fold(Protocol):
         return
 
 
+@dataclass(slots=True)
+class ProviderDemands:
+    """Whether ported strategies deviate from their original where a provider would reject its result."""
+
+    heeded: bool = True
+    deviated: bool = False
+    """A strategy deviated."""
+    is_certain: bool = False
+    """The provider surely rejects the exact result, so that it need not be tried first."""
+
+    def outrank(self, *, is_certain: bool = True) -> bool:
+        """Return True if a strategy must not do here what the original does.
+
+        Not certain: a later strategy may remove what the provider would reject.
+        """
+        self.deviated = self.deviated or self.heeded
+        self.is_certain = self.is_certain or (self.heeded and is_certain)
+        return self.heeded
+
+
 class Planner(Protocol):
     """The least that a strategy has to be."""
 
@@ -157,6 +178,11 @@ class Strategy(Protocol):
     """A longer history is sent as the shorter one was, and more (law 2)."""
     revises: ClassVar[bool] = False
     """Its fold changes what had been sent: it has to know when requests came, and keeps originals in a store."""
+    exact: ClassVar[bool] = False
+    """It reproduces another system: its edits are made even if they save nothing (law 4 does not bind it)."""
+    reads: ClassVar[frozenset[Kind]] = frozenset(get_args(Kind))
+    """What its decisions depend on; "messages" is their number and order. An exact strategy need not wait for edits of
+    anything else."""
 
     @property
     def lossless(self) -> bool:
@@ -166,6 +192,10 @@ class Strategy(Protocol):
     def plan(self, conv: Conversation) -> Iterable[Edit]:
         """The edits of a whole conversation."""
         return planned(self, conv, Start(conv))
+
+    def edits(self, conv: Conversation, demands: ProviderDemands) -> Iterable[Edit]:
+        """The edits of a whole conversation. Only an `exact` strategy asks `demands`."""
+        return self.plan(conv)
 
     def begin(self, start: Start) -> Fold:
         """A fold for a conversation that begins so."""
@@ -267,6 +297,8 @@ class Progress:
 
 def planned(strategy: Strategy, conv: Conversation, start: Start) -> Plan:
     """What a strategy proposes for a conversation that is seen for the first time."""
+    if type(strategy).begin is Strategy.begin:
+        return Plan(tuple(strategy.plan(conv)))
     progress = Progress(strategy.begin(start))
     progress.take(conv.messages)
     return progress.plan

@@ -1,19 +1,21 @@
-"""Another system's habits, to the byte: what CodeTether's `context` does to a history, each habit a strategy.
+"""Strategies of two other systems, exact. codetether-agent: each strategy does what one pass does to a history.
 
-- `snippet`: large old results keep their head and their tail.
-- `lingua`: white space and rules in old assistant text go.
-- `thinking`: old thinking goes. `tool_calls`: arguments of old calls that were made before.
-- `middle`: the middle of a long conversation goes.
+- `thinking`, `dedup`, `lingua`, `snippet`, `tool_calls`, `middle`: one pass each. `pairing`: the last pass, whose
+  strategy is `strategies.repair.RepairPairing(by_place=False)`.
+- `devboy`: the response pipeline of devboy-format-pipeline (`ibidem.cache`), run over the results of a history.
+- `exact`: how codetether counts messages, and `ProviderDemands`, which records where a provider outranks the original.
 
-They are here to compare with, and for those who come from there. So nothing in them is improved: a difference from the
-original is a fault even where the original is odd, and each that we know of is said beside it. Their wording is in
-`markers.codetether`. Tests: tests/strategies/test_ported.py, with what the original gave for each case.
+Nothing here is improved. A difference from the original is a fault, unless the provider would reject the result; those
+are listed in docs/profiles.md. The texts are in `markers.codetether`, the public functions in `ibidem.codetether`.
+Tests: tests/seeds, against a second implementation.
 """
 
+from .dedup import Dedup
+from .devboy import Devboy
 from .lingua import Lingua
 from .middle import DropMiddle
 from .snippet import Snippet
 from .thinking import PruneThinking
 from .tool_calls import DedupToolCalls
 
-__all__ = ["DedupToolCalls", "DropMiddle", "Lingua", "PruneThinking", "Snippet"]
+__all__ = ["Dedup", "DedupToolCalls", "Devboy", "DropMiddle", "Lingua", "PruneThinking", "Snippet"]

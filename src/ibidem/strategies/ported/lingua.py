@@ -1,4 +1,4 @@
-"""Whitespace and rules in old assistant text that say nothing."""
+"""Remove white space and rules from old assistant text."""
 
 from __future__ import annotations
 
@@ -7,62 +7,75 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...cache.outputs import WHITE_SPACE
 from ...model import Conversation, Kind, Text, size
 from ...plan import Edit
-from ..strategy import Strategy
+from ..strategy import ProviderDemands
+from .exact import Ported, codetether_messages, older_than
 
-_NOISE = re.compile(r"[.…\-_*=]*")
+_NOISE = ".…-_*="
 _SPACES = re.compile(r" {2,}")
 _FENCE = "```"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lingua(Strategy):
+class Lingua(Ported):
     """Collapse noise in assistant text older than the window.
 
-    Code inside ``` fences is left alone; indented code is not recognised, so its indentation is lost.
+    Code inside ``` fences is left alone. Indented code is not recognized, so its indentation is lost.
     """
 
     name: ClassVar[str] = "lingua"
     touches: ClassVar[frozenset[Kind]] = frozenset({"assistant text"})
+    reads: ClassVar[frozenset[Kind]] = frozenset({"assistant text", "messages"})
 
     window: int = 6
-    """Text in the last so many messages stays."""
+    """Number of last messages whose text stays."""
 
-    def plan(self, conv: Conversation) -> Iterator[Edit]:
-        for message in conv.older_than(self.window):
+    def edits(self, conv: Conversation, demands: ProviderDemands) -> Iterator[Edit]:
+        for message in older_than(codetether_messages(conv), self.window):
             if message.role != "assistant":
                 continue
             for part in message.parts:
-                if isinstance(part, Text) and not part.bound:
-                    cleaned = self.clean(part.text)
-                    # Providers refuse blank text, so what would vanish stays.
-                    if cleaned.strip() and size(cleaned) < size(part.text):
-                        yield Edit(
-                            strategy=self.name,
-                            op="set",
-                            message=message.index,
-                            path=part.path,
-                            removed=(part.text,),
-                            added=cleaned,
-                            reason=f"assistant text older than the last {self.window} messages",
-                        )
+                if type(part) is not Text or part.bound:
+                    continue
+                cleaned = self.clean(part.text)
+                if size(cleaned) >= size(part.text):
+                    continue
+                is_blank = not cleaned.strip()
+                if is_blank and conv.dialect.blank_is_empty and demands.outrank(is_certain=False):
+                    continue
+                yield Edit(
+                    strategy=self.name,
+                    op="set",
+                    message=message.index,
+                    path=part.path,
+                    removed=(part.text,),
+                    added=cleaned,
+                    reason=f"assistant text older than the last {self.window} messages",
+                )
 
     @staticmethod
     def clean(text: str) -> str:
-        lines = text.split("\n")
-        final = lines.pop() if text.endswith("\n") else None  # no line, only the end of the last one
-        kept: list[str] = []
-        fenced = False
-        for line in lines:
-            if line.lstrip().startswith(_FENCE):
-                fenced = not fenced
-                kept.append(line)
-            elif fenced:
-                kept.append(line)
-            elif _NOISE.fullmatch(line.strip()):
-                if not kept or kept[-1] != "":
-                    kept.append("")
-            else:
-                kept.append(_SPACES.sub(" ", line.rstrip()))
-        return "\n".join(kept) + ("" if final is None else "\n")
+        """Return the text with runs of spaces and of noise lines shortened."""
+        *lines, last = text.split("\n")
+        written: list[str] = []
+        in_code = in_noise = False
+        for line in [*lines, last] if last else lines:
+            if line.lstrip(WHITE_SPACE).startswith(_FENCE):
+                in_code, in_noise = not in_code, False
+            elif not in_code:
+                line = line.rstrip(WHITE_SPACE)
+                if not line.strip(_NOISE):
+                    if not in_noise:
+                        written.append("")
+                    in_noise = True
+                    continue
+                in_noise = False
+                if "  " in line:
+                    line = _SPACES.sub(" ", line)
+            written.append(line)
+        # A noise line ends in a line break even if it is the last one and had none.
+        if written and (not last or in_noise):
+            written.append("")
+        return "\n".join(written)

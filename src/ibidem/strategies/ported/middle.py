@@ -1,23 +1,27 @@
-"""The middle of a long conversation goes."""
+"""Remove the middle of a long conversation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...markers import codetether
-from ...model import Conversation, Kind, Message, Thinking, size, to_json
+from ...model import Conversation, Kind, Message, Opaque, Path, Text, Thinking, ToolCall, ToolResult, size
 from ...plan import Edit
-from ..strategy import Strategy
+from ...wire import Op
+from ..strategy import ProviderDemands
+from .exact import Ported, codetether_arguments, codetether_messages
+
+_FILE_KINDS = frozenset({"image", "file", "image_url", "input_image", "input_file", "input_audio", "document"})
+_FILE_KINDS |= {"inlineData", "inline_data", "fileData", "file_data"}
+_FILE_BYTES = 1024
+"""What the original counts for an image or a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropMiddle(Strategy):
-    """Keep the first and the last messages, say how much went between them.
-
-    A call is never parted from its results, nor reasoning from the item it led to.
-    """
+class DropMiddle(Ported):
+    """Keep the first and the last messages, and put one marker in place of the rest."""
 
     name: ClassVar[str] = "middle"
     touches: ClassVar[frozenset[Kind]] = frozenset({"messages"})
@@ -29,67 +33,160 @@ class DropMiddle(Strategy):
     min_messages: int = 22
     """Shorter conversations stay whole."""
 
-    def plan(self, conv: Conversation) -> Iterator[Edit]:
-        start, end = self.cut(conv)
-        going = conv.messages[start:end]
-        if len(going) < 2:
-            return
-        texts = tuple(text for message in going for text in message.texts())
-        marker = codetether.middle(len(going), sum(map(size, texts)))
-        if size(to_json(conv.dialect.user_message(marker))) >= sum(_wire_size(message) for message in going):
-            return
-        for message in going:
-            yield Edit(strategy=self.name, op="drop", message=message.index, removed=tuple(message.texts()), hits=0)
-        yield self._mark(conv, start, marker)
-
-    def cut(self, conv: Conversation) -> tuple[int, int]:
-        """Positions between which everything goes."""
-        messages = conv.messages
+    def edits(self, conv: Conversation, demands: ProviderDemands) -> Iterator[Edit]:
+        messages = codetether_messages(conv)
         if len(messages) < self.min_messages:
-            return 0, 0
-        start, end = self.sinks, len(messages) - self.window
-        while end < len(messages) and _belongs_to_next(messages[end - 1]):
+            return
+        start, end = self._range(messages)
+        if end <= start + 1:
+            return
+        if conv.dialect.answers == "later":
+            start, end = _with_whole_turns(messages, start, end, demands)
+            if end <= start + 1:
+                return
+        beside, leads = None, False
+        if conv.dialect.alternating and _meets_user(messages, start, end) and demands.outrank():
+            end, beside, leads = _fit_marker(messages, start, end)
+            if end <= start + 1:
+                return
+        removed = messages[start:end]
+        total = sum(map(_counted_bytes, removed))
+        marker = codetether.middle(len(removed), total)
+        yield from self._drop(messages, start, end)
+        counted = max(0, total - size(marker))
+        if beside is not None:
+            yield self._join(conv, beside, leads, marker, counted)
+            return
+        # If the other half of the first message stays, the marker follows it.
+        halved = start > 0 and messages[start - 1].index == messages[start].index
+        value = conv.dialect.user_message(marker)
+        op: Op = "after" if halved else "before"
+        yield self._edit(op, messages[start].index, (), added=marker, value=value, hits=1, counted=counted)
+
+    def _range(self, messages: Sequence[Message]) -> tuple[int, int]:
+        """Positions between which the original removes all messages."""
+        total = len(messages)
+        start, end = self.sinks, total - self.window
+        if end <= start:  # settings other than the original's
+            return start, end
+        while end < total and messages[end - 1].role == "assistant" and messages[end - 1].calls:
             end += 1
-        while end < len(messages) and messages[end].results:
+        while end < total and messages[end].role == "tool":
             end += 1
-        apart = conv.dialect.answers == "later"  # a turn's thinking and its calls are messages of their own
-        while start < end and (messages[start].results or (apart and _belongs_to_next(messages[start - 1]))):
+        while start < end and messages[start].role == "tool":
             start += 1
-        if end == len(messages):
-            return 0, 0
-        if conv.dialect.alternating and messages[end].speaker == "user":
-            if messages[end - 1].role != "assistant":
-                return 0, 0
-            end -= 1  # the marker is the user's turn: the answer before this one stays
         return start, end
 
-    def _mark(self, conv: Conversation, start: int, marker: str) -> Edit:
-        before = conv.messages[start - 1]
+    def _drop(self, messages: Sequence[Message], start: int, end: int) -> Iterator[Edit]:
+        kept = {message.index for message in (*messages[start - 1 : start], *messages[end : end + 1])}
+        last: int | None = None
+        for message in messages[start:end]:
+            if message.index in kept:  # the other half of the message stays
+                for part in message.parts:
+                    path = part.path[:-1] if type(part) is Text else part.path
+                    yield self._edit("drop", message.index, path)
+            elif message.index != last:  # both halves of a message are dropped once
+                last = message.index
+                yield Edit(strategy="middle", op="drop", message=last, hits=0, counted_bytes=0)
+
+    def _join(self, conv: Conversation, message: Message, leads: bool, marker: str, counted: int) -> Edit:
+        """The edit that puts the marker into a message as a text block, at its start if it `leads`, else at its end."""
+        block = conv.dialect.text_block(marker)
+        blocks = conv.dialect.parts_path(message)
+        if blocks is None:
+            text = next(part for part in message.parts if type(part) is Text)
+            own = conv.dialect.text_block(text.text)
+            both = [block, own] if leads else [own, block]
+            return self._edit("set", message.index, text.path, added=marker, value=both, hits=1, counted=counted)
+        path = (*blocks, 0 if leads else len(message.wire[blocks[0]]))
+        return self._edit("before", message.index, path, added=marker, value=block, hits=1, counted=counted)
+
+    def _edit(
+        self,
+        op: Op,
+        index: int,
+        path: Path,
+        *,
+        added: str = "",
+        value: Any = None,
+        hits: int = 0,
+        counted: int = 0,
+    ) -> Edit:
         reason = f"between the first {self.sinks} and the last {self.window} messages"
-        blocks = conv.dialect.parts_path(before) if before.index >= 0 else None
-        if conv.dialect.alternating and before.speaker == "user" and blocks is not None:
-            path = (*blocks, len(before.wire[blocks[0]]))
-            value = conv.dialect.text_block(marker)
-            return Edit(
-                strategy=self.name,
-                op="before",
-                message=before.index,
-                path=path,
-                added=marker,
-                value=value,
-                reason=reason,
-            )
-        value = conv.dialect.user_message(marker)
-        following = conv.messages[start].index
-        return Edit(strategy=self.name, op="before", message=following, added=marker, value=value, reason=reason)
+        return Edit(
+            strategy=self.name,
+            op=op,
+            message=index,
+            path=path,
+            added=added,
+            value=value,
+            hits=hits,
+            counted_bytes=counted,
+            reason=reason,
+        )
 
 
-def _belongs_to_next(message: Message) -> bool:
+def _with_whole_turns(messages: Sequence[Message], start: int, end: int, demands: ProviderDemands) -> tuple[int, int]:
+    """Move both ends so that they are not inside a turn: there each call and each reasoning item is a message."""
+    exact = start, end
+    while end < len(messages) and (_goes_on(messages[end - 1]) or messages[end].role == "tool"):
+        end += 1
+    while start < end and start and (_goes_on(messages[start - 1]) or messages[start].role == "tool"):
+        start += 1
+    return (start, end) if (start, end) != exact and demands.outrank() else exact
+
+
+def _goes_on(message: Message) -> bool:
+    """Return True if the next message belongs to the same turn: reasoning leads to an item, a call to others."""
     if message.role != "assistant":
         return False
-    only_thinks = bool(message.parts) and all(isinstance(part, Thinking) for part in message.parts)
-    return bool(message.calls) or only_thinks
+    return any(type(part) is ToolCall for part in message.parts) or all(
+        type(part) is Thinking for part in message.parts
+    )
 
 
-def _wire_size(message: Message) -> int:
-    return size(to_json(message.wire))
+def _meets_user(messages: Sequence[Message], start: int, end: int) -> bool:
+    """Return True if a user message in place of the range would follow or precede another one."""
+    return "user" in (_speaker(reversed(messages[:start])), _speaker(messages[end:]))
+
+
+def _speaker(messages: Iterable[Message]) -> str:
+    """Role of the first message that is not a system message, which takes no turn; results are the user's."""
+    return next((message.speaker for message in messages if message.role != "system"), "")
+
+
+def _fit_marker(messages: Sequence[Message], start: int, end: int) -> tuple[int, Message | None, bool]:
+    """Return the end of the range, the message that takes the marker, and whether it takes it at its start.
+
+    None: the marker can be a message of its own after all. The end moves back to an assistant message if turns would
+    not alternate otherwise.
+    """
+    before = next((message for message in reversed(messages[:start]) if message.role != "system"), None)
+    following = messages[end] if end < len(messages) else None
+    if before is not None and before.speaker == "user":
+        return (end if following is None else _assistant_at(messages, start, end)), before, False
+    if following is not None and following.speaker == "user":
+        return end, following, True
+    return _assistant_at(messages, start, end), None, False
+
+
+def _assistant_at(messages: Sequence[Message], start: int, end: int) -> int:
+    """Position of the last assistant message up to `end`; `start` if there is none."""
+    while end > start and messages[end].role != "assistant":
+        end -= 1
+    return end
+
+
+def _counted_bytes(message: Message) -> int:
+    """Size of a message as the original counts it: thinking counts nothing."""
+    total = 0
+    for part in message.parts:
+        if type(part) is Text:
+            total += size(part.text)
+        elif type(part) is ToolResult:
+            total += sum(size(segment.text) for segment in part.segments if type(segment) is Text)
+        elif type(part) is ToolCall:
+            total += size(codetether_arguments(part)) + size(part.name)
+        elif type(part) is Opaque and part.kind in _FILE_KINDS:
+            total += _FILE_BYTES
+    return total

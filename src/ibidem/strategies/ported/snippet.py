@@ -1,4 +1,4 @@
-"""Large old results keep their head and their tail."""
+"""Shorten large old results to their head and their tail."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...markers import codetether
-from ...model import Conversation, Kind, Text, size
+from ...model import Conversation, Kind, Text, ToolResult, size
 from ...plan import Edit
-from ..strategy import Strategy
+from ..strategy import ProviderDemands
+from .exact import Ported, codetether_messages, older_than
 
-_SLACK = 64  # bytes, more than any marker
+_MARKER_BYTES = 64
+"""More than any marker has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snippet(Strategy):
+class Snippet(Ported):
     """Elide the middle of large results that are older than the window."""
 
     name: ClassVar[str] = "snippet"
     touches: ClassVar[frozenset[Kind]] = frozenset({"result"})
+    reads: ClassVar[frozenset[Kind]] = frozenset({"result", "messages"})
 
     window: int = 8
-    """Results in the last so many messages stay whole."""
+    """Number of last messages whose results stay whole."""
     min_bytes: int = 4096
     """Shorter results stay whole."""
     head: int = 1024
@@ -30,14 +33,16 @@ class Snippet(Strategy):
     tail: int = 1024
     """Bytes kept at the end, its start rounded up to a character."""
     heed_markers: bool = False
-    """Leave results alone that contain `[...elided` or start with `[DEDUP]`. A tool can write that itself and so
-    steer us (law 9), hence only the codetether profile does it."""
+    """Leave results alone that contain `[...elided` or start with `[DEDUP]`, as the original does. A tool can write
+    that itself and so steer us (law 9)."""
 
-    def plan(self, conv: Conversation) -> Iterator[Edit]:
-        for message in conv.older_than(self.window):
-            for result in message.results:
-                for segment in result.segments:
-                    if isinstance(segment, Text) and not segment.bound and self._applies(segment.text):
+    def edits(self, conv: Conversation, demands: ProviderDemands) -> Iterator[Edit]:
+        for message in older_than(codetether_messages(conv), self.window):
+            for part in message.parts:
+                if type(part) is not ToolResult:
+                    continue
+                for segment in part.segments:
+                    if type(segment) is Text and not segment.bound and self._applies(segment.text):
                         yield Edit(
                             strategy=self.name,
                             op="set",
@@ -52,16 +57,16 @@ class Snippet(Strategy):
         if 4 * len(text) < self.min_bytes or size(text) < self.min_bytes:
             return False
         marked = self.heed_markers and (codetether.SNIPPED in text or text.startswith(codetether.DEDUPED))
-        # What was snipped before is short enough to stay, whatever the constants: no second bite (law 10).
-        return not marked and size(text) > self.head + self.tail + _SLACK
+        # A result that was shortened before is short enough to stay, whatever the settings (law 10).
+        return not marked and size(text) > self.head + self.tail + _MARKER_BYTES
 
     def snip(self, text: str) -> str:
+        """Return head, marker and tail of the text."""
         data = text.encode("utf-8", "surrogatepass")
         head, tail = self.head, len(data) - self.tail
         while head > 0 and data[head] & 0xC0 == 0x80:
             head -= 1
         while tail < len(data) and data[tail] & 0xC0 == 0x80:
             tail += 1
-        kept = data[:head], data[tail:]
-        before, after = (piece.decode("utf-8", "surrogatepass") for piece in kept)
+        before, after = (piece.decode("utf-8", "surrogatepass") for piece in (data[:head], data[tail:]))
         return before + codetether.snipped(tail - head) + after

@@ -1,60 +1,90 @@
-"""Old thinking goes."""
+"""Remove old thinking."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...model import Conversation, Kind, Message, Thinking
+from ...model import Conversation, Kind, Message, Path, Thinking, size
 from ...plan import Edit
-from ..strategy import Strategy
+from ..strategy import ProviderDemands
+from .exact import Ported, codetether_messages, older_than, separates_user_messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PruneThinking(Strategy):
-    """Remove thinking from assistant messages older than the window.
+class PruneThinking(Ported):
+    """Remove thinking from assistant messages older than the window, and such messages without parts.
 
-    The thinking of the running tool loop stays, because providers demand it unchanged. So does thinking that cannot
-    go alone: a reasoning item of the Responses format belongs to the item that follows it.
+    Providers outrank it: they demand the thinking of the active tool loop, and thinking that cannot go alone (a
+    reasoning item of the Responses format, a signed part of Gemini) stays.
     """
 
     name: ClassVar[str] = "thinking"
     touches: ClassVar[frozenset[Kind]] = frozenset({"thinking", "messages"})
+    reads: ClassVar[frozenset[Kind]] = frozenset({"thinking", "messages"})
 
     window: int = 4
-    """Thinking in the last so many messages stays."""
+    """Number of last messages whose thinking stays."""
 
-    def plan(self, conv: Conversation) -> Iterator[Edit]:
-        old = len(conv.older_than(self.window))
-        for position, message in enumerate(conv.messages[: min(old, conv.running_loop())]):
-            if message.role == "assistant":
-                yield from self._prune(message, needed=_parts_two_turns(conv, position))
+    def edits(self, conv: Conversation, demands: ProviderDemands) -> Iterator[Edit]:
+        messages = codetether_messages(conv)
+        loop: int | None = None
+        for position, message in enumerate(older_than(messages, self.window)):
+            if message.role != "assistant":
+                continue
+            thoughts = _removable_thinking(conv, message)
+            if not thoughts and message.parts:
+                continue
+            if thoughts and conv.dialect.loop_thinking:
+                loop = _loop_index(conv) if loop is None else loop
+                demanded = conv.dialect.loop_thinking == "all" or message.calls
+                if message.index >= loop and demanded and demands.outrank():
+                    continue
+            yield from self._remove(conv, messages, position, thoughts, demands)
 
-    def _prune(self, message: Message, needed: bool) -> Iterator[Edit]:
-        going = [part for part in message.parts if isinstance(part, Thinking) and part.removable]
+    def _remove(
+        self,
+        conv: Conversation,
+        messages: Sequence[Message],
+        position: int,
+        thoughts: list[tuple[Path, str]],
+        demands: ProviderDemands,
+    ) -> Iterator[Edit]:
+        message = messages[position]
         reason = f"thinking older than the last {self.window} messages"
-        if going and len(going) == len(message.parts):
-            if needed:
-                return
-            # Nothing would be left, and an empty message is refused everywhere.
-            texts = tuple(part.text for part in going)
-            yield Edit(
-                strategy=self.name, op="drop", message=message.index, removed=texts, hits=len(going), reason=reason
-            )
+        hits = int(any(size(text) for _, text in thoughts))
+        if all(type(part) is Thinking and part.removable for part in message.parts):
+            meets = conv.dialect.alternating and separates_user_messages(messages, position)
+            if not (meets and demands.outrank()):
+                texts = tuple(text for _, text in thoughts)
+                yield Edit(
+                    strategy=self.name, op="drop", message=message.index, removed=texts, hits=hits, reason=reason
+                )
             return
-        for part in going:
+        for path, text in thoughts:
             yield Edit(
                 strategy=self.name,
                 op="drop",
                 message=message.index,
-                path=part.path,
-                removed=(part.text,),
+                path=path,
+                removed=(text,),
+                hits=hits,
                 reason=reason,
+                keeps_structure=True,
             )
+            hits = 0
 
 
-def _parts_two_turns(conv: Conversation, position: int) -> bool:
-    """Whether, where turns alternate, two of the user's would meet without this message."""
-    around = conv.messages[position - 1 : position] + conv.messages[position + 1 : position + 2]
-    return conv.dialect.alternating and len(around) == 2 and all(each.speaker == "user" for each in around)
+def _removable_thinking(conv: Conversation, message: Message) -> list[tuple[Path, str]]:
+    thoughts = [(part.path, part.text) for part in message.parts if type(part) is Thinking and part.removable]
+    key = conv.dialect.reasoning_key
+    if key and isinstance(message.wire, dict) and isinstance(text := message.wire.get(key), str):
+        thoughts.append(((key,), text))
+    return thoughts
+
+
+def _loop_index(conv: Conversation) -> int:
+    """Index of the first message of the active tool loop; past the end if there is none."""
+    start = conv.running_loop()
+    return conv.messages[start].index if start < len(conv.messages) else len(conv.messages)

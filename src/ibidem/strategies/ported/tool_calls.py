@@ -1,4 +1,4 @@
-"""Arguments of old calls that were made before."""
+"""Replace the arguments of repeated old calls."""
 
 from __future__ import annotations
 
@@ -7,53 +7,50 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...markers import codetether
-from ...model import Conversation, Kind, ToolCall, size, to_json
+from ...model import Conversation, Kind, ToolCall, size
 from ...plan import Edit
-from ..strategy import Strategy
+from ..strategy import ProviderDemands
+from .exact import REPEAT_KEY, Ported, codetether_arguments, codetether_messages, older_than
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DedupToolCalls(Strategy):
-    """Point the arguments of repeated old calls at the first call."""
+class DedupToolCalls(Ported):
+    """Replace the arguments of each later copy of an old call with a marker that names the first call."""
 
     name: ClassVar[str] = "tool_calls"
     touches: ClassVar[frozenset[Kind]] = frozenset({"arguments"})
+    reads: ClassVar[frozenset[Kind]] = frozenset({"arguments", "messages"})
 
     window: int = 8
-    """Calls in the last so many messages stay."""
+    """Number of last messages whose calls stay."""
     min_bytes: int = 64
-    """Shorter arguments stay."""
-    key: str = "repeat"
-    """Where a provider demands an object, the marker stands under this key."""
+    """Shorter arguments are neither replaced nor remembered."""
 
-    def plan(self, conv: Conversation) -> Iterator[Edit]:
-        first: dict[tuple[str, str], str] = {}
-        for message in conv.older_than(self.window):
-            for call in message.calls:
-                arguments = call.arguments
-                if call.bound or size(arguments) < self.min_bytes or self._is_marker(call):
+    def edits(self, conv: Conversation, demands: ProviderDemands) -> Iterator[Edit]:
+        first: dict[str, str] = {}
+        for message in older_than(codetether_messages(conv), self.window):
+            for call in message.parts:
+                if type(call) is not ToolCall:
                     continue
-                seen = (call.name, arguments)
-                if seen not in first:
-                    first[seen] = call.id
+                arguments = codetether_arguments(call)
+                if 4 * len(arguments) < self.min_bytes or size(arguments) < self.min_bytes:
                     continue
-                marker = codetether.same_call(first[seen], size(arguments))
-                value: Any = {self.key: marker} if conv.dialect.object_arguments else marker
-                written = marker if isinstance(value, str) else to_json(value)
-                if size(written) < size(arguments):
+                if arguments.startswith(codetether.REPEATED):
+                    continue
+                key = f"{call.name}\0{arguments}"
+                if key not in first:
+                    first[key] = call.id
+                elif not call.bound:
+                    marker = codetether.same_call(first[key], size(arguments))
+                    value: Any = {REPEAT_KEY: marker} if conv.dialect.object_arguments else None
                     yield Edit(
                         strategy=self.name,
                         op="set",
                         message=message.index,
                         path=call.input_path,
                         removed=(arguments,),
-                        added=written,
+                        added=marker,
                         value=value,
-                        reason=f"same arguments as call {first[seen]}",
+                        reason=f"same arguments as call {first[key]}",
+                        keeps_structure=True,
                     )
-
-    def _is_marker(self, call: ToolCall) -> bool:
-        given = call.input
-        if isinstance(given, dict):
-            given = given.get(self.key) if len(given) == 1 else None
-        return isinstance(given, str) and codetether.is_same_call(given)

@@ -17,9 +17,10 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from ...billing.budget import Bank, Economy, Moment, Offer, Point
+from ...errors import IbidemError
 from ...markers.evicted import stub
 from ...markers.restore import left_of
-from ...model import IbidemError, Kind, Message
+from ...model import Kind, Message
 from ...plan import Edit, Plan, own_texts
 from ...store.naming import conversation_key
 from ...store.recall import Keep, keeper

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ...errors import IbidemError
 from ...markers.thinking import Dropped, Spine, blocks_of, record, recorded, stood
-from ...model import IbidemError, Message, Path, to_json
+from ...model import Message, Path, to_json
 from ...store.naming import reference
 from ...store.recall import Keep, keeper
 from .entry import Entry

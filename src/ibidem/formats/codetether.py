@@ -1,0 +1,141 @@
+"""codetether-agent's own messages: every content is a list of parts, and a result has a part of its own.
+
+No provider takes this form. It is what `ibidem.codetether` edits, so there are no rules for it, and nothing that the
+original system does to a history is held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..model import (
+    MALFORMED_KIND,
+    Answers,
+    LoopThinking,
+    Message,
+    Opaque,
+    Part,
+    Path,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    string,
+)
+from .evidence import Evidence
+from .fields import tool_names
+from .marks import Marks
+
+_OWN_KEYS: dict[str, tuple[str | None, str]] = {
+    "tool_call": (None, "args"),
+    "tool_result": ("tool_call_id", "tool_use_id"),
+    "thinking": ("text", "thinking"),
+}
+"""Part types that prove this format: with the first key, and without the second, which is another format's."""
+_SHARED_KEYS: dict[str, tuple[str | None, str]] = {"image": ("url", "source"), "file": ("path", "file")}
+"""Part types that other formats have too, under another key. They prove nothing, and speak for no other format."""
+
+
+class CodetetherEvidence(Evidence):
+    """Other formats use the same part types, so the keys of a part decide."""
+
+    def in_message(self, message: Any) -> bool:
+        return any(_has_keys(part, _OWN_KEYS) for part in _parts(message))
+
+    def claims(self, message: Any) -> bool:
+        """Return True if the message must not count as evidence for a look-alike."""
+        return any(_has_keys(part, _OWN_KEYS) or _has_keys(part, _SHARED_KEYS) for part in _parts(message))
+
+
+class Codetether:
+    name = "codetether"
+    history_key = "messages"
+    answers: Answers = "following"
+    alternating = False
+    tells_failures = False
+    object_arguments = False
+    blank_is_empty = False
+    silent_results = True
+    shows_thinking = True
+    loop_thinking: LoopThinking = ""
+    reasoning_key = ""
+    evidence = CodetetherEvidence()
+    marks = Marks()
+    takes_prompt = False
+    single = ()
+
+    def read(self, index: int, wire: Any) -> Message:
+        content = wire.get("content") if isinstance(wire, dict) else None
+        if not isinstance(content, list):
+            path: Path = ("content",) if isinstance(wire, dict) else ()
+            return Message(index, MALFORMED_KIND, (Opaque(MALFORMED_KIND, path),), wire)
+        role = wire.get("role")
+        parts = tuple([_part(part, at) for at, part in enumerate(content)])
+        return Message(index, role if isinstance(role, str) else MALFORMED_KIND, parts, wire)
+
+    def server_history(self, head: Mapping[str, Any]) -> bool:
+        return False
+
+    def clears_history(self, head: Mapping[str, Any]) -> bool:
+        return False
+
+    def clears_thinking(self, head: Mapping[str, Any]) -> bool:
+        return False
+
+    def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
+        return False
+
+    def tool_names(self, head: Mapping[str, Any]) -> list[str]:
+        return tool_names(head)
+
+    def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
+        return False
+
+    def user_message(self, text: str) -> Any:
+        return {"role": "user", "content": [self.text_block(text)]}
+
+    def text_block(self, text: str) -> Any:
+        return {"type": "text", "text": text}
+
+    def result_block(self, call: ToolCall, text: str) -> Any:
+        return {"type": "tool_result", "tool_call_id": call.id, "content": text}
+
+    def results_message(self, blocks: Sequence[Any]) -> list[Any]:
+        return [{"role": "tool", "content": [block]} for block in blocks]
+
+    def parts_path(self, message: Message) -> Path | None:
+        wire = message.wire
+        return ("content",) if isinstance(wire, dict) and isinstance(wire.get("content"), list) else None
+
+
+def _parts(message: Any) -> list[Any]:
+    content = message.get("content") if isinstance(message, dict) else None
+    return content if isinstance(content, list) else []
+
+
+def _has_keys(part: Any, kinds: Mapping[str, tuple[str | None, str]]) -> bool:
+    if not isinstance(part, dict) or not isinstance(kind := part.get("type"), str) or kind not in kinds:
+        return False
+    own, other = kinds[kind]
+    return (own is None or own in part) and other not in part
+
+
+def _part(part: Any, at: int) -> Part:
+    path: Path = ("content", at)
+    if not isinstance(part, dict):
+        return Opaque(MALFORMED_KIND, path)
+    kind = part.get("type")
+    if kind == "text":
+        text = part.get("text")
+        return Text(text, ("content", at, "text")) if isinstance(text, str) else Opaque(kind, path)
+    if kind == "tool_result":
+        content = part.get("content")
+        segments = (Text(content, ("content", at, "content")),) if isinstance(content, str) else ()
+        return ToolResult(string(part.get("tool_call_id")), segments, path)
+    if kind == "tool_call":
+        name, given = string(part.get("name")), part.get("arguments")
+        return ToolCall(string(part.get("id")), name, given, path, ("content", at, "arguments"))
+    if kind == "thinking":
+        return Thinking(string(part.get("text")), path, bool(part.get("signature")))
+    return Opaque(string(kind) or MALFORMED_KIND, path)

@@ -1,0 +1,60 @@
+"""Replace repeated tool results with a reference to the first one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...markers import codetether
+from ...model import Conversation, Kind, Text, ToolResult, size
+from ...plan import Edit
+from ..strategy import ProviderDemands
+from .exact import Ported, codetether_messages, older_than
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dedup(Ported):
+    """Replace each later copy of a tool result with a marker that names the first call."""
+
+    name: ClassVar[str] = "dedup"
+    touches: ClassVar[frozenset[Kind]] = frozenset({"result"})
+    reads: ClassVar[frozenset[Kind]] = frozenset({"result", "messages"})
+
+    min_bytes: int = 256
+    """Shorter results are neither replaced nor remembered."""
+    window: int = 0
+    """Number of last messages whose results are neither replaced nor remembered. Releases from 4.6.1 on have 8."""
+
+    @property
+    def final(self) -> bool:  # type: ignore[override]  # it depends on a setting
+        return self.window == 0
+
+    def edits(self, conv: Conversation, demands: ProviderDemands) -> Iterator[Edit]:
+        # Whole texts are compared, not hashes: that is as exact, and nothing is encoded.
+        first: dict[str, str] = {}
+        messages = older_than(codetether_messages(conv), self.window) if self.window else conv.messages
+        for message in messages:
+            for part in message.parts:
+                if type(part) is not ToolResult:
+                    continue
+                for segment in part.segments:
+                    if type(segment) is not Text or not self._is_long_enough(segment.text):
+                        continue
+                    text = segment.text
+                    if text not in first:
+                        first[text] = part.call_id
+                    elif not segment.bound:
+                        yield Edit(
+                            strategy="dedup",
+                            op="set",
+                            message=message.index,
+                            path=segment.path,
+                            removed=(text,),
+                            added=codetether.same_result(first[text], size(text)),
+                            reason=f"equal to the result of {first[text]}",
+                        )
+
+    def _is_long_enough(self, text: str) -> bool:
+        # A character takes one to four bytes, so most texts need no counting.
+        return len(text) >= self.min_bytes or (4 * len(text) >= self.min_bytes <= size(text))

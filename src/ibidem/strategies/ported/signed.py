@@ -1,0 +1,79 @@
+"""Keep the edits of ported strategies away from thinking that is signed against the text before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ...model import Conversation, Message, Thinking
+from ...plan import Edit, Plan
+from .exact import separates_user_messages
+
+
+def respect_signed_thinking(conv: Conversation, plan: Plan) -> Plan:
+    """Return the edits of the plan that the newest Claude models accept, and with them the removal of later thinking.
+
+    These models reject thinking if the text before it has changed, or if earlier thinking is missing other than from
+    the start of the history on. Thinking that must be sent (of the active tool loop, or alone between two user
+    messages) is protected: nothing in front of it is edited. Other thinking behind an edit is removed with it.
+    """
+    signed = [message for message in conv.messages if any(map(_is_signed, message.parts))]
+    if not signed or not plan:
+        return plan
+    last = max(_protected(conv, signed), default=-1)
+    kept = [edit for edit in plan if edit.message > last or _removes_thinking(edit)]
+    if any(edit.strategy == "middle" for edit in plan if edit.message <= last):
+        # A trim is all or nothing, and pairing repaired what it left.
+        kept = [edit for edit in kept if edit.strategy not in ("middle", "pairing")]
+    others = [edit for edit in kept if not _removes_thinking(edit)]
+    first = min((edit.message for edit in others), default=len(conv.messages))
+    whole = {edit.message for edit in others if edit.op == "drop" and not edit.path}
+    removed = {(edit.message, edit.path) for edit in kept if _removes_thinking(edit)}
+    thoughts: list[Edit] = []
+    from_start = True
+    for message in signed:
+        paths = [part.path for part in message.parts if type(part) is Thinking]
+        from_start = from_start and all((message.index, path) in removed for path in paths)
+        if message.index in whole:
+            continue
+        if message.index > first:
+            thoughts += _remove_all(message, kept)
+        elif from_start:
+            thoughts += [edit for edit in kept if edit.message == message.index and _removes_thinking(edit)]
+    return Plan((*thoughts, *others), plan.points)
+
+
+def _is_signed(part: object) -> bool:
+    return type(part) is Thinking and part.signed
+
+
+def _protected(conv: Conversation, signed: Iterable[Message]) -> Iterator[int]:
+    """Indexes of messages whose thinking must be sent."""
+    start = conv.running_loop()
+    loop = {message.index for message in conv.messages[start:]}
+    alone = {message.index for message in signed if all(type(part) is Thinking for part in message.parts)}
+    for position, message in enumerate(conv.messages):
+        if not any(map(_is_signed, message.parts)):
+            continue
+        if message.index in loop or (message.index in alone and separates_user_messages(conv.messages, position)):
+            yield message.index
+
+
+def _removes_thinking(edit: Edit) -> bool:
+    """Return True if an edit takes thinking, and nothing else, out of a message."""
+    return edit.strategy == "thinking" and bool(edit.path)
+
+
+def _remove_all(message: Message, kept: Iterable[Edit]) -> Iterator[Edit]:
+    """Remove all thinking of a message. What the original does not remove counts nothing."""
+    counted = {edit.path: edit for edit in kept if edit.message == message.index and _removes_thinking(edit)}
+    paths = [part.path for part in message.parts if type(part) is Thinking]
+    for path in [()] if len(paths) == len(message.parts) else paths:
+        yield counted.get(path) or Edit(
+            strategy="thinking",
+            op="drop",
+            message=message.index,
+            path=path,
+            hits=0,
+            counted_bytes=0,
+            reason="signed against text that is edited",
+        )
