@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ibidem.cache import HintVerbosity, ToolKind
+from ibidem.errors import IbidemError
 from ibidem.gateway.rules import GatewayRules, ToolRule, load_rules
-from ibidem.model import IbidemError
 
 
 def loaded(tmp_path: Path, text: str | bytes) -> GatewayRules:
@@ -44,6 +44,23 @@ def test_everything_that_can_be_declared(tmp_path: Path) -> None:
     assert rules.of("secret").never
     assert rules.of("other") == ToolRule()
     assert loaded(tmp_path, "") == GatewayRules()
+
+
+def test_a_rule_for_all_tools_counts_for_tools_without_their_own(tmp_path: Path) -> None:
+    rules = loaded(
+        tmp_path,
+        """
+        [tools."*"]
+        invalidates = ["get_issue"]
+        never = true
+        [tools.get_issue]
+        [tools.update_issue]
+        invalidates = ["get_issues"]
+        """,
+    )
+    assert rules.of("any") == rules.of("") == ToolRule(invalidates=("get_issue",), never=True)
+    assert rules.of("get_issue") == ToolRule()
+    assert rules.of("update_issue") == ToolRule(invalidates=("get_issues",))
 
 
 def test_devboy_has_its_own_defaults(tmp_path: Path) -> None:

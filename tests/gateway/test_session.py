@@ -368,21 +368,64 @@ def test_a_tool_that_changes_something_has_it_sent_in_full() -> None:
     assert [talk.hinted("secret", LONG * 2, n=number) for number in range(3)] == [False] * 3
 
 
-def test_the_words_of_devboy() -> None:
-    rules = declared(style="devboy", tools={"update_issue": {"invalidates": ["get_issue"]}, "secret": {"never": True}})
+def test_a_rule_for_all_tools_counts_for_tools_without_their_own() -> None:
+    rules = declared(
+        tools={
+            "*": {"invalidates": ["get_issue"]},
+            "get_issue": {},
+            "cat": {"kind": "read", "path": "name"},
+        }
+    )
+    talk = Talk(rules=rules)
+    assert not talk.hinted("get_issue", n=1)
+    talk.said("cat", "short", name="a")
+    assert talk.hinted("get_issue", n=2)
+    talk.said("close_issue", "done")
+    assert not talk.hinted("get_issue", n=3)
+    never = Talk(rules=declared(tools={"*": {"never": True}, "log": {}}))
+    assert [never.hinted("read", n=number) for number in range(3)] == [False] * 3
+    assert [never.hinted("log", LONG * 2, n=number) for number in range(2)] == [False, True]
+
+
+def test_devboy_style_sends_the_hints_of_devboy() -> None:
+    rules = declared(style="devboy", tools={"secret": {"never": True}})
     talk = Talk(rules=rules)
     assert talk.said("get_issue", LONG) == LONG
     first = talk.id
-    assert talk.said("get_issue", LONG) == f"> [ref: {first}, byte-identical]"
-    assert talk.said("get_issue", LONG) == f"> [ref: {first}, byte-identical]"
-    talk.said("update_issue", "done")
-    assert talk.said("get_issue", LONG) == LONG
+    assert [talk.said("get_issue", LONG) for _ in range(2)] == [f"> [ref: {first}, byte-identical]"] * 2
     assert [talk.hinted("secret", LONG * 2) for _ in range(2)] == [False, False]
     near = Talk(rules=declared(style="devboy", near=True, verbosity="verbose"))
     one, two = (json.dumps({"text": LONG, "n": number}) for number in (1, 2))
     near.said("get", one)
     assert near.said("get", two) == f"> [near-ref: {near.id - 1}, n: 1→2]"
     assert near.said("get", one) == f"> [ref: {near.id - 2}, byte-identical, from: other]"
+
+
+def test_devboy_style_invalidates_only_after_an_output_that_is_sent_in_full() -> None:
+    written = "".join(f"line {number} was written\n" for number in range(20))
+    tools = {"update_issue": {"invalidates": ["get_issue"]}, "put": {"kind": "write", "path": "name"}}
+    talk = Talk(rules=declared(style="devboy", tools={**tools, "cat": {"kind": "read", "path": "name"}}))
+    assert not talk.hinted("get_issue")
+    talk.said("update_issue", "done")
+    assert talk.hinted("get_issue"), "the output of the writer was short"
+    assert not talk.hinted("update_issue", written)
+    assert not talk.hinted("get_issue")
+    assert talk.hinted("update_issue", written)
+    assert talk.hinted("get_issue"), "the output of the writer was replaced"
+    assert not talk.hinted("cat", LONG * 2, name="a")
+    talk.said("put", "done", name="a")
+    assert not talk.hinted("cat", LONG * 2, name="a"), "a path is invalidated by an output of any size"
+
+
+def test_devboy_style_has_rules_for_all_tools_and_a_minimum() -> None:
+    tools = {"*": {"invalidates": ["get"]}, "get": {}, "log": {}}
+    talk = Talk(rules=declared(style="devboy", min_bytes=4, tools=tools))
+    assert not talk.hinted("get")
+    talk.said("put", "ok")
+    talk.said("log", "written")
+    assert talk.hinted("get"), "the output was shorter than the minimum, or its tool has a rule of its own"
+    talk.said("put", "done")
+    assert not talk.hinted("get")
 
 
 def test_a_result_that_says_two_things_passes() -> None:

@@ -14,10 +14,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from ibidem.errors import IbidemError
 from ibidem.gateway.address import McpUpstream, refused, relocated, upstream_at
 from ibidem.gateway.session import GatewaySettings, GatewayTotals
 from ibidem.gateway.web import NO_SESSION, WebGateway
-from ibidem.model import IbidemError
 
 from .talks import LONG, line, texts
 

@@ -15,6 +15,7 @@ from ibidem.billing.caching import Caching
 from ibidem.billing.growth import Keeping
 from ibidem.billing.prices import Price, Prices, Rates
 from ibidem.billing.usage import Usage
+from ibidem.model import to_json
 from ibidem.recordings import RecordedRequest, RecordedSegment, Recording
 from ibidem.replay.billing import Replay, messages_of
 from ibidem.replay.simulate import Simulation
@@ -51,14 +52,15 @@ class Log:
         for call in range(calls):
             ident = f"{number}.{call}"
             place = len(self.requests)
-            block = {"type": "tool_use", "id": ident, "name": "Read", "input": text(30 + place % 5 * 10)}
+            block = {"type": "tool_use", "id": ident, "name": "Read", "input": {"path": text(30 + place % 5 * 10)}}
             self._answer(300 + place % 4 * 200, block)
             result = {"type": "tool_result", "tool_use_id": ident, "content": text(400 + place % 6 * 100)}
             self._add({"role": "user", "content": [result]})
         self._answer(150, {"type": "text", "text": text(60)})
 
     def _answer(self, thought: int, said: dict[str, Any]) -> None:
-        visible = PART + words(f"{said.get('name', '')} {said.get('input') or said.get('text')}")
+        given = to_json(said["input"]) if "input" in said else said["text"]
+        visible = PART + words(f"{said.get('name', '')} {given}")
         usage = Usage(0, self._last, self._size - self._last, output=visible + thought if self.output else 0)
         self.requests.append(RecordedRequest(len(self.history), self.model, usage=usage if self.usage else None))
         self._last = self._size

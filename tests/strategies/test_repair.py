@@ -256,13 +256,19 @@ def test_a_response_without_an_id_is_moved_and_not_lost(script: str, told: str) 
 @pytest.mark.parametrize(
     ("call_ids", "response_ids"),
     [
-        pytest.param(True, False, id="LangChain answers by name and order, whatever ids the calls have"),
-        pytest.param(False, True, id="Gemini CLI gives ids to responses whose calls have none"),
+        pytest.param(True, False, id="LangChain sends responses without ids"),
+        pytest.param(False, True, id="Gemini CLI sends calls without ids"),
     ],
 )
-def test_responses_pair_by_name_and_order_where_one_side_has_no_ids(call_ids: bool, response_ids: bool) -> None:
-    request = [*_gemini("q"), *_gemini(">a,b", ids=call_ids), *_gemini("<a=A,b=B", ids=response_ids)]
-    assert repair(request, "gemini").request is request
+@pytest.mark.parametrize("calls", ["a", "a,b"], ids=["one call", "two calls"])
+@pytest.mark.parametrize("by_place", [True, False], ids=["by place", "by id"])
+def test_calls_and_responses_are_paired_by_name_and_order_if_one_side_has_no_ids(
+    by_place: bool, calls: str, call_ids: bool, response_ids: bool
+) -> None:
+    responses = ",".join(f"{call}=R" for call in calls.split(","))
+    request = [*_gemini("q"), *_gemini(f">{calls}", ids=call_ids), *_gemini(f"<{responses}", ids=response_ids)]
+    result = repair(request, "gemini", by_place=by_place)
+    assert (result.request is request, result.reason) == (True, "")
 
 
 @pytest.mark.parametrize("variant", WITH_IDS)
@@ -531,31 +537,53 @@ def test_a_result_whose_call_is_there_is_kept_once(case: tuple[str, list[Any]]) 
 
 
 @pytest.mark.parametrize(
-    ("script", "count", "hits"),
+    ("script", "expected", "hits"),
     [
-        pytest.param(["q", ">a", "go on"], 4, 1, id="a call without a result"),
-        pytest.param(["q", "<x=X", "next"], 2, 1, id="a result without a call"),
-        pytest.param(["q", ">a", ">b", "<b=B", "mid", "<c=C"], 6, 2, id="one of each"),
-        pytest.param(["q", ">a,b", "go on"], 5, 2, id="two calls at once"),
-        pytest.param(["q", ">a"], 3, 1, id="a call at the very end is answered too"),
-        pytest.param(["q", ">a", "mid", "<a=A", "next"], 5, 0, id="a result in the wrong place is a result"),
-        pytest.param(["q", "<a=A", ">a", "next"], 4, 0, id="even before its call"),
-        pytest.param(["q", ">a", "<a=A", "<a=B", "next"], 5, 0, id="and a second one too"),
+        pytest.param(["q", ">a", "go on"], ["q", ">a", f"<a={GONE}", "go on"], 1, id="an open call is answered"),
+        pytest.param(["q", ">a"], ["q", ">a", f"<a={GONE}"], 1, id="an open call at the end is answered"),
+        pytest.param(["q", "<x=X", "next"], ["q", "next"], 1, id="a result without a call is removed"),
+        pytest.param(
+            ["q", ">a", ">b", "<b=B", "mid", "<c=C"],
+            ["q", ">a", f"<a={GONE}", ">b", "<b=B", "mid"],
+            2,
+            id="one result is inserted and one is removed",
+        ),
+        pytest.param(
+            ["q", ">a,b,c", "<b=B", "go on"],
+            ["q", ">a,b,c", f"<a={GONE}", f"<c={GONE}", "<b=B", "go on"],
+            2,
+            id="inserted results come before the real ones",
+        ),
+        pytest.param(["q", ">a", "mid", "<a=A", "next"], None, 0, id="a result further on is an answer"),
+        pytest.param(["q", ">a", "<a=A", "<a=B", "next"], None, 0, id="a second result for a call stays"),
     ],
 )
-def test_by_id_alone_in_openai_chat(script: list[str], count: int, hits: int) -> None:
+def test_calls_and_results_are_paired_by_id_in_openai_chat(
+    script: list[str], expected: list[str] | None, hits: int
+) -> None:
     request = wire("openai-chat", script)
     before = deepcopy(request)
     result = repair(request, "openai-chat", by_place=False)
-    assert len(result.request) == count
-    assert (result.stats.strategies["pairing"].hits if result.plan else 0) == hits
     assert request == before
-    if not hits:
-        assert result.request is request
+    assert result.request == (request if expected is None else wire("openai-chat", expected))
+    assert result.stats.snippet_hits == hits
+    assert (result.request is request) == (expected is None)
     assert repair(result.request, "openai-chat", by_place=False).request is result.request
 
 
-def test_by_id_alone_the_answer_stands_right_after_its_call() -> None:
-    request = wire("openai-chat", ["q", ">a", "go on"])
-    mended = repair(request, "openai-chat", by_place=False).request
-    assert mended == [*request[:2], {"role": "tool", "tool_call_id": "a", "content": GONE}, request[2]]
+def test_a_result_before_its_call_is_removed_and_the_call_is_answered_in_a_second_run() -> None:
+    once = repair(wire("openai-chat", ["q", "<a=A", ">a", "next"]), "openai-chat", by_place=False)
+    assert once.request == wire("openai-chat", ["q", ">a", "next"])
+    assert once.stats.snippet_hits == 1
+    twice = repair(once.request, "openai-chat", by_place=False)
+    assert twice.request == wire("openai-chat", ["q", ">a", f"<a={GONE}", "next"])
+    assert repair(twice.request, "openai-chat", by_place=False).request is twice.request
+
+
+@pytest.mark.parametrize("variant", WITH_IDS)
+def test_running_calls_are_answered_if_pairs_are_found_by_id(variant: str) -> None:
+    request = wire(variant, ["q", ">a", "<a=A", ">b,c"])
+    repaired = repair(request, variant, by_place=False)
+    assert story(repaired.request, variant) == ["q", "a=A", f"b={GONE}", f"c={GONE}"]
+    assert repaired.stats.snippet_hits == 2
+    assert pairing_violations(repaired.request, variant) == []
