@@ -177,6 +177,27 @@ def test_a_mark_that_moves_costs_only_the_messages_around_it() -> None:
         assert session.compact(body).request == ibidem.compact(body, format="anthropic").request
 
 
+@pytest.mark.parametrize("profile", ["lossless", "recoverable"])
+def test_system_message_sent_as_block_and_then_as_string_continues_the_conversation(profile: str) -> None:
+    """Claude Code 2.1.326 does that with every system message in mid-conversation."""
+    history = reads(file_of(40), file_of(40), file_of(40, 1))["messages"]
+    history[3:3] = [{"role": "system", "content": "Answer briefly."}]
+    whole = {"model": "claude-opus-4-6", "messages": history}
+    as_block = json.loads(json.dumps(begun(whole, 4)))
+    as_block["messages"][3]["content"] = [
+        {"type": "text", "text": "Answer briefly.", "cache_control": {"type": "ephemeral"}}
+    ]
+    session = ibidem.Session(profile, store=MemoryStore())
+    session.compact(json.dumps(begun(whole, 3)).encode())
+    session.compact(json.dumps(as_block).encode())
+    scanned = scan(json.dumps(whole).encode())
+    assert scanned is not None
+    assert session.shares(scanned) == (4, 4)
+    sent = json.loads(session.compact(json.dumps(whole).encode()).request)
+    assert sent == ibidem.compact(whole, profile=profile, store=MemoryStore()).request
+    assert sent["messages"][3] == {"role": "system", "content": "Answer briefly."}
+
+
 @one_format_daily
 @given(data=st.data())
 @SLOW

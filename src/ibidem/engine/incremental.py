@@ -333,10 +333,14 @@ def substance(message: Message) -> Substance:
     """What a strategy can see of a message, and where it stands in it.
 
     What a user says is never edited, so its place does not matter: a client that puts a mark on it has to write it
-    differently.
+    differently. Likewise for a system message of one text: Claude Code sends one in mid-conversation as a block, and
+    as a string from the next request on. The string counts, so that digests of older journals stay valid.
     """
     if message.role == "user" and all(isinstance(part, Text) for part in message.parts):
         return (message.role, *message.texts())
+    if message.role in ("system", "developer") and len(message.parts) == 1 and isinstance(message.parts[0], Text):
+        text = message.parts[0]
+        return message.role, (("content",), text.text, text.bound)
     seen: list[Any] = [message.role]
     thinking = blocks_of(message)
     for part in message.parts:
