@@ -193,7 +193,7 @@ def test_tests_stand_where_their_modules_do() -> None:
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_files_stay_small(path: Path) -> None:
     text = path.read_text()
-    assert text.count("\n") <= 420
+    assert text.count("\n") <= 600
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert (node.end_lineno or 0) - node.lineno < 60, node.name

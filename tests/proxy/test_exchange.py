@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,8 @@ TOO_LARGE = Refuse(413, "the request is larger than 100 bytes: allow more with -
 JSON = (("Content-Type", "application/json"), ("Content-Length", "2"))
 
 
-def asked(length: int = 9) -> Connect:
-    return Connect("anthropic", "POST", "/v1/messages", [("Content-Length", str(length))])
+def asked(length: int = 9, more: Sequence[tuple[str, str]] = ()) -> Connect:
+    return Connect("anthropic", "POST", "/v1/messages", [("Content-Length", str(length)), *more])
 
 
 CONNECTED: Play = [
@@ -236,7 +237,7 @@ HELD_BACK: Play = [
     (AnswerStarted(400, "Bad Request", HEADERS), []),
     (AnswerChunk(REFUSED[:50]), []),
     (AnswerChunk(REFUSED[50:]), []),
-    (AnswerEnded(), [Resend("invalid_request_error")]),
+    (AnswerEnded(), [Resend("invalid_request_error", names_thinking=True)]),
 ]
 TOLD: list[Command] = [StartAnswer(400, "Bad Request", list(HEADERS)), SendAnswer(REFUSED)]
 
@@ -256,9 +257,21 @@ REFUSALS: dict[str, Play] = {
         *HELD_BACK,
         (Resent(b"other"), [asked(5), SendUpstream(b"other"), EndUpstream()]),
         *HELD_BACK[-4:],
-        (Resent(b"original!", last=True), [asked(9), SendUpstream(b"original!"), EndUpstream()]),
-        (AnswerStarted(422, "No", JSON), [StartAnswer(422, "No", list(JSON))]),
-        (AnswerChunk(b"{}"), [SendAnswer(b"{}")]),
+        (Resent(b"original!"), [asked(9), SendUpstream(b"original!"), EndUpstream()]),
+        (AnswerStarted(422, "No", JSON), []),
+        (AnswerChunk(b"{}"), []),
+        (AnswerEnded(), [Resend("unknown")]),
+        (Resent(None), [*TOLD, EndAnswer()]),
+    ],
+    "the original is refused, and may have been sent otherwise before": [
+        *CONNECTED[:-1],
+        (Rewritten(None, is_retryable=True), [asked(9), SendUpstream(b"original!"), EndUpstream()]),
+        *HELD_BACK[-4:],
+        (
+            Resent(b"other", "new-beta"),
+            [asked(5, [("anthropic-beta", "new-beta")]), SendUpstream(b"other"), EndUpstream()],
+        ),
+        (AnswerStarted(200, "OK", JSON), [StartAnswer(200, "OK", list(JSON))]),
         (AnswerEnded(), [EndAnswer()]),
     ],
     "what is sent instead reaches nobody: the refusal is the answer": [
@@ -577,7 +590,7 @@ EVENTS: dict[type[Event], tuple[Event, ...]] = {
     RequestStarted: (ASKS, PASSES, RequestStarted("GET", "/v1/realtime", UPGRADE), RequestStarted("GET", "else", ())),
     RequestChunk: (RequestChunk(b"x"), RequestChunk(b"x" * (MOST + 1))),
     Rewritten: (Rewritten(None), Rewritten(b"short")),
-    Resent: (Resent(None), Resent(b"other"), Resent(b"original!", last=True)),
+    Resent: (Resent(None), Resent(b"other")),
     AnswerStarted: (AnswerStarted(200, "OK", JSON), AnswerStarted(400, "No", JSON), AnswerStarted(101, "", SWITCHED)),
     AnswerChunk: (AnswerChunk(b"x"), AnswerChunk(TOO_LONG), AnswerChunk(b"x" * 70_000)),
     RequestBroken: (RequestBroken("why"),),

@@ -111,7 +111,7 @@ def test_after_the_second_refusal_nothing_new_is_rewritten() -> None:
         assert found.settled(14)["totals"]["requests"] == 14
 
 
-def test_the_last_refusal_is_what_the_client_gets() -> None:
+def test_the_client_gets_the_first_refusal() -> None:
     choosy, agent = Choosy(lambda messages: len(messages) >= 13), Agent()
     with talk(choosy) as found:
         for _ in range(6):
@@ -241,7 +241,7 @@ def test_it_is_logged_by_its_type_and_never_by_its_words(caplog: pytest.LogCaptu
             agent.ask(found)
         told = json.dumps(found.settled(8))
         metrics = found.ask("GET", "/ibidem/metrics")[1].decode()
-    assert "a rewritten request was refused: invalid_request_error" in caplog.text
+    assert "a request was refused: invalid_request_error" in caplog.text
     assert SECRET not in caplog.text + told + metrics
     assert "ibidem_refused_total 2" in metrics
     assert "ibidem_resent_total 2" in metrics

@@ -34,6 +34,8 @@ class Resend(msgspec.Struct, frozen=True):
     """The provider refused what was sent, and calls that so."""
 
     kind: str
+    names_thinking: bool = False
+    """Its message is about thinking or a signature."""
 
 
 class StartAnswer(msgspec.Struct, frozen=True):

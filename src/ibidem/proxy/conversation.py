@@ -94,6 +94,8 @@ class LiveConversation:
     sent: SentRequest | None = None
     """How the last request was sent that the provider took: what cannot be rewritten begins that way."""
     deviation: Deviation | None = None
+    thinking_dropped: int = 0
+    """Number of messages, from the start, that are sent without their thinking: the provider rejected it."""
     elsewhere: bool = False
     """Another process of this proxy had it: what was sent follows from the history, also where nothing is noted."""
     off: bool = False

@@ -37,14 +37,16 @@ class Rewritten(msgspec.Struct, frozen=True):
     """What is to be sent instead; None sends the original."""
 
     body: bytes | None
+    is_retryable: bool = False
+    """The original is sent, and another body may exist if the provider rejects it."""
 
 
 class Resent(msgspec.Struct, frozen=True):
     """What is to be sent instead of what was refused; None if there is nothing else."""
 
     body: bytes | None
-    last: bool = False
-    """The answer to it is passed on whatever it is."""
+    beta: str = ""
+    """Feature that the request asks for in its `anthropic-beta` header."""
 
 
 class AnswerStarted(msgspec.Struct, frozen=True):

@@ -6,7 +6,8 @@
 A request that carries a conversation is held until it is complete, and handed out to be rewritten (`Rewrite`); what
 comes back (`Rewritten`), and if nothing comes back in time the original, is sent. Everything else passes as it comes.
 An answer is never changed, and what it says of tokens is read in passing. It is held only where a rewritten request is
-refused: then what to send instead is asked for (`Resend`, `Resent`), and the last refusal is what the client gets.
+refused: then what to send instead is asked for (`Resend`, `Resent`). If all of that is refused too, the client gets the
+first refusal, which names the cause.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 
 from ..billing.usage import Usage
 from . import commands, events
-from .headers import HeaderList, first, for_client, for_upstream, wants_websocket
+from .headers import HeaderList, first, for_client, for_upstream, wants_websocket, with_beta
 from .refusals import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
 from .routes import Route, carries_conversations, route
 from .states import BEGUN, NEXT_STATES, UNCONNECTED, UNREAD, State
@@ -58,6 +59,9 @@ class Exchange(msgspec.Struct):
     _held: list[bytes] = []
     _refusal: Refusal | None = None
     """The last, until there is an answer."""
+    _first_refusal: Refusal | None = None
+    _beta: str = ""
+    """Feature that the next body needs in its `anthropic-beta` header."""
     _reader: UsageReader | None = None
 
     def handle(self, event: events.Event) -> list[commands.Command]:
@@ -113,10 +117,11 @@ class Exchange(msgspec.Struct):
     def _rewritten(self, event: events.Rewritten) -> list[commands.Command]:
         data = b"".join(self._held) if event.body is None else event.body
         self._held.clear()
-        return self._send(data, self.resend and event.body is not None)
+        return self._send(data, self.resend and (event.body is not None or event.is_retryable))
 
     def _resent(self, event: events.Resent) -> list[commands.Command]:
-        return self._pass_refusal() if event.body is None else self._send(event.body, not event.last)
+        self._beta = event.beta
+        return self._pass_refusal() if event.body is None else self._send(event.body, True)
 
     def _send(self, body: bytes, again: bool) -> list[commands.Command]:
         """All of a request. With `again`, another is tried should this one be refused."""
@@ -128,6 +133,8 @@ class Exchange(msgspec.Struct):
         assert self.request is not None
         assert self.route is not None
         headers, chunked = for_upstream(self.request.headers, length, self.upgrades)
+        if self._beta:
+            headers = with_beta(headers, self._beta)
         way = self.route
         return commands.Connect(way.provider, self.request.method, way.target, headers, chunked, way.region)
 
@@ -139,13 +146,14 @@ class Exchange(msgspec.Struct):
         if self.state is State.TRYING and event.status in REFUSAL_STATUSES:
             self.state = State.REFUSED
             self._refusal = Refusal(event.status, event.reason, event.headers)
+            self._first_refusal = self._first_refusal or self._refusal
             return []
         return self._start_answer(event)
 
     def _start_answer(self, event: events.AnswerStarted) -> list[commands.Command]:
         assert self.request is not None
         self.status = event.status
-        self._refusal = None
+        self._refusal = self._first_refusal = None
         if event.status == 101:
             self.state = State.TUNNELLING
             return [commands.StartAnswer(101, event.reason, event.headers, last=True), commands.Tunnel()]
@@ -181,7 +189,7 @@ class Exchange(msgspec.Struct):
         if kind is None:
             return self._pass_refusal()
         self.state = State.RETRYING
-        return [commands.Resend(kind)]
+        return [commands.Resend(kind, self._refusal.names_thinking)]
 
     def _let_through(self) -> list[commands.Command]:
         """The refusal, as far as it is here, is what the client gets."""
@@ -191,7 +199,8 @@ class Exchange(msgspec.Struct):
         return [*self._start_answer(head), commands.SendAnswer(bytes(refused.body))]
 
     def _pass_refusal(self) -> list[commands.Command]:
-        """All of it."""
+        """The client gets the first refusal, whole."""
+        self._refusal = self._first_refusal
         return [*self._let_through(), *self._answer_ended()]
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────

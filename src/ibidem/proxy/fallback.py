@@ -7,6 +7,8 @@ nothing is known of the conversation, the request goes as it came.
 For this nothing new is read: the messages that were sent are told by their hashes, and what was written for them is
 known. No lock is taken and no store is asked, so whoever is stuck there does not stop it.
 
+If the provider rejects thinking in all of these bodies, the last one has none (`drop_thinking`).
+
 What another replica sent is not known here, nor what was sent before a restart. It follows from the history and the
 notes, if there is time to work through them once more (`replayed`).
 """
@@ -20,7 +22,8 @@ from msgspec.structs import replace
 
 from .. import formats
 from ..engine.journal import previous_length
-from ..wire import Scanned, scan
+from ..model import Conversation, Thinking
+from ..wire import Change, Scanned, open_document, scan
 from ..wire.scan import scan_tolerantly
 from .books.bill import freed
 from .conversation import Deviation, LiveConversation, SentRequest, goes_on
@@ -128,6 +131,69 @@ def answered(format: str, scanned: Scanned) -> int:
 def bare(job: Job, failed: Outcome) -> Outcome:
     """The outcome of a request that is refused that way too: it goes as it came."""
     return _as_it_came(job, failed, job.decoded if job.decoded is not None else job.body)
+
+
+def has_signed_thinking(job: Job) -> bool:
+    """Return True if a rejection of the request as it came may be due to earlier rewriting. A search, no parsing."""
+    body = job.decoded if job.decoded is not None else job.body
+    return not job.counts and b'"signature"' in body
+
+
+BINDING_BETA = "thinking-binding-controls-2026-08-01"
+DROP_BLOCK = {"prefix_mismatch_behavior": "drop_block"}
+"""Option that makes the provider drop thinking that does not fit, instead of rejecting the request."""
+
+
+def drop_thinking(conversations: Conversations, job: Job, failed: Outcome) -> Outcome | None:
+    """The outcome of a request whose thinking the provider rejects however it is sent; None if it has none.
+
+    It is sent as it came, without any thinking. The provider wants the thinking of an active tool loop, and a message
+    of thinking alone may separate two user messages: there the provider is asked to drop what does not fit.
+    """
+    body = job.decoded if job.decoded is not None else decoded(job.body, job.encoding, job.most)
+    document = open_document(body)
+    dialect = formats.named(job.format)
+    conv = formats.parse(document.value, dialect)
+    changes = _thinking_removed(conv, len(conv.messages))
+    if not changes:
+        return None
+    beta = ""
+    loop = conv.messages[conv.running_loop() :]
+    needed = any(type(part) is Thinking for message in loop for part in message.parts)
+    thinking = document.value.get("thinking") if isinstance(document.value, dict) else None
+    if isinstance(thinking, dict) and (needed or any(len(change.path) == 2 for change in changes)):
+        binding = thinking.get("block_binding")
+        option = {**binding, **DROP_BLOCK} if isinstance(binding, dict) else DROP_BLOCK
+        changes, beta = [Change(("thinking", "block_binding"), "set", option)], BINDING_BETA
+    return replace(
+        _as_it_came(job, failed, body),
+        body=encoded(document.write(changes), job.encoding),
+        messages=len(conv.messages),
+        thinking_dropped=len(conv.messages),
+        beta=beta,
+    )
+
+
+def continue_without_thinking(conversations: Conversations, job: Job, found: Outcome) -> Outcome | None:
+    """The outcome without thinking in the messages that were sent without it before; None if nothing changes."""
+    conversation = found.conversation or job.conversation
+    if conversation is None or not conversation.thinking_dropped:
+        return None
+    body = found.body if found.body is not None else job.body
+    document = open_document(decoded(body, job.encoding, job.most))
+    conv = formats.parse(document.value, formats.named(job.format))
+    changes = _thinking_removed(conv, conversation.thinking_dropped)
+    return replace(found, body=encoded(document.write(changes), job.encoding)) if changes else None
+
+
+def _thinking_removed(conv: Conversation, length: int) -> list[Change]:
+    """Changes that take all thinking out of the first messages, this many."""
+    key, changes = conv.dialect.history_key, list[Change]()
+    for message in conv.messages[:length]:
+        thoughts = [part.path for part in message.parts if type(part) is Thinking and part.removable]
+        paths = [()] if thoughts and len(thoughts) == len(message.parts) else thoughts
+        changes += [Change((key, message.index, *path), "drop") for path in paths]
+    return changes
 
 
 def _as_it_came(job: Job, failed: Outcome, body: bytes) -> Outcome:

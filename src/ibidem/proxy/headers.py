@@ -92,6 +92,16 @@ def for_upstream(headers: HeaderList, length: int | None, upgrades: bool) -> tup
     return found, chunked
 
 
+BETA_HEADER = "anthropic-beta"
+
+
+def with_beta(headers: HeaderList, beta: str) -> HeaderList:
+    """Return the headers with one more feature in `anthropic-beta`."""
+    if not any(name.lower() == BETA_HEADER for name, _ in headers):
+        return [*headers, (BETA_HEADER, beta)]
+    return [(name, f"{value},{beta}" if name.lower() == BETA_HEADER else value) for name, value in headers]
+
+
 def for_client(
     headers: HeaderList, method: str, status: int, version: tuple[int, int], keep_alive: bool
 ) -> tuple[HeaderList, bool, bool]:

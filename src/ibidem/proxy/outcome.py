@@ -62,6 +62,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How later requests begin that cannot be rewritten, if the provider takes this one."""
     deviation: Deviation | None = None
     """What the session has to learn, if the provider takes this one."""
+    thinking_dropped: int = 0
+    """Number of messages that are sent without their thinking, because the provider rejected it."""
+    beta: str = ""
+    """Feature that the request needs in its `anthropic-beta` header."""
 
     @property
     def measured(self) -> bool:

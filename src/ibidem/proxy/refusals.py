@@ -54,6 +54,9 @@ OTHER_ERROR_WORDS = re.compile(
 QUOTED_NAME = re.compile(r"([`'\"])[\w.:/-]+\1", re.ASCII)
 """A tool, a field or a model of the client's: what it is called says nothing about the error."""
 
+THINKING_WORDS = re.compile(r"thinking|signature", re.IGNORECASE)
+"""Words in messages about thinking that does not fit the text before it."""
+
 ERROR_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
@@ -76,6 +79,12 @@ class Refusal:
         if OTHER_ERROR_KINDS.intersection(names) or OTHER_ERROR_WORDS.search(said):
             return None
         return names[0] if names else "unknown"
+
+    @property
+    def names_thinking(self) -> bool:
+        """Whether its message is about thinking or a signature."""
+        message = _error(_read(self.headers, bytes(self.body))).get("message")
+        return isinstance(message, str) and THINKING_WORDS.search(message) is not None
 
 
 def _read(headers: HeaderList, body: bytes) -> Any:

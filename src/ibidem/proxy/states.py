@@ -62,7 +62,7 @@ NEXT_STATES: Mapping[State, Mapping[type[events.Event], tuple[State, ...]]] = {
         events.AnswerEnded: (State.RETRYING, State.OVER),
         **_ENDS,
     },
-    State.RETRYING: {events.Resent: (State.TRYING, State.WAITING, State.OVER), **_END},
+    State.RETRYING: {events.Resent: (State.TRYING, State.OVER), **_END},
     State.EARLY: {
         events.RequestChunk: (State.EARLY, State.OVER),
         events.RequestEnded: (State.ANSWERING,),

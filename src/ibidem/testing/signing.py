@@ -4,7 +4,8 @@
 ...     client = anthropic.Anthropic(base_url=provider.url, api_key="any")
 
 Newer models of Anthropic do that. Cache marks are no part of the comparison, and thinking may be missing from the start
-of the conversation on, without a gap.
+of the conversation on, without a gap. A request may ask to have thinking that does not fit dropped instead
+(`thinking.block_binding`), with the beta header for that.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ class Signing:
 
     def __call__(self, seen: Seen) -> Answer:
         body = seen.json
+        if drops_mismatches(body):
+            if BINDING_BETA not in (seen.header("anthropic-beta") or ""):
+                return Fails(400, message="thinking.block_binding: Extra inputs are not permitted")
+            body = without_mismatches(body)
         if not fits(body):
             self.refused += 1
             return Fails(400, message=REFUSAL)
@@ -38,6 +43,26 @@ class Signing:
         signature = signature_of(body)
         signed = [part._replace(signature=signature) if isinstance(part, Thought) else part for part in answer.parts]
         return replace(answer, parts=tuple(signed))
+
+
+BINDING_BETA = "thinking-binding-controls-2026-08-01"
+
+
+def drops_mismatches(body: Mapping[str, Any]) -> bool:
+    """Whether a request asks to have thinking dropped that does not fit."""
+    thinking = body.get("thinking")
+    binding = thinking.get("block_binding") if isinstance(thinking, dict) else None
+    return isinstance(binding, dict) and binding.get("prefix_mismatch_behavior") == "drop_block"
+
+
+def without_mismatches(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The request without thinking up to the last block that does not fit."""
+    messages = list(body["messages"])
+    for place in range(len(messages) - 1, -1, -1):
+        if not fits({**body, "messages": messages[: place + 1]}) and fits({**body, "messages": messages[:place]}):
+            messages[: place + 1] = [_without(message) for message in messages[: place + 1]]
+            return without_mismatches({**body, "messages": messages})
+    return {**body, "messages": messages}
 
 
 def signature_of(body: Mapping[str, Any]) -> str:

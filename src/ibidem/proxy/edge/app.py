@@ -36,7 +36,7 @@ from ..coin import Coin, shared_key
 from ..compacting import is_compact
 from ..conversation import Counted, Deviation, LiveConversation
 from ..conversations import Conversations
-from ..fallback import bare, fall_back, replayed
+from ..fallback import bare, continue_without_thinking, drop_thinking, fall_back, replayed
 from ..headers import Headers
 from ..hooks import ToolHooks
 from ..new_part import NewPart, Reckoned
@@ -67,6 +67,12 @@ LARGE_BYTES = 2**20
 """Bytes from which on a request is large."""
 CLOSING_SECONDS = 2.0
 """Seconds that what is to be remembered may still take at the end, and at least that the way out may take."""
+MAX_BODIES = 4
+"""Bodies that are sent for one request of a client."""
+THINKING_DROPPED = (
+    "The provider rejected the thinking of a conversation, because how its earlier requests were sent is not known any "
+    "more. It continues without that thinking. Start a new conversation to have thinking kept."
+)
 PRUNE_SECONDS = 6 * 3600.0
 """Seconds after which what the store need not keep is forgotten again."""
 Fallback = Callable[[Conversations, Job, Outcome], Outcome | None]
@@ -233,7 +239,14 @@ class Proxy:
         elif found.result == "failed open":
             log.warning("request sent without new edits: %s", found.reason)
         goes_on = found.result in ("failed open", "off") and not found.theirs
-        return await self._fall_back(job, found) if goes_on else found
+        return await self._without_dropped(job, await self._fall_back(job, found) if goes_on else found)
+
+    async def _without_dropped(self, job: Job, found: Outcome) -> Outcome:
+        """A conversation whose thinking was rejected goes on without it."""
+        conversation = found.conversation or job.conversation
+        if conversation is None or not conversation.thinking_dropped:
+            return found
+        return await self._in_time(self._fallback_pool, continue_without_thinking, job, found, CLOSING_SECONDS) or found
 
     async def _rewrite(self, job: Job) -> Outcome:
         large = len(job.body) > LARGE_BYTES
@@ -256,7 +269,7 @@ class Proxy:
             return replace(bare(job, failed), deviation=None)
         budget = self.settings.budget_ms / 1e3
         known = await self._in_time(self._fallback_pool, fall_back, job, failed, max(budget, CLOSING_SECONDS)) or failed
-        if failed.took >= budget:  # that would take as long as what there was no time for
+        if failed.took >= budget and not failed.refused:  # that would take as long as what there was no time for
             return known
         return await self._in_time(self._note_pool, replayed, job, known, budget) or known
 
@@ -276,9 +289,14 @@ class Proxy:
             self.report_fault(error, "way out")
         return None
 
-    async def retry(self, job: Job, refused: Outcome, kind: str, tried: Sequence[bytes]) -> Outcome | None:
-        """What is sent instead of what the provider refused; None if all of that was refused."""
-        log.warning("a rewritten request was refused: %s", kind)
+    async def retry(
+        self, job: Job, refused: Outcome, kind: str, tried: Sequence[bytes], names_thinking: bool
+    ) -> Outcome | None:
+        """What is sent instead of what the provider refused; None if all of that was refused.
+
+        At most four bodies are sent for a request. The last one is without thinking, if the refusal is about that.
+        """
+        log.warning("a request was refused: %s", kind)
         told = f"refused by the provider: {kind}"
         conversation = refused.conversation
         failed = Outcome(
@@ -289,24 +307,36 @@ class Proxy:
             conversation=conversation,
             new=NewPart(known=Reckoned(asked=refused.new().asked)),
         )
-        found = await self._fall_back(job, failed)
-        if found.body is not None and found.body not in tried:
-            return found
-        return bare(job, failed) if job.body not in tried else None
+        if len(tried) < MAX_BODIES - names_thinking:
+            found = await self._without_dropped(job, await self._fall_back(job, failed))
+            if found.body is not None and found.body not in tried:
+                return found
+            if job.body not in tried:
+                return bare(job, failed)
+        if not names_thinking or is_measured(self.coin, job):
+            return None
+        last = await self._in_time(self._fallback_pool, drop_thinking, job, failed, CLOSING_SECONDS)
+        return last if last is not None and last.body not in tried else None
 
     def accepted(self, outcome: Outcome) -> None:
         """The provider takes a request: the conversation goes on in that way."""
         found, deviation = outcome.conversation, outcome.deviation
         if found is not None:
             found.accept(outcome.sent, deviation)
+            if outcome.thinking_dropped:
+                found.thinking_dropped = outcome.thinking_dropped
+        if outcome.thinking_dropped:
+            log.warning(THINKING_DROPPED)
+            self.records.event("thinking", self.clock.time(), THINKING_DROPPED, found.id if found is not None else "")
         if deviation is not None:
-            self._in_background(self._settle(found, deviation))
+            self._in_background(self._settle(found, deviation, outcome.thinking_dropped))
 
-    async def _settle(self, found: LiveConversation | None, deviation: Deviation) -> None:
+    async def _settle(self, found: LiveConversation | None, deviation: Deviation, thinking_dropped: int) -> None:
         """Whoever has the conversation does it at the end, or before the next request: nobody is waited for here."""
 
         def work() -> None:
             own = found or self.conversations.adopt(deviation)
+            own.thinking_dropped = thinking_dropped or own.thinking_dropped
             if own.lock.acquire(blocking=False):
                 try:
                     self.conversations.settle(own)

@@ -17,6 +17,7 @@ from ..books.taken import Taken
 from ..coin import session_in
 from ..conversation import Counted
 from ..exchange import Exchange
+from ..fallback import has_signed_thinking
 from ..headers import Headers, first
 from ..outcome import Job, Outcome
 from ..routes import asks_a_model, carries_conversations, client_session
@@ -201,9 +202,10 @@ class Driver:
         self._taken = self.proxy.recorder.begin(job, self._client, route.target.partition("?")[0], upstream)
         self.outcome = await self.proxy.rewrite(job)
         self._trial = trial_note(self.proxy.coin, job, self.proxy.settings.profile) if tosses else None
-        if self.outcome.body is not None and self.proxy.settings.resend:
+        retryable = self.outcome.body is None and not self.proxy.settings.observe and has_signed_thinking(job)
+        if self.proxy.settings.resend and (retryable or self.outcome.body is not None):
             self._job = job
-        await self._do(events.Rewritten(self.outcome.body))
+        await self._do(events.Rewritten(self.outcome.body, retryable))
         asyncio.get_running_loop().call_soon(self._afterwards, "new part", self.outcome.new)  # it is on its way
 
     async def _resend(self, command: commands.Resend) -> None:
@@ -213,7 +215,7 @@ class Driver:
         assert job is not None
         assert outcome is not None
         self._tried.append(job.body if outcome.body is None else outcome.body)
-        found = await self.proxy.retry(job, outcome, kind, self._tried)
+        found = await self.proxy.retry(job, outcome, kind, self._tried, command.names_thinking)
         if found is None:
             await self._do(events.Resent(None))
             return
@@ -223,7 +225,7 @@ class Driver:
         if self.record is not None:
             with self.proxy.guarded("resent"):
                 self.proxy.records.resent(self.record, outcome, found, kind, self.proxy.clock.time())
-        await self._do(events.Resent(job.body if found.body is None else found.body, last=found.body is None))
+        await self._do(events.Resent(job.body if found.body is None else found.body, found.beta))
 
     # ── the answer ──────────────────────────────────────────────────────────────────────────────────────────────────
 
