@@ -90,7 +90,7 @@ def health(url: str) -> Any:
         return json.load(answer)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_says_where_it_listens_and_runs_until_it_is_stopped(start: Any, number: int) -> None:
     proxy = start("--port", "0")
     lines = proxy.announced()

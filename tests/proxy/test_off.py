@@ -338,6 +338,7 @@ ASKED: dict[str, tuple[bytes, str, int]] = {
     "both": (b'{"all": true, "conversation": "c1"}', "application/json", 400),
     "one that is not there": (b'{"conversation": "c7\\u001b[31m"}', "application/json", 404),
     "several": (b'{"conversation": "c"}', "application/json", 409),
+    "a number for true": (b'{"all": 1}', "application/json", 400),
     "a form": (b'{"all": true}', "application/x-www-form-urlencoded", 415),
     "plain text, as other sites can send": (b'{"all": true}', "text/plain", 415),
     "too much": (b'{"all": true, "x": "' + b"x" * 5000 + b'"}', "application/json", 413),

@@ -275,7 +275,9 @@ def test_with_every_profile_an_agent_comes_to_its_end(format: str, profile: str)
         assert len(upstream.seen) == len(TALK)
         sizes = [len(each.body) for each in upstream.seen]
     assert heard[-1].text == "It is as it should be: nothing to do. 🦀"
-    assert sizes[-1] < 30_000, "five files of 8 KB, two of them different"
+    # The model signs its thinking, so codetether's passes edit nothing in front of that of the active tool loop.
+    is_bound = format == "anthropic" and profile.startswith("codetether")
+    assert sizes[-1] < (40_000 if is_bound else 30_000), "five files of 8 KB, two of them different"
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])

@@ -88,6 +88,19 @@ def test_our_own_names_do(host: str, headers: tuple[str, ...]) -> None:
         assert status(asked(proxy, get("/ibidem/api/state", *headers, host=host))) == 200
 
 
+UPGRADE = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAA")
+
+
+@pytest.mark.parametrize("origin", ["Origin: https://evil.example", "Origin: null", "Sec-Fetch-Site: cross-site"])
+def test_page_of_another_site_opens_no_websocket(origin: str) -> None:
+    with proxied(answering()) as (upstream, proxy):
+        answer = asked(proxy, get("/v1/realtime", *UPGRADE, origin, host="localhost:8123"))
+        assert status(answer) == 403
+        assert upstream.seen.empty()
+        assert status(asked(proxy, get("/v1/realtime", *UPGRADE, host="localhost:8123"))) == 200
+        assert not upstream.seen.empty()
+
+
 def test_a_link_to_the_page_may_be_followed_and_to_nothing_else() -> None:
     led = ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
     with proxied(answering()) as (_, proxy):

@@ -131,6 +131,16 @@ def test_answers_are_heard_in_every_format(tmp_path: Path, format: str) -> None:
     assert sum(b"[ibidem" in text for text in texts) == len(points)
 
 
+def test_credentials_in_netrc_are_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login somebody password secret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    done = ask(tmp_path, agents(1))
+    assert len(done.seen) == 20
+    assert {seen.header("authorization") for seen in done.seen} == {None}
+
+
 def test_most_is_read_from_the_cache_and_the_forecast_holds(tmp_path: Path) -> None:
     done = ask(tmp_path, agents(4))
     assert {len(session.points) for session in done.plan.sessions} == {5}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -21,6 +22,7 @@ from .providers.provider import events_in
 
 if TYPE_CHECKING:
     import aiohttp
+    from yarl import URL
 
 CONNECT_SECONDS, SILENCE_SECONDS, ANSWER_SECONDS = 30.0, 300.0, 900.0
 """Until a connection stands, without a byte, and in all."""
@@ -92,12 +94,20 @@ class ProviderClient:
         about = {"content-type": "application/json", "user-agent": f"ibidem/{__version__}"}
         self._headers = {**provider.headers(key), **about}
         self._session: aiohttp.ClientSession | None = None
+        self._proxy: URL | None = None
+        self._proxy_auth: aiohttp.BasicAuth | None = None
 
     async def __aenter__(self) -> Self:
         timeout = self._aiohttp.ClientTimeout(
             total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
         )
-        self._session = self._aiohttp.ClientSession(timeout=timeout, trust_env=True)
+        # With `trust_env`, aiohttp would also send the credentials in ~/.netrc. Proxies are looked up here instead.
+        self._session = self._aiohttp.ClientSession(timeout=timeout, trust_env=False)
+        with suppress(LookupError):
+            from aiohttp.helpers import get_env_proxy_for_url
+            from yarl import URL
+
+            self._proxy, self._proxy_auth = get_env_proxy_for_url(URL(self._url))
         return self
 
     async def __aexit__(
@@ -111,7 +121,12 @@ class ProviderClient:
         assert self._session is not None
         try:
             async with self._session.post(
-                self._url, data=body, headers=self._headers, allow_redirects=False
+                self._url,
+                data=body,
+                headers=self._headers,
+                allow_redirects=False,
+                proxy=self._proxy,
+                proxy_auth=self._proxy_auth,
             ) as response:
                 if response.status != 200:
                     text = await response.content.read(MAX_ANSWER_BYTES >> 6)

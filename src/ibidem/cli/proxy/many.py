@@ -68,7 +68,7 @@ async def _until_stopped(
             fleet.note(f"the settings are not taken: {error}")
 
     loop.add_signal_handler(signal.SIGUSR1, reload)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, asked, number)
     try:
         return await fleet.run(announce, stop)
@@ -89,7 +89,8 @@ def _within(running: Settings, found: Settings) -> Settings:
 
 def work(number: int) -> None:
     """What a worker does; `number` is that of its end of the socket to its parent."""
-    for asked in (signal.SIGINT, signal.SIGUSR1):  # a terminal sends it to all of us: the parent says what to do
+    # A terminal sends these to all of us: the parent says what to do.
+    for asked in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(asked, signal.SIG_IGN)
     with warnings_said():
         loop_runner()(_work(socket.socket(fileno=number)))

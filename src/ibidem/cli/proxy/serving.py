@@ -141,7 +141,7 @@ async def _until_stopped(settings: Settings, announce: Callable[[Address], None]
         loop.remove_signal_handler(number)  # who asks again wants it to end at once
 
     with suppress(NotImplementedError):  # Windows: an interrupt ends it at once
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a closed terminal sends the last one
             loop.add_signal_handler(number, asked, number)
         loop.add_signal_handler(signal.SIGUSR1, say, "settings are read again only with --workers: start it again")
     return await served(settings, announce, stop)

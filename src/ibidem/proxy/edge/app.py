@@ -214,6 +214,12 @@ class Proxy:
             )
             refusal.force_close()
             return refusal
+        if pages.is_foreign_websocket(self.settings, target, headers):
+            refusal = error_response(
+                403, "a web page of another site may not open a WebSocket here: set a token to allow it"
+            )
+            refusal.force_close()
+            return refusal
         if (door := pages.front_door(request.method, target, headers)) is not None:
             return page_response(door)
         if not pages.has_token(self.settings, target, headers):

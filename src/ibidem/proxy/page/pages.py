@@ -119,6 +119,15 @@ def is_rebound(settings: Settings, target: str, headers: Mapping[str, str]) -> b
     return not _is_own(settings, _host(host))
 
 
+def is_foreign_websocket(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
+    """Return True for a WebSocket that another site opens in a browser, if no token would stop it.
+
+    Browsers let any site open one and read what comes back; all they do is to send its `Origin`.
+    """
+    upgrades = headers.get("upgrade", "").lower() == "websocket"
+    return upgrades and settings.token is None and _is_foreign(target, headers)
+
+
 def page_refusal(settings: Settings, target: str, headers: Mapping[str, str]) -> Page | None:
     """Why this is not shown to who asks for it."""
     if not _is_own(settings, _host(headers.get("host", ""))):

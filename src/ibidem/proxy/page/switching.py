@@ -38,7 +38,7 @@ def wanted(headers: Mapping[str, str], body: bytes) -> Page | str:
         asked = json.loads(body)
     except (ValueError, RecursionError):
         return _refused(400, f"this is no JSON: {WHAT_TO_SEND}")
-    if asked == {"all": True}:
+    if isinstance(asked, dict) and asked.keys() == {"all"} and asked["all"] is True:  # 1 equals True in Python
         return ALL
     name = asked.get("conversation") if isinstance(asked, dict) and len(asked) == 1 else None
     return name if isinstance(name, str) and name else _refused(400, WHAT_TO_SEND)
