@@ -93,7 +93,7 @@ UPGRADE = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 
 
 @pytest.mark.parametrize("origin", ["Origin: https://evil.example", "Origin: null", "Sec-Fetch-Site: cross-site"])
 def test_page_of_another_site_opens_no_websocket(origin: str) -> None:
-    with proxied(answering()) as (upstream, proxy):
+    with proxied(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")) as (upstream, proxy):
         answer = asked(proxy, get("/v1/realtime", *UPGRADE, origin, host="localhost:8123"))
         assert status(answer) == 403
         assert upstream.seen.empty()
