@@ -62,9 +62,11 @@ def codetether_arguments(call: ToolCall) -> str:
 
 def separates_user_messages(messages: Sequence[Message], position: int) -> bool:
     """Return True if two user messages would meet without this one. System messages take no turn."""
-    before = (message.speaker for message in reversed(messages[:position]) if message.role != "system")
-    after = (message.speaker for message in messages[position + 1 :] if message.role != "system")
-    return next(before, "") == next(after, "") == "user"
+    # No slices: this is asked for many messages of a history.
+    before = (messages[at] for at in range(position - 1, -1, -1))
+    after = (messages[at] for at in range(position + 1, len(messages)))
+    speakers = [next((each.speaker for each in side if each.role != "system"), "") for side in (before, after)]
+    return speakers == ["user", "user"]
 
 
 def older_than(messages: Sequence[Message], window: int) -> Sequence[Message]:
