@@ -154,6 +154,8 @@ def _apply(messages: list[Any], strategies: Sequence[Strategy]) -> ExperimentalS
 
 def _write(messages: list[Any], plan: Plan) -> None:
     """Change the list, and the messages in it, in place."""
+    if plan:
+        _unshare(messages)
     beside: dict[int, list[Edit]] = {}
     dropped: set[int] = set()
     dropped_parts: list[Edit] = []
@@ -175,6 +177,23 @@ def _write(messages: list[Any], plan: Plan) -> None:
             for index, message in enumerate(messages)
             for new in _around(() if index in dropped else (message,), beside.get(index, ()))
         ]
+
+
+def _unshare(messages: list[Any]) -> None:
+    """Copy messages and parts if one object is in the history twice: an edit of one must not change the other."""
+    contents = [message["content"] for message in messages if isinstance(message, dict) and "content" in message]
+    lists = [content for content in contents if isinstance(content, list)]
+    parts = [part for content in lists for part in content if isinstance(part, dict)]
+    objects = [*(message for message in messages if isinstance(message, dict)), *lists, *parts]
+    if len({id(each) for each in objects}) < len(objects):
+        messages[:] = map(_copied, messages)
+
+
+def _copied(message: Any) -> Any:
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(content, list):
+        return message
+    return {**message, "content": [dict(part) if isinstance(part, dict) else part for part in content]}
 
 
 def _container(messages: list[Any], edit: Edit) -> Any:

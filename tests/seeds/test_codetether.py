@@ -136,6 +136,18 @@ def test_messages_are_changed_in_place() -> None:
     assert part["content"] == "[DEDUP] identical to tool_call_id=a (256 bytes)"
 
 
+def test_object_that_is_in_the_history_twice_is_edited_once() -> None:
+    part = R("a", "x" * 256)
+    thinks = a(H("hm"), "ok")
+    messages = [t(part), t(part), thinks, thinks, *U(4)]
+    messages[1]["content"] = [part]
+    messages[0]["content"] = [part]
+    codetether.dedup_tool_outputs(messages)
+    codetether.prune_thinking(messages)
+    marker = "[DEDUP] identical to tool_call_id=a (256 bytes)"
+    assert messages == [t(R("a", "x" * 256)), t(R("a", marker)), a("ok"), a("ok"), *U(4)]
+
+
 def test_optional_and_unknown_keys_are_kept() -> None:
     call = {"type": "tool_call", "id": "b", "name": "t", "arguments": "{}", "thought_signature": "s", "later": [1]}
     messages = [{"role": "assistant", "content": [H("hm"), call], "extra": {"n": 1}}, *U(4)]
