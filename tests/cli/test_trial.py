@@ -144,7 +144,8 @@ def test_nothing_is_asked_twice(logs: Path, tmp_path: Path, how: signal.Signals)
     lost = sum(found.dropped().get("failed", DroppedAnswers(0, 0))[:2])
     assert max(times.values()) == 2
     assert 40 - lost <= sum(times.values()) <= 40
-    assert len(found.results()) == 10
+    # A kill loses the samples in flight. If both samples of a variant are among them, that point has no result.
+    assert 10 - lost // 2 <= len(found.results()) <= 10
     assert (lost > 0) is (how is signal.SIGKILL)
     assert found.spent <= 4
 
