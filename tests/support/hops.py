@@ -59,7 +59,7 @@ def http_proxy(upstream: Server, known: str | None = None) -> Script:
                 with _reached(upstream) as there:
                     if head.startswith(b"CONNECT "):
                         peer.send(b"HTTP/1.1 200 Go on\r\n\r\n")
-                        _pump(peer.sock, there)
+                        pump(peer.sock, there)
                         return heads
                     there.sendall(head + body)
                     peer.send(b"".join(Peer(there).message("GET")))
@@ -96,7 +96,7 @@ def socks_proxy(upstream: Server, known: str | None = None, host: str = NAME) ->
             return "no such name"
         peer.send(b"\x05\x00\x00\x01" + bytes(6))
         with _reached(upstream) as there:
-            _pump(peer.sock, there)
+            pump(peer.sock, there)
         return f"{name}:{port}"
 
     return script
@@ -107,7 +107,7 @@ def _reached(upstream: Server) -> socket.socket:
     return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=PATIENCE)
 
 
-def _pump(one: socket.socket, other: socket.socket) -> None:
+def pump(one: socket.socket, other: socket.socket) -> None:
     """Both ways until one side ends it."""
     ways = {one: other, other: one}
     with contextlib.suppress(OSError):

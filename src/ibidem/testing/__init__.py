@@ -14,6 +14,7 @@ The strategies need hypothesis: pip install 'ibidem-llm[testing]'.
 from typing import TYPE_CHECKING, Any
 
 from .answers import DEFAULT_ANSWER, Answer, Calls, Fails, Gzips, Halves, Headed, Pings, Raw, Resets, Says, Slow, Thinks
+from .clearing import Clearing
 from .foreign import (
     foreign_markers_change_nothing_else,
     foreign_markers_come_back,
@@ -50,6 +51,7 @@ __all__ = [
     "MARKER_LIKE",
     "Answer",
     "Calls",
+    "Clearing",
     "Fails",
     "Gzips",
     "Halves",

@@ -26,10 +26,26 @@ class Thought(NamedTuple):
 class Called(NamedTuple):
     tool: str
     arguments: Mapping[str, Any]
+    input: str = ""
+    """Text for a custom tool, which has no arguments (OpenAI Responses only)."""
 
 
 AnswerPart = Spoken | Thought | Called
 Header = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextManagement:
+    """What the provider did to the context of one request before the model saw it. `testing.clearing` makes these."""
+
+    visible: Mapping[str, Any]
+    """The request as the model sees it. The provider counts the tokens of this one."""
+    applied_edits: tuple[Mapping[str, Any], ...] | None = None
+    """Edits that the response reports. None if the request asked for no edits: the response then has no such field."""
+    summary: str = ""
+    """Text of the compaction block that the response starts with. Empty if nothing was compacted."""
+    summarized: Mapping[str, Any] | None = None
+    """The request that the summary was made of, if the provider bills that as a step of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +71,7 @@ class Answer:
     gzip: bool = False
     raw: bytes | None = None
     """These bytes and nothing else, then the connection is closed."""
+    context_management: ContextManagement | None = None
 
 
 def Says(text: str) -> Answer:
@@ -65,10 +82,10 @@ DEFAULT_ANSWER = Says("That is all there is to say, and it is said in one senten
 """When the script is at its end."""
 
 
-def Calls(*calls: tuple[str, Mapping[str, Any]], says: str | None = None) -> Answer:
-    """Asks for tools, each given by name and arguments; may say something first."""
-    said = () if says is None else (Spoken(says),)
-    return Answer(parts=(*said, *(Called(*call) for call in calls)))
+def Calls(*calls: tuple[str, Mapping[str, Any] | str], says: str | None = None) -> Answer:
+    """Call tools, each given by name and arguments, after an optional text. A string is the input of a custom tool."""
+    made = (Called(tool, given) if isinstance(given, Mapping) else Called(tool, {}, given) for tool, given in calls)
+    return Answer(parts=(*(() if says is None else (Spoken(says),)), *made))
 
 
 def Thinks(text: str, then: Answer = DEFAULT_ANSWER) -> Answer:

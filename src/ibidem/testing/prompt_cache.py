@@ -17,9 +17,14 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ..billing.caching import Caching
+from ..billing.thinking import SEALED_CHARACTERS_PER_TOKEN
 from ..billing.usage import Usage
+from ..formats.anthropic import EMPTY_SEAL
 from ..tokens import counter
 from .answers import AnswerPart, Thought
+
+SEALED_FIELDS = ("signature", "encrypted_content")
+"""Fields that only the provider reads."""
 
 UNIT_TOKENS = 4
 """Tokens that a unit takes beside its texts."""
@@ -93,7 +98,7 @@ class PromptCache:
 
     def _size(self, name: bytes, value: Any) -> int:
         if name not in self._sizes:
-            self._sizes[name] = UNIT_TOKENS + sum(map(counter(), _texts(value)))
+            self._sizes[name] = UNIT_TOKENS + sum(map(counter(), _texts(value))) + _sealed_tokens(value)
         return self._sizes[name]
 
 
@@ -105,12 +110,22 @@ def _name(*texts: str | bytes) -> bytes:
 def _texts(value: Any) -> Iterator[str]:
     """What a model reads of a value."""
     if isinstance(value, dict):
-        value = value.values()
+        value = [each for key, each in value.items() if key not in SEALED_FIELDS]
     if isinstance(value, str | int | float):
         yield str(value)
     elif value is not None:
         for each in value:
             yield from _texts(each)
+
+
+def _sealed_tokens(value: Any) -> int:
+    """Tokens of thinking whose text is empty: its seal grows with it."""
+    if isinstance(value, list):
+        return sum(map(_sealed_tokens, value))
+    if not isinstance(value, dict) or any(_texts(value.get("thinking"))):
+        return 0
+    sealed = sum(max(0, len(str(value[key])) - EMPTY_SEAL) for key in SEALED_FIELDS if key in value)
+    return round(sealed / SEALED_CHARACTERS_PER_TOKEN)
 
 
 def _marks(units: Sequence[Unit], caching: Caching) -> dict[int, float]:

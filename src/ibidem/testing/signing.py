@@ -5,7 +5,8 @@
 
 Newer models of Anthropic do that. Cache marks are no part of the comparison, and thinking may be missing from the start
 of the conversation on, without a gap. A request may ask to have thinking that does not fit dropped instead
-(`thinking.block_binding`), with the beta header for that.
+(`thinking.block_binding`), with the beta header for that. A compaction block is a new beginning: the provider does not
+look at messages before it.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from dataclasses import replace
 from typing import Any
 
 from .answers import Answer, Fails, Thought
+from .clearing import THINKING, since_compaction
 from .seen import Seen
 
-THINKING = ("thinking", "redacted_thinking")
 REFUSAL = "thinking blocks were made for another beginning of this conversation"
 
 
@@ -32,6 +33,7 @@ class Signing:
 
     def __call__(self, seen: Seen) -> Answer:
         body = seen.json
+        body = {**body, "messages": since_compaction(body["messages"])}
         if drops_mismatches(body):
             if BINDING_BETA not in (seen.header("anthropic-beta") or ""):
                 return Fails(400, message="thinking.block_binding: Extra inputs are not permitted")
@@ -40,7 +42,9 @@ class Signing:
             self.refused += 1
             return Fails(400, message=REFUSAL)
         answer = self._script(seen)
-        signature = signature_of(body)
+        managed = answer.context_management
+        compacts = managed is not None and bool(managed.summary)  # the block then comes first, before the thinking
+        signature = signature_of({**body, "messages": []} if compacts else body)
         signed = [part._replace(signature=signature) if isinstance(part, Thought) else part for part in answer.parts]
         return replace(answer, parts=tuple(signed))
 
@@ -89,8 +93,8 @@ def _same(then: str, now: str) -> bool:
 
 def _signature(body: Mapping[str, Any], before: list[Any]) -> str:
     thoughts = [block for message in before for block in _blocks(message) if block.get("type") in THINKING]
-    rest = [_without(message) for message in before]
-    whole = _unmarked([body.get("tools"), body.get("system"), rest])
+    rest = [_plain(_unmarked(_without(message))) for message in before]
+    whole = [_unmarked(body.get("tools")), _unmarked(body.get("system")), rest]
     return ".".join(map(_digest, [whole, *thoughts]))
 
 
@@ -106,6 +110,14 @@ def _blocks(message: Mapping[str, Any]) -> list[Any]:
 def _without(message: Mapping[str, Any]) -> Mapping[str, Any]:
     found = [block for block in _blocks(message) if block.get("type") not in THINKING]
     return {**message, "content": found} if isinstance(message.get("content"), list) else message
+
+
+def _plain(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The message with its text as a string, if it has one block: clients write the same text in both ways."""
+    match message:
+        case {"content": [{"type": "text", "text": str() as text, **others}]} if not others:
+            return {**message, "content": text}
+    return message
 
 
 def _unmarked(value: Any) -> Any:

@@ -22,7 +22,7 @@ from urllib.parse import parse_qs
 from ..billing.caching import caching_of
 from ..billing.prices import Prices
 from . import wire
-from .answers import DEFAULT_ANSWER, Answer, Fails, Header
+from .answers import DEFAULT_ANSWER, Answer, ContextManagement, Fails, Header, Spoken
 from .dialects import Reply, UpstreamDialect, UpstreamRoute, asked
 from .prompt_cache import PromptCache
 from .seen import PATIENCE_SECONDS, Seen, SeenLog
@@ -195,19 +195,24 @@ class Upstream:
         query = parse_qs(seen.target.partition("?")[2])
         key = "" if self.shared else _key(seen, query)
         model = found.model or str(body.get("model"))
-        units, now = dialect.units(body), self.clock()
-        caching = caching_of(dialect.provider, model)
+        now, caching = self.clock(), caching_of(dialect.provider, model)
         if found.kind == "count":
-            usage = self._cache.ask(caching, "", units, now, keeps=False)
+            usage = self._cache.ask(caching, "", dialect.units(body), now, keeps=False)
             return DEFAULT_ANSWER, [_json(dialect.counted(usage))], JSON
         answer = self._next(seen)
         if answer.status >= 400:
             return self._failure(dialect, answer)
         name = "\0".join((dialect.provider, key, model, dialect.cache_key(body)))
-        usage = self._cache.ask(caching, name, units, now, tells=_writes_cost(model, dialect))
+        managed = answer.context_management or ContextManagement(visible=body)
+        tells, compaction = _writes_cost(model, dialect), None
+        if managed.summarized is not None:
+            compaction = self._cache.ask(caching, name, dialect.units(managed.summarized), now, tells=tells)
+            compaction = self._cache.spoken(compaction, (Spoken(managed.summary),))
+        usage = self._cache.ask(caching, name, dialect.units(managed.visible), now, tells=tells)
+        usage = self._cache.spoken(usage, answer.parts)
         streams = found.kind == "stream" or body.get("stream") is True
         sse = dialect.format != "gemini" or query.get("alt") == ["sse"]
-        reply = Reply(number, model, body, answer.parts, self._cache.spoken(usage, answer.parts), sse)
+        reply = Reply(number, model, body, answer.parts, usage, sse, answer.context_management, compaction)
         if not streams:
             return answer, [_json(dialect.whole(reply))], JSON
         ping = dialect.ping if sse else b"\n"

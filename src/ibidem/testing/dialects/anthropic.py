@@ -23,7 +23,7 @@ ERRORS = {
 }
 LIFETIMES = {"5m": CACHING["anthropic"].lifetime, "1h": CACHING["anthropic"].lifetime_1h}
 SIGNATURE = "RXZlbiBhIHNjcmlwdGVkIHRob3VnaHQgaXMgc2lnbmVkLg=="
-
+DANGEROUS_TOOL_USE = "dangerous_tool_use"
 
 MAX_MARKS = 4
 TOO_MANY = "A maximum of 4 blocks with cache_control may be provided. Found {}."
@@ -98,26 +98,28 @@ def _lifetime(mark: Any) -> float | None:
 
 
 def whole(reply: Reply) -> Any:
-    return {**_message(reply), "content": _content(reply), "stop_reason": _stop(reply)}
+    about = {"content": _content(reply), "stop_reason": _stop(reply), "usage": _all_usage(reply)}
+    return {**_message(reply), **about, **_applied_edits(reply), **_safeguard_results(reply)}
 
 
 def events(reply: Reply) -> Iterator[bytes]:
     usage = {**_usage(reply.usage), "output_tokens": 1}
     yield event("message_start", {"message": {**_message(reply), "usage": usage}})
-    for index, (part, block) in enumerate(zip(reply.parts, _content(reply), strict=True)):
+    deltas = [*([_compaction_deltas(reply.summary)] if reply.summary else []), *map(_deltas, reply.parts)]
+    for index, (block, pieces_of_block) in enumerate(zip(_content(reply), deltas, strict=True)):
         empty = {key: _EMPTY.get(key, value) for key, value in block.items()}
         yield event("content_block_start", {"index": index, "content_block": empty})
         if index == 0:
             yield PING
-        for delta in _deltas(part):
+        for delta in pieces_of_block:
             yield event("content_block_delta", {"index": index, "delta": delta})
         yield event("content_block_stop", {"index": index})
-    end = {"stop_reason": _stop(reply), "stop_sequence": None}
-    yield event("message_delta", {"delta": end, "usage": _usage(reply.usage)})
+    end = {"stop_reason": _stop(reply), "stop_sequence": None, **_safeguard_results(reply)}
+    yield event("message_delta", {"delta": end, "usage": _all_usage(reply), **_applied_edits(reply)})
     yield event("message_stop", {})
 
 
-_EMPTY = {"text": "", "thinking": "", "signature": "", "input": {}}
+_EMPTY: dict[str, Any] = {"text": "", "thinking": "", "signature": "", "input": {}, "content": None}
 PING = event("ping", {})
 
 
@@ -135,6 +137,10 @@ def _deltas(part: AnswerPart) -> Iterator[dict[str, str]]:
                 yield {"type": "input_json_delta", "partial_json": piece}
 
 
+def _compaction_deltas(summary: str) -> Iterator[dict[str, str]]:
+    yield {"type": "compaction_delta", "content": summary}
+
+
 def _message(reply: Reply) -> dict[str, Any]:
     return {
         "model": reply.model,
@@ -149,7 +155,7 @@ def _message(reply: Reply) -> dict[str, Any]:
 
 
 def _content(reply: Reply) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = []
+    blocks: list[dict[str, Any]] = [{"type": "compaction", "content": reply.summary}] if reply.summary else []
     for place, part in enumerate(reply.parts):
         match part:
             case Spoken(text):
@@ -163,10 +169,43 @@ def _content(reply: Reply) -> list[dict[str, Any]]:
 
 
 def _stop(reply: Reply) -> str:
+    if reply.summary and not reply.parts:
+        return "compaction"
     return "tool_use" if any(isinstance(part, Called) for part in reply.parts) else "end_turn"
 
 
+def _applied_edits(reply: Reply) -> dict[str, Any]:
+    managed = reply.context_management
+    if managed is None or managed.applied_edits is None:
+        return {}
+    return {"context_management": {"applied_edits": [*managed.applied_edits]}}
+
+
+def _safeguard_results(reply: Reply) -> dict[str, Any]:
+    """The verdict on each tool call (none is dangerous), if the request asks for one. Claude Code's auto mode does."""
+    kinds = [each.get("type") for each in listed(reply.request.get("safeguards")) if isinstance(each, dict)]
+    if DANGEROUS_TOOL_USE not in kinds:
+        return {}
+    calls = [block["id"] for block in _content(reply) if block["type"] == "tool_use"]
+    verdicts = {ident: {"type": "evaluated", "outcome": "not_flagged"} for ident in calls}
+    status = {"type": "available", "tool_uses": verdicts}
+    return {"safeguard_results": [{"type": DANGEROUS_TOOL_USE, "status": status}]}
+
+
+def _all_usage(reply: Reply) -> dict[str, Any]:
+    """The usage at the end. The top-level counts leave the compaction out, as those of the provider do."""
+    if reply.compaction is None:
+        return _usage(reply.usage)
+    iterations = [("compaction", reply.compaction), *([("message", reply.usage)] if reply.parts else [])]
+    listed_usage = [{"type": kind, **_counts(usage)} for kind, usage in iterations]
+    return {**_usage(reply.usage), "iterations": listed_usage}
+
+
 def _usage(usage: Usage) -> dict[str, Any]:
+    return {**_counts(usage), "service_tier": "standard"}
+
+
+def _counts(usage: Usage) -> dict[str, Any]:
     return {
         "input_tokens": usage.fresh,
         "cache_creation_input_tokens": usage.written + usage.written_1h,
@@ -176,7 +215,6 @@ def _usage(usage: Usage) -> dict[str, Any]:
             "ephemeral_1h_input_tokens": usage.written_1h,
         },
         "output_tokens": usage.output,
-        "service_tier": "standard",
     }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...billing.usage import Usage
-from ..answers import AnswerPart, Header
+from ..answers import AnswerPart, ContextManagement, Header
 from ..prompt_cache import Unit
 
 CREATED = 1_700_000_000
@@ -30,6 +30,14 @@ class Reply:
     usage: Usage
     sse: bool = True
     """Whether a stream is of events, rather than one long JSON value."""
+    context_management: ContextManagement | None = None
+    compaction: Usage | None = None
+    """Usage of the step that made the summary, if the provider bills it separately."""
+
+    @property
+    def summary(self) -> str:
+        """Text of the compaction block that the answer starts with; empty if there is none."""
+        return self.context_management.summary if self.context_management is not None else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
@@ -45,7 +46,7 @@ def _events(reply: Reply) -> Iterator[ResponsesEvent]:
 
 
 def _begun(item: Mapping[str, Any]) -> dict[str, Any]:
-    empty: dict[str, Any] = {"content": [], "summary": [], "arguments": "", "status": "in_progress"}
+    empty: dict[str, Any] = {"content": [], "summary": [], "arguments": "", "input": "", "status": "in_progress"}
     return {key: empty.get(key, value) for key, value in item.items()}
 
 
@@ -76,11 +77,35 @@ def _function_call(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[R
     yield "response.function_call_arguments.done", {**place, **done}
 
 
-_SPOKEN = {"message": _message, "reasoning": _reasoning, "function_call": _function_call}
+def _custom_call(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
+    for piece in pieces(item["input"]):
+        yield "response.custom_tool_call_input.delta", {**place, "delta": piece}
+    yield "response.custom_tool_call_input.done", {**place, "input": item["input"]}
+
+
+def _compaction(place: dict[str, Any], item: Mapping[str, Any]) -> Iterator[ResponsesEvent]:
+    """No events: the item is sent whole when it is added and when it is done."""
+    yield from ()
+
+
+_SPOKEN = {
+    "message": _message,
+    "reasoning": _reasoning,
+    "function_call": _function_call,
+    "custom_tool_call": _custom_call,
+    "compaction": _compaction,
+}
+
+
+def compaction_item(summary: str) -> dict[str, Any]:
+    """A compaction item without its id. Real ones are encrypted; this one is Base64, so that a test can read it."""
+    return {"type": "compaction", "encrypted_content": b64encode(summary.encode("utf-8", "surrogatepass")).decode()}
 
 
 def _output(reply: Reply) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
+    if reply.summary:
+        items.append({"id": f"cmp_{reply.number:06}", **compaction_item(reply.summary)})
     for place, part in enumerate(reply.parts):
         name = f"{reply.number:06}_{place}"
         match part:
@@ -92,6 +117,9 @@ def _output(reply: Reply) -> list[dict[str, Any]]:
                 summary = [{"type": "summary_text", "text": text}]
                 about = {"encrypted_content": ENCRYPTED}
                 items.append({"id": f"rs_{name}", "type": "reasoning", **about, "summary": summary})
+            case Called(tool, _, given) if given:
+                call = {"call_id": f"call_{name}", "name": tool, "input": given}
+                items.append({"id": f"ctc_{name}", "type": "custom_tool_call", "status": "completed", **call})
             case Called(tool, arguments):
                 call = {"call_id": f"call_{name}", "name": tool, "arguments": dumps(dict(arguments))}
                 items.append({"id": f"fc_{name}", "type": "function_call", "status": "completed", **call})
@@ -125,7 +153,7 @@ def _response(reply: Reply, status: str, output: list[dict[str, Any]]) -> dict[s
         "model": reply.model,
         "output": output,
         **{key: reply.request.get(key, value) for key, value in _ECHOED.items()},
-        "usage": _usage(reply.usage) if status == "completed" else None,
+        "usage": _usage(reply.usage + (reply.compaction or Usage())) if status == "completed" else None,
     }
 
 

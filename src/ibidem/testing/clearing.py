@@ -1,0 +1,223 @@
+"""A provider that clears tool results and compacts the history, as the request asks it to.
+
+>>> with Upstream(Clearing(lambda _: Calls(("Read", {"file_path": "a.py"})))) as provider:
+...     client = anthropic.Anthropic(base_url=provider.url, api_key="any")
+
+Anthropic Messages has `context_management.edits` (`clear_tool_uses_20250919`, `clear_thinking_20251015` and
+`compact_20260112`) and the field `compaction`, which compacts on demand. OpenAI Responses has `context_management` with
+a `compact_threshold`. The provider keeps no state: it derives the model's view from each request alone. A compaction
+block hides everything before it, whether the client still sends that or not. A token is four bytes of JSON.
+
+`Signing(Clearing(script))` signs thinking against what the client sent, cleared or not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from .answers import Answer, ContextManagement
+from .dialects import asked
+from .dialects.openai_responses import compaction_item
+from .seen import Seen
+
+PLACEHOLDER = "[the provider cleared this tool result]"
+"""Text that the model sees instead of a tool result that was cleared."""
+
+THINKING = ("thinking", "redacted_thinking")
+CLEAR_TOOL_USES, CLEAR_THINKING, COMPACT = "clear_tool_uses_20250919", "clear_thinking_20251015", "compact_20260112"
+CLEAR_AT, KEEP_TOOL_USES, KEEP_THINKING_TURNS, COMPACT_AT = 100_000, 3, 1, 150_000
+"""Anthropic's defaults."""
+COMPACT_RESPONSES_AT = 200_000
+
+Body = Mapping[str, Any]
+
+
+class Clearing:
+    """A script around another one, for requests of Anthropic Messages and OpenAI Responses. It leaves others alone."""
+
+    def __init__(self, script: Callable[[Seen], Answer]) -> None:
+        self._script = script
+        self.seen_by_model: list[list[Any]] = []
+        """Messages or input items that the model could see, for each request; just the summary after a compaction."""
+
+    def __call__(self, seen: Seen) -> Answer:
+        route, body = asked(seen.path), seen.json
+        view = _VIEWS.get(route.dialect.format) if route is not None else None
+        managed = view(body) if view is not None else None
+        self.seen_by_model.append(_history(managed.visible if managed is not None else body))
+        answer = self._script(seen)
+        if managed is None or answer.status >= 400:
+            return answer
+        parts = answer.parts if managed.visible else ()  # nothing is sampled after a compaction that pauses
+        return replace(answer, parts=parts, context_management=managed)
+
+
+def since_compaction(messages: Sequence[Any]) -> list[Any]:
+    """The messages of Anthropic's format from the last compaction block on; all if there is none.
+
+    A block without a summary is a compaction that failed. It hides nothing.
+    """
+    for place in range(len(messages) - 1, -1, -1):
+        blocks = _blocks(messages[place])
+        for first in range(len(blocks) - 1, -1, -1):
+            if blocks[first].get("type") == "compaction" and blocks[first].get("content"):
+                return [{**messages[place], "content": blocks[first:]}, *messages[place + 1 :]]
+    return list(messages)
+
+
+# ── Anthropic Messages ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _anthropic(body: Body) -> ContextManagement | None:
+    if not isinstance(body.get("messages"), list):
+        return None
+    visible: Body = {**body, "messages": since_compaction(body["messages"])}
+    if isinstance(body.get("compaction"), dict):
+        return _compacted(visible, None, pauses=True)
+    settings = body.get("context_management")
+    if not isinstance(settings, dict):
+        return ContextManagement(visible=visible)
+    applied: list[Body] = []
+    edits = [edit for edit in settings.get("edits") or () if isinstance(edit, dict)]
+    for edit in edits:
+        if clear := _CLEARS.get(str(edit.get("type"))):
+            visible, report = clear(visible, edit)
+            applied += [report] if report else []
+    for edit in edits:
+        if edit.get("type") == COMPACT and _tokens(visible) >= _value(edit.get("trigger"), COMPACT_AT):
+            return _compacted(visible, tuple(applied), pauses=edit.get("pause_after_compaction") is True)
+    return ContextManagement(visible=visible, applied_edits=tuple(applied))
+
+
+def _compacted(body: Body, applied: tuple[Body, ...] | None, pauses: bool) -> ContextManagement:
+    summary = _summary(body["messages"])
+    block = {"type": "compaction", "content": summary}
+    visible: Body = {} if pauses else {**body, "messages": [{"role": "assistant", "content": [block]}]}
+    return ContextManagement(visible=visible, applied_edits=applied, summary=summary, summarized=body)
+
+
+def _clear_tool_uses(body: Body, edit: Body) -> tuple[Body, Body | None]:
+    """Return the request without its oldest tool results, and the report.
+
+    If nothing is cleared, these are the request itself and None.
+    """
+    uses = [block for message in body["messages"] for block in _blocks(message) if block.get("type") == "tool_use"]
+    trigger, excluded = edit.get("trigger"), edit.get("exclude_tools") or ()
+    by_uses = isinstance(trigger, dict) and trigger.get("type") == "tool_uses"
+    if (len(uses) if by_uses else _tokens(body)) < _value(trigger, CLEAR_AT):
+        return body, None
+    can_clear = [block for block in uses if block.get("name") not in excluded]
+    cleared = can_clear[: max(0, len(can_clear) - _value(edit.get("keep"), KEEP_TOOL_USES))]
+    names, inputs = {block.get("id") for block in cleared}, edit.get("clear_tool_inputs")
+    emptied = {block.get("id") for block in cleared if inputs is True or block.get("name") in (inputs or ())}
+    after = _map_blocks(body, lambda block: _without_tool_use(block, names, emptied))
+    freed = _tokens(body) - _tokens(after)
+    if not cleared or freed < _value(edit.get("clear_at_least"), 0):
+        return body, None
+    counts = {"cleared_tool_uses": len(cleared), "cleared_input_tokens": max(0, freed)}
+    return after, {"type": CLEAR_TOOL_USES, **counts}
+
+
+def _without_tool_use(block: Body, results: set[Any], inputs: set[Any]) -> Body:
+    if block.get("type") == "tool_result" and block.get("tool_use_id") in results:
+        return {**block, "content": PLACEHOLDER}
+    return {**block, "input": {}} if block.get("type") == "tool_use" and block.get("id") in inputs else block
+
+
+def _clear_thinking(body: Body, edit: Body) -> tuple[Body, Body | None]:
+    """Return the request without the thinking of older turns, and the report. A turn ends when the user speaks."""
+    keep, messages = edit.get("keep"), body["messages"]
+    if keep == "all" or (isinstance(keep, dict) and keep.get("type") == "all"):
+        return body, None
+    turn, turns = 0, []
+    for message in messages:
+        turn += message.get("role") == "user" and not any(b.get("type") == "tool_result" for b in _blocks(message))
+        turns.append(turn if any(block.get("type") in THINKING for block in _blocks(message)) else None)
+    thinking = sorted({each for each in turns if each is not None})
+    cleared = thinking[: max(0, len(thinking) - _value(keep, KEEP_THINKING_TURNS))]
+    if not cleared:
+        return body, None
+    after = {
+        **body,
+        "messages": [
+            _without_thinking(message) if turn in cleared else message
+            for message, turn in zip(messages, turns, strict=True)
+        ],
+    }
+    counts = {"cleared_thinking_turns": len(cleared), "cleared_input_tokens": _tokens(body) - _tokens(after)}
+    return after, {"type": CLEAR_THINKING, **counts}
+
+
+def _without_thinking(message: Body) -> Body:
+    return {**message, "content": [block for block in _blocks(message) if block.get("type") not in THINKING]}
+
+
+_CLEARS = {CLEAR_TOOL_USES: _clear_tool_uses, CLEAR_THINKING: _clear_thinking}
+
+
+# ── OpenAI Responses ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _responses(body: Body) -> ContextManagement | None:
+    if not isinstance(body.get("input"), list):
+        return None
+    items = body["input"]
+    places = [place for place, item in enumerate(items) if isinstance(item, dict) and item.get("type") == "compaction"]
+    visible = {**body, "input": items[places[-1] :] if places else items}
+    settings = body.get("context_management")
+    for entry in settings if isinstance(settings, list) else ():
+        if isinstance(entry, dict) and entry.get("type") == "compaction":
+            threshold = entry.get("compact_threshold")
+            if _tokens(visible) >= (COMPACT_RESPONSES_AT if threshold is None else threshold):
+                summary = _summary(visible["input"])
+                after = {**body, "input": [compaction_item(summary)]}
+                return ContextManagement(visible=after, summary=summary, summarized=visible)
+    return ContextManagement(visible=visible)
+
+
+_VIEWS: dict[str, Callable[[Body], ContextManagement | None]] = {
+    "anthropic": _anthropic,
+    "openai-responses": _responses,
+}
+
+
+# ── both ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _history(body: Body) -> list[Any]:
+    history = body.get("messages", body.get("input"))
+    return history if isinstance(history, list) else []
+
+
+def _summary(history: Sequence[Any]) -> str:
+    return f"Summary of {len(history)} messages."
+
+
+def _tokens(body: Body) -> int:
+    seen = [body.get(key) for key in ("tools", "system", "instructions")]
+    return len(json.dumps([seen, _history(body)], ensure_ascii=False).encode("utf-8", "surrogatepass")) // 4
+
+
+def _value(setting: Any, default: int) -> int:
+    """The number in a setting such as `{"type": "input_tokens", "value": 5000}`."""
+    value = setting.get("value") if isinstance(setting, dict) else None
+    return value if isinstance(value, int) else default
+
+
+def _blocks(message: Any) -> list[Any]:
+    content = message.get("content") if isinstance(message, dict) else None
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _map_blocks(body: Body, change: Callable[[Body], Body]) -> Body:
+    """The request with each content block changed. Messages without changes are the same objects."""
+    messages = []
+    for message in body["messages"]:
+        blocks = _blocks(message)
+        changed = [change(block) for block in blocks]
+        same = all(before is after for before, after in zip(blocks, changed, strict=True))
+        messages.append(message if same else {**message, "content": changed})
+    return {**body, "messages": messages}
