@@ -15,6 +15,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from ..environment import install_command
 from ..errors import one_line
 from .limits import MOST_NOTES, MOST_ORIGINALS, MOST_PLACES, MOST_SESSIONS, Limits, SizeWarning, Slice, slice_bytes
 from .packing import Packed, original, pack, packed, unpack, whole
@@ -224,7 +225,7 @@ class RedisStore(Store):
         try:
             import redis
         except ModuleNotFoundError:
-            raise StoreError(self.where, "needs: pip install 'ibidem-llm[redis]'") from None
+            raise StoreError(self.where, f"needs: {install_command('redis')}") from None
         try:
             yield
         except redis.RedisError as error:

@@ -182,6 +182,8 @@ class SqliteStore(Store):
 
     def notes(self, session: str, since: NotesPlace = NO_NOTES) -> Notes:
         name, now = encoded(session), self.clock()
+        if not self.path.exists():  # a store is not made by reading it
+            return Notes([], NO_NOTES)
         with self._database.reading() as connection:
             found = connection.execute(NOTED, (name,)).fetchone()
             if found is None:
