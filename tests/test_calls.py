@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from ibidem.calls import arguments, file_of, label_of
+from ibidem.calls import MAX_FREE_TEXT, MAX_SCRIPT, MAX_TOKENS, SCRIPT_TOKENS, arguments, file_of, label_of
 from ibidem.model import ToolCall
+from tests.support.timed import best
 
 
 def call(given: Any) -> ToolCall:
@@ -94,3 +96,88 @@ def test_a_call_that_is_nested_deeply_names_none() -> None:
 )
 def test_a_label_names_the_tool_and_its_main_argument(tool: str, given: Any, label: str) -> None:
     assert label_of(tool, given) == label
+
+
+RUN = 'const r = await tools.exec_command({cmd:"cat a.py","workdir":"/src","yield_time_ms":10000});\ntext(r.output);\n'
+SCRIPTS: dict[str, tuple[str, str]] = {
+    "a command": (RUN, "cat a.py"),
+    "a command behind a directive": (f'// @exec: {{"yield_time_ms": 10000}}\n{RUN}', "cat a.py"),
+    "keys in quotes, another order": (
+        "text(await tools.exec_command({'workdir': '/', 'cmd' : 'cat a.py'}))",
+        "cat a.py",
+    ),
+    "a template": ("const r = await tools.exec_command({cmd: `cat ${name}`})", "cat ${name}"),
+    "a raw template": (r"await tools.exec_command({cmd: String.raw`grep '\d' a.py`})", r"grep '\d' a.py"),
+    "a command in words": ("await tools.shell({command: 'ls -la', timeout_ms: 1})", "ls -la"),
+    "quotes and line breaks in a command": (
+        r'await tools.exec_command({cmd:"grep \"it\\\"s\" a\nls"})',
+        r'grep "it\"s" a ls',
+    ),
+    "several commands": (
+        'const [a, b] = await Promise.all([\n tools.exec_command({cmd:"cat a.py"}),\n tools.exec_command({cmd:"ls"})])',
+        "cat a.py; ls",
+    ),
+    "a command in a variable": ('const cmd = "cat a.py";\nawait tools.exec_command({ cmd, workdir })', "cat a.py"),
+    "a variable of another name": ("let line = 'cat a.py'; await tools.exec_command({cmd: line})", "cat a.py"),
+    "commands in a list": (
+        "const jobs = [{cmd: 'cat a.py'}, {cmd: 'ls'}];\nfor (const {cmd} of jobs) await tools.exec_command({cmd})",
+        "cat a.py; ls",
+    ),
+    "another tool": ('const r = await tools.write_stdin({session_id:7,chars:""}); text(r)', "write_stdin"),
+    "another tool, then a command": (
+        'await tools.web__run({open:[{ref_id:"x"}]}); await tools.exec_command({cmd:"ls"})',
+        "web__run; ls",
+    ),
+    "a patch": (
+        r'const patch = "*** Begin Patch\n*** Update File: src/app.py\n@@\n-a\n+b"; await tools.apply_patch(patch)',
+        "src/app.py",
+    ),
+    "a patch in a template": (
+        "await tools.apply_patch(`*** Begin Patch\n*** Add File: src/app.py\n+tools.exec_command({cmd:'x'})`)",
+        "src/app.py",
+    ),
+    "a call in a comment": (f'// tools.exec_command({{cmd:"rm x"}})\n/* tools.web__run( */\n{RUN}', "cat a.py"),
+    "a call in a command": (
+        "await tools.exec_command({cmd:\"rg 'tools.exec_command({cmd:' src\"})",
+        "rg 'tools.exec_command({cmd:' sr",
+    ),
+    "a string without an end": ('await tools.exec_command({cmd:"cat a.py', "cat a.py"),
+}
+
+
+@pytest.mark.parametrize("case", SCRIPTS)
+def test_label_of_a_script_names_the_commands_in_it(case: str) -> None:
+    script, label = SCRIPTS[case]
+    assert label_of("exec", {"input": script}) == f"exec({label})"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "const hits = ALL_TOOLS.filter(x => x)\ntext(hits)",
+        "const cmd = pick()\nawait tools.exec_command({cmd})",
+        " \n" * MAX_SCRIPT + RUN,
+        "'' " * MAX_TOKENS + RUN,
+    ],
+    ids=["no call", "a command that is not in it", "a call too far down", "a call after too many strings"],
+)
+def test_script_without_a_command_is_labeled_by_its_first_line(script: str) -> None:
+    line = script[:MAX_FREE_TEXT].strip().partition("\n")[0]
+    assert label_of("exec", {"input": script}) == label_of("run", {"input": line}).replace("run", "exec", 1)
+
+
+def test_script_of_another_tool_is_not_read() -> None:
+    assert label_of("eval", {"input": RUN}) == "eval(const r = await tools.exec_comma)"
+
+
+@pytest.mark.parametrize(
+    "piece", ['\\"', '"\\"', '"', "`", "'\"", "a ", "a", "a=", "cmd:", "/*", "\\", "tools.", "{ cmd", '"cmd":"\\']
+)
+def test_hostile_script_is_scanned_in_linear_time(piece: str) -> None:
+    short, long = (piece * (length // len(piece)) for length in (2**12, 2**15))
+    fast, slow = best([partial(_scan, short), partial(_scan, long)], 5)
+    assert slow < 24 * fast
+
+
+def _scan(text: str) -> int:
+    return sum(1 for _ in SCRIPT_TOKENS.finditer(text))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from .model import ToolCall
@@ -30,7 +31,30 @@ FREE_TEXT = "input"
 MAX_FREE_TEXT = 1024
 """Characters of it that are looked at."""
 
+SCRIPT_TOOL = "exec"
+"""Codex's tool that runs JavaScript, which calls other tools: `await tools.exec_command({cmd: "ls"})`."""
+UNNAMED_TOOLS = frozenset({"exec_command", "apply_patch"})
+"""Tools that a script calls and a label does not name: the command or the file says more."""
+MAX_SCRIPT, MAX_TOKENS = 2048, 256
+"""Characters and tokens of a script that are looked at."""
+
+_PATCH = "*** Begin Patch"
 _PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)", re.MULTILINE)
+_STRING = r"""(?:String\.raw)?(?:"(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?|`(?:[^`\\]|\\.)*+`?)"""
+SCRIPT_TOKENS = re.compile(
+    rf"""(?=[/{{"'`\w])(?:
+    //[^\n]*+ | /\*(?:[^*]|\*(?!/))*+
+    | \btools\.(?P<tool>\w{{1,64}}+)
+    | (?P<quote>["']?)\b(?:cmd|command)(?P=quote)\s{{0,8}}+:\s{{0,8}}+
+      (?:(?P<command>{_STRING})|(?P<variable>\w{{1,64}}+))
+    | {{\s{{0,8}}+(?P<shorthand>cmd|command)\s{{0,8}}+[,}}]
+    | \b(?P<name>\w{{1,64}}+)\s{{0,8}}+=\s{{0,8}}+(?P<value>{_STRING})
+    | (?P<text>{_STRING}))""",
+    re.VERBOSE | re.DOTALL,
+)
+"""Tokens of a script. Quantifiers are possessive and a string may lack its end, so that a scan takes linear time."""
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _UNSAFE = re.compile(r"[\[\]\s\x00-\x1f\x7f]+")
 
 
@@ -56,10 +80,17 @@ def file_of(call: ToolCall) -> str:
     return next((value for key in FILE_KEYS if isinstance(value := given.get(key), str) and value), "")
 
 
+def named_arguments(call: ToolCall) -> Any:
+    """The arguments as `label_of` takes them: text that is no JSON is the one argument."""
+    given = decoded(call)
+    return {FREE_TEXT: given} if isinstance(given, str) and given is call.input else given
+
+
 def label_of(tool: str, given: Any) -> str:
     """`Read(src/app.py)`: the tool and its main argument, short, on one line, without brackets."""
     named = given if isinstance(given, dict) else {}
-    main = _first_of(named, MAIN_KEYS) or _free(named.get(FREE_TEXT))
+    free = named.get(FREE_TEXT)
+    main = _first_of(named, MAIN_KEYS) or (tool == SCRIPT_TOOL and _script(free)) or _free(free)
     if isinstance(main, list):
         main = " ".join(map(str, main))
     name = (tool if tool.isidentifier() else _UNSAFE.sub(" ", tool).strip())[:MAX_LABEL]
@@ -82,6 +113,41 @@ def _free(text: Any) -> str:
     start = text[:MAX_FREE_TEXT].strip()
     patched = _PATCHED.search(start)
     return patched[1] if patched else start.partition("\n")[0]
+
+
+def _script(text: Any) -> str:
+    """Commands that a script runs, files that it patches and other tools that it calls; empty if it has none."""
+    found, strings, replaces = list[str](), dict[str, str](), False
+    tokens = SCRIPT_TOKENS.finditer(text[:MAX_SCRIPT]) if isinstance(text, str) else ()
+    for token in islice(tokens, MAX_TOKENS):
+        if tool := token["tool"]:
+            found.append("" if tool in UNNAMED_TOOLS else tool)
+            replaces = True
+        elif said := _said(token, strings):
+            found[len(found) - replaces :] = [said]
+            replaces = False
+            if sum(map(len, found)) > MAX_LABEL:
+                break
+    return "; ".join(filter(None, found))
+
+
+def _said(token: re.Match[str], strings: dict[str, str]) -> str:
+    """The command or the patched file in a token. A string that has a name is added to `strings`."""
+    _, _, command, variable, shorthand, name, value, text = token.groups()
+    if command or variable or shorthand:
+        return _unquoted(command or strings.get(variable or shorthand, ""))
+    literal = value or text or ""
+    if name:
+        strings[name] = literal
+    patched = _PATCHED.search(_unquoted(literal)) if _PATCH in literal else None
+    return patched[1] if patched else ""
+
+
+def _unquoted(literal: str) -> str:
+    """The text of a string of JavaScript."""
+    raw = literal.removeprefix("String.raw")
+    text = raw[1:].removesuffix(raw[:1])
+    return text if raw is not literal else _ESCAPED.sub(lambda found: _ESCAPES.get(found[1], found[1]), text)
 
 
 def _cut(main: str) -> str:

@@ -194,14 +194,20 @@ class Dialect(Protocol):
         """Part of the history is kept by the provider, so a result may answer a call that is not here."""
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
-        """The provider clears or compacts what was sent before, or shows the model results that are not in the request:
-        what a reference names is not sure to be what the model finds."""
+        """Return True if the provider may remove earlier messages without a word in its response, or shows the model
+        results that are not in the request: what a reference names is not sure to be what the model finds."""
+
+    def manages_context(self, head: Mapping[str, Any]) -> bool:
+        """Return True if the provider may clear or compact earlier messages. Its response says when it did."""
 
     def clears_thinking(self, head: Mapping[str, Any]) -> bool:
         """The request asks the provider to clear the thinking of earlier turns."""
 
     def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
         """The request asks the provider to drop thinking that was signed against something else, not to refuse it."""
+
+    def has_checksum(self, head: Mapping[str, Any]) -> bool:
+        """Return True if the request carries a checksum of its body: no other body may be sent with it."""
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
         """The tools that a request offers."""

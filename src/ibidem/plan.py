@@ -48,6 +48,8 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     puts arguments of the right type in the place of others."""
     counted_bytes: int | None = None
     """Bytes saved, where a ported strategy counts them by other rules than `removed` and `added`."""
+    counted_tokens: float | None = None
+    """Tokens removed, by our count, if the text in `removed` does not tell: thinking may have an empty text."""
 
     @property
     def bytes_saved(self) -> int:

@@ -181,7 +181,7 @@ def test_what_every_format_refuses_is_said_without_knowing_which_it_is() -> None
     assert [found.rule for found in ibidem.validate([7])] == ["shape"]
 
 
-SLOW = settings(deadline=None, max_examples=50, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("format", daily(FORMATS, "anthropic"))

@@ -49,7 +49,7 @@ READS_LAYOUT = {"Evict, eager", "Evict, inside", "profile recoverable", "profile
 """They read the layout of a text, so that enciphering it changes what they see; their law 9 is in
 tests/strategies/test_backrefs.py."""
 
-SLOW = settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, max_examples=6, suppress_health_check=list(HealthCheck))
 every_format = pytest.mark.parametrize("format", FORMATS)
 every_strategy = pytest.mark.parametrize("name", daily(STRATEGIES, "profile lossless", "profile recoverable"))
 one_format_daily = pytest.mark.parametrize("format", daily(FORMATS, "anthropic"))

@@ -19,7 +19,7 @@ from ibidem.store import MemoryStore, StoreError
 from ibidem.testing import laws
 from tests.support.lanes import daily
 
-SLOW = settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, max_examples=8, suppress_health_check=list(HealthCheck))
 one_format_daily = pytest.mark.parametrize("format", daily(FORMATS, "anthropic"))
 lossless_and_more = pytest.mark.parametrize("profile", ["lossless", "recoverable"])
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import ibidem
-from ibidem import testing
+from ibidem import calls, testing
 from ibidem.billing.budget import Economy, Moment
 from ibidem.engine import journal
 from ibidem.engine.journal import Journal, Ranges
@@ -484,14 +484,14 @@ def test_what_another_edition_began_goes_on_without_new_edits(
         return looking(store, state) if looks_back else ibidem.Session(format="anthropic", store=store, state=state)
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal, "SENT_EDITION", 2)
+        patch.setattr(journal, "SENT_EDITION", 7)
         theirs = session()
         for length in (1, 3, 5, 7):
             sent = theirs.compact(begun(request, length), idle=1.0).request["messages"]
         theirs.sent_otherwise(begun(request, 9), 7)  # else one that does not look back has nothing to note
         sent = [*sent, *request["messages"][7:9]]
         state = theirs.state()
-        assert json.loads(state)["sent"] == 2
+        assert json.loads(state)["sent"] == 7
         assert theirs.compact(begun(request, 11), idle=1.0).plan, "for them it is their own"
     ours = session(state)
     for length in (11, 13, 15):
@@ -501,6 +501,43 @@ def test_what_another_edition_began_goes_on_without_new_edits(
     assert json.loads(ours.state())["foreign"], "whoever goes on knows it too"
     again = session(ours.state()).compact(begun(request, 17)).request["messages"]
     assert again == [*sent, *request["messages"][15:17]]
+
+
+@pytest.mark.parametrize("profile", ["lossless", "recoverable"])
+def test_conversation_with_old_labels_continues_without_new_edits(
+    profile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Edition 1 did not read the scripts of `exec`. Its references get the new label once, and stay so."""
+    items: list[Any] = [{"role": "user", "content": "Look around"}]
+    for n in range(8):
+        call = {"type": "custom_tool_call", "call_id": f"c{n}", "name": "exec"}
+        items.append({**call, "input": f'const r = await tools.exec_command({{cmd: "cat {n}.py"}}); text(r)'})
+        items.append({"type": "custom_tool_call_output", "call_id": f"c{n}", "output": f"{file_of(60)}\n# {n}"})
+    store, model = MemoryStore(), "gpt-5.6"
+
+    def request(length: int) -> dict[str, Any]:
+        return {"model": model, "input": items[:length]}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "SENT_EDITION", 1)
+        patch.setattr(calls, "SCRIPT_TOOL", "")
+        theirs = ibidem.Session(profile=profile, store=store)
+        for length in (1, 3, 5, 7):
+            old = theirs.compact(request(length), idle=1.0).request["input"]
+        theirs.sent_otherwise(request(9), 7)  # else `lossless` has nothing to note
+        state = theirs.state()
+    ours = ibidem.Session(profile=profile, store=store, state=state)
+    sent: list[list[Any]] = []
+    for length in (11, 13, 15):
+        found = ours.compact(request(length), idle=1.0).request
+        assert ibidem.expand(found, store=store) == request(length)
+        sent.append(found["input"])
+    assert [item["output"].count("exec(cat 0.py)") for item in sent[-1][4:7:2]] == [1, 1]
+    label = "const r = await tools.exec_comma"
+    assert json.dumps(sent[-1][:7]).replace("exec(cat 0.py)", f"exec({label})") == json.dumps(old)
+    assert sent[-1][7:] == items[7:15], "nothing new is rewritten"
+    assert sent[0] == sent[-1][:11]
+    assert sent[1] == sent[-1][:13]
 
 
 def test_notes_come_back_as_they_were() -> None:

@@ -1058,7 +1058,7 @@ _MESSAGE = _JUNK | st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(list(HISTORY)), st.lists(_MESSAGE, min_size=1, max_size=6))
 def test_no_junk_raises_or_is_mutated(format: str, history: list[Any]) -> None:
     before = deepcopy(history)

@@ -16,7 +16,7 @@ from ibidem.markers.patches import VIEW, VIEWS
 from ibidem.model import Text
 from ibidem.testing import conv, read
 
-QUICK = settings(deadline=None, max_examples=200)
+QUICK = settings(deadline=None)
 every_format = pytest.mark.parametrize("format", FORMATS)
 
 HOSTILE = (

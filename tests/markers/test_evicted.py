@@ -249,7 +249,7 @@ PIECES = [
 
 
 @given(st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(["\n", "\n\n", "\n\n\n"])), max_size=12))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None)
 def test_what_goes_is_a_paragraph_of_words_to_a_markdown_parser_too(pieces: list[tuple[str, str]]) -> None:
     lines = "".join(text + gap for text, gap in pieces).split("\n")
     blocks = MarkdownIt("commonmark").enable("table").parse("\n".join(lines))

@@ -15,7 +15,7 @@ from ibidem.markers import shapes
 from ibidem.markers.line_numbers import STYLES
 from ibidem.markers.shapes import BY_LETTER, SHAPES
 
-MANY = settings(deadline=None, max_examples=150)
+MANY = settings(deadline=None)
 
 
 def each(table: dict[str, Any]) -> pytest.MarkDecorator:

@@ -12,7 +12,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 import ibidem
@@ -709,13 +709,13 @@ def test_a_failure_in_gemini_is_never_shortened() -> None:
         pytest.param(
             "anthropic",
             {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
-            False,
+            True,
             id="Anthropic clears results",
         ),
         pytest.param(
             "anthropic",
             {"context_management": {"edits": [{"type": "compact_20260112"}]}},
-            False,
+            True,
             id="Anthropic compacts the history",
         ),
         pytest.param(
@@ -731,7 +731,7 @@ def test_a_failure_in_gemini_is_never_shortened() -> None:
                     "edits": [{"type": "clear_thinking_20251015"}, {"type": "clear_tool_uses_20250919"}]
                 }
             },
-            False,
+            True,
             id="Anthropic clears both",
         ),
         pytest.param("anthropic", {"context_management": {"edits": []}}, True, id="Anthropic is asked for nothing"),
@@ -750,12 +750,12 @@ def test_a_failure_in_gemini_is_never_shortened() -> None:
         pytest.param(
             "openai-responses",
             {"context_management": [{"type": "compaction", "compact_threshold": 1000}]},
-            False,
+            True,
             id="Responses compacts",
         ),
     ],
 )
-def test_where_the_provider_may_clear_the_history_nothing_refers_to_it(format: str, head_: Any, refers: bool) -> None:
+def test_nothing_refers_to_what_the_provider_may_clear_without_a_word(format: str, head_: Any, refers: bool) -> None:
     request = {**reads(FILE, FILE, arrows(CODE), "\n".join(EDITED), format=format), **head_}
     sent = sound(request, format)
     assert ours(sent[1]) is refers
@@ -1047,8 +1047,7 @@ LAWS: dict[str, Callable[[testing.Run, Any, str], None]] = {
 
 
 @one_format_daily
-@pytest.mark.parametrize("law", LAWS)
-def test_a_law_holds_for_an_agent_at_work(law: str, format: str) -> None:
+def test_the_laws_hold_for_an_agent_at_work(format: str) -> None:
     seen: Counter[str] = Counter()
 
     @given(request=worked(format))
@@ -1060,7 +1059,9 @@ def test_a_law_holds_for_an_agent_at_work(law: str, format: str) -> None:
             seen.update(edit.strategy for edit in result.plan)
             return result
 
-        LAWS[law](run, request, format)
+        for law, check in LAWS.items():
+            note(law)
+            check(run, request, format)
 
     holds()
     assert seen.keys() >= {"spans", "shapes"}, "too little occurred for this to say anything"
@@ -1174,7 +1175,7 @@ def test_work_grows_with_the_text_and_not_with_its_square(kind: str, way: str) -
     if way == "expand":
         small, large = ibidem.compact(small).request, ibidem.compact(large).request
     work: Callable[[Any], Any] = getattr(ibidem, way)
-    for rounds in (2, 4, 8):  # a busy machine gets more chances; quadratic work fails all of them
+    for rounds in (1, 4, 8):  # a busy machine gets more chances; quadratic work fails all of them
         first, second = best([lambda: work(small), lambda: work(large)], rounds)
         if second < 8 * first + 0.005:
             return

@@ -133,7 +133,7 @@ SHOWN = st.one_of(
     st.builds(diff, TEXTS, TEXTS, st.sampled_from([0, 1, 3, 9])),
     st.builds(lambda old, new: diff(old, new) + "\n" + "\n".join(new), TEXTS, TEXTS),
 )
-SLOW = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 one_format_daily = pytest.mark.parametrize("format", daily(FORMATS, "anthropic"))
 
 

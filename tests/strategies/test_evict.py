@@ -25,7 +25,7 @@ EAGER: dict[str, Any] = {
     **{"economy": FREE, "age": 1, "snippet": 300, "mask": 2, "thinking": True, "arguments": 80},
     **{"calls": True, "prose": 200, "middle": 6},
 }
-SLOW = settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
 
 PROSE = "\n".join(f"{n}. a line that says something about the number {n * 7919 % 1000}" for n in range(120))
 

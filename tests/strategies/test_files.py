@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ibidem.model import ToolCall
 from ibidem.strategies.revision.files import Touch, touches
 
-QUICK = settings(deadline=None, max_examples=300)
+QUICK = settings(deadline=None)
 
 
 def call(name: str, arguments: Any) -> ToolCall:

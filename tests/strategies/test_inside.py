@@ -218,7 +218,7 @@ SETTINGS = st.builds(
     numbers=st.sampled_from(["all", "sparse"]),
     shapes=st.booleans(),
 )
-SLOW = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 one_format_daily = pytest.mark.parametrize("format", daily(FORMATS, "anthropic"))
 
 

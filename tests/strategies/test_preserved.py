@@ -15,7 +15,7 @@ from ibidem.billing.budget import Economy
 from ibidem.store import MemoryStore
 from ibidem.testing.signing import fits, signature_of
 
-SLOW = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
 ECONOMIES = {
     "without a cache": Economy(read=1.0, write=1.0),
     "for five minutes": Economy(),

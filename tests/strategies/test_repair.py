@@ -490,7 +490,7 @@ def shaken(draw: Any, repeated: bool = False) -> tuple[str, list[Any]]:
     return variant, messages
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(shaken(repeated=True))
 def test_whatever_was_dropped_repeated_or_shuffled_pairs_again(case: tuple[str, list[Any]]) -> None:
     variant, messages = case
@@ -505,7 +505,7 @@ def test_whatever_was_dropped_repeated_or_shuffled_pairs_again(case: tuple[str, 
         assert mended.request is messages
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(shaken(repeated=True))
 def test_where_the_end_is_a_call_only_that_one_may_be_unanswered(case: tuple[str, list[Any]]) -> None:
     variant, messages = case
@@ -522,7 +522,7 @@ def test_where_the_end_is_a_call_only_that_one_may_be_unanswered(case: tuple[str
     assert repair(mended, variant).request is mended
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(shaken().filter(lambda case: case[0] != "gemini without ids"))
 def test_a_result_whose_call_is_there_is_kept_once(case: tuple[str, list[Any]]) -> None:
     variant, messages = case

@@ -19,7 +19,7 @@ from ibidem.strategies.revision.rewrites import Rewrite, rewrite_of
 from ibidem.testing import conv
 
 FREE = Economy(read=1.0, write=1.0)
-SLOW = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 
 
 def text(lines: int, seed: int = 0) -> str:

@@ -21,7 +21,7 @@ from tests.support.lanes import daily
 
 FREE = Economy(read=1.0, write=1.0)
 """A provider without a cache: whatever may go, goes at once."""
-SLOW = settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
 CONTENT = "\n".join(f"line {n} of a file, été {n * 7919 % 1000}" for n in range(60))
 LONG = "I wonder about all of this, and for quite some time. " * 8
 

@@ -15,7 +15,7 @@ from ibidem.wire.tree import Keyed
 
 from .test_wire import GAPS, NODES, VALUES, Node, exact
 
-SLOW = settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, suppress_health_check=list(HealthCheck))
 MARK = {"type": "ephemeral"}
 WRAPPED = [{"type": "text", "text": ..., "cache_control": MARK}]
 

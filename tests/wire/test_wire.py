@@ -172,7 +172,7 @@ def exact(value: Any) -> str:
 ALL = ("set", "drop", "before", "after")
 
 
-@settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases(ALL))
 def test_splice_says_what_rebuild_says(case: Case) -> None:
     value = parse(case.data)
@@ -200,7 +200,7 @@ def with_marks(case: Case) -> str:
     return walk(case.root, ()).text()
 
 
-@settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases(("set",)))
 def test_setting_values_replaces_their_tokens_and_no_other_byte(case: Case) -> None:
     spliced = splice(case.data, parse(case.data), case.changes).decode()
@@ -261,7 +261,7 @@ def assert_tokens(text: str, expected: list[str]) -> None:
     assert text[at:].strip() == ""
 
 
-@settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases(ALL))
 def test_whatever_comes_and_goes_untouched_tokens_keep_their_spelling(case: Case) -> None:
     assert_tokens(splice(case.data, parse(case.data), case.changes).decode(), tokens_expected(case))
@@ -274,7 +274,7 @@ WILD_VALUES = st.sampled_from([None, float("nan"), 1e22, "é", "\ud800", {"\ud80
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases(ALL, WILD_NODES, WILD_VALUES))
 def test_the_same_holds_with_lone_surrogates_and_not_a_number(case: Case) -> None:
     spliced = splice(case.data, parse(case.data), case.changes).decode("utf-8", "surrogatepass")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from sys import getsizeof
 from typing import Any
 
 from .. import formats, rules
@@ -46,7 +47,7 @@ class SentPrefix:
     def unwritten(cls, dialect: Format, scanned: Scanned) -> SentPrefix:
         """Of a request that nothing was made of yet: it goes on in one that begins with the same bytes."""
         fingerprints = tuple([scanned.fingerprint(index) for index in range(len(scanned))])
-        return cls(dialect, scanned.known, Plan(), fingerprints, (None,) * len(fingerprints), {}, {})
+        return cls(dialect, scanned.known, Plan(), fingerprints, _essences(dialect, scanned, fingerprints, 0), {}, {})
 
     @property
     def messages(self) -> int:
@@ -67,13 +68,35 @@ class SentPrefix:
 
     def continues(self, other: SentPrefix) -> bool:
         """Whether it is of a later request, which began with all messages of the other."""
-        ours, theirs = self._essences, other._essences
-        return len(ours) > len(theirs) and None not in theirs and ours[: len(theirs)] == theirs
+        length = other.messages
+        if self.messages <= length:
+            return False
+        if None not in other._essences and self._essences[:length] == other._essences:
+            return True
+        return all(self._same_as(other, index) for index in range(length))
 
-    def goes_on_from(self, other: SentPrefix, since: int) -> bool:
-        """Whether its request was sent as the other was up to this message, and as it came from there on."""
-        theirs = {index: some for index, some in other._changes.items() if index < since}
-        return since <= other.messages and self._changes == theirs
+    def is_same_request(self, other: SentPrefix) -> bool:
+        """Return True if both are of the same messages, and sent them in the same way."""
+        alike = self.messages == other.messages and self._changes == other._changes
+        return alike and all(self._same_as(other, index) for index in range(self.messages))
+
+    def _same_as(self, other: SentPrefix, index: int) -> bool:
+        fingerprint, essence = self._fingerprints[index], self._essences[index]
+        same = fingerprint is not None and fingerprint == other._fingerprints[index]
+        return same or (essence is not None and essence == other._essences[index])
+
+    def wrote_alike(self, other: SentPrefix, length: int) -> bool:
+        """Return True if both sent the first messages, this many, in the same way."""
+        ours = {index: some for index, some in self._changes.items() if index < length}
+        return ours == {index: some for index, some in other._changes.items() if index < length}
+
+    def cut(self, scanned: Scanned, shared: int) -> SentPrefix:
+        """A request whose first messages, `shared` of them, are sent as here, and all others unchanged."""
+        fingerprints = tuple([scanned.fingerprint(index) for index in range(len(scanned))])
+        essences = self._essences[:shared] + _essences(self.dialect, scanned, fingerprints, shared)
+        plan = Plan(tuple(edit for edit in self.plan.edits if edit.message < shared), self.plan.points)
+        changes = {index: some for index, some in self._changes.items() if index < shared}
+        return SentPrefix(self.dialect, scanned.known, plan, fingerprints, essences, changes, {})
 
     def _same(self, index: int, scanned: Scanned) -> bool:
         fingerprint, known = scanned.fingerprint(index), self._essences[index]
@@ -88,6 +111,18 @@ class SentPrefix:
 
     def _came_from(self, scanned: Scanned) -> bool:
         return scanned.origin is not None and scanned.origin is self.known
+
+
+def _essences(
+    dialect: Format, scanned: Scanned, fingerprints: Sequence[int | None], start: int
+) -> tuple[int | None, ...]:
+    """Of the messages from `start` on that have no other fingerprint: the rest is not read for it."""
+    return tuple(
+        [
+            essence(dialect.read(index, scanned.value(index))) if fingerprint is None else None
+            for index, fingerprint in enumerate(fingerprints[start:], start)
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +141,10 @@ class SentMessages:
 
     def size(self, index: int) -> int:
         return self.scanned.size(index)
+
+
+EDIT_BYTES = 1200
+"""Bytes in memory of the edits of a message beside their texts, in all places that have them."""
 
 
 class WholeMessages(Exception):
@@ -140,6 +179,8 @@ class Growing:
         self._marks: dict[int, list[CacheMark]] = {}
         """Of the client, in messages that have any, as they came."""
         self._removed = 0.0
+        self._texts = 0
+        """Bytes in memory of the texts that came."""
         self._plan: Plan | None = None
         """Of all edits, as long as none is added."""
 
@@ -165,6 +206,13 @@ class Growing:
     def removed(self) -> float:
         """Our count of what edits take out of all of it, about."""
         return self._removed
+
+    @property
+    def weight(self) -> int:
+        """Bytes that texts and what is known of them take in memory, about."""
+        written = sum([len(new) for _, new in self._written.values()])
+        copies: int = getattr(self._progress.fold, "weight", 0)  # a strategy of the user may not have it
+        return self._texts + copies + written + EDIT_BYTES * len(self._edits)
 
     def shared(self, scanned: Scanned) -> int:
         """With how many of the messages seen so far the request begins."""
@@ -213,10 +261,11 @@ class Growing:
         substances: Iterable[Substance],
         moments: Mapping[int, Moment],
         as_is: Container[int],
+        cleared_at: Sequence[int],
     ) -> None:
         """Work on what is new, of which `substances` tell it from other messages. Moments are by length of the history;
-        messages `as_is` were sent as they came."""
-        edits = self._progress.take(new.messages, moments, as_is)
+        messages `as_is` were sent as they came; the provider cleared results at the lengths `cleared_at`."""
+        edits = self._progress.take(new.messages, moments, as_is, cleared_at)
         if not all(edit.path for edit in edits):
             raise WholeMessages
         changes = self._progress.changes
@@ -232,6 +281,7 @@ class Growing:
         for message, said in zip(new.messages, substances, strict=True):
             self._fingerprints.append(scanned.fingerprint(message.index))
             self._essences.append(hash(said))
+            self._texts += _memory_of(said)
             self._look(message)
         self.known = scanned.known
 
@@ -328,6 +378,8 @@ def _by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
 
 Substance = tuple[Any, ...]
 
+THINKING_KEYS = ("type", "thinking", "signature")
+
 
 def substance(message: Message) -> Substance:
     """What a strategy can see of a message, and where it stands in it.
@@ -352,10 +404,25 @@ def substance(message: Message) -> Substance:
         elif isinstance(part, Text):
             seen.append((part.path, part.text, part.bound))
         elif isinstance(part, Thinking) and part.removable:
-            seen.append((part.path, to_json(thinking[part.path])))  # other words may be the same beside another
+            seen.append((part.path, to_json(_ordered(thinking[part.path]))))  # the signature counts too
         else:
             seen.append((type(part).__name__, part.path))
     return tuple(seen)
+
+
+def _ordered(block: Any) -> Any:
+    """A block of thinking with its keys in the provider's order: SDK objects have them in another one."""
+    return {**{key: block[key] for key in THINKING_KEYS if key in block}, **block} if isinstance(block, dict) else block
+
+
+def _memory_of(said: Substance) -> int:
+    """Bytes that its strings take in memory: a text with an arrow or an emoji takes two or four times its length."""
+    found = 0
+    for part in said:
+        for each in part if type(part) is tuple else (part,):
+            if type(each) is str:
+                found += getsizeof(each)
+    return found
 
 
 def essence(message: Message) -> int:

@@ -24,11 +24,14 @@ log = logging.getLogger("ibidem")
 STATE_VERSION = 6
 READABLE_VERSIONS = (5, STATE_VERSION)
 """Notes of version 5 lack the fields about caches, which have defaults."""
-SENT_EDITION = 1
+SENT_EDITION = 2
 """Raised when what is sent for the same history and notes changes. Notes that do not say are of the first."""
 POSITION_DIGITS = 16
 MAX_NOTES = 8192
 """Notes that are kept of a conversation, the newest."""
+
+RARE_FIELDS = 2
+"""Last fields of a note that are stored only if they are set: older versions wrote rows without them."""
 
 MAX_REFUSALS = 2
 """After so many rewritten requests that a provider refused, nothing new is rewritten in a conversation."""
@@ -90,6 +93,10 @@ class Note(NamedTuple):
     """Our count of what edits took out of it."""
     spent: float = 0.0
     """What changing what had been sent had cost by then, in prices of fresh tokens."""
+    cleared: bool = False
+    """When it was answered, the provider had cleared results of earlier calls."""
+    thinking_dropped: int = 0
+    """Number of messages that were sent without their thinking, because the provider rejected it."""
 
     def merged(self, other: Note) -> Note:
         """With what another replica noted of the same request: what is known of its answer, and how it went out."""
@@ -99,7 +106,20 @@ class Note(NamedTuple):
             as_is=min(firsts, default=None),
             stopped=self.stopped or other.stopped,
             refused=self.refused or other.refused,
+            cleared=self.cleared or other.cleared,
+            thinking_dropped=max(self.thinking_dropped, other.thinking_dropped),
         )
+
+    @property
+    def unusual(self) -> bool:
+        """The request was not sent as planned, or the provider did more than answer it."""
+        return self.as_is is not None or self.refused or self.cleared or self.thinking_dropped > 0
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """Fields after the moment, as they are stored. The last two are rare, and omitted if they say nothing."""
+        used = next((len(self) - after for after in range(RARE_FIELDS) if self[-1 - after]), len(self) - RARE_FIELDS)
+        return self[1:used]
 
 
 def _note(moment: Moment, *rest: Any) -> Note:
@@ -123,21 +143,22 @@ class Journal:
     def begin(self) -> None:
         """Follow a history from its start."""
         self._chain = hashlib.sha256()
-        self._positions: list[Position] = []
+        self.positions: list[Position] = []
+        """Of each message of the history."""
 
     def __len__(self) -> int:
         """Messages of the history that is followed."""
-        return len(self._positions)
+        return len(self.positions)
 
     def follow(self, substances: Iterable[bytes]) -> None:
         """More messages of the history."""
         for substance in substances:
             self._chain.update(substance)
-            self._positions.append((len(self._positions) + 1, self._chain.hexdigest()[:POSITION_DIGITS]))
+            self.positions.append((len(self.positions) + 1, self._chain.hexdigest()[:POSITION_DIGITS]))
 
     def note(self, position: Position | None = None, **fields: Any) -> None:
         """About the request that ends here, or at a place."""
-        here = position or self._positions[-1]
+        here = position or self.positions[-1]
         before = self.notes.get(here)
         note = (before or Note(Moment()))._replace(**fields)
         if note != before:
@@ -146,29 +167,29 @@ class Journal:
 
     def _set(self, position: Position, note: Note) -> None:
         self.notes[position] = note
-        if note.as_is is not None or note.refused:
+        if note.unusual:
             self._odd.add(position)
         else:
             self._odd.discard(position)
 
-    def _followed(self, position: Position) -> bool:
+    def followed(self, position: Position) -> bool:
         """Whether the history that is followed went by there."""
-        return 0 < position[0] <= len(self._positions) and self._positions[position[0] - 1] == position
+        return 0 < position[0] <= len(self.positions) and self.positions[position[0] - 1] == position
 
     @property
     def position(self) -> Position | None:
-        return self._positions[-1] if self._positions else None
+        return self.positions[-1] if self.positions else None
 
     @property
     def here(self) -> Note | None:
         """Of the request that ends here, if it was sent before."""
-        return self.notes.get(self._positions[-1]) if self._positions else None
+        return self.notes.get(self.positions[-1]) if self.positions else None
 
     @property
     def last(self) -> tuple[int, Note] | None:
         """Of the last request before it: its messages, and the note."""
-        for index in range(len(self._positions) - 2, -1, -1):
-            if (note := self.notes.get(self._positions[index])) is not None:
+        for index in range(len(self.positions) - 2, -1, -1):
+            if (note := self.notes.get(self.positions[index])) is not None:
                 return index + 1, note
         return None
 
@@ -183,12 +204,12 @@ class Journal:
         """Messages of the last request of this history that another edition noted; None if there is none."""
         if not self._foreign:
             return None
-        return max((position[0] for position in self._foreign if self._followed(position)), default=None)
+        return max((position[0] for position in self._foreign if self.followed(position)), default=None)
 
     @property
     def refused(self) -> bool:
         """A request of this history was refused as it was planned."""
-        return any(self.notes[position].refused and self._followed(position) for position in self._odd)
+        return any(self.notes[position].refused and self.followed(position) for position in self._odd)
 
     @property
     def any_refused(self) -> bool:
@@ -197,13 +218,13 @@ class Journal:
 
     def moments(self, since: int = 0) -> dict[int, Moment]:
         """By length of the history, from that length on."""
-        found = ((position, self.notes.get(position)) for position in self._positions[max(0, since - 1) :])
+        found = ((position, self.notes.get(position)) for position in self.positions[max(0, since - 1) :])
         return {position[0]: note.moment for position, note in found if note is not None}
 
     @property
     def as_is(self) -> Ranges:
         """Messages that were sent as they came: the provider knows them that way, and so they stay."""
-        found = [(position, self.notes[position]) for position in sorted(self._odd) if self._followed(position)]
+        found = [(position, self.notes[position]) for position in sorted(self._odd) if self.followed(position)]
         went: list[tuple[int, float]] = [
             (note.as_is, position[0]) for position, note in found if note.as_is is not None and note.as_is < position[0]
         ]
@@ -212,13 +233,24 @@ class Journal:
         return reduce(Ranges.__or__, went, Ranges())
 
     @property
+    def cleared_at(self) -> list[int]:
+        """Lengths of the history when the provider reported that it had cleared results."""
+        return sorted(at[0] for at in self._odd if self.notes[at].cleared and self.followed(at))
+
+    @property
+    def thinking_dropped(self) -> int:
+        """Number of messages of this history that are sent without their thinking."""
+        found = (self.notes[position].thinking_dropped for position in self._odd if self.followed(position))
+        return max(found, default=0)
+
+    @property
     def unusual(self) -> bool:
         """Something is noted that a history alone does not tell, whatever the profile."""
         return bool(self._odd)
 
     def dump(self) -> bytes:
         kept = list(self.notes.items())[-MAX_NOTES:]
-        rows = [[*position, note.moment, *note[1:]] for position, note in kept]
+        rows = [[*position, note.moment, *note.values] for position, note in kept]
         state: dict[str, Any] = {"version": STATE_VERSION, "sent": SENT_EDITION, "notes": rows}
         if foreign := [[*position, self._foreign[position]] for position, _ in kept if position in self._foreign]:
             state["foreign"] = foreign
@@ -247,7 +279,7 @@ class Journal:
         return {position: self.notes[position] for position in self._unsaved}
 
     def row(self, position: Position, note: Note) -> bytes:
-        values = [STATE_VERSION, self._foreign.get(position, SENT_EDITION), *position, note.moment, *note[1:]]
+        values = [STATE_VERSION, self._foreign.get(position, SENT_EDITION), *position, note.moment, *note.values]
         return json.dumps(values, separators=(",", ":")).encode()
 
     def saved(self, notes: Mapping[Position, Note]) -> None:

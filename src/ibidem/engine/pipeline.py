@@ -85,7 +85,8 @@ def compact(
     `request` is a provider body or a bare list of messages, items or contents, parsed or as JSON text. Raises
     IbidemError for what is no request at all, and UsageError for settings that are none; whatever goes wrong after
     that, the request is returned as it came, with the reason (law 12). One that could be of several formats is returned
-    as it came, with a reason if one of them would have something to rewrite. What a profile lets go is kept in `store`,
+    as it came, with a reason if one of them would have something to rewrite. One that carries a checksum of its body
+    is returned as it came, with the reason: see docs/security.md. What a profile lets go is kept in `store`,
     or in the store of this user. `cache="auto"` asks the provider to keep what it is sent, where the request itself
     does not: see docs/caching.md.
     """
@@ -100,6 +101,8 @@ def compact(
     if format is None and isinstance(document.value, dict) and dialect.history_key not in document.value:
         return Compacted(request, Plan(), Stats(), "", dialect.name, Conversation((), dialect, document.value, False))
     conv = formats.parse(document.value, dialect)
+    if dialect.has_checksum(conv.head):
+        return Compacted(request, Plan(), Stats(), formats.CHECKSUM_REASON, dialect.name, conv)
     try:
         name = model or _model(conv)
         found = _compact(document, conv, chosen, name, Start(conv, name, lambda: store or default_store()))

@@ -17,6 +17,7 @@ from ..billing.budget import Moment
 from ..billing.lifetimes import Asked, CacheMode, Kept, Pauses, checked_mode
 from ..errors import UsageError
 from ..model import Conversation
+from ..plan import Plan
 from ..store.recall import default_store
 from ..strategies import profiles
 from ..strategies.strategy import Planner, Start, grows
@@ -41,6 +42,7 @@ class SentOtherwise(NamedTuple):
 
     since: int
     refused: bool
+    thinking_dropped: int = 0
 
 
 class UnsavedNotes(NamedTuple):
@@ -85,6 +87,8 @@ class Session:
         self._seen: Growing | None = None
         self._key = ""
         """The name of the conversation, for records of marks and for providers that find their cache by one."""
+        self.sees_responses = True
+        """Whether `answered` reports what the provider cleared. If not, nothing refers to texts that it may clear."""
         self._journal = Journal()
         if state is not None:
             self._journal.load(state)
@@ -176,13 +180,23 @@ class Session:
             return self._journal.position
 
     def answered(
-        self, *, at: float, context: int | None = None, cached: int | None = None, position: Position | None = None
+        self,
+        *,
+        at: float,
+        context: int | None = None,
+        cached: int | None = None,
+        position: Position | None = None,
+        cleared: bool = False,
     ) -> None:
         """The last request, or the one at a place, was answered at that time; its provider counted so many tokens, and
-        read so many of them from its cache."""
+        read so many of them from its cache. `cleared`: its `applied_edits` say that tool results were cleared. Later
+        texts do not refer to anything that was sent before."""
         with self._lock:
             if position or len(self._journal):
                 self._journal.note(position, at=at, context=context, cached=cached)
+                if cleared:  # noted where it is known first: a request that was sent meanwhile stays as it was sent
+                    journal = self._journal
+                    journal.note(None if position is None or journal.followed(position) else position, cleared=True)
 
     def stop_revising(self, position: Position | None = None) -> None:
         """What was sent stays as it is from there on: the provider did not take the last change well."""
@@ -208,22 +222,43 @@ class Session:
             return len(self._journal.notes)
 
     @property
+    def weight(self) -> int:
+        """Bytes that it takes in memory beside its notes, about, as far as texts are concerned."""
+        with self._lock:
+            return self._seen.weight if self._seen is not None else 0
+
+    @property
     def unusual(self) -> bool:
         """Whether there is something to remember that a history alone does not tell."""
         with self._lock:
             return self._journal.unusual
 
-    def sent_otherwise(self, request: Any, since: int, *, refused: bool = False, at: float | None = None) -> None:
+    @property
+    def thinking_dropped(self) -> int:
+        """Number of messages of the last request, from the first one on, that are sent without their thinking."""
+        with self._lock:
+            return self._journal.thinking_dropped if self._journal.unusual else 0
+
+    def sent_otherwise(
+        self,
+        request: Any,
+        since: int,
+        *,
+        refused: bool = False,
+        at: float | None = None,
+        thinking_dropped: int = 0,
+    ) -> None:
         """A request was not sent as it was, or would have been, planned.
 
         Its messages from `since` on went out as they came, those before as they had been sent before; what was to be
         changed of them in this very request was not. The provider knows it that way, so it stays so; later messages
-        may refer to it. `refused`: because the provider had not taken what was planned.
+        may refer to it. `refused`: because the provider had not taken what was planned. `thinking_dropped`: number of
+        its messages that went without their thinking, because the provider rejected that.
         """
         with self._lock:
             scanned = self._scan(request) if self._grows else None
             if scanned is not None:
-                self._grow(scanned, Moment(), at, SentOtherwise(since, refused))
+                self._grow(scanned, Moment(), at, SentOtherwise(since, refused, thinking_dropped))
             elif refused:
                 self._journal.note(NOWHERE, refused=True)
 
@@ -256,6 +291,8 @@ class Session:
             return self._afresh(scanned.given)
         if scanned.key and scanned.key != dialect.history_key:
             return self._afresh(scanned.given)
+        if went is None and dialect.has_checksum(scanned.head):
+            return Compacted(scanned.given, Plan(), Stats(), formats.CHECKSUM_REASON, dialect.name)
         model = self.model or (found if isinstance(found := scanned.head.get("model"), str) else None)
         seen = self._seen if self._goes_on(scanned, dialect, model) else None
         if seen is not None and went is not None and not self._agrees(seen, scanned, went):
@@ -276,11 +313,15 @@ class Session:
                 went = SentOtherwise(max(length, sent), refused=False)
             if self.remembers:
                 self._note_moment(moment, at)
+            if not self.sees_responses and dialect.manages_context(scanned.head):
+                self._note_unseen(len(seen), new)
             if went is not None:
                 self._note(went)
             kept = self._keep(seen, new, model, scanned.beside if went is None else None) if self._cache else None
             moments = self._journal.moments(len(seen)) if self.revises else {}
-            seen.take(new, scanned, model, said, moments, self._journal.as_is if self._journal.unusual else ())
+            unusual = self._journal.unusual
+            as_is, cleared_at = (self._journal.as_is, self._journal.cleared_at) if unusual else ((), [])
+            seen.take(new, scanned, model, said, moments, as_is, cleared_at)
             if seen.refused and self.revises:
                 self._journal.note(moment=moments[len(self._journal)]._replace(refused=True))
             if went is None and kept is not None:
@@ -295,6 +336,12 @@ class Session:
         self._seen = seen
         stats, marks = Stats.of(plan, model), written.additions
         return Compacted(written.request, plan, stats, "", dialect.name, marks=marks, kept=kept)
+
+    def _note_unseen(self, sent: int, new: Conversation) -> None:
+        """The provider may have cleared anything that was sent before."""
+        length = sent or previous_length(len(new.messages), lambda index: new.messages[index].role)
+        if length:
+            self._journal.note(self._journal.positions[length - 1], cleared=True)
 
     def _goes_on(self, scanned: Scanned, dialect: Format, model: str | None) -> bool:
         """Whether a request goes on what was seen."""
@@ -383,7 +430,12 @@ class Session:
         """What went as it came once stays so, also where the same request is sent again."""
         here = self._journal.here or Note(Moment())
         since = went.since if here.as_is is None else min(went.since, here.as_is)
-        self._journal.note(as_is=since, refused=went.refused or here.refused, stopped=went.refused or here.stopped)
+        self._journal.note(
+            as_is=since,
+            refused=went.refused or here.refused,
+            stopped=went.refused or here.stopped,
+            thinking_dropped=max(went.thinking_dropped, here.thinking_dropped),
+        )
 
     def _note_moment(self, moment: Moment, at: float | None) -> None:
         """Of the request that is being sent, if it is not one that was sent before.

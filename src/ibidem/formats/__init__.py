@@ -34,6 +34,9 @@ CODETETHER = Codetether()
 ALL_FORMATS: dict[str, Format] = {**FORMATS, CODETETHER.name: CODETETHER}
 """All formats that requests are read in."""
 
+CHECKSUM_REASON = "it carries a checksum of its body (cch in the first system block)"
+"""Why a request is forwarded unchanged if `Dialect.has_checksum` is true."""
+
 
 class FormatError(IbidemError):
     """The wire format is unknown, or the request fits more than one."""

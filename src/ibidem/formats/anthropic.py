@@ -20,6 +20,7 @@ from ..model import (
     ToolResult,
     string,
 )
+from ..wire.head import Head
 from .anthropic_marks import BlockMarks
 from .evidence import Evidence, names
 from .fields import marked_for_an_hour, tool_names
@@ -35,6 +36,9 @@ EVIDENCE = Evidence(
     tool_fields=names("input_schema"),
     models=("claude-",),
 )
+
+BILLING_LINE, CHECKSUM_FIELD = "x-anthropic-billing-header:", "cch="
+"""Start of a line that Claude Code puts before its system prompt, and the field in it that covers the body."""
 
 EMPTY_SEAL = 290
 """Characters of a signature with nothing in it, by recorded ones."""
@@ -79,9 +83,12 @@ class Anthropic:
         return isinstance(thread, Mapping) and thread.get("type") != "create"
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
-        """Clearing old thinking leaves results alone; every other edit of the context may remove them. In a thread
-        results that are not here count too."""
-        return self.server_history(head) or not all(map(_clears_thinking, _context_edits(head)))
+        """Results of a thread that are not in the request count too."""
+        return self.server_history(head)
+
+    def manages_context(self, head: Mapping[str, Any]) -> bool:
+        """Clearing old thinking leaves results alone; every other edit of the context may remove them."""
+        return not all(map(_clears_thinking, _context_edits(head)))
 
     def clears_thinking(self, head: Mapping[str, Any]) -> bool:
         """An edit that keeps all of it, which some clients send, clears nothing."""
@@ -93,6 +100,18 @@ class Anthropic:
         for key in ("thinking", "block_binding", "prefix_mismatch_behavior"):
             value = value.get(key) if isinstance(value, Mapping) else None
         return bool(value == "drop_block")
+
+    def has_checksum(self, head: Mapping[str, Any]) -> bool:
+        """Return True if the first system block is Claude Code's billing line and has a checksum (`cch`) in it."""
+        if isinstance(head, Head) and CHECKSUM_FIELD.encode() not in head.raw("system"):
+            return False  # a search: this is asked of every request, and parsing takes longer
+        system = head.get("system")
+        first = system[0] if isinstance(system, list) and system else system
+        text = first.get("text") if isinstance(first, dict) else first
+        if not isinstance(text, str) or not text.startswith(BILLING_LINE):
+            return False
+        fields = text.partition("\n")[0].removeprefix(BILLING_LINE).split(";")
+        return any(field.strip().startswith(CHECKSUM_FIELD) for field in fields)
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:
         return tool_names(head)

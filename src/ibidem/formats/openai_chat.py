@@ -74,10 +74,16 @@ class OpenAIChat:
     def clears_history(self, head: Mapping[str, Any]) -> bool:
         return False
 
+    def manages_context(self, head: Mapping[str, Any]) -> bool:
+        return False
+
     def clears_thinking(self, head: Mapping[str, Any]) -> bool:
         return False
 
     def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
+        return False
+
+    def has_checksum(self, head: Mapping[str, Any]) -> bool:
         return False
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:

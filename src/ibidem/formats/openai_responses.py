@@ -104,12 +104,18 @@ class OpenAIResponses:
 
     def clears_history(self, head: Mapping[str, Any]) -> bool:
         goes_on = head.get("previous_response_id") or head.get("conversation")  # results that are not here count too
-        return head.get("truncation") == "auto" or bool(goes_on or head.get("context_management"))
+        return head.get("truncation") == "auto" or bool(goes_on)
+
+    def manages_context(self, head: Mapping[str, Any]) -> bool:
+        return bool(head.get("context_management"))
 
     def clears_thinking(self, head: Mapping[str, Any]) -> bool:
         return False
 
     def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
+        return False
+
+    def has_checksum(self, head: Mapping[str, Any]) -> bool:
         return False
 
     def tool_names(self, head: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from copy import copy
 from typing import Any, NamedTuple
 
-from ..calls import FREE_TEXT, decoded, label_of
+from ..calls import label_of, named_arguments
 from ..model import Message, Opaque, Text, ToolCall, ToolResult
 from ..store.naming import Opening
 from . import backref
@@ -93,9 +93,7 @@ class Sources:
 
     def _call(self, call: ToolCall) -> Iterator[NumberedText]:
         self._calls += 1
-        given = decoded(call)
-        if isinstance(given, str) and given is call.input:  # no JSON: free text is the one argument
-            given = {FREE_TEXT: given}
+        given = named_arguments(call)
         label = label_of(call.name, given)
         self._labels[label] += 1
         asked = CallSummary(call.name, call, label, self._labels[label])

@@ -118,6 +118,11 @@ class Fold(Protocol):
     spent: float = 0.0
     """What changing what had been sent has cost so far, in prices of fresh tokens."""
 
+    @property
+    def weight(self) -> int:
+        """Bytes that it takes in memory beside the texts that came, about."""
+        return 0
+
     def feed(self, message: Message, as_is: bool = False) -> Iterable[Edit]:
         """The edits of one more message: they are final. `as_is`: it was sent as it came, and has to stay so.
 
@@ -128,6 +133,10 @@ class Fold(Protocol):
     def request(self, moment: Moment) -> Revision | None:
         """All that was fed is sent now. None: what had been sent before stays as it was sent."""
         return None
+
+    def results_cleared(self) -> None:
+        """The provider cleared some of what was fed, and may clear more: no later text may refer to an earlier one."""
+        return
 
     def still_used(self) -> None:
         """A request was sent, perhaps the last one again: what is kept for it elsewhere is still needed."""
@@ -238,6 +247,8 @@ class Progress:
         self._sent = -1
         """Messages of the last request."""
         self._last_role = ""
+        self._cleared = 0
+        """Length at which the provider cleared results last."""
         self._before: Callable[[], Plan] = Plan
         """All edits up to the last revision."""
         self._points: tuple[Point, ...] | None = ()
@@ -246,9 +257,16 @@ class Progress:
         """Edits of what was fed since."""
 
     def take(
-        self, new: Sequence[Message], moments: Mapping[int, Moment] | None = None, as_is: Container[int] = ()
+        self,
+        new: Sequence[Message],
+        moments: Mapping[int, Moment] | None = None,
+        as_is: Container[int] = (),
+        cleared_at: Sequence[int] = (),
     ) -> list[Edit]:
-        """More messages, the last of them the end of a request; moments are by length of the history. Their edits."""
+        """More messages, the last of them the end of a request; moments are by length of the history. Their edits.
+
+        At the lengths `cleared_at` the provider reported that it had cleared results, which may be known late.
+        """
         moments = moments or {}
         arrived: list[Edit] = []
         self.revised, self.changes = False, {}
@@ -256,6 +274,9 @@ class Progress:
             answered = self.length and message.role == "assistant" and self._last_role != "assistant"
             if answered or self.length in moments:
                 self._request(moments.get(self.length, NO_MOMENT))
+            if cleared := [length for length in cleared_at if self._cleared < length <= self.length]:
+                self._cleared = cleared[-1]
+                self.fold.results_cleared()
             edits = [*self.fold.feed(message, message.index in as_is)]
             for edit in edits:
                 if edit.message != message.index:

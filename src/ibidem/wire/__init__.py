@@ -6,6 +6,7 @@ So a value that no change names cannot change, whatever the parser made of it.
 
 - `Document`: a body of either kind. `tree`, `splice`: the changes in each.
 - `scan`: messages of a body one by one, and of a longer one only those that are new. `head`: what stands beside them.
+- `sdk_objects`: messages that are objects of an SDK, read as their JSON.
 - `spelling`, `text`: how a string is spelled, and JSON text as values. `zstd`: bytes that are packed.
 
 Nothing here knows what a message says. Whatever bytes come, they come back or are refused: tests/wire/test_wire.py
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .scan import Scanned, scan
+from .sdk_objects import dump_request
 from .spelling import no_larger, surely_no_larger
 from .splice import splice
 from .text import parse
@@ -41,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A request as it was given, and its value."""
+    """A request as it was given, and its value, in which objects of an SDK are JSON."""
 
     given: Any
     value: Any
@@ -55,11 +57,11 @@ class Document:
             return splice(data, self.value, changes).decode("utf-8", "surrogatepass")
         if isinstance(self.given, bytes | bytearray | memoryview):
             return splice(bytes(self.given), self.value, changes)
-        return rebuild(self.value, changes)
+        return rebuild(self.given, changes)
 
 
 def open_document(request: Any) -> Document:
     """Accept a request as a parsed value or as JSON text; text that is no JSON is an error with its line."""
     if isinstance(request, str | bytes | bytearray | memoryview):
         return Document(request, parse(request if isinstance(request, str) else bytes(request)))
-    return Document(request, request)
+    return Document(request, dump_request(request))

@@ -10,6 +10,7 @@ from ..errors import IbidemError
 from ..model import Path, to_json
 from .head import Head, field_start
 from .offsets import CLOSE_LIST, COMMA, past_space, raw_fields, raw_items
+from .sdk_objects import HISTORY_KEYS, dump_history
 from .splice import splice
 from .text import parse
 from .tree import Change, rebuild
@@ -107,7 +108,6 @@ class Scanned:
         raise NotImplementedError
 
 
-HISTORY_KEYS = ("messages", "input", "contents")
 _SKETCH = 64
 
 
@@ -141,8 +141,10 @@ class _ScannedValue(Scanned):
     def __init__(self, given: Any, key: str, value: Any) -> None:
         self.given = given
         self.key = key
-        self._value = value
-        self._history = value[key] if key else value
+        given_history = value[key] if key else value
+        self._history = dump_history(given_history)
+        same = self._history is given_history
+        self._value: Any = value if same else {**value, key: self._history} if key else self._history
 
     @property
     def head(self) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ..model import Path
+from .sdk_objects import dump_object
 
 Op = Literal["set", "drop", "before", "after", "lift"]
 
@@ -55,6 +56,7 @@ def rebuild(value: Any, changes: Iterable[Change], depth: int = 0) -> Any:
             kept.extend(change.value for change in beside if change.op == "after")
         kept.extend(change.value for change in here.get(len(value), ()) if change.op == "before")
         return kept
+    value = dump_object(value)
     new = dict(value)
     for key in {**here, **below}:
         ops = [change.op for change in here.get(key, ())]

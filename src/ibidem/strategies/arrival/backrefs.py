@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from copy import copy
 from dataclasses import dataclass
 from typing import ClassVar, Literal
+from weakref import WeakMethod
 
 from ...markers import backref, shapes
 from ...markers.backref import Source
@@ -80,8 +81,8 @@ class BackrefFold(Fold):
     def __init__(self, settings: BackReferences, refers: bool, evicted: Callable[[str], bool] | None = None) -> None:
         """`evicted` says of a text with markers whether it is what is left of one that was let go before."""
         self.settings = settings
-        self.refers = refers
-        self.evicted = evicted or (lambda text: False)
+        self.refers = self._refers = refers
+        self.evicted = _asked_weakly(evicted) if evicted is not None else _never
         self.count: TokenCounter = counter()
         self.folds: Callable[[str], shapes.Folded] = shapes.fold
         self.sources = Sources()
@@ -117,6 +118,10 @@ class BackrefFold(Fold):
         return self._known
 
     @property
+    def weight(self) -> int:
+        return 0 if self._known is None else self._known.weight
+
+    @property
     def nearest(self) -> int:
         """Characters sent before what a reference may still reach."""
         far = self.settings.max_distance
@@ -125,6 +130,7 @@ class BackrefFold(Fold):
     def feed(self, message: Message, as_is: bool = False) -> Iterator[Edit]:
         self.as_is = as_is
         if clears(message):
+            self.refers = self._refers
             self.last_of.clear()
             if self._known is not None:
                 self._known.forget()
@@ -176,6 +182,26 @@ class BackrefFold(Fold):
         whole = outgoing.folded if layout is not None and outgoing.is_folded(attempt.sent) else ""
         return SentForm(attempt.sent, layout, outgoing.in_full, targets, outgoing.ours, as_it_is, whole)
 
+    def results_cleared(self) -> None:
+        """The provider clears the oldest results anew for each request: a target that is visible now may be cleared
+        before the text that refers to it."""
+        self.refers = False
+
     def forget(self, source: Source) -> None:
         """A text was let go: nothing may refer to it any more."""
         self.known.drop(source)
+
+
+def _never(text: str) -> bool:
+    return False
+
+
+def _asked_weakly(evicted: Callable[[str], bool]) -> Callable[[str], bool]:
+    """A method without a hold on its object, which holds the fold: both are freed with their last user."""
+    method = WeakMethod(evicted)
+
+    def ask(text: str) -> bool:
+        found = method()
+        return found is not None and found(text)
+
+    return ask

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from copy import copy
 from itertools import compress, count, islice
+from sys import getsizeof
 
 from ...markers import backref
 from ...markers.backref import Source, which
@@ -47,6 +48,12 @@ OFFSET_BITS, OFFSET_MASK = 32, (1 << 32) - 1
 """Bits of an index entry that say where in its slot a line stands; the slot is in those above."""
 
 
+INT_BYTES = 48
+"""Bytes in memory of a hash or of an index entry."""
+SLOT_BYTES = 700
+"""Bytes in memory of a slot beside its texts, with what is known of it by its name, its source and its hash."""
+
+
 Address = tuple[str, int, int]
 """What lines are called: a word, the first and the last."""
 
@@ -70,6 +77,15 @@ class LineIndex:
         self.gone: set[int] = set()
         """Slots whose text was let go since."""
         self._measured: list[Bodies] = []
+        self._copies = 0
+        """Bytes in memory of texts that are not those that came."""
+
+    @property
+    def weight(self) -> int:
+        """Bytes that it takes in memory beside the texts that came, about."""
+        tables = getsizeof(self._index) + getsizeof(self._again)
+        numbers = INT_BYTES * (2 * len(self._index) + len(self._again))
+        return self._copies + tables + numbers + SLOT_BYTES * len(self.slots)
 
     def fork(self) -> LineIndex:
         """As it is, to go on by itself: the texts are shared, which never change."""
@@ -138,6 +154,7 @@ class LineIndex:
             before,
             form.shapeless,
         )
+        self._copies += (sent is not place.text and getsizeof(sent)) + (text is not sent and getsizeof(text))
         reach = self._reach(nearest)
         self._index_lines(bodies, reach)
         if slot.whole:  # without a marker, the units joined are the text itself, and its hash is known
@@ -152,6 +169,7 @@ class LineIndex:
         if may_be_patch(sent) and layout.bodies is layout.units and not layout.comma:
             new = Bodies(layout._replace(bodies=[*shown_lines(layout.units, MARKER_UNIT)]))
             self._index_lines(new, reach)
+            self._copies += getsizeof(new.text)
             self.slots.append(slot._replace(text=new.text, whole=False, view=VIEW))
 
     def _viewed(self, number: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...calls import decoded, label_of
+from ...calls import label_of, named_arguments
 from ...markers.backref import Marker, Source
 from ...model import Kind, Path, ToolCall
 from ...plan import Edit
@@ -91,7 +91,7 @@ class Entry:
         part = "a text of yours" if self.kind == "assistant text" else "a result"
         if self.call is not None:
             kind = "the result" if self.kind == "result" else "an argument"
-            part = f"{kind} of {label_of(self.call.name, decoded(self.call))}"
+            part = f"{kind} of {label_of(self.call.name, named_arguments(self.call))}"
         why = self.candidate.why if self.candidate is not None else ""
         return f"{part} ({why})" if why else part
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from sys import getsizeof
 from typing import Any, ClassVar
 
 from ...billing.budget import Bank, Economy, Moment, Offer, Point
@@ -30,6 +31,8 @@ from .entry import Entry, Eviction
 from .inventory import PART_TOKENS, Inventory
 from .thoughts import Thoughts
 
+ENTRY_BYTES = 700
+"""Bytes in memory of an entry beside its text, with what is worked out about it while it waits."""
 MAX_DOUBTED = 64
 """Texts that merely look as if lines of them had been let go, after which no store is asked any more."""
 
@@ -120,6 +123,8 @@ class EvictionFold(Fold):
         """Texts that the store did not confirm."""
         self._bank = bank(settings.economy or Economy(), settings.phi, settings.credit)
         self._points: list[Point] = []
+        self._copies = 0
+        """Bytes in memory of texts that are not those that came: arguments as text, and what stands for an eviction."""
         self._length = 0
         """Messages that were taken in."""
         self._revises = True
@@ -134,6 +139,10 @@ class EvictionFold(Fold):
         store = self.settings.store
         return None if store is None else keeper(store, conversation_key(self._arrival.sources.words))
 
+    @property
+    def weight(self) -> int:
+        return int(self._arrival.weight) + self._copies + ENTRY_BYTES * len(self.inventory.all)
+
     def feed(self, message: Message, as_is: bool = False) -> list[Edit]:
         """The arrival edits of a message."""
         arrival = self._arrival
@@ -144,6 +153,8 @@ class EvictionFold(Fold):
         for entry in entries:
             if entry.kind == "result":
                 self.inventory.refer(entry, shown)
+            elif entry.kind == "arguments" and not entry.free:
+                self._copies += getsizeof(entry.text)
             self._new += entry.sent + PART_TOKENS
             self._spared += entry.tokens - entry.sent
         if self.settings.store is not None and any(self._evicted(text) for _, text in own_texts(message)):
@@ -170,6 +181,11 @@ class EvictionFold(Fold):
         self._new = self._spared = 0.0
         self.spent = self._bank.spent
         return revision
+
+    def results_cleared(self) -> None:
+        """Nothing more is evicted: what it would free is not known any more."""
+        self._arrival.results_cleared()
+        self._revises = False
 
     def still_used(self) -> None:
         # In this order: the name of the conversation is known only after its opening, which comes before any eviction.
@@ -255,6 +271,7 @@ class EvictionFold(Fold):
     def _evict(self, entry: Entry) -> None:
         assert entry.going is not None
         self._evicted_refs.update(entry.going.originals)
+        self._copies += getsizeof(entry.going.added)
         entry.edit = _edit(entry, entry.going)
         freed = self.inventory.waiting.evict(entry)
         self.inventory.standing.add(entry.message, -freed)
@@ -274,4 +291,5 @@ def _edit(entry: Entry, going: Eviction) -> Edit:
         added=going.added,
         fewer_tokens=True,
         reason=going.reason,
+        counted_tokens=entry.tokens if entry.kind == "thinking" else None,
     )

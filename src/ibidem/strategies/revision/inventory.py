@@ -71,7 +71,7 @@ class Inventory:
         self._written: dict[str, Entry] = {}
         """The content of files, as it was written last."""
         self._made: set[tuple[str, str]] = set()
-        """Tools and arguments of the calls so far."""
+        """Tools and arguments of the calls so far, where it matters that they are the same."""
         self._calls = self._messages = 0
         self._tag = ""
         self._thoughts: list[Entry] = []
@@ -173,9 +173,7 @@ class Inventory:
         self._asked_in[call.id] = message.index
         self._called[call.id] = call
         rewrite = rewrite_of(call, touched) if self.settings.stale_arguments else NO_REWRITE
-        asked = (call.name, call.arguments)
-        repeats = asked in self._made
-        self._made.add(asked)
+        repeats = self.settings.calls and self._repeats(call)
         named, rest = arguments(call), dict[Any, Any]()
         texts: Mapping[Any, Any] = {} if named is None else named
         if named is None and isinstance(call.input, str) and call.input_path[-1] == "input":
@@ -196,6 +194,13 @@ class Inventory:
         text = to_json(rest) if texts else call.arguments
         yield Entry(message.index, call.input_path, "arguments", text, self.turn, free=False)
 
+    def _repeats(self, call: ToolCall) -> bool:
+        """Whether a call before it had the same arguments."""
+        asked = (call.name, call.arguments)
+        repeats = asked in self._made
+        self._made.add(asked)
+        return repeats
+
     def _may(self, value: Any, repeats: bool, stale: str) -> frozenset[str]:
         """What a value may go for, if not for being stale."""
         if not isinstance(value, str):
@@ -203,7 +208,7 @@ class Inventory:
         settings, length = self.settings, size(value)
         found = {
             "arguments": settings.arguments is not None and length >= settings.arguments,
-            "calls": settings.calls and repeats and length >= MIN_REPEATED_ARGUMENT,
+            "calls": repeats and length >= MIN_REPEATED_ARGUMENT,
             "middle": settings.middle is not None and length >= MIN_MIDDLE_ARGUMENT,
             stale: bool(stale) and length >= MIN_STALE_ARGUMENT,
         }

@@ -1,0 +1,63 @@
+"""Objects of an SDK in a history: `messages.append(response.choices[0].message)`, `input += response.output`.
+
+They are read as the JSON that the SDK would send for them. Messages without such objects stay the same objects.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+HISTORY_KEYS = ("messages", "input", "contents")
+JSON_TYPES = (dict, list, str, int, float, type(None))
+
+
+def dump_history(history: list[Any]) -> list[Any]:
+    """Replace SDK objects by their JSON values: messages, and items of lists in them such as content blocks."""
+    dumped = [_dump_message(message) for message in history]
+    return dumped if any(new is not old for new, old in zip(dumped, history, strict=True)) else history
+
+
+def dump_request(request: Any) -> Any:
+    """The request with `dump_history` done to its history; the same object if nothing changes."""
+    if isinstance(request, list):
+        return dump_history(request)
+    if not isinstance(request, dict):
+        return request
+    dumped = {key: dump_history(request[key]) for key in HISTORY_KEYS if isinstance(request.get(key), list)}
+    changed = {key: value for key, value in dumped.items() if value is not request[key]}
+    return {**request, **changed} if changed else request
+
+
+def dump_object(value: Any) -> Any:
+    """The JSON value of an SDK object. Any other value is returned as it is."""
+    if isinstance(value, JSON_TYPES):
+        return value
+    try:
+        if hasattr(type(value), "model_dump"):  # pydantic; a mock has every attribute, but not on its type
+            dumped = value.model_dump(mode="json", exclude_unset=True, by_alias=True)
+        else:
+            names = getattr(type(value), "__match_args__", ())  # dataclasses and attrs
+            fields = ((name, getattr(value, name)) for name in names)
+            dumped = {name: _dump_message(field) for name, field in fields if field is not None}
+    except Exception:  # foreign code: the object stays, and `validate` reports it
+        return value
+    return dumped if isinstance(dumped, dict) and dumped else value
+
+
+def _dump_message(message: Any) -> Any:
+    if isinstance(message, list):
+        return dump_list(message)
+    if not isinstance(message, dict):
+        return dump_object(message)
+    changed = {}
+    for key, value in message.items():
+        dumped = dump_list(value) if isinstance(value, list) else dump_object(value)
+        if dumped is not value:
+            changed[key] = dumped
+    return {**message, **changed} if changed else message
+
+
+def dump_list(items: list[Any]) -> list[Any]:
+    if all(isinstance(item, JSON_TYPES) for item in items):
+        return items
+    return [dump_object(item) for item in items]
