@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from ibidem import recordings
+from ibidem.recordings import LogError
 from ibidem.recordings.discovery import LOG_ENDINGS, discover, discover_by_agent, load, logs_in
 
 PLATFORMS = ("linux", "darwin", "win32")
@@ -252,3 +254,17 @@ def link(path: Path, target: Path) -> None:
         path.symlink_to(target)
     except OSError:
         pytest.skip("links cannot be made here")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no such files on this system")
+def test_a_pipe_a_socket_or_a_device_is_not_opened(tmp_path: Path) -> None:
+    """Opening a FIFO waits for its writer, and a device may have no end."""
+    pipe, address = tmp_path / "pipe.jsonl", tmp_path / "socket.jsonl"
+    os.mkfifo(pipe)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        for path in (pipe, address, Path("/dev/zero")):
+            assert logs_in(path) == [path]
+            with pytest.raises(LogError, match="not a regular file"):
+                load(path)
+        assert set(logs_in(tmp_path)) == {pipe, address}

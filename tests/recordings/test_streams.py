@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from ibidem import recordings
-from ibidem.recordings import LogFileStream
+from ibidem.recordings import LogFileStream, streams
+from ibidem.recordings.log import read_log
+from ibidem.recordings.streams import LongLine
 
 from .examples import Example
 from .test_contract import each
@@ -35,3 +38,31 @@ def test_what_an_agent_adds_meanwhile_is_not_read(tmp_path: Path) -> None:
         file.write(b'{"c": 3}\n')
     assert [*log.lines()] == [b'{"a": 1}', b'{"b": 2}']
     assert b"".join(log.chunks()) == log.whole() == log.beginning(1000) == b'{"a": 1}\n{"b": 2}\n'
+
+
+def test_a_line_that_is_too_long_is_skipped_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(streams, "CHUNK_BYTES", 30)
+    rows = [b'{"n": 1}', b'{"n": 2, "text": "' + b"x" * 500 + b'"}', b'{"n": 3}', b"", b'{"n": 4}']
+    for place in range(len(rows)):
+        order = rows[place:] + rows[:place]
+        path = tmp_path / f"{place}.jsonl"
+        path.write_bytes(b"\n".join(order))
+        log = read_log(str(path), LogFileStream(path, path.stat().st_size))
+        kept = [json.loads(row)["n"] for row in order if row and len(row) < 100]
+        for _ in range(2):
+            assert [row["n"] for _, row in log.rows] == kept
+        ((line, why),) = log.skipped
+        assert (order[line - 1][:8], why) == (b'{"n": 2,', "longer than 64 MiB")
+
+
+def test_a_line_of_just_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = b'{"n": 1}'
+    for limit in (len(row), len(row) + 1):
+        monkeypatch.setattr(streams, "MAX_LINE_BYTES", limit)
+        path = tmp_path / "log.jsonl"
+        path.write_bytes(row + b"\n" + row + b"\n" + row)
+        stream = LogFileStream(path, path.stat().st_size)
+        found = list(stream.lines())
+        assert len(found) == 3
+        assert all(isinstance(line, LongLine) == (limit == len(row)) for line in found[:2])

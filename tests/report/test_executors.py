@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from ibidem.billing.prices import own_prices
+from ibidem.environment import install_command
 from ibidem.errors import IbidemError
 from ibidem.report.cache import ReportCache
 from ibidem.report.cluster import OnDask
@@ -204,5 +205,5 @@ def test_what_is_not_installed_is_named_with_the_way_to_get_it(tmp_path: Path, c
     paths = put(tmp_path, one=log(*TWICE))
     with command(tmp_path, *paths, *args, code=f"import sys; sys.modules[{module!r}] = None") as running:
         said = the_error(running)
-    assert "pip install 'ibidem-llm[dask]'" in said
+    assert install_command("dask") in said
     assert words in said

@@ -93,8 +93,8 @@ def test_what_would_have_been_saved(costs: dict[str, float], expected: str) -> N
     ("paid", "otherwise", "expected"),
     [
         pytest.param(0.0, 0.0, "", id="nothing went through it"),
-        pytest.param(1.0, 4.0, "Through ibidem: paid $1.00 instead of $4.00 for input (75.0% less).", id="less"),
-        pytest.param(5.0, 4.0, "Through ibidem: paid $5.00 instead of $4.00 for input (25.0% more).", id="more"),
+        pytest.param(1.0, 4.0, "Through ibidem: input at list prices $1.00 instead of $4.00 (75.0% less).", id="less"),
+        pytest.param(5.0, 4.0, "Through ibidem: input at list prices $5.00 instead of $4.00 (25.0% more).", id="more"),
     ],
 )
 def test_what_was_saved_in_fact(paid: float, otherwise: float, expected: str) -> None:

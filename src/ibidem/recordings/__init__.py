@@ -8,6 +8,7 @@ were sent, in segments that only grow, with what the provider counted for each.
 - `ids`: by what a user can name a session.
 - `discovery`: where agents keep their logs on this machine.
 - `streams`, `packed`: logs that are too large to be held whole.
+- `detached`, `log_backup`: logs without thinking, and how a log is replaced.
 - `titles`, `projects`: what a session is called, and what it belongs to.
 - `recorded`, `bodies`: what ibidem's own proxy recorded, with every request to the byte.
 - `json_log`: the figures that ibidem's own proxy writes, which are no recording.

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from .log import LogError
 from .opencode_store import exports, is_store
 
 DATABASES = ("opencode.db", "opencode-*.db")
@@ -205,4 +206,6 @@ def load(path: Path) -> bytes:
     """The bytes of a log, whatever it is kept in: a store becomes one session per line. Raises OSError, LogError."""
     if is_store(path):
         return b"".join(msgspec.json.encode(export) + b"\n" for export in exports(path))
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise LogError(f"{path}: not a regular file. Copy its content to a file, and name that.")
     return path.read_bytes()

@@ -20,7 +20,7 @@ from ..errors import IbidemError
 from ..model import type_name
 from .packed import Unpacked, packed
 from .recording import Json, RecordedSegment, Skipped
-from .streams import LogBytes, LogFileStream, StreamedRows
+from .streams import MAX_LINE_BYTES, LogBytes, LogFileStream, LongLine, StreamedRows
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 """What a zstd frame begins with."""
@@ -143,7 +143,7 @@ def _take(log: Log, rows: list[tuple[int, Json]], number: int, value: Any) -> No
 def _is_one_value(lines: list[bytes]) -> bool:
     """Nothing may follow a complete value, so a complete first line with more behind it is a row."""
     filled = [line for line in lines if line.strip()]
-    return len(filled) < 2 or not isinstance(decoded(filled[0]), dict)
+    return len(filled) < 2 or (not isinstance(filled[0], LongLine) and not isinstance(decoded(filled[0]), dict))
 
 
 class _Broken(msgspec.Struct):
@@ -152,6 +152,8 @@ class _Broken(msgspec.Struct):
 
 def decoded(data: bytes) -> Any:
     """The JSON value that is written there; something that is no JSON value where there is none."""
+    if isinstance(data, LongLine):
+        return _Broken(f"longer than {MAX_LINE_BYTES >> 20} MiB")
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

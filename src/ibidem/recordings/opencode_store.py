@@ -30,6 +30,8 @@ def is_store(path: Path) -> bool:
     """Whether this is a database, or the folder with the sessions of a storage."""
     if path.is_dir():
         return path.name == "session" and (path.parent / "message").is_dir()
+    if not path.is_file():
+        return False  # opening a FIFO or a device could hang
     try:
         with path.open("rb") as file:
             return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC

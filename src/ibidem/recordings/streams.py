@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, SupportsIndex, overload
+from typing import IO, Any, SupportsIndex, overload
 
 from .recording import Json
 
 STREAMED_BYTES = 32 << 20
 """From this size on a file is not held whole."""
 CHUNK_BYTES = 1 << 20
+MAX_LINE_BYTES = 64 << 20
+"""Longest line that is read. No agent writes a row of this size."""
+
+
+class LongLine(bytes):
+    """Placeholder for a line that is longer than `MAX_LINE_BYTES`."""
 
 
 class LogFileStream:
@@ -23,6 +29,8 @@ class LogFileStream:
 
     def __init__(self, path: Path, size: int) -> None:
         self._path, self._size = path, size
+        self._long_lines: dict[int, int] = {}
+        """Start and end of lines that are too long, so that they are read once."""
 
     def __len__(self) -> int:
         return self._size
@@ -42,11 +50,30 @@ class LogFileStream:
                 yield chunk
 
     def lines(self) -> Iterator[bytes]:
-        left = self._size
+        start = 0
         with open(self._path, "rb", buffering=CHUNK_BYTES) as file:
-            while line := file.readline(left):
-                left -= len(line)
-                yield line.removesuffix(b"\n")
+            while start < self._size:
+                if start not in self._long_lines:
+                    line = file.readline(min(self._size - start, MAX_LINE_BYTES))
+                    if len(line) < MAX_LINE_BYTES or line.endswith(b"\n"):
+                        if not line:
+                            return  # the file has become shorter
+                        start += len(line)
+                        yield line.removesuffix(b"\n")
+                        continue
+                    del line
+                    self._long_lines[start] = _end_of_line(file, self._size)
+                start = file.seek(self._long_lines[start])
+                yield LongLine(b"too long")
+
+
+def _end_of_line(file: IO[bytes], size: int) -> int:
+    """Offset behind the next line break."""
+    while (at := file.tell()) < size:
+        chunk = file.read(min(CHUNK_BYTES, size - at))
+        if not chunk or (found := chunk.find(b"\n")) >= 0:
+            return at + (found + 1 if chunk else 0)
+    return size
 
 
 LogBytes = bytes | LogFileStream

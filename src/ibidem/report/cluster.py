@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Generic, Self, TypeVar
 
+from ..environment import install_command
 from ..errors import IbidemError
 
 W = TypeVar("W")
@@ -63,7 +64,7 @@ class OnDask:
         try:
             import distributed
         except ImportError:
-            raise IbidemError("--engine dask needs: pip install 'ibidem-llm[dask]'") from None
+            raise IbidemError(f"--engine dask needs: {install_command('dask')}") from None
         self.base = os.getcwd()
         self._address, self._dask = scheduler, distributed
         for name in [each for each in logging.root.manager.loggerDict if each.startswith("distributed")]:

@@ -58,7 +58,9 @@ def logged_line(tally: Tally) -> str:
         return ""
     part = 1 - tally.logged / tally.otherwise
     how = f"{percent(abs(part))} {'less' if part >= 0 else 'more'}"
-    return f"Through ibidem: paid {dollars(tally.logged)} instead of {dollars(tally.otherwise)} for input ({how})."
+    return (
+        f"Through ibidem: input at list prices {dollars(tally.logged)} instead of {dollars(tally.otherwise)} ({how})."
+    )
 
 
 def next_step(report: Report) -> str:

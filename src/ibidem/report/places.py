@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from ..environment import install_command
 from ..errors import IbidemError
 from ..recordings import LogBytes, LogFileStream
 from ..recordings.discovery import LOG_ENDINGS, load
@@ -100,7 +101,7 @@ def _fsspec() -> Any:
     try:
         import fsspec
     except ImportError:
-        raise IbidemError("logs at a URL need fsspec: pip install 'ibidem-llm[dask]'") from None
+        raise IbidemError(f"logs at a URL need fsspec: {install_command('dask')}") from None
     return fsspec
 
 

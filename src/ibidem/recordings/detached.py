@@ -1,0 +1,277 @@
+"""Agent logs without thinking, so that a conversation continues without Ibidem.
+
+Newer Claude models sign each thinking block over everything that was sent before it. In a conversation that Ibidem
+rewrote, this is the rewritten text. A client without Ibidem sends the original text with these blocks, and the
+provider rejects the request. The provider accepts a history without thinking.
+
+Claude Code writes one row per content block. A row with nothing but thinking is removed, and no other row may name it
+afterwards: its children get its parent, lists lose it. Other agents write one row per message. These rows stay, maybe
+with an empty content, which such agents do not send.
+
+A row that changes keeps its bytes except those of the changed value. All other lines keep theirs, also lines that are
+not JSON. A log is untrusted input: ids can occur twice, and parents can form a cycle.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any
+
+from ..billing.thinking import signs_thinking
+from ..errors import IbidemError
+from ..model import Path, string
+from ..wire import Change, rebuild, splice
+from .builders import ANTHROPIC
+from .log import UNUSABLE, decoded
+from .recording import Json, Recording
+
+THINKING = ("thinking", "redacted_thinking")
+CLAUDE_APIS = ("", "anthropic-messages", "bedrock-converse-stream")
+"""Interfaces of pi that serve Claude; other providers need their own reasoning back."""
+FORWARD_KEYS = ("headUuid",)
+"""Keys that name the first row of a range. If that row is removed, the range starts with the row behind it."""
+OPAQUE_KEYS = ("message", "toolUseResult", "attachment", "content", "rendered")
+"""Keys with text of the conversation. A row id in there is not a reference."""
+MAX_REFERENCE_DEPTH = 6
+"""Containers around a reference. Real logs have at most three."""
+MAX_FIRST_LINE = 1 << 20
+"""Bytes of a log that are read to tell whose subagent wrote it."""
+MAX_FOLDERS = 1000
+"""Working folders that are collected from one log."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditableLog:
+    """Log layout of an agent: how rows are linked, and where thinking is."""
+
+    title: str
+    """Name for users."""
+    resume: str
+    """Command that continues a session; the session id follows."""
+    root: str
+    """Name of the folder that holds all logs of the agent."""
+    contents: Callable[[Json], Iterator[tuple[str, str]]]
+    """Paths of the lists in a row that can hold thinking."""
+    companions: Callable[[FilePath, str], list[FilePath]]
+    """Further logs of a session, given its main log and its id: those of subagents."""
+    id_key: str = ""
+    """Key of a row's id. Empty: rows are never removed."""
+    parent_key: str = ""
+
+
+def _claude_contents(row: Json) -> Iterator[tuple[str, str]]:
+    match row:
+        case {"type": "assistant", "message": {"content": list()}}:
+            yield "message", "content"
+
+
+def _pi_contents(row: Json) -> Iterator[tuple[str, str]]:
+    match row:
+        case {"type": "message", "message": {"role": "assistant", "content": list()} as message}:
+            if (message.get("api") or "") in CLAUDE_APIS:
+                yield "message", "content"
+        case {"type": "context_edit", "replacement": {"content": list()}}:
+            yield "replacement", "content"
+
+
+def _claude_companions(log: FilePath, session: str) -> list[FilePath]:
+    """Logs of subagents: in a folder of the session, or beside its log in older releases."""
+    if log.name.startswith("agent-"):  # it is one itself
+        return []
+    own = [FilePath(where, name) for where, _, names in os.walk(log.with_suffix("") / "subagents") for name in names]
+    beside = [path for path in log.parent.glob("agent-*.jsonl") if path != log and _names_session(path, session)]
+    return sorted(path for path in (*own, *beside) if path.suffix == ".jsonl")
+
+
+def _names_session(path: FilePath, session: str) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        row = decoded(file.readline(MAX_FIRST_LINE))
+    return isinstance(row, dict) and bool(session) and row.get("sessionId") == session
+
+
+def _no_companions(log: FilePath, session: str) -> list[FilePath]:
+    return []
+
+
+EDITABLE_LOGS: Mapping[str, EditableLog] = {
+    "claude-code": EditableLog(
+        "Claude Code", "claude --resume", "projects", _claude_contents, _claude_companions, "uuid", "parentUuid"
+    ),
+    "pi": EditableLog("pi", "pi --session", "sessions", _pi_contents, _no_companions),
+}
+"""Agents whose log can be edited, by the name of their reader."""
+
+
+def may_hold_signed_thinking(session: Recording) -> bool:
+    """Whether a session that cannot be edited may hold thinking that is signed over the history."""
+    return any(map(signs_thinking, session.models)) or (not session.models and session.format == ANTHROPIC)
+
+
+@dataclass(slots=True)
+class ThinkingSurvey:
+    """Thinking in one log, and the rows that disappear with it."""
+
+    rows: int = 0
+    """Lines that are JSON objects."""
+    blocks: int = 0
+    signed: bool = False
+    """Whether a model that signs over the history, or an unknown model, made at least one block."""
+    folders: set[str] = field(default_factory=set)
+    """Working folders of the client."""
+    removed: dict[str, str | None] = field(default_factory=dict)
+    """Id of each row to remove, with the id of its parent."""
+    following: dict[str, str] = field(default_factory=dict)
+    """Id of each row to remove, with the id of its first child."""
+    remaining: set[str] = field(default_factory=set)
+    """Ids of rows that stay."""
+
+    @property
+    def has_signed_thinking(self) -> bool:
+        return self.blocks > 0 and self.signed
+
+
+def survey_log(lines: Iterable[bytes], layout: EditableLog) -> ThinkingSurvey:
+    """Count the thinking in a log and collect the links of its rows."""
+    found = ThinkingSurvey()
+    for line in lines:
+        row = decoded(line)
+        if not isinstance(row, dict):
+            continue
+        found.rows += 1
+        if (folder := string(row.get("cwd"))) and len(found.folders) < MAX_FOLDERS:
+            found.folders.add(folder)
+        positions = list(_thinking(row, layout))
+        found.blocks += len(positions)
+        found.signed = found.signed or (bool(positions) and _signs(row))
+        if layout.id_key:
+            _link(found, row, layout, is_removed=_is_only_thinking(row, positions, layout))
+    return found
+
+
+def _link(survey: ThinkingSurvey, row: Json, layout: EditableLog, *, is_removed: bool) -> None:
+    name, parent = string(row.get(layout.id_key)), string(row.get(layout.parent_key)) or None
+    if not name:
+        return
+    if parent in survey.removed:
+        survey.following.setdefault(parent, name)
+    if is_removed:
+        survey.removed.setdefault(name, parent)
+    else:
+        survey.remaining.add(name)
+
+
+def _signs(row: Json) -> bool:
+    message = row.get("message")
+    model = string(message.get("model")) if isinstance(message, dict) else ""
+    return not model or signs_thinking(model)
+
+
+def _thinking(row: Json, layout: EditableLog) -> Iterator[Path]:
+    """Paths of the thinking blocks in a row."""
+    for path in layout.contents(row):
+        for index, block in enumerate(row[path[0]][path[1]]):
+            if isinstance(block, dict) and block.get("type") in THINKING:
+                yield *path, index
+
+
+def _is_only_thinking(row: Json, positions: list[Path], layout: EditableLog) -> bool:
+    return bool(positions) and all(len(row[path[0]][path[1]]) == len(positions) for path in layout.contents(row))
+
+
+class RowLinks:
+    """Where a reference to a removed row points instead."""
+
+    def __init__(self, surveys: Iterable[ThinkingSurvey]) -> None:
+        """Rows of all logs of a session count: the log of a subagent can name rows of the main log."""
+        self._removed: dict[str, str | None] = {}
+        self._following: dict[str, str] = {}
+        for survey in surveys:
+            self._removed |= survey.removed
+            self._following |= survey.following
+
+    def __bool__(self) -> bool:
+        return bool(self._removed)
+
+    def is_removed(self, name: str, remaining: Set[str]) -> bool:
+        """Whether no row has this id any more. If an id occurs twice, one of its rows may stay."""
+        return name in self._removed and name not in remaining
+
+    def before(self, name: str, remaining: Set[str]) -> str | None:
+        """The nearest row above a removed one that stays; None if there is none, or only a cycle."""
+        passed: list[str] = []
+        current: str | None = name
+        while current is not None and self.is_removed(current, remaining):
+            passed.append(current)
+            current, self._removed[passed[-1]] = self._removed[passed[-1]], None  # None: a cycle ends here
+        for each in passed:  # the next walk is short, however long the chain of removed rows is
+            self._removed[each] = current
+        return current
+
+    def behind(self, name: str, remaining: Set[str]) -> str | None:
+        """The nearest row below a removed one that stays, or else the nearest above it."""
+        passed: set[str] = set()
+        current: str | None = name
+        while current is not None and current not in passed and self.is_removed(current, remaining):
+            passed.add(current)
+            current = self._following.get(current)
+        if current is None or current in passed:
+            return self.before(name, remaining)
+        return current
+
+
+def remove_thinking(
+    lines: Iterable[bytes], layout: EditableLog, links: RowLinks, remaining: Set[str]
+) -> Iterator[bytes]:
+    """The lines of a log without thinking. `remaining` are the ids of the rows of this log that stay."""
+    for line in lines:
+        row = decoded(line)
+        if not isinstance(row, dict):
+            yield line
+            continue
+        positions = list(_thinking(row, layout))
+        if layout.id_key and _is_only_thinking(row, positions, layout):
+            continue
+        changes = [Change(path, "drop") for path in positions]
+        if links:
+            changes += _relinked(row, links, remaining)
+        yield _changed(line, row, changes) if changes else line
+
+
+def _relinked(row: Json, links: RowLinks, remaining: Set[str]) -> Iterator[Change]:
+    """Changes to all references to removed rows. Keys differ by release, so values decide."""
+    waiting: list[tuple[Path, Any]] = [((), row)]
+    while waiting:
+        path, container = waiting.pop()
+        items = container.items() if isinstance(container, dict) else enumerate(container)
+        for key, value in items:
+            if key in OPAQUE_KEYS:
+                continue
+            if isinstance(value, str) and links.is_removed(value, remaining):
+                if isinstance(container, list):
+                    yield Change((*path, key), "drop")
+                else:
+                    resolve = links.behind if key in FORWARD_KEYS else links.before
+                    yield Change((*path, key), "set", resolve(value, remaining))
+            elif isinstance(value, dict | list) and len(path) < MAX_REFERENCE_DEPTH:
+                waiting.append(((*path, key), value))
+
+
+def _changed(line: bytes, row: Json, changes: list[Change]) -> bytes:
+    """The line with the changes made, and otherwise the same bytes."""
+    expected = rebuild(row, changes)
+    try:
+        written = splice(line, row, changes)
+        if decoded(written) == expected:
+            return written
+    except (IbidemError, *UNUSABLE):  # a key that occurs twice, or a key that is not UTF-8
+        pass
+    try:  # no client writes such a line: it is written anew with the values that its reader sees
+        return json.dumps(expected, separators=(",", ":")).encode() + (b"\n" if line.endswith(b"\n") else b"")
+    except RecursionError:
+        raise IbidemError("a row is nested too deeply to be edited: start a new conversation instead") from None

@@ -1,0 +1,253 @@
+"""Replace an agent's log, keep the original beside it, and put it back.
+
+The log is the only copy of a conversation. So at every moment its name leads to a complete file, old or new, and the
+original is never lost: the backup is the original file itself under a second name (a hard link). A client that still
+has it open writes to the backup then. On file systems without hard links the backup is a copy.
+
+Nothing is followed: neither a link in place of the log nor one in place of a folder below the agent's root. Where the
+system can, all work is done relative to an open folder, so that nobody can exchange it meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from ..errors import IbidemError
+
+BACKUP_ENDING = ".ibidem-backup"
+"""Ends the name of a backup, before a number from the second on. Agents and our readers list `*.jsonl`."""
+COPY_BYTES = 1 << 20
+
+_AT_FOLDER = os.open in os.supports_dir_fd and os.link in os.supports_dir_fd
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a named pipe would block until another process writes
+
+Lines = Iterable[bytes]
+
+
+class LogFileError(IbidemError):
+    """A log that cannot be replaced or restored. Nothing was changed."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"{path}: {what}")
+        self.path, self.what = path, what
+
+
+class FileSignature(NamedTuple):
+    """Identity and state of a file. It changes when another process writes to it or replaces it."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileSignature:
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+class _OpenFolder:
+    """A folder that files are opened, linked and replaced in."""
+
+    def __init__(self, path: Path, descriptor: int | None) -> None:
+        self.path, self._descriptor = path, descriptor
+
+    def _at(self, name: str) -> str:
+        return name if self._descriptor is not None else str(self.path / name)
+
+    def names(self) -> list[str]:
+        return os.listdir(self.path if self._descriptor is None else self._descriptor)
+
+    def status(self, name: str) -> os.stat_result:
+        return os.stat(self._at(name), dir_fd=self._descriptor, follow_symlinks=False)
+
+    def open(self, name: str, flags: int, mode: int = 0o600) -> int:
+        return os.open(self._at(name), flags | _NO_FOLLOW, mode, dir_fd=self._descriptor)
+
+    def link(self, name: str, other: str) -> None:
+        folder = self._descriptor
+        os.link(self._at(name), self._at(other), src_dir_fd=folder, dst_dir_fd=folder)
+
+    def replace(self, name: str, other: str) -> None:
+        folder = self._descriptor
+        os.replace(self._at(name), self._at(other), src_dir_fd=folder, dst_dir_fd=folder)
+
+    def remove(self, name: str) -> None:
+        with suppress(OSError):
+            os.unlink(self._at(name), dir_fd=self._descriptor)
+
+    def copy_metadata(self, name: str, status: os.stat_result) -> None:
+        """Owner, mode and times. The time of a detached log tells whether it grew since."""
+        new = self.status(name)
+        if (new.st_uid, new.st_gid) != (status.st_uid, status.st_gid) and hasattr(os, "chown"):
+            os.chown(self._at(name), status.st_uid, status.st_gid, dir_fd=self._descriptor)
+        os.chmod(self._at(name), stat.S_IMODE(status.st_mode), dir_fd=self._descriptor)
+        os.utime(self._at(name), ns=(status.st_atime_ns, status.st_mtime_ns), dir_fd=self._descriptor)
+
+    def sync(self) -> None:
+        if self._descriptor is not None:
+            with suppress(OSError):  # some file systems cannot
+                os.fsync(self._descriptor)
+
+
+class ReplaceableLog:
+    """One log on disk. `root` is the folder from which on no link is followed."""
+
+    def __init__(self, path: Path, root: Path) -> None:
+        self.path = Path(os.path.abspath(path))
+        self._root = Path(os.path.abspath(root))
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines with their ends."""
+        with self._folder() as folder, self._opened(folder) as stream:
+            yield from stream
+
+    def signature(self) -> FileSignature:
+        with self._folder() as folder, self._opened(folder) as stream:
+            return FileSignature.of(os.fstat(stream.fileno()))
+
+    def replace(self, expected: FileSignature, edit: Callable[[Lines], Lines], number: int) -> Path:
+        """Write the edited lines in place of the log and return the path of the backup, which gets this number.
+
+        If another process writes to the log meanwhile, this raises LogFileError; if the new file cannot be written,
+        OSError. In both cases the log has its old content.
+        """
+        with self._folder() as folder:
+            name, temporary, backup = self.path.name, f".{self.path.name[:100]}.{secrets.token_hex(4)}.part", ""
+            try:
+                with self._opened(folder) as source:
+                    self._compare(expected, os.fstat(source.fileno()))
+                    self._write(folder, temporary, edit(source), os.fstat(source.fileno()))
+                    backup = self._back_up(folder, source, number)
+                self._compare(expected, folder.status(name))
+                folder.replace(temporary, name)
+            except BaseException:
+                for made in filter(None, (temporary, backup)):
+                    folder.remove(made)
+                raise
+            late = folder.status(backup)
+            if late.st_ino == expected.inode and FileSignature.of(late) != expected:
+                folder.replace(backup, name)  # written between the last look and the replacement
+                self._compare(expected, late)
+            folder.sync()
+            return self.path.with_name(backup)
+
+    def backups(self) -> set[int]:
+        """Numbers of the backups. Logs of one session that were replaced together have the same number."""
+        with self._folder() as folder:
+            return {*self._backups(folder)}
+
+    def check_unchanged(self, number: int) -> None:
+        """Raises LogFileError unless the log is as it was when this backup was made."""
+        backup = self._backup_name(number)
+        with self._folder() as folder, self._opened(folder) as stream:
+            original = folder.status(backup)
+            if not stat.S_ISREG(original.st_mode):
+                raise LogFileError(self.path.with_name(backup), "not a regular file")
+            if os.fstat(stream.fileno()).st_mtime_ns != original.st_mtime_ns:
+                raise LogFileError(
+                    self.path,
+                    "the conversation continued after it was detached, and --undo would lose that part. "
+                    f"The original is still in {self.path.with_name(backup)}",
+                )
+
+    def restore(self, number: int) -> None:
+        """Put this backup in the place of the log."""
+        self.check_unchanged(number)
+        with self._folder() as folder:
+            folder.replace(self._backup_name(number), self.path.name)
+            folder.sync()
+
+    # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def _folder(self) -> Iterator[_OpenFolder]:
+        """The folder of the log, opened from the root on without following a link."""
+        steps = self.path.parent.relative_to(self._root).parts
+        here = self._root
+        for step in steps:
+            here /= step
+            if here.is_symlink():
+                raise LogFileError(here, "a symbolic link. Pass the path that it leads to")
+        if not _AT_FOLDER:
+            yield _OpenFolder(self.path.parent, None)
+            return
+        flags = os.O_RDONLY | os.O_DIRECTORY
+        descriptor = os.open(self._root, flags | os.O_CLOEXEC)
+        try:
+            for step in steps:
+                inner = os.open(step, flags | _NO_FOLLOW, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = inner
+            yield _OpenFolder(self.path.parent, descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _opened(self, folder: _OpenFolder) -> Iterator[BinaryIO]:
+        """The log, which has to be a regular file with one name."""
+        name = self.path.name
+        status = folder.status(name)
+        if stat.S_ISLNK(status.st_mode):
+            raise LogFileError(self.path, "a symbolic link. Pass the path that it leads to")
+        if not stat.S_ISREG(status.st_mode):
+            raise LogFileError(self.path, "not a regular file")
+        with open(folder.open(name, os.O_RDONLY | _NO_WAIT), "rb", buffering=COPY_BYTES) as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise LogFileError(self.path, "not a regular file")
+            if status.st_nlink > 1:
+                self._remove_leftovers(folder, status)
+                status = os.fstat(stream.fileno())
+            if status.st_nlink > 1:
+                names = f"has {status.st_nlink} names (hard links), and the others would keep the thinking"
+                raise LogFileError(self.path, f"{names}. Remove them first")
+            yield stream
+
+    def _remove_leftovers(self, folder: _OpenFolder, status: os.stat_result) -> None:
+        """Remove backups that are still the log itself: an earlier run was killed before it replaced the log."""
+        for name in self._backups(folder).values():
+            other = folder.status(name)
+            if (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino):
+                folder.remove(name)
+
+    def _backup_name(self, number: int) -> str:
+        return f"{self.path.name}{BACKUP_ENDING}" + (f"-{number}" if number > 1 else "")
+
+    def _backups(self, folder: _OpenFolder) -> dict[int, str]:
+        """Names of the backups by number."""
+        named = re.compile(re.escape(f"{self.path.name}{BACKUP_ENDING}") + r"(?:-(\d{1,6}))?")
+        return {int(match[1] or 1): name for name in folder.names() if (match := named.fullmatch(name))}
+
+    def _compare(self, expected: FileSignature, status: os.stat_result) -> None:
+        if FileSignature.of(status) != expected:
+            raise LogFileError(self.path, "changed while it was read. Quit the client and run this again")
+
+    def _back_up(self, folder: _OpenFolder, source: BinaryIO, number: int) -> str:
+        name = self._backup_name(number)
+        try:
+            folder.link(self.path.name, name)
+        except OSError:  # this file system has no hard links, or does not allow this one
+            source.seek(0)
+            self._write(folder, name, iter(lambda: source.read(COPY_BYTES), b""), os.fstat(source.fileno()))
+        return name
+
+    def _write(self, folder: _OpenFolder, name: str, data: Lines, status: os.stat_result) -> None:
+        """Create a file with this data, which is on disk when this returns."""
+        descriptor = folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            with open(descriptor, "wb", buffering=COPY_BYTES) as stream:
+                stream.writelines(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            folder.copy_metadata(name, status)
+        except BaseException:
+            folder.remove(name)
+            raise
