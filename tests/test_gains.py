@@ -364,3 +364,62 @@ def test_a_session_is_found_quickly_among_many(file: Path) -> None:
         session = found.session("s-7")
     assert session is not None
     assert session.requests == 500
+
+
+# ── requests on a subscription ──────────────────────────────────────────────────────────────────────────────────────
+
+FIRST_COLUMNS = [column for column in gains.EXCHANGE_COLUMNS if column not in gains.LATER_COLUMNS]
+FIRST_FIELDS = [name for name in Sum._fields if name not in gains.LATER_FIELDS]
+
+
+def write_first_build(file: Path) -> None:
+    """A file as builds wrote it that did not know of subscriptions: one request, and one day."""
+    file.parent.mkdir()
+    names = ", ".join(name for name, _ in FIRST_COLUMNS)
+    row = ["" if kind.startswith("TEXT") else 2 for _, kind in FIRST_COLUMNS]
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute(f"CREATE TABLE exchanges (id INTEGER PRIMARY KEY, {', '.join(map(' '.join, FIRST_COLUMNS))})")
+        database.execute(f"CREATE TABLE days (day INTEGER PRIMARY KEY, {', '.join(FIRST_FIELDS)})")
+        database.execute(f"INSERT INTO exchanges ({names}) VALUES ({', '.join('?' * len(row))})", row)
+        database.execute(
+            f"INSERT INTO days VALUES ({', '.join('?' * (len(FIRST_FIELDS) + 1))})", [1, *[1] * len(FIRST_FIELDS)]
+        )
+        database.execute(f"PRAGMA application_id = {gains.GAINS_ID}")
+        database.execute("PRAGMA user_version = 1")
+
+
+def test_file_without_later_columns_is_read_and_continued(file: Path) -> None:
+    write_first_build(file)
+    before = file.read_bytes()
+    with Gains(file) as found:
+        old = found.total()
+        assert found.sums("model")[""].requests == 1
+    assert file.read_bytes() == before
+    assert (old.requests, old.plan.requests, old.removed) == (2, 0, 0)
+    write(file, exchange(1, plan=True, removed=130))
+    with Gains(file) as found:
+        new = found.total()
+    assert (new.requests, new.plan.requests, new.plan.removed, new.by_use.requests) == (3, 1, 130, 2)
+
+
+def test_requests_on_a_subscription_are_summed_apart(file: Path) -> None:
+    write(file, exchange(1, removed=65), exchange(2, plan=True, removed=130, conversation="c2"))
+    write(file, exchange(3, plan=True, removed=999), observed=True)
+    with Gains(file) as found:
+        total = found.total()
+    by_use = total.by_use
+    assert (by_use.requests, by_use.conversations, by_use.paid, by_use.would_have_paid) == (1, 1, 0.25, 0.5)
+    assert (by_use.output_paid, by_use.removed, by_use.plan) == (0.125, 65, Sum())
+    assert total.by_use.input == 130
+    assert total.plan == Sum(
+        requests=2, conversations=2, paid=0.5, would_have_paid=0.75, output_paid=0.25, fresh=260, removed=130
+    )
+    assert total.plan.removed_share == pytest.approx(1 / 3)
+
+
+def test_subscription_survives_when_rows_are_rolled_up(file: Path) -> None:
+    old = NOW - 500 * DAY_SECONDS
+    write(file, exchange(1, plan=True, removed=130, at=old), exchange(2, at=old))
+    with Gains(file) as found:
+        total = found.total()
+    assert (total.plan.requests, total.plan.removed, total.by_use.requests) == (1, 130, 1)

@@ -68,6 +68,31 @@ def _folder(variable: str, unix: str, mac: str, windows: str) -> Path:
     return home() / (mac if sys.platform == "darwin" else unix) / FOLDER_NAME
 
 
+def install_command(extra: str, *options: str) -> str:
+    """The command that installs an optional part: from the clone, if Ibidem was installed from one."""
+    place = _clone()
+    what = f"'{place or 'ibidem-llm'}[{extra}]'"
+    return " ".join(("pip install", *options, what))
+
+
+def _clone() -> str:
+    """The folder that Ibidem was installed from; "" if it came from a package index."""
+    folder = Path(__file__).parents[2]
+    if (folder / "pyproject.toml").is_file():
+        return str(folder)
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        origin = urlsplit(json.loads(distribution("ibidem-llm").read_text("direct_url.json") or "{}").get("url", ""))
+    except (PackageNotFoundError, ValueError, AttributeError):
+        return ""
+    path = url2pathname(origin.path) if origin.scheme == "file" else ""
+    return path if path and os.path.isdir(path) else ""
+
+
 def home() -> Path:
     """The home folder of this user."""
     try:

@@ -54,7 +54,11 @@ EXCHANGE_COLUMNS = (
     ("written", "INTEGER NOT NULL"),  # for how long whatever
     ("written_1h", "INTEGER NOT NULL"),  # of these, for an hour
     ("output", "INTEGER NOT NULL"),
+    ("removed", "INTEGER NOT NULL DEFAULT 0"),  # input tokens that were left out, or would have been if only observed
+    ("plan", "INTEGER NOT NULL DEFAULT 0"),  # a subscription covers it: dollars are values at list prices
 )
+LATER_COLUMNS = EXCHANGE_COLUMNS[-2:]
+"""Files of earlier builds lack these. Readers assume 0, and a writer adds them."""
 
 
 TRIAL_COLUMNS = (
@@ -141,6 +145,41 @@ class Sum(NamedTuple):
     written: int = 0
     written_1h: int = 0
     output: int = 0
+    removed: int = 0
+    """Input tokens that were left out."""
+    plan_requests: int = 0
+    """Of all these, requests that a subscription covers. Their dollars are values at list prices."""
+    plan_conversations: int = 0
+    plan_paid: float = 0.0
+    plan_would_have_paid: float = 0.0
+    plan_output_paid: float = 0.0
+    plan_input: int = 0
+    plan_removed: int = 0
+
+    @property
+    def plan(self) -> Sum:
+        """The part that a subscription covers, as far as it is known."""
+        return Sum(
+            requests=self.plan_requests,
+            conversations=self.plan_conversations,
+            paid=self.plan_paid,
+            would_have_paid=self.plan_would_have_paid,
+            output_paid=self.plan_output_paid,
+            fresh=self.plan_input,
+            removed=self.plan_removed,
+        )
+
+    @property
+    def by_use(self) -> Sum:
+        """The part that is paid by use."""
+        return Sum(*[every - part for every, part in zip(self, self.plan, strict=True)])._replace(  # type: ignore[arg-type]
+            **dict.fromkeys(PLAN_FIELDS, 0)
+        )
+
+    @property
+    def removed_share(self) -> float:
+        """Share of the input tokens that were left out."""
+        return self.removed / (self.input + self.removed) if self.removed else 0.0
 
     @property
     def saved(self) -> float:
@@ -162,9 +201,20 @@ class Sum(NamedTuple):
         return Sum(*[mine + theirs for mine, theirs in zip(self, other, strict=True)])  # type: ignore[arg-type]
 
 
+PLAN_FIELDS = tuple(name for name in Sum._fields if name.startswith("plan_"))
+_WITHOUT = "CASE WHEN observed THEN paid ELSE would_have_paid END"
 _EXPRESSIONS = {
     "requests": "count(*)",
     "conversations": "count(DISTINCT CASE WHEN conversation <> '' THEN started || ' ' || conversation END)",
+    "removed": "coalesce(sum(removed * (1 - observed)), 0)",
+    "plan_requests": "sum(plan)",
+    "plan_conversations": "count(DISTINCT CASE WHEN plan AND conversation <> '' "
+    "THEN started || ' ' || conversation END)",
+    "plan_paid": "total(plan * paid)",
+    "plan_would_have_paid": f"total(plan * {_WITHOUT})",
+    "plan_output_paid": "total(plan * output_paid)",
+    "plan_input": "coalesce(sum(plan * (fresh + read + written)), 0)",
+    "plan_removed": "coalesce(sum(plan * removed * (1 - observed)), 0)",
     "rewritten": "sum(outcome = 'rewritten')",
     "observed": "sum(observed)",
     "failures": "sum(outcome = 'failed open')",
@@ -172,7 +222,7 @@ _EXPRESSIONS = {
     "misses": "sum(miss)",
     "unpriced": "sum(paid IS NULL AND status BETWEEN 200 AND 299)",
     "paid": "total(paid)",
-    "would_have_paid": "total(CASE WHEN observed THEN paid ELSE would_have_paid END)",
+    "would_have_paid": f"total({_WITHOUT})",
     "could_save": "total(CASE WHEN observed THEN paid - would_have_paid END)",
 }
 """What a field of `Sum` is in `exchanges`, where it is not simply the sum of the column."""
@@ -186,8 +236,10 @@ SCHEMA = (
     f"CREATE TABLE exchanges (id INTEGER PRIMARY KEY, {', '.join(map(' '.join, EXCHANGE_COLUMNS))})",
     "CREATE INDEX exchanges_by_time ON exchanges (at)",
     "CREATE INDEX exchanges_by_session ON exchanges (session) WHERE session <> ''",
-    f"CREATE TABLE days (day INTEGER PRIMARY KEY, {', '.join(f'{name} NOT NULL' for name in Sum._fields)})",
+    f"CREATE TABLE days (day INTEGER PRIMARY KEY, {', '.join(f'{name} NOT NULL DEFAULT 0' for name in Sum._fields)})",
 )
+LATER_FIELDS = ("removed", *PLAN_FIELDS)
+"""Columns of `days` that files of earlier builds lack."""
 
 
 Name = Literal["model", "project", "client"]
@@ -267,6 +319,8 @@ class Gains:
             self._connection = _opened(self.file, patience)
             if self._connection is not None and not version_of(self._connection, self.file):
                 self.close()  # somebody is just making it
+            if self._connection is not None:
+                _add_missing(self._connection)
         except (sqlite3.Error, OSError) as error:
             self.close()
             raise in_words(self.file, error) from None
@@ -327,6 +381,24 @@ class Gains:
             return [] if self._connection is None else self._connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise in_words(self.file, error) from None
+
+
+def missing_columns(connection: sqlite3.Connection) -> dict[str, list[str]]:
+    """By table, definitions of the columns that a file of an earlier build lacks."""
+    wanted = {"exchanges": LATER_COLUMNS, "days": [(name, "NOT NULL DEFAULT 0") for name in LATER_FIELDS]}
+    missing = {}
+    for table, columns in wanted.items():
+        known = {row[1] for row in connection.execute(f"PRAGMA main.table_info({table})")}
+        missing[table] = [f"{name} {kind}" for name, kind in columns if name not in known]
+    return missing
+
+
+def _add_missing(connection: sqlite3.Connection) -> None:
+    """Let queries find the later columns of a file that is only read: temporary views hide its tables."""
+    for table, columns in missing_columns(connection).items():
+        if columns:
+            zeros = ", ".join(f"0 AS {column.split()[0]}" for column in columns)
+            connection.execute(f"CREATE TEMP VIEW {table} AS SELECT *, {zeros} FROM main.{table}")
 
 
 def _within(at: str, since: float | None, until: float | None) -> tuple[str, list[float]]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,9 @@ def names() -> set[str]:
     models = [(provider, model) for provider in providers for model in provider.models]
     found = {model.id for _, model in models}
     found |= {f"{provider.id}/{model.id}" for provider, model in models}
-    found |= {f"{name}{behind}" for name in list(found) for behind in ("-20251211", "-20250231", "-v1:0", "x")}
-    found |= {name.upper() for name in list(found)[::7]} | {name[:-1] for name in list(found)[::7]}
+    endings = cycle(("-20251211", "-20250231", "-v1:0", "x"))
+    found |= {f"{name}{next(endings)}" for name in sorted(found)[::3]}
+    found |= {name.upper() for name in sorted(found)[::7]} | {name[:-1] for name in sorted(found)[::7]}
     for _, model in models:
         found.update(clauses(model.match))
     return found | {"", " ", "/", "x" * 10_000, "\ud800", "İclaude-opus-4-5"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ibidem.billing.calibration import BILLING, ScaleFit
+from ibidem.billing.calibration import GrowthFit
 from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
 from ibidem.plan import Edit
@@ -190,6 +190,21 @@ def test_what_was_taken_out_is_counted_once_and_by_place() -> None:
     assert account.before(6) == pytest.approx(400, abs=5)
 
 
+def test_what_was_taken_out_is_known_after_its_texts_were_forgotten() -> None:
+    account = Account()
+    first, second = edit(2, 100), edit(4, 50, "dedup")
+    account.take((first, second), (100.0, 50.0))
+    account.forget_texts()
+    assert account.edits == ()
+    assert (account.all, account.before(4)) == (150.0, 100.0)
+    again = (edit(2, 100), edit(4, 50, "dedup"), third := edit(6, 25))
+    assert list(account.take(again, (100.0, 50.0, 25.0))) == [third]
+    assert (account.all, account.by_strategy) == (175.0, {"spans": 125, "dedup": 50})
+    account.forget_texts()
+    assert list(account.take((), ())) == []
+    assert account.all == 0.0
+
+
 def test_texts_that_were_counted_are_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third = edit(2, 100), edit(4, 50), edit(6, 25)
     counted = freed((first, second))
@@ -200,7 +215,7 @@ def test_texts_that_were_counted_are_not_counted_again(monkeypatch: pytest.Monke
 
 
 def test_the_scale_of_a_conversation_is_learnt_from_its_growth() -> None:
-    account = Account(ScaleFit(BILLING, 1.1))
+    account = Account(GrowthFit(1.1))
     assert account.scale == pytest.approx(1.1)
     for _ in range(20):
         account.fit.grew(2000, 2600)
@@ -208,3 +223,12 @@ def test_the_scale_of_a_conversation_is_learnt_from_its_growth() -> None:
     account.fit.grew(20_000, 1000)  # an image, or a history that was cut
     account.fit.grew(10, 1000)
     assert account.scale == pytest.approx(1.3, abs=0.02)
+
+
+@pytest.mark.parametrize("per_block", [-60.0, 0.0, 40.0])
+def test_tokens_per_block_do_not_change_the_scale_of_text(per_block: float) -> None:
+    fit = GrowthFit(1.1)
+    for ours, blocks in [(2000, 3), (450, 3), (1500, 3), (500, 3), (900, 6)] * 4:
+        fit.grew(ours, 1.4 * ours + per_block * blocks, blocks)
+    assert fit.scale == pytest.approx(1.4, rel=0.02)
+    assert fit.per_block == pytest.approx(per_block, abs=10)

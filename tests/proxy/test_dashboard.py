@@ -367,6 +367,43 @@ def titles(page: Page, table: str = "#conversations") -> list[str]:
 # --- what it says -------------------------------------------------------------------------------------------------
 
 
+PLAN = ("requests", "paid", "would_have_paid", "input", "removed")
+
+
+def test_totals_on_a_subscription_are_values_at_list_prices(window: Opener, proxy: Proxy) -> None:
+    totals = proxy.state["totals"]
+    totals["plan"] = {name: totals[name] for name in PLAN}
+    for each in proxy.state["conversations"]:
+        each["plan"] = True
+    page = window().open()
+    assert page.locator("#costs").inner_text().split("\n") == [
+        *("Would have been worth", "$3.00", "without ibidem"),
+        *("Worth at list prices", "$2.25", "with recoverable"),
+        *("Saved", "$0.75", "25.0% less"),
+    ]
+    assert "paid" not in page.locator("#filled").inner_text().lower()
+
+
+def test_key_and_subscription_are_shown_apart(window: Opener, proxy: Proxy) -> None:
+    input_tokens = proxy.state["totals"]["input"]
+    part = {
+        "requests": 20,
+        "paid": 0.25,
+        "would_have_paid": 0.5,
+        "input": input_tokens // 4,
+        "removed": input_tokens // 4,
+    }
+    proxy.state["totals"]["plan"] = part
+    page = window().open()
+    assert page.locator("#costs").inner_text().split("\n")[:6] == [
+        *("Would have paid", "$2.50", "without ibidem"),
+        *("Paid", "$2.00", "with recoverable"),
+    ]
+    expect(page.locator("#priced")).to_contain_text(
+        "On a subscription: input worth $0.25 at list prices, would have been worth $0.50, 50.0% of input tokens saved."
+    )
+
+
 def test_totals_are_money_first_then_tokens_and_the_cache(window: Opener) -> None:
     page = window().open()
     assert page.locator("#costs").inner_text().split("\n") == [
@@ -1300,6 +1337,7 @@ def test_prometheus_reads_the_figures() -> None:
         ("ibidem_failed_open_total", "time-out"): 1,
         ("ibidem_refused_total", ""): 3,
         ("ibidem_resent_total", ""): 2,
+        ("ibidem_without_thinking_total", ""): 0,
         ("ibidem_paid_dollars_total", ""): 2.25,
         ("ibidem_would_have_paid_dollars_total", ""): 3.0,
         ("ibidem_unpriced_requests_total", ""): 0,

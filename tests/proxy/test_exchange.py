@@ -56,6 +56,7 @@ def asked(length: int = 9, more: Sequence[tuple[str, str]] = ()) -> Connect:
     return Connect("anthropic", "POST", "/v1/messages", [("Content-Length", str(length)), *more])
 
 
+PROFILE = "/model/arn:aws:bedrock:us-west-2:1:application-inference-profile%2Fx7/invoke"
 CONNECTED: Play = [
     (ASKS, []),
     (RequestChunk(b"original!"), []),
@@ -92,6 +93,26 @@ PLAYS: dict[str, Play] = {
             Rewritten(None),
             [Connect("anthropic", "POST", "/v1/messages", []), SendUpstream(b""), EndUpstream()],
         ),
+    ],
+    "a body in the format that an ARN may stand for is rewritten": [
+        (RequestStarted("POST", PROFILE, ()), []),
+        (RequestChunk(b'{"anthropic_'), []),
+        (RequestChunk(b'version":"x"}'), []),
+        (RequestEnded(), [Rewrite(b'{"anthropic_version":"x"}')]),
+    ],
+    "a body in another format is forwarded unchanged": [
+        (RequestStarted("POST", PROFILE, ()), []),
+        (RequestChunk(b'{"text":'), []),
+        (RequestChunk(b'"x"}'), []),
+        (
+            RequestEnded(),
+            [
+                Connect("bedrock", "POST", PROFILE, [], region="us-west-2"),
+                SendUpstream(b'{"text":"x"}'),
+                EndUpstream(),
+            ],
+        ),
+        (AnswerStarted(400, "No", JSON), [StartAnswer(400, "No", list(JSON))]),
     ],
     "who asks for a size is rewritten in the same way": [
         (RequestStarted("POST", "/v1/messages/count_tokens", LENGTH), []),
@@ -587,7 +608,13 @@ STEPS = {
     (state, event, after) for state, found in NEXT_STATES.items() for event, every in found.items() for after in every
 }
 EVENTS: dict[type[Event], tuple[Event, ...]] = {
-    RequestStarted: (ASKS, PASSES, RequestStarted("GET", "/v1/realtime", UPGRADE), RequestStarted("GET", "else", ())),
+    RequestStarted: (
+        ASKS,
+        PASSES,
+        RequestStarted("POST", PROFILE, ()),
+        RequestStarted("GET", "/v1/realtime", UPGRADE),
+        RequestStarted("GET", "else", ()),
+    ),
     RequestChunk: (RequestChunk(b"x"), RequestChunk(b"x" * (MOST + 1))),
     Rewritten: (Rewritten(None), Rewritten(b"short")),
     Resent: (Resent(None), Resent(b"other")),

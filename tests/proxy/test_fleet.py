@@ -189,7 +189,7 @@ def test_all_of_them_serve_and_speak_as_one(tmp_path: Path) -> None:
         assert {each["id"] for each in found.page("state")["conversations"]} == {*found.page("state")["off"]}
         code, out, err = found.end(signal.SIGTERM)
         assert (code, err) == (0, "")
-        assert out.splitlines()[-1].startswith(f"{sent + 3} requests, ")
+        assert out.splitlines()[-1].startswith(f"{sent + 3} requests. ")
         assert not any(map(is_there, state["workers"]["pids"]))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from ibidem.billing.prices import Prices
 from ibidem.gains import Gains, Sum
-from ibidem.proxy.books.closing import ClosingLine, less, money
+from ibidem.proxy.books.closing import NO_COST, ClosingLine, InputCost, less, money
 from ibidem.proxy.books.gains import GainsWriter
 from ibidem.proxy.books.rows import ExchangeRow
 from ibidem.proxy.clock import SYSTEM_CLOCK
@@ -90,7 +90,7 @@ def test_only_what_asks_a_model_is_kept(file: Path) -> None:
         summary = found.proxy.stop()
     kept = total(file)
     assert (kept.requests, kept.unpriced) == (2, 1)
-    assert summary.line().startswith("2 requests, paid $0.0")
+    assert summary.line().startswith("2 requests. Input cost $0.0")
 
 
 def test_what_is_observed_is_marked(file: Path) -> None:
@@ -104,7 +104,7 @@ def test_what_is_observed_is_marked(file: Path) -> None:
     assert (kept.observed, kept.rewritten, kept.saved) == (len(bodies), 0, 0.0)
     assert kept.could_save == pytest.approx(totals["paid"] - totals["would_have_paid"])
     assert "; with ibidem it would have been $0.0" in line
-    assert line.endswith(" % less")
+    assert line.endswith("% less")
 
 
 def test_refusals_and_failures_are_kept(file: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_file_that_cannot_be_used_disturbs_no_exchange(file: Path, what: str) 
         assert found.page("days")["trouble"].startswith(str(file))
         assert found.state["events"] == []
         line = found.proxy.stop().line()
-    assert line.startswith("5 requests, paid $")
+    assert line.startswith("5 requests. Input cost $")
 
 
 def test_the_page_has_days_of_proxies_before_this_one(file: Path) -> None:
@@ -191,24 +191,37 @@ def said(paid: float, other: float, *rows: tuple[str, str, int], observe: bool =
     closing = ClosingLine(observe)
     for kind, outcome, status in rows:
         closing.count(ExchangeRow("e1", 0.0, "/", outcome, kind=kind, status=status))
-    return closing.line(paid, other)
+    return closing.line(InputCost(paid, other))
 
 
 REWRITTEN, UNCHANGED = ("model", "rewritten", 200), ("model", "unchanged", 200)
 FAILED, SIGNED, COUNT = ("model", "failed open", 200), ("signed", "passed", 200), ("count", "passed", 200)
 ENDS = [
-    pytest.param((0.0382, 0.0441, REWRITTEN, COUNT), "1 request, paid $0.0382 instead of $0.0441, 13 % less"),
-    pytest.param((1.204, 1.2101, REWRITTEN), "1 request, paid $1.2040 instead of $1.2101, 0.5 % less"),
-    pytest.param((123.4, 200.0, REWRITTEN), "1 request, paid $123.40 instead of $200.00, 38 % less"),
-    pytest.param((0.02, 0.01, REWRITTEN), "1 request, paid $0.0200 instead of $0.0100, 100 % more"),
-    pytest.param((0.5, 0.5, REWRITTEN), "1 request, paid $0.5000, nothing saved"),
+    pytest.param(
+        (0.0382, 0.0441, REWRITTEN, COUNT),
+        "1 request. Input cost $0.0382 instead of $0.0441 (13% less; output not included)",
+    ),
+    pytest.param(
+        (1.204, 1.2101, REWRITTEN), "1 request. Input cost $1.2040 instead of $1.2101 (0.5% less; output not included)"
+    ),
+    pytest.param(
+        (123.4, 200.0, REWRITTEN), "1 request. Input cost $123.40 instead of $200.00 (38% less; output not included)"
+    ),
+    pytest.param(
+        (0.02, 0.01, REWRITTEN), "1 request. Input cost $0.0200 instead of $0.0100 (100% more; output not included)"
+    ),
+    pytest.param((0.5, 0.5, REWRITTEN), "1 request. Input cost $0.5000 (output not included), nothing saved"),
     pytest.param(
         (0.5, 0.5, UNCHANGED, UNCHANGED, FAILED),
-        "3 requests, paid $0.5000, nothing saved: nothing in them had been said before",
+        "3 requests. Input cost $0.5000 (output not included), nothing saved: nothing in them had been said before",
     ),
-    pytest.param((0.5, 0.5, FAILED), "1 request, paid $0.5000, nothing saved: it could not be rewritten"),
     pytest.param(
-        (0.5, 0.5, ("model", "off", 200)), "1 request, paid $0.5000, nothing saved: rewriting was switched off"
+        (0.5, 0.5, FAILED),
+        "1 request. Input cost $0.5000 (output not included), nothing saved: it could not be rewritten",
+    ),
+    pytest.param(
+        (0.5, 0.5, ("model", "off", 200)),
+        "1 request. Input cost $0.5000 (output not included), nothing saved: rewriting was switched off",
     ),
     pytest.param(
         (0.0, 0.0, SIGNED, SIGNED),
@@ -235,9 +248,37 @@ def test_what_is_said_at_the_end(found: Any, line: str) -> None:
 def test_what_is_said_after_observing() -> None:
     observed = ("model", "observed", 200)
     assert said(1.0, 0.75, observed, observe=True) == (
-        "1 request, paid $1.0000; with ibidem it would have been $0.7500, 25 % less"
+        "1 request. Input cost $1.0000 (output not included); with ibidem it would have been $0.7500, 25% less"
     )
     assert said(1.0, 1.0, observed, observe=True).endswith("; with ibidem it would have been the same")
+
+
+PLAN = InputCost(0.5, 1.0, 6000, 2000)
+ON_A_PLAN = "worth $0.5000 at list prices instead of $1.0000 (50% less; output not included)"
+
+
+@pytest.mark.parametrize(
+    ("key", "plan", "line"),
+    [
+        (NO_COST, PLAN, f"1 request on a subscription. Input {ON_A_PLAN}; 25.0% of input tokens saved"),
+        (
+            InputCost(0.2, 0.4, 100, 100),
+            PLAN,
+            "1 request. With an API key: input cost $0.2000 instead of $0.4000 (50% less; output not included). "
+            f"On a subscription: input {ON_A_PLAN}; 25.0% of input tokens saved",
+        ),
+        (
+            NO_COST,
+            InputCost(0.5, 0.5, 6000, 0),
+            "1 request on a subscription. Input worth $0.5000 at list prices (output not included), nothing saved",
+        ),
+    ],
+)
+def test_summary_of_requests_on_a_subscription(key: InputCost, plan: InputCost, line: str) -> None:
+    closing = ClosingLine(observe=False)
+    closing.count(ExchangeRow("e1", 0.0, "/", "rewritten", kind="model", status=200))
+    assert closing.line(key, plan) == line
+    assert "paid" not in line
 
 
 def test_what_differs_looks_different() -> None:

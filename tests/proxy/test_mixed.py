@@ -1,4 +1,4 @@
-"""Ten thousand requests of all kinds, with faults everywhere: every byte that either side saw is compared."""
+"""Requests of all kinds, with faults everywhere: every byte that either side saw is compared. `tests_slow` has more."""
 
 import asyncio
 import gc
@@ -29,7 +29,8 @@ from ibidem.wire import zstd
 from tests.support.proxied import PATHS, Talk, dumped, talk, text, waited_for
 
 CLIENTS = 24
-PROFILES = {"lossless": 7000, "recoverable": 3000}
+PROFILES = {"lossless": 1200, "recoverable": 600}
+"""Requests for each profile."""
 ANSWERS: dict[str, Answer] = {
     "says": Says("That is how it is. " * 20),
     "calls": Calls(("Read", {"file_path": "/src/a.py"}), says="I look."),
@@ -330,7 +331,11 @@ def script(seen: Seen) -> Answer:
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.usefixtures("stumbling")
 def test_mixed_requests_with_faults(profile: str) -> None:
-    store, count = Faulty(), PROFILES[profile]
+    run_mixed(profile, PROFILES[profile])
+
+
+def run_mixed(profile: str, count: int) -> None:
+    store = Faulty()
     before = open_files(), threading.active_count()
     options: Any = {"down": "gemini", "profile": profile, "conversations": 100, "memory_mb": 16}
     with talk(script, store=store, strict=False, budget_ms=30_000, **options) as found:

@@ -30,7 +30,7 @@ from tests.support.signed import Agent, history, thinks
 
 PROFILES = ["lossless", "recoverable"]
 WISHES: dict[bool, Wish] = {True: "off", False: "on"}
-SLOW = settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, max_examples=10, suppress_health_check=list(HealthCheck))
 
 
 # ── any growing conversation, switched at any turns ─────────────────────────────────────────────────────────────────

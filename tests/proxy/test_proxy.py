@@ -314,7 +314,7 @@ def test_a_fault_in_our_own_books_breaks_no_exchange(
             head, body = asked(proxy, post("/v1/messages", twice()), "POST")
             assert head.startswith(b"HTTP/1.1 200 ")
             assert b'"usage"' in body
-            assert asked(proxy, b"GET /v1/other HTTP/1.1\r\nHost: localhost\r\n\r\n")[0].startswith(b"HTTP/1.1 200 ")
+            assert asked(proxy, b"GET /v1/files HTTP/1.1\r\nHost: localhost\r\n\r\n")[0].startswith(b"HTTP/1.1 200 ")
             page(proxy, "api/state")
         assert len(upstream.seen) == 6
         monkeypatch.undo()

@@ -74,7 +74,7 @@ def test_the_newest_conversations_are_shown() -> None:
 
 def test_texts_that_are_held_to_be_shown_take_no_more_than_their_share() -> None:
     books = Records(Settings(memory_mb=4), 0.0)
-    ids = [told(books, outcome(f"c{number}", size=100), size=2**18).id for number in range(10)]
+    ids = [told(books, outcome(f"c{number}", size=80_000)).id for number in range(10)]  # 240 KB each, of 4 MB × 0.2
     kept = [books.exchange(id) for id in ids]
     assert [found["kept"] for found in kept if found is not None] == [False] * 7 + [True] * 3
     assert kept[-1] is not None

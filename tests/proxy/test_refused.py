@@ -231,7 +231,7 @@ def test_a_restart_and_another_replica_know_of_it(profile: str, tmp_path: Path) 
 
 def _noted(found: Talk) -> bool:
     known = list(found.service.conversations._all.values())
-    return not found.service._background and all(each.deviation is None for each in known)
+    return not found.service._background and all(not each.inbox for each in known)
 
 
 def test_it_is_logged_by_its_type_and_never_by_its_words(caplog: pytest.LogCaptureFixture) -> None:

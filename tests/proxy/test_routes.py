@@ -12,6 +12,8 @@ MODEL = "/v1beta/models/gemini-3-pro"
 V, B = "vertex", "bedrock"
 CLAUDE = "/v1/projects/p/locations/us-east5/publishers/anthropic/models/claude-x@1"
 GOOGLES = "/v1/projects/p/locations/eu/publishers/google/models/gemini-3-pro:generateContent"
+ARN = "arn%3Aaws%3Abedrock%3Aap-southeast-2%3A1234%3A{}"
+CONVERSE = "Converse: ibidem does not rewrite this format"
 SONNET = "claude-sonnet-4-5-20250929"
 
 CONVERSATIONS = [
@@ -27,7 +29,9 @@ CONVERSATIONS = [
     (f"{MODEL}:generateContent", G, G),
     (f"{MODEL}:streamGenerateContent?alt=sse", G, G),
     ("/v1/models/gemini-3-pro:generateContent?key=k", G, G),
-    ("/v1/projects/p/locations/l/publishers/google/models/gemini-3-pro:streamGenerateContent", G, G),
+    ("/v1/projects/p/locations/l/publishers/google/models/gemini-3-pro:streamGenerateContent", V, G),
+    ("/v1beta1/publishers/google/models/gemini-3-pro:generateContent?key=k", V, G),
+    ("/v1/projects/p/locations/l/endpoints/openapi/chat/completions", V, CHAT),
     ("/v1beta/openai/chat/completions", G, CHAT),
 ]
 
@@ -39,7 +43,8 @@ def named(target: str) -> str:
 @pytest.mark.parametrize(("target", "provider", "format"), CONVERSATIONS)
 def test_a_conversation_is_known_by_its_path(target: str, provider: str, format: str) -> None:
     sent = target.removeprefix("/openai") if target.startswith("/openai/") else target
-    assert route("POST", target, ()) == Route(provider, sent, format, model=named(target))
+    region = "l" if "/locations/" in target else ""
+    assert route("POST", target, ()) == Route(provider, sent, format, model=named(target), region=region)
 
 
 @pytest.mark.parametrize(
@@ -77,15 +82,24 @@ PASSING = [
     ("GET", "/v1/models?monkey=x", (), OAI),
     ("GET", "/v1beta/models", (), G),
     ("POST", "/upload/v1beta/files?uploadType=resumable", (), G),
-    ("GET", "/api/hello", (), A),
-    ("POST", "/api/event_logging/batch", (), A),
+    ("POST", "/api/event_logging/batch", (), ""),
+    ("POST", "/api/event_logging/batch", (("anthropic-beta", "x"),), A),
+    ("POST", "/api/event_logging/batch", (("Authorization", "Bearer sk-ant-oat01-x"),), A),
+    ("GET", "/v1/models", (("Authorization", "bearer sk-ant-oat01-x"),), A),
+    ("GET", "/v2/things", (("Authorization", "Bearer sk-proj-x"),), OAI),
+    ("GET", "/v2/things", (("Authorization", "Bearer sk-x"),), ""),
+    ("GET", "/v2/models", (("Authorization", "Bearer sk-x"),), OAI),
+    ("GET", "/v1/responses/resp_1?stream=true", (), OAI),
+    ("POST", "/api/chat", (), ""),
+    ("POST", "/v1internal:generateContent", (("Authorization", "Bearer ya29.x"),), ""),
     ("GET", "/api/v1/models", (), OAI),
     ("POST", "/v1/embeddings", (), OAI),
     ("POST", "/v1/messages/", (), A),
-    ("POST", "/V1/messages", (), OAI),
-    ("POST", "/v1/%6Dessages", (), OAI),
-    ("GET", "/", (), OAI),
-    ("OPTIONS", "*", (), OAI),
+    ("GET", "/v1/messages", (), A),
+    ("POST", "/V1/messages", (), ""),
+    ("POST", "/v1/%6Dessages", (), ""),
+    ("GET", "/", (), ""),
+    ("OPTIONS", "*", (), ""),
 ]
 
 
@@ -112,6 +126,14 @@ def test_everything_else_passes(method: str, target: str, headers: tuple[tuple[s
         ("/anthropic", Route(A, "/")),
         ("/anthropic?x=1", Route(A, "/?x=1")),
         ("/anthropic/messages?beta=true", Route(A, "/v1/messages?beta=true", A)),
+        ("/foundry/v1/messages", Route("foundry", "/v1/messages", A)),
+        ("/mantle/v1/messages", Route("mantle", "/v1/messages", A)),
+        ("/anthropic-aws/v1/messages", Route("anthropic-aws", "/v1/messages", A)),
+        ("/anthropic-google/v1/messages", Route("anthropic-google", "/v1/messages", A)),
+        ("/moonshot/v1/chat/completions", Route("moonshot", "/v1/chat/completions", CHAT)),
+        ("/openrouter/v1/chat/completions", Route("openrouter", "/v1/chat/completions", CHAT)),
+        ("/openrouter/v1/responses", Route("openrouter", "/v1/responses", RESPONSES)),
+        ("/openrouter/v1/messages", Route("openrouter", "/v1/messages", A)),
     ],
 )
 def test_a_name_before_the_path_decides_and_is_taken_off(target: str, expected: Route) -> None:
@@ -175,7 +197,30 @@ def test_what_carries_conversations_is_known_by_its_path(target: str, carries: b
             Route(B, "/model/us.anthropic.claude-x/invoke", A, model="us.anthropic.claude-x"),
         ),
         ("/model/amazon.nova-pro-v1:0/invoke", Route(B, "/model/amazon.nova-pro-v1:0/invoke")),
-        ("/model/us.anthropic.claude-x/converse", Route(B, "/model/us.anthropic.claude-x/converse")),
+        (
+            "/model/us.anthropic.claude-x/converse-stream",
+            Route(B, "/model/us.anthropic.claude-x/converse-stream", note=CONVERSE),
+        ),
+        (
+            f"/model/{ARN.format('inference-profile')}%2Fus.anthropic.{SONNET}-v1%3A0/invoke",
+            Route(
+                B,
+                f"/model/{ARN.format('inference-profile')}%2Fus.anthropic.{SONNET}-v1%3A0/invoke",
+                A,
+                model=f"us.anthropic.{SONNET}",
+                region="ap-southeast-2",
+                body_key="anthropic_version",
+            ),
+        ),
+        (
+            f"/model/{ARN.format('application-inference-profile')}/x7/converse",
+            Route(
+                B,
+                f"/model/{ARN.format('application-inference-profile')}/x7/converse",
+                region="ap-southeast-2",
+                note=CONVERSE,
+            ),
+        ),
         ("/model/us.anthropic.claude-x/count-tokens", Route(B, "/model/us.anthropic.claude-x/count-tokens")),
         ("/inference-profiles?type=x", Route(B, "/inference-profiles?type=x")),
     ],
@@ -183,6 +228,13 @@ def test_what_carries_conversations_is_known_by_its_path(target: str, carries: b
 def test_anthropics_models_on_other_clouds_are_known_by_path_whatever_headers_say(target: str, expected: Route) -> None:
     headers = (("anthropic-version", "2023-06-01"), ("Authorization", "Bearer x"))
     assert route("POST", target, headers) == expected
+
+
+def test_a_region_of_the_path_is_stronger_than_one_of_the_environment() -> None:
+    regions = {B: "eu-west-1"}
+    assert route("POST", "/model/x/invoke", (), regions).region == "eu-west-1"
+    assert route("POST", f"/model/{ARN.format('prompt')}%2Fx/invoke", (), regions).region == "ap-southeast-2"
+    assert route("POST", "/v1/publishers/google/models/x:predict", (), regions).region == ""
 
 
 @pytest.mark.parametrize("target", [*(target for target, _, _ in CONVERSATIONS), f"{CLAUDE}:rawPredict"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ibidem import IbidemError, environment
-from ibidem.proxy.settings import FIELDS, PROVIDERS, Loaded, Settings, base_url, is_loopback, load, read
+from ibidem.proxy.settings import FIELDS, PROVIDERS, Loaded, Settings, base_url, inherited, is_loopback, load, read
 
 HERE = Path("here")
 OWN = Path("own")
@@ -82,7 +82,7 @@ def test_without_a_word_the_defaults_hold() -> None:
 
 
 def test_every_setting_can_be_said_in_each_way() -> None:
-    assert set(VALUES) == set(FIELDS) == set(asdict(Settings())) - {"upstreams"}
+    assert set(VALUES) == set(FIELDS) == set(asdict(Settings())) - {"upstreams", "regions"}
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -122,6 +122,12 @@ def test_wire_formats_of_a_provider_share_its_upstream(alias: str) -> None:
     )
     variable = f"IBIDEM_UPSTREAM_{alias.upper().replace('-', '_')}"
     assert load({}, {variable: "http://[::1]:8080"}).upstreams["openai"] == "http://[::1]:8080"
+
+
+def test_an_inherited_upstream_is_weaker_than_our_own_variable() -> None:
+    found = inherited({"IBIDEM_UPSTREAM_ANTHROPIC_AWS": "http://ours"}, {"anthropic-aws": "http://theirs"})
+    assert load({}, found).upstreams["anthropic-aws"] == "http://ours"
+    assert load({}, inherited({}, {"anthropic-aws": "http://theirs"})).upstreams["anthropic-aws"] == "http://theirs"
 
 
 def test_an_empty_variable_is_not_set() -> None:
@@ -376,7 +382,7 @@ def test_a_file_of_a_folder_is_trusted_where_it_is_named() -> None:
         pytest.param("[proxy]\nconversations = 0\n", ["proxy.conversations", "1 or more"], id="no conversations"),
         pytest.param("[proxy]\nmemory_mb = 0\n", ["proxy.memory_mb", "1 or more"], id="no memory"),
         pytest.param("[proxy]\nupstreams = 1\n", ["proxy: upstreams is not a table"], id="a number for upstreams"),
-        pytest.param("[proxy.upstreams]\nx = 'http://x'\n", ["upstreams.x: unknown format 'x'"], id="a wrong format"),
+        pytest.param("[proxy.upstreams]\nx = 'http://x'\n", ["upstreams.x: unknown provider 'x'"], id="a wrong format"),
         pytest.param("[proxy.upstreams]\nopenai = 1\n", ["upstreams.openai: this is no URL"], id="a number for a URL"),
     ],
 )
@@ -409,7 +415,9 @@ def test_a_file_that_may_not_be_read() -> None:
         pytest.param("IBIDEM_OBSERVE", "maybe", "'maybe' is not true or false", id="neither true nor false"),
         pytest.param("IBIDEM_BUDGET_MS", "inf", "'inf' cannot be used", id="for ever"),
         pytest.param("IBIDEM_PROFILE", "x\ny", r"'x\\ny' cannot be used: use one of lossless", id="a line break"),
-        pytest.param("IBIDEM_UPSTREAM_X", "http://x", "unknown format 'x': use one of anthropic", id="a wrong format"),
+        pytest.param(
+            "IBIDEM_UPSTREAM_X", "http://x", "unknown provider 'x': use one of anthropic", id="a wrong format"
+        ),
         pytest.param("IBIDEM_UPSTREAM_OPENAI", "x", "this is no URL", id="no URL"),
     ],
 )
@@ -425,9 +433,9 @@ def test_what_is_wrong_in_the_environment(variable: str, text: str, words: str) 
         pytest.param({"port": 70000}, "--port: '70000' cannot be used: use 1 to 65535", id="a port out of range"),
         pytest.param({"budget_ms": 0.0}, "--budget-ms: '0.0' cannot be used", id="no time"),
         pytest.param({"profile": "x"}, "--profile: 'x' cannot be used: use one of lossless", id="a wrong profile"),
-        pytest.param({"upstream": ("anthropic",)}, "--upstream: expected FORMAT=URL", id="a format without a URL"),
-        pytest.param({"upstream": ("https://x",)}, "--upstream: expected FORMAT=URL", id="a URL without a format"),
-        pytest.param({"upstream": ("x=https://x",)}, "--upstream x: unknown format 'x'", id="a wrong format"),
+        pytest.param({"upstream": ("anthropic",)}, "--upstream: expected NAME=URL", id="a format without a URL"),
+        pytest.param({"upstream": ("https://x",)}, "--upstream: expected NAME=URL", id="a URL without a format"),
+        pytest.param({"upstream": ("x=https://x",)}, "--upstream x: unknown provider 'x'", id="a wrong format"),
         pytest.param(
             {"upstream": ("openai=x",)}, "--upstream openai: this is no URL", id="a format without a real URL"
         ),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
+from ibidem.adapters.httpx import Transport
+from ibidem.proxy.compacting import COMPACT_PATH, REJECTED_HEADER
 from ibidem.proxy.fallback import BINDING_BETA
 from ibidem.store import MemoryStore
-from ibidem.testing import Answer, Fails, Seen, Signing
-from tests.support.proxied import Clock, talk
+from ibidem.testing import Answer, Fails, Seen, Signing, Upstream
+from tests.support.proxied import Clock, Talk, talk
 from tests.support.signed import Agent, history, thinks
 
 CLEARING = {"edits": [{"type": "clear_tool_uses_20250919"}]}
@@ -49,6 +54,8 @@ def test_conversation_continues_although_what_was_sent_is_forgotten(fields: dict
         assert thinking_blocks(agent.came[-1]) == 13
         assert thinking_blocks(found.upstream.seen[-1].body) == 5
         assert any(event["kind"] == "thinking" for event in found.state["events"])
+        assert found.settled(6)["totals"]["without_thinking"] == 1
+        assert b"ibidem_without_thinking_total 1\n" in found.ask("GET", "/ibidem/metrics")[1]
 
 
 def test_conversation_continues_after_its_store_was_deleted() -> None:
@@ -133,3 +140,58 @@ def test_at_most_four_bodies_are_sent_and_the_client_gets_the_first_rejection() 
         assert 2 < len(rejected) <= 4
         assert len(set(rejected)) == len(rejected)
         assert thinking_blocks(rejected[-1]) == 0
+
+
+# ── clients that send requests themselves ───────────────────────────────────────────────────────────────────────────
+
+
+class PostingAgent(LongAgent):
+    """An agent that posts its request to the compact endpoint, and sends what comes back to its provider."""
+
+    def post(self, found: Talk, rejections: int = 0) -> tuple[int, bytes]:
+        named = {REJECTED_HEADER: str(rejections)} if rejections else {}
+        status, body = found.ask("POST", COMPACT_PATH, self.request, x_ibidem_format="anthropic", **named)
+        assert status == 200
+        upstream = urlsplit(found.upstream.url)
+        connection = http.client.HTTPConnection(upstream.hostname or "", upstream.port, timeout=60)
+        try:
+            headers = {"content-type": "application/json", "x-api-key": "k", "anthropic-beta": BINDING_BETA}
+            connection.request("POST", "/v1/messages", body, headers)
+            with connection.getresponse() as response:
+                return response.status, response.read()
+        finally:
+            connection.close()
+
+    def step(self, found: Talk) -> int:
+        """Number of bodies until the provider accepted one."""
+        for rejections in range(3):
+            status, content = self.post(found, rejections)
+            if status == 200:
+                self.hear(json.loads(content)["content"])
+                return rejections + 1
+        raise AssertionError("every body was rejected")
+
+
+@pytest.mark.parametrize("fields", [{}, ADAPTIVE], ids=["thinking not mentioned", "thinking enabled"])
+def test_client_of_the_compact_endpoint_gets_other_bodies(fields: dict[str, Any]) -> None:
+    script, agent = Signing(thinks), PostingAgent(**fields)
+    with talk(script, profile="lossless", store=MemoryStore()) as found:
+        assert [agent.step(found) for _ in range(8)] == [1] * 8
+        assert b"[ibidem " in found.upstream.seen[-1].body
+    with talk(script, profile=FORGETFUL, store=MemoryStore()) as found:
+        bodies = [agent.step(found) for _ in range(6)]
+    assert bodies == [3, 1, 1, 1, 1, 1], "later requests continue without that thinking"
+
+
+def test_transport_of_a_client_goes_down_the_same_ladder() -> None:
+    script, agent = Signing(thinks), LongAgent(**ADAPTIVE)
+    talk_first(agent, script)
+    with Upstream(script) as upstream, httpx.Client(transport=Transport(FORGETFUL)) as client:
+        for _ in range(6):
+            response = client.post(
+                f"{upstream.url}/v1/messages", content=agent.request, headers={"content-type": "application/json"}
+            )
+            assert response.status_code == 200
+            agent.hear(response.json()["content"])
+    assert len(upstream.seen) == 7
+    assert thinking_blocks(upstream.seen[-1].body) == 5

@@ -24,7 +24,7 @@ from tests.support.raw import PATIENCE, Peer, Script, answering, asked, connect,
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 BODY = json.dumps(conv("u:hello there", "a:hi", "u:go on")).encode()
-POSTS = ["/v1/messages", "/v1/other"]
+POSTS = ["/v1/messages", "/v1/files"]
 """A conversation, and what passes."""
 
 
@@ -267,7 +267,7 @@ def test_what_came_before_it_broke_off_is_passed_on_to_a_slow_client() -> None:
         peer.send(f"HTTP/1.1 200 OK\r\nContent-Length: {2 * len(half)}\r\n\r\n".encode() + half)
 
     with proxied(script) as (_, proxy), connect(proxy.url, narrow=True) as client:
-        client.send(post("/v1/other"))
+        client.send(post("/v1/files"))
         client.until(b"\r\n\r\n")
         assert client.rest() == half
 

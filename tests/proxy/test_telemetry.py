@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from ibidem.environment import install_command
 from ibidem.errors import IbidemError
 from ibidem.proxy.books.spans import MAX_MODELS, NO_SDK, OTHER_MODEL, PROVIDER_NAMES, Telemetry
 from ibidem.proxy.books.telemetry import NoTelemetry, telemetry_of
@@ -280,7 +282,7 @@ def test_every_provider_has_the_name_that_the_conventions_give_it() -> None:
 def test_a_missing_package_names_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.delitem(sys.modules, "ibidem.proxy.books.spans")
-    with pytest.raises(IbidemError, match=r"^opentelemetry: needs: pip install 'ibidem-llm\[otel\]'$"):
+    with pytest.raises(IbidemError, match=re.escape(f"opentelemetry: needs: {install_command('otel')}")):
         telemetry_of(Settings(otel="spans"))
 
 

@@ -36,7 +36,7 @@ METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PURGE", 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_request_without_a_body_is_the_same_on_the_other_side(method: str) -> None:
     with proxied(answering(OK)) as (server, proxy):
-        line = f"{method} /v1/things HTTP/1.1\r\n".encode()
+        line = f"{method} /v1/files HTTP/1.1\r\n".encode()
         head, body = asked(proxy, line + b"Host: localhost\r\n" + ODD_HEADERS + b"\r\n", method)
         assert server.next() == [(line + b"Host: " + server.host + b"\r\n" + SENT_HEADERS + b"\r\n", b"")]
         assert head == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
@@ -83,7 +83,7 @@ TARGETS = [
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target[:30])
 def test_a_target_stays_as_it_is(target: str) -> None:
     with proxied(answering(OK)) as (server, proxy):
-        asked(proxy, f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        asked(proxy, f"GET {target} HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: k\r\n\r\n".encode())
         assert server.next()[0][0].split(b"\r\n")[0] == f"GET {target} HTTP/1.1".encode()
 
 
@@ -277,9 +277,11 @@ def test_upstream_may_answer_before_the_body_is_complete() -> None:
 
 def test_requests_that_are_sent_at_once_are_answered_one_by_one() -> None:
     with proxied(answering(OK, OK)) as (server, proxy), connect(proxy.url) as client:
-        client.send(b"GET /v1/a HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/b HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        client.send(
+            b"GET /v1/files/a HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/files/b HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
         assert client.exactly(2 * len(OK)) == 2 * OK
-        assert [head.split(b" ")[1] for head, _ in server.next()] == [b"/v1/a", b"/v1/b"]
+        assert [head.split(b" ")[1] for head, _ in server.next()] == [b"/v1/files/a", b"/v1/files/b"]
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ ANTHROPIC = {
     "service_tier": "standard",
     "server_tool_use": None,
 }
-ANTHROPIC_STREAM = [
+ANTHROPIC_STREAM: list[dict[str, Any]] = [
     {"type": "message_start", "message": {"id": "m", "usage": {**ANTHROPIC, "output_tokens": 1}}},
     {"type": "content_block_delta", "delta": {"type": "text_delta", "text": 'he said "usage": {"input_tokens": 8}\n'}},
     {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 70}},
@@ -136,7 +136,7 @@ def test_counts_are_read_from_brotli_where_it_is_installed() -> None:
     assert read(format, kind, brotli.compress(body), encoding="br") == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 @given(st.sampled_from(sorted(ANSWERS)), st.sampled_from(sorted(PACKERS)), st.data())
 def test_it_does_not_matter_where_the_bytes_are_split(name: str, encoding: str, data: st.DataObject) -> None:
     format, kind, body, expected = ANSWERS[name]
@@ -163,12 +163,15 @@ def test_garbage_gives_nothing_and_never_raises(
     assert read(format, kind, *pieces, encoding=encoding) is None
 
 
+NAMES = ("context_management", "applied_edits", "content", "content_block", "item", "output", "iterations", "type")
+WORDS = st.sampled_from(["compaction", "clear_tool_uses_20250919"])
 JSONS = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | WORDS,
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["usage", "message", "response", "usageMetadata", *ANTHROPIC, *CHAT, *GEMINI]), inner
+            st.sampled_from(["usage", "message", "response", "usageMetadata", *NAMES, *ANTHROPIC, *CHAT, *GEMINI]),
+            inner,
         )
     ),
 )
@@ -179,6 +182,207 @@ def test_counts_of_any_shape_never_raise_and_are_never_negative(format: str, val
     body = json.dumps(value).encode()
     found = read(format, EVENTS, b"data: " + body + b"\n\n") if stream else read(format, JSON, body)
     assert found is None or min(found.fresh, found.read, found.written, found.written_1h, found.output) >= 0
+
+
+# ── context management ──────────────────────────────────────────────────────────────────────────────────────────────
+
+CLEARED = {
+    "applied_edits": [
+        {"type": "clear_thinking_20251015", "cleared_thinking_turns": 3, "cleared_input_tokens": 900},
+        {"type": "clear_tool_uses_20250919", "cleared_tool_uses": 8, "cleared_input_tokens": 50_000},
+    ]
+}
+COMPACTION = {"type": "compaction", "content": "Summary."}
+ITERATIONS = [
+    {
+        "type": "compaction",
+        "input_tokens": 180_000,
+        "output_tokens": 3_500,
+        "cache_read_input_tokens": 200,
+        "cache_creation_input_tokens": 50,
+        "cache_creation": {"ephemeral_5m_input_tokens": 40, "ephemeral_1h_input_tokens": 10},
+    },
+    {"type": "message", **ANTHROPIC},
+]
+STEP = Usage(fresh=180_000, read=200, written=40, written_1h=10, output=3_500)
+ENCRYPTED = {"id": "cmp_1", "type": "compaction", "encrypted_content": "c3VtbWFyeQ=="}
+
+MANAGED: dict[str, tuple[str, str, bytes, tuple[int, bool]]] = {
+    "anthropic clears, whole": (
+        "anthropic",
+        JSON,
+        json.dumps({"content": [], "context_management": CLEARED, "usage": ANTHROPIC}).encode(),
+        (8, False),
+    ),
+    "anthropic clears, stream": (
+        "anthropic",
+        EVENTS,
+        sse(*ANTHROPIC_STREAM[:2], {**ANTHROPIC_STREAM[2], "context_management": CLEARED}),
+        (8, False),
+    ),
+    "anthropic clears, Amazon's stream": (
+        "anthropic",
+        FRAMES,
+        frames(*ANTHROPIC_STREAM[:2], {**ANTHROPIC_STREAM[2], "context_management": CLEARED}),
+        (8, False),
+    ),
+    "anthropic compacts, whole": (
+        "anthropic",
+        JSON,
+        json.dumps({"content": [COMPACTION, {"type": "text", "text": "Hi"}], "usage": ANTHROPIC}).encode(),
+        (0, True),
+    ),
+    "anthropic compacts, stream": (
+        "anthropic",
+        EVENTS,
+        sse(
+            ANTHROPIC_STREAM[0],
+            {"type": "content_block_start", "index": 0, "content_block": {**COMPACTION, "content": None}},
+            *ANTHROPIC_STREAM[1:],
+        ),
+        (0, True),
+    ),
+    "anthropic compacts, Amazon's stream": (
+        "anthropic",
+        FRAMES,
+        frames({"type": "content_block_start", "index": 0, "content_block": COMPACTION}, *ANTHROPIC_STREAM),
+        (0, True),
+    ),
+    "responses compacts, whole": (
+        "openai-responses",
+        JSON,
+        json.dumps({"output": ["odd", ENCRYPTED], "usage": RESPONSES}).encode(),
+        (0, True),
+    ),
+    "responses compacts, stream that breaks off": (
+        "openai-responses",
+        EVENTS,
+        sse(RESPONSES_STREAM[0], {"type": "response.output_item.done", "output_index": 0, "item": ENCRYPTED}),
+        (0, True),
+    ),
+    "responses compacts, only in the last event": (
+        "openai-responses",
+        EVENTS,
+        sse({"type": "response.completed", "response": {"output": [ENCRYPTED], "usage": RESPONSES}}),
+        (0, True),
+    ),
+    "the edits stand in the first event already": (
+        "anthropic",
+        EVENTS,
+        sse({"message": {"context_management": CLEARED}}, {"context_management": {"applied_edits": []}}),
+        (8, False),
+    ),
+    "nothing was cleared": (
+        "anthropic",
+        EVENTS,
+        sse({**ANTHROPIC_STREAM[2], "context_management": {"applied_edits": []}}),
+        (0, False),
+    ),
+    "a text and an argument that speak of it": (
+        "anthropic",
+        JSON,
+        json.dumps(
+            {
+                "content": [
+                    {"type": "text", "text": '{"type": "compaction"}'},
+                    {"type": "tool_use", "input": {"content": [COMPACTION], "context_management": CLEARED}},
+                ],
+                "usage": ANTHROPIC,
+            }
+        ).encode(),
+        (0, False),
+    ),
+    "the settings of a request": (
+        "openai-responses",
+        JSON,
+        json.dumps({"context_management": [{"type": "compaction"}], "output": [], "usage": RESPONSES}).encode(),
+        (0, False),
+    ),
+}
+
+
+def managed(format: str, kind: str, *pieces: bytes, encoding: str = "") -> tuple[int, bool]:
+    reader = UsageReader(format, kind, encoding)
+    for piece in pieces:
+        reader.feed(piece)
+    reader.finish()
+    return reader.cleared_tool_uses, reader.compacted
+
+
+@pytest.mark.parametrize("encoding", PACKERS)
+@pytest.mark.parametrize(("format", "kind", "body", "expected"), MANAGED.values(), ids=MANAGED)
+def test_context_management_is_read(
+    format: str, kind: str, body: bytes, expected: tuple[int, bool], encoding: str
+) -> None:
+    packed = PACKERS[encoding](body)
+    assert managed(format, kind, packed, encoding=encoding) == expected
+    pieces = [packed[place : place + 7] for place in range(0, len(packed), 7)]
+    assert managed(format, kind, *pieces, encoding=encoding) == expected
+
+
+HOSTILE: dict[str, tuple[Any, int]] = {
+    "no object": ("clear_tool_uses", 0),
+    "no list": ({"applied_edits": {"type": "clear_tool_uses_20250919", "cleared_tool_uses": 8}}, 0),
+    "edits of other types": ({"applied_edits": [8, None, "x", [CLEARED], {"type": 8, "cleared_tool_uses": 8}]}, 0),
+    "counts of other types": (
+        {
+            "applied_edits": [
+                {"type": "clear_tool_uses_20250919", "cleared_tool_uses": count}
+                for count in ("8", -8, 8.5, True, None, [8], {"cleared_tool_uses": 8})
+            ]
+        },
+        0,
+    ),
+    "edits of another kind": ({"applied_edits": [{"type": "clear_thinking_20251015", "cleared_tool_uses": 5}]}, 0),
+    "a later version": ({"applied_edits": [{"type": "clear_tool_uses_20270101", "cleared_tool_uses": 2}]}, 2),
+    "several": ({"applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 2}] * 3}, 6),
+    "more than there can be": (
+        {"applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 10**18}] * 9},
+        usage.MAX_CLEARED,
+    ),
+    "more than any number": (
+        {"applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 10**400}]},
+        usage.MAX_CLEARED,
+    ),
+}
+
+
+@pytest.mark.parametrize(("found", "expected"), HOSTILE.values(), ids=HOSTILE)
+def test_hostile_reports_of_clearing(found: Any, expected: int) -> None:
+    body = {"context_management": found, "usage": ANTHROPIC}
+    assert managed("anthropic", JSON, json.dumps(body).encode()) == (expected, False)
+    assert managed("anthropic", EVENTS, sse(body)) == (expected, False)
+    assert read("anthropic", JSON, json.dumps(body).encode()) == CLAUDES, "the counts are read all the same"
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize("name", ["context_management", "content", "output", "content_block", "item"])
+@pytest.mark.parametrize(
+    "value", [DEEP, b'"compaction"', b'["compaction"]', b'{"type": ["compaction"]}', b"7", b"null"]
+)
+def test_hostile_blocks(name: str, value: bytes) -> None:
+    body = b'{"' + name.encode() + b'": ' + value + b', "usage": {"input_tokens": 5}, "more": "compaction"}'
+    assert managed("anthropic", JSON, body) == (0, False)
+    assert managed("anthropic", EVENTS, b"data: " + body + b"\n\n") == (0, False)
+
+
+def test_compactions_are_billed_and_are_no_part_of_the_context() -> None:
+    whole = json.dumps({"usage": {**ANTHROPIC, "iterations": ITERATIONS}}).encode()
+    stream = sse(ANTHROPIC_STREAM[0], {"usage": {"output_tokens": 70, "iterations": ITERATIONS}})
+    for kind, body in ((JSON, whole), (EVENTS, stream)):
+        reader = UsageReader("anthropic", kind)
+        reader.feed(body)
+        assert reader.finish() == CLAUDES + STEP
+        assert reader.compaction == STEP
+
+
+def test_an_answer_without_compaction_has_none_to_bill() -> None:
+    reader = UsageReader("anthropic", EVENTS)
+    reader.feed(sse(*ANTHROPIC_STREAM))
+    assert reader.finish() == CLAUDES
+    assert reader.compaction == Usage()
 
 
 ODD: dict[str, tuple[str, Any, Usage | None]] = {

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ibidem.environment import install_command
 from ibidem.proxy.edge.server import Running
 from ibidem.proxy.egress import CERTIFICATE_VARIABLES
 from ibidem.store import MemoryStore
@@ -206,7 +207,7 @@ IMPOSSIBLE = {
     ),
     "missing extra": (
         {"ALL_PROXY": "socks5h://user:s3cret@proxy:1080"},
-        "ALL_PROXY: a SOCKS proxy needs: pip install 'ibidem-llm[socks]'",
+        f"ALL_PROXY: a SOCKS proxy needs: {install_command('socks')}",
     ),
     "no such file": (
         {"NODE_EXTRA_CA_CERTS": "/nowhere/s.pem"},

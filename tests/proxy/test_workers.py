@@ -58,7 +58,7 @@ def test_another_helps_out_while_one_is_stuck_and_retires_when_it_is_not() -> No
 
         with pytest.raises(TooLate) as error:
             await workers.finish(stuck, 2 * LATE_SECONDS, lambda: True)
-        assert error.value.begun
+        assert error.value.errand
         assert len(workers.stuck) == 1
         assert await workers.finish(seen.work, PATIENCE, lambda: True) is DONE
         with pytest.raises(TooLate):
@@ -67,7 +67,7 @@ def test_another_helps_out_while_one_is_stuck_and_retires_when_it_is_not() -> No
         assert not workers.exhausted(PATIENCE)
         with pytest.raises(TooLate) as error:
             await workers.finish(seen.work, 2 * LATE_SECONDS, lambda: True)
-        assert not error.value.begun, "nobody was there to begin with it"
+        assert not error.value.errand, "nobody was there to begin with it"
         go.set()
         until = time.monotonic() + PATIENCE
         while workers.stuck or workers.pool._threads > 1:

@@ -87,7 +87,7 @@ def excess(session: Recording, profile: str, credit: float, label: str, world: A
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.integers(2, 60),
     st.integers(0, 10**6),
@@ -134,7 +134,7 @@ def excess_kept(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.integers(2, 60),
     st.integers(0, 10**6),

@@ -22,8 +22,9 @@ from ..engine.marking import CacheSettings
 from ..engine.session import Session
 from ..errors import UsageError
 from ..proxy.clock import SYSTEM_CLOCK
+from ..proxy.conversation import AnsweredRequest, Counted
 from ..proxy.conversations import Conversations
-from ..proxy.fallback import bare, fall_back, replayed
+from ..proxy.fallback import continue_without_thinking, fall_back, next_body
 from ..proxy.outcome import Job, Outcome
 from ..proxy.rewriter import Rewriter
 from ..store import MemoryStore, StoreError
@@ -169,7 +170,8 @@ class Seat:
         model: str = "",
     ) -> Job:
         """`model` is for bodies that do not name it."""
-        return Job(format, conversation, encoding, body, self.now(), counts, MAX_BODY, PATIENCE_SECONDS, model=model)
+        seconds = PATIENCE_SECONDS
+        return Job(format, conversation, encoding, body, self.now(), counts, MAX_BODY, seconds, seconds, model=model)
 
     def outcome(self, job: Job, model: str = "") -> Outcome:
         """What is sent for a request: `Outcome.body`, or the request as it came where that is None."""
@@ -180,10 +182,10 @@ class Seat:
             found = rewriter.rewrite(job)
             if job.conversation is not None:
                 self._homes[job.conversation] = rewriter
-            if found.result != "failed open" or found.theirs:
-                return found
-            log.warning("request sent without new edits: %s", found.reason)
-            return fall_back(rewriter.conversations, job, found)
+            if found.result == "failed open" and not found.theirs:
+                log.warning("request sent without new edits: %s", found.reason)
+                found = fall_back(rewriter.conversations, job, found)
+            return continue_without_thinking(rewriter.conversations, job, found) or found
         except Exception as error:
             return failed_open(error)
 
@@ -192,7 +194,7 @@ class Seat:
             return Outcome(result="unchanged")
         with self._lock:
             compacted = session.compact(job.body, at=job.at)
-            place = session.position
+            place = None if compacted.reason else session.position
         if compacted.reason:
             log.warning("request sent as it came: %s", compacted.reason.partition(":")[0])
         changed = compacted.request is not job.body
@@ -227,22 +229,20 @@ class Seat:
 
     # ── what became of it ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def instead(self, job: Job, refused: Outcome, kind: str, tried: Sequence[bytes]) -> Outcome | None:
-        """What is sent in place of a request that the provider refused; None if all of that was refused."""
-        log.warning("a rewritten request was refused: %s", kind)
-        conversation = refused.conversation
-        failed = Outcome(
-            result="failed open", reason=f"refused by the provider: {kind}", refused=True, conversation=conversation
-        )
+    def instead(
+        self, job: Job, rejected: Outcome, kind: str, tried: Sequence[bytes], names_thinking: bool
+    ) -> Outcome | None:
+        """The next body for a request that the provider rejected; None if all of them were rejected."""
+        log.warning("a request was rejected: %s", kind)
+        conversation = rejected.conversation or job.conversation
         if conversation is not None:
-            for way in (fall_back, replayed):
-                found = safely(way, self._home(conversation), job, failed, otherwise=None)
-                if found is not None and found.body is not None and found.body not in tried:
-                    return found
-        elif self._session is not None:
-            with failing_open():
-                self._session.sent_otherwise(job.body, 0, refused=True, at=job.at)
-        return bare(job, failed) if job.body not in tried else None
+            home = self._home(conversation)
+        else:
+            home = self._rewriter(job.format, rejected.model).conversations
+            if self._session is not None and rejected.body is not None:
+                with failing_open():
+                    self._session.sent_otherwise(job.body, 0, refused=True, at=job.at)
+        return safely(next_body, home, job, rejected, kind, tried, names_thinking, otherwise=None)
 
     def accepted(self, outcome: Outcome) -> None:
         """The provider takes a request: the conversation goes on in that way."""
@@ -252,7 +252,7 @@ class Seat:
             elif outcome.deviation is not None:
                 with suppress(StoreError):  # it was told why the request went so
                     for rewriter in list(self._rewriters.values()):
-                        rewriter.conversations.adopt(outcome.deviation)
+                        rewriter.conversations.adopt(outcome.sent, outcome.deviation)
 
     def refuse(self, outcome: Outcome) -> None:
         """The provider refused a request that cannot be sent again from here: later ones get no marks."""
@@ -265,26 +265,28 @@ class Seat:
             if found is not None:
                 later(_save, self._home(found), found)
 
-    def answered(self, outcome: Outcome, context: int | None = None, cached: int | None = None) -> None:
-        """What the provider counted, for profiles that go by it."""
+    def answered(
+        self, outcome: Outcome, context: int | None = None, cached: int | None = None, cleared: bool = False
+    ) -> None:
+        """What the provider counted, for profiles that go by it, and whether it cleared tool results."""
         with failing_open():
             found, at = outcome.conversation, self.now()
+            if outcome.place is None:
+                return
             if self._session is not None:
-                if outcome.place is not None:
-                    self._session.answered(at=at, context=context, cached=cached, position=outcome.place)
-            elif found is not None and found.session.remembers and outcome.place is not None:
+                self._session.answered(at=at, context=context, cached=cached, position=outcome.place, cleared=cleared)
+            elif found is not None and (found.session.remembers or cleared):
                 conversations = self._home(found)
-                with found.lock:
-                    conversations.settle(found)
-                    found.session.answered(at=at, context=context, cached=cached, position=outcome.place)
+                found.inbox.append(AnsweredRequest(outcome.place, at, Counted(context, cached, cleared), False))
                 later(_save, conversations, found)
 
-    def charged(self, outcome: Outcome, usage: Usage) -> None:
-        self.answered(outcome, usage.input, usage.read)
+    def charged(self, outcome: Outcome, usage: Usage, cleared: bool = False) -> None:
+        self.answered(outcome, usage.input, usage.read, cleared)
 
 
 def _save(conversations: Conversations, conversation: LiveConversation) -> None:
     with failing_open(), conversation.lock:
+        conversations.settle(conversation)
         conversations.save(conversation)
 
 

@@ -57,7 +57,7 @@ class IbidemInterceptor(BaseInterceptor[Any, Any]):
         if begun is None:
             return message
         with failing_open():
-            if begun.is_refusal(message):
+            if begun.outcome.body is not None and begun.is_rejection(message):
                 message, raw = held(message)
                 self._refused(begun, message, raw)
         return begun.watched(message)
@@ -74,7 +74,7 @@ class IbidemInterceptor(BaseInterceptor[Any, Any]):
         if begun is None:
             return message
         with failing_open():
-            if begun.is_refusal(message):
+            if begun.outcome.body is not None and begun.is_rejection(message):
                 message, raw = await aheld(message)
                 self._refused(begun, message, raw)
         return begun.watched(message, asynchronous=True)

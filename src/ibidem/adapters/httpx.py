@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ..billing.usage import Usage
 from ..engine.session import Session
 from ..errors import UsageError
+from ..proxy.fallback import has_signed_thinking
+from ..proxy.headers import with_beta
 from ..proxy.outcome import Job, Outcome
 from ..proxy.refusals import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
 from ..proxy.routes import Route, at_end, client_session, is_signed
@@ -70,15 +72,16 @@ class Exchange:
 
     def request(self) -> Any:
         """What is to be sent now."""
-        body = self.outcome.body
+        body, beta = self.outcome.body, self.outcome.beta
         self.tried.append(self.job.body if body is None else body)
-        return self.original if body is None else safely(_with, self.original, body, otherwise=self.original)
+        return self.original if body is None else safely(_with, self.original, body, beta, otherwise=self.original)
 
-    def is_refusal(self, response: Any) -> bool:
-        """Whether the provider may have refused what we made of a request, so that its answer is to be read."""
+    def is_rejection(self, response: Any) -> bool:
+        """Return True if the provider may have rejected how a request is written, so that its response is read."""
         length = response.headers.get("content-length", "0")
         small = length.isdecimal() and int(length) <= MAX_HELD_BYTES
-        return self.outcome.body is not None and response.status_code in REFUSAL_STATUSES and small
+        ours = self.outcome.body is not None or has_signed_thinking(self.job)
+        return ours and response.status_code in REFUSAL_STATUSES and small
 
     def instead(self, response: Any, raw: bytes) -> Any:
         """The request that is sent in place of a refused one; None where the refusal stands."""
@@ -89,10 +92,11 @@ class Exchange:
         return self.request()
 
     def _instead(self, response: Any, raw: bytes) -> Outcome | None:
-        kind = Refusal(response.status_code, "", list(response.headers.items()), bytearray(raw)).kind
+        refusal = Refusal(response.status_code, "", list(response.headers.items()), bytearray(raw))
+        kind = refusal.kind
         if kind is None or self.job.counts:
             return None
-        return self.transport.seat.instead(self.job, self.outcome, kind, self.tried)
+        return self.transport.seat.instead(self.job, self.outcome, kind, self.tried, refusal.names_thinking)
 
     def watched(self, response: Any, *, asynchronous: bool = False) -> Any:
         """The answer, which tells what was charged while it is read."""
@@ -113,13 +117,13 @@ class Exchange:
             return
         response.stream = watched(response, asynchronous, watch.feed, watch.aend if asynchronous else watch.end)
 
-    def charged(self, usage: Usage) -> None:
+    def charged(self, usage: Usage, cleared: bool) -> None:
         self.tell(usage)
-        self.transport.seat.charged(self.outcome, usage)
+        self.transport.seat.charged(self.outcome, usage, cleared)
 
-    async def acharged(self, usage: Usage) -> None:
+    async def acharged(self, usage: Usage, cleared: bool) -> None:
         self.tell(usage)
-        await self.transport.seat.aside(0, self.transport.seat.charged, self.outcome, usage)
+        await self.transport.seat.aside(0, self.transport.seat.charged, self.outcome, usage, cleared)
 
     def tell(self, usage: Usage) -> None:
         if self.transport.on_usage is None:
@@ -178,12 +182,13 @@ class Transport:
         if not carries(request):
             return inner.handle_request(request)
         exchange = self.begin(request, request.read())
-        response = inner.handle_request(exchange.request())
-        while exchange.is_refusal(response):
+        response, first = inner.handle_request(exchange.request()), None
+        while exchange.is_rejection(response):
             response, raw = held(response)
+            first = response if first is None else first
             again = exchange.instead(response, raw)
             if again is None:
-                break
+                return first
             response = inner.handle_request(again)
         return exchange.watched(response)
 
@@ -201,12 +206,13 @@ class Transport:
             return await inner.handle_async_request(request)
         content = await request.aread()
         exchange = await self.seat.aside(len(content), self.begin, request, content)
-        response = await inner.handle_async_request(exchange.request())
-        while exchange.is_refusal(response):
+        response, first = await inner.handle_async_request(exchange.request()), None
+        while exchange.is_rejection(response):
             response, raw = await aheld(response)
+            first = response if first is None else first
             again = await self.seat.aside(len(content), exchange.instead, response, raw)
             if again is None:
-                break
+                return first
             response = await inner.handle_async_request(again)
         return exchange.watched(response, asynchronous=True)
 
@@ -295,10 +301,13 @@ def _is_upload(headers: Any) -> bool:
     return large or headers.get("content-type", "").lower().startswith("multipart/")
 
 
-def _with(request: Any, body: bytes) -> Any:
-    """The request with another body, as a new one. Its headers are the same to the byte."""
+def _with(request: Any, body: bytes, beta: str = "") -> Any:
+    """The request with another body, as a new one. Its headers are the same to the byte, but for a feature that the
+    body needs."""
     left_out = (b"content-length", b"transfer-encoding")
-    headers = [(name, value) for name, value in request.headers.raw if name.lower() not in left_out]
+    headers: Any = [(name, value) for name, value in request.headers.raw if name.lower() not in left_out]
+    if beta:
+        headers = with_beta([(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers], beta)
     made = import_module(family_of(request)).Request
     return made(request.method, request.url, headers=headers, content=body, extensions=request.extensions)
 
@@ -319,19 +328,21 @@ class _Watch:
 
     def end(self) -> None:
         with failing_open():
-            usage = self._finished()
+            usage, cleared = self._finished()
             if usage is not None:
-                self.exchange.charged(usage)
+                self.exchange.charged(usage, cleared)
 
     async def aend(self) -> None:
         with failing_open():
-            usage = self._finished()
+            usage, cleared = self._finished()
             if usage is not None:
-                await self.exchange.acharged(usage)
+                await self.exchange.acharged(usage, cleared)
 
-    def _finished(self) -> Usage | None:
+    def _finished(self) -> tuple[Usage | None, bool]:
         reader, self.reader = self.reader, None
-        return None if reader is None else reader.finish()
+        if reader is None:
+            return None, False
+        return reader.finish(), reader.cleared_tool_uses > 0
 
 
 # ── clients that exist ──────────────────────────────────────────────────────────────────────────────────────────────

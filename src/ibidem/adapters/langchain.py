@@ -198,7 +198,9 @@ def _package(model: Any) -> Writes:
 def _is_cut(model: Any, settings: dict[str, Any], wire: str) -> bool:
     settings = {**(getattr(model, "model_kwargs", None) or {}), **settings}
     head = {name: settings.get(name) or getattr(model, name, None) for name in ("truncation", "context_management")}
-    return bool(getattr(model, "use_previous_response_id", False)) or formats.named(wire).clears_history(head)
+    dialect = formats.named(wire)
+    is_cut = dialect.clears_history(head) or dialect.manages_context(head)  # responses are not seen here
+    return is_cut or bool(getattr(model, "use_previous_response_id", False))
 
 
 def _is_straight(messages: Sequence[Any]) -> bool:

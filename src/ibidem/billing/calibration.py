@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import inf
 from typing import NamedTuple
 
 from ..model import Kind, Message, Opaque, Text, Thinking, ToolCall, ToolResult
@@ -108,51 +107,51 @@ def weigh_thinking(part: Thinking, weights: Weights, count: Count) -> float:
 
 UNSEEN_TOKENS = 300.0
 """Tokens that what we do not see (a reminder, a tool that was added) may add to a turn unnoticed."""
-
-
-@dataclass(frozen=True, slots=True)
-class FitBounds:
-    """What is believed of growth, and of a scale that is fitted to it."""
-
-    least: float = 0.0
-    """Tokens by which a request must have grown to tell something: little ones are mostly noise."""
-    plausible: tuple[float, float] = (0.0, inf)
-    """Provider tokens for one of ours that can be true of text. Beyond, it was something else, such as an image."""
-    prior: float = 0.0
-    """Tokens of growth that it takes to believe the fit as much as the scale that is usual."""
-
-
-BILLING = FitBounds(least=UNSEEN_TOKENS, plausible=(0.6, 2.0), prior=2000.0)
-"""For what is shown of a conversation while it runs: the likeliest figure from the first request on."""
+PLAUSIBLE_SCALES = (0.6, 2.0)
+"""Provider tokens for one of ours that can be true of text. Beyond, it was something else, such as an image."""
+JSON_BLOCK_TOKENS = 30.0
+"""Tokens of ours that the JSON around a content block takes: braces, keys, its type and id."""
+SCALE_WEIGHT, BLOCK_WEIGHT = 250_000.0, 14.0
+"""Weights of the initial values in a `GrowthFit`. They follow from the usual errors: 150 tokens in the growth of a
+request, 0.3 in the initial scale, and 40 tokens in the initial value per block."""
 
 
 @dataclass(slots=True)
-class ScaleFit:
-    """How many provider tokens there are for one of ours, by how much requests grew in both counts.
+class GrowthFit:
+    """Provider tokens per token of ours in text, fitted while a conversation runs.
 
-    Growth is compared and not size, so what every request carries unseen does not matter.
+    Our count of a new message includes the JSON around each content block, which providers count in their own way. So
+    two values are fitted by least squares: the scale of text, and the provider's tokens per block beyond it. With the
+    scale alone, a conversation of many short results would make removed text look smaller than it is.
     """
 
-    bounds: FitBounds = FitBounds()
-    usual: float = 1.0
-    ours: float = 0.0
-    theirs: float = 0.0
+    scale: float = 1.0
+    per_block: float = 0.0
+    _ours: float = 0.0
+    """Sums of squares and products over all growth that is believed: of our count, the blocks and the provider's."""
+    _blocks: float = 0.0
+    _both: float = 0.0
+    _ours_theirs: float = 0.0
+    _blocks_theirs: float = 0.0
 
-    def grew(self, ours: float, theirs: float) -> None:
-        """What was added between two requests, as we count it and as the provider does."""
-        low, high = self.bounds.plausible
-        if ours >= self.bounds.least and theirs > 0 and low <= theirs / ours <= high:
-            self.add(ours, theirs)
+    def __post_init__(self) -> None:
+        self._ours, self._blocks = SCALE_WEIGHT, BLOCK_WEIGHT
+        self._ours_theirs, self._blocks_theirs = SCALE_WEIGHT * self.scale, BLOCK_WEIGHT * self.per_block
 
-    def add(self, ours: float, theirs: float) -> None:
-        """Growth that is believed."""
-        self.ours += ours
-        self.theirs += theirs
-
-    @property
-    def scale(self) -> float:
-        prior = self.bounds.prior
-        return (self.usual * prior + self.theirs) / (prior + self.ours) if prior + self.ours else self.usual
+    def grew(self, ours: float, theirs: float, blocks: int = 0) -> None:
+        """Add the growth between two requests: our count, the provider's, and the number of new content blocks."""
+        low, high = PLAUSIBLE_SCALES
+        if ours < UNSEEN_TOKENS or not low <= theirs / ours <= high:
+            return
+        self._ours += ours * ours
+        self._blocks += blocks * blocks
+        self._both += ours * blocks
+        self._ours_theirs += ours * theirs
+        self._blocks_theirs += blocks * theirs
+        determinant = self._ours * self._blocks - self._both * self._both
+        scale = (self._ours_theirs * self._blocks - self._blocks_theirs * self._both) / determinant
+        self.scale = min(max(scale, low), high)
+        self.per_block = (self._blocks_theirs - self.scale * self._both) / self._blocks
 
 
 TELLING_GROWTH = 500.0
@@ -208,8 +207,7 @@ def scale_of(grown: Iterable[tuple[float, float]], usual: float = 1.0) -> float:
     ratios = [theirs / ours for ours, theirs in pairs if ours > UNSEEN_TOKENS]
     if len(ratios) < 3:
         return usual
-    rough, fit = median(ratios), ScaleFit()
-    for ours, theirs in pairs:
-        if abs(theirs - rough * ours) <= max(UNSEEN_TOKENS, 0.3 * rough * ours):
-            fit.add(ours, theirs)
-    return fit.scale if fit.ours > UNSEEN_TOKENS and fit.theirs > 0 else usual
+    rough = median(ratios)
+    believed = [pair for pair in pairs if abs(pair[1] - rough * pair[0]) <= max(UNSEEN_TOKENS, 0.3 * rough * pair[0])]
+    ours, theirs = (sum(counts) for counts in zip(*believed, strict=True)) if believed else (0.0, 0.0)
+    return theirs / ours if ours > UNSEEN_TOKENS and theirs > 0 else usual

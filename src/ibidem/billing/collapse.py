@@ -40,6 +40,8 @@ class CacheHistory(NamedTuple):
     """How many of its requests were found."""
     stopped: bool = False
     """What was sent is not changed any more."""
+    new_head: bool = False
+    """The tools or the system text differ from those of the last request, so nothing behind them is found."""
 
 
 class Verdict(NamedTuple):
@@ -67,7 +69,7 @@ def judge(history: CacheHistory, usage: Usage, model: str, at: float, revised: b
     last, caching = history.last, history.caching
     if last is None:
         return NO_VERDICT
-    warm = last.model == model and at - last.at <= caching.lifetime
+    warm = last.model == model and at - last.at <= caching.lifetime and not history.new_head
     hit = was_found(usage, last)
     lost = warm and not hit and last.revised and not revised
     long = usage.input > 2 * caching.minimum

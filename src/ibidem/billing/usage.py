@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 FULL_READ_SHARE = 0.97
 """A provider that read this share of what could have been read missed nothing: it counts in blocks."""
@@ -29,3 +31,39 @@ class Usage:
     @property
     def counts(self) -> tuple[int, ...]:
         return self.fresh, self.read, self.written, self.written_1h, self.output, self.reasoning
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(*map(sum, zip(self.counts, other.counts, strict=True)))
+
+
+def count_in(found: Any, *path: str) -> int:
+    """The number of tokens at a path of a usage object; 0 if there is no positive integer."""
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
+
+
+def anthropic_usage(found: Mapping[str, Any]) -> Usage:
+    """Read Anthropic's `usage`, with the compactions that its top-level counts leave out."""
+    return _anthropic_counts(found) + compaction_usage(found)
+
+
+def compaction_usage(found: Mapping[str, Any]) -> Usage:
+    """Tokens of the compactions in Anthropic's `usage.iterations`. They are billed, but are no part of the context."""
+    total, iterations = Usage(), found.get("iterations")
+    for step in iterations if isinstance(iterations, list) else ():
+        if isinstance(step, dict) and step.get("type") == "compaction":
+            total += _anthropic_counts(step)
+    return total
+
+
+def _anthropic_counts(found: Mapping[str, Any]) -> Usage:
+    short = count_in(found, "cache_creation", "ephemeral_5m_input_tokens")
+    long = count_in(found, "cache_creation", "ephemeral_1h_input_tokens")
+    return Usage(
+        fresh=count_in(found, "input_tokens"),
+        read=count_in(found, "cache_read_input_tokens"),
+        written=max(short, count_in(found, "cache_creation_input_tokens") - long),
+        written_1h=long,
+        output=count_in(found, "output_tokens"),
+    )

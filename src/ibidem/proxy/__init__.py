@@ -3,7 +3,8 @@
     client ─▶ edge.server ─▶ edge.driver ─▶ Exchange ─▶ Rewriter ─▶ edge.upstreams ─▶ provider
 
 - `Exchange` (`exchange`) is one request and its answer: a state machine, events in, commands out. What it may be told
-  is in `events`, what it may command in `commands`, and its table in `states`. `routes` and `headers` decide for it.
+  is in `events`, what it may command in `commands`, and its table in `states`. `routes` and `headers` decide for it;
+  `default_upstreams` refuses requests that belong to another provider.
 - `Driver` (`edge.driver`) feeds it what the two connections say and carries out what it commands, in one place.
 - `Conversations` finds the `LiveConversation` that a request goes on, or begins one; each has a session of the engine.
 - `Rewriter` makes an `Outcome` of a `Job`. It never raises: what goes wrong is sent by `fallback`, which begins as the

@@ -33,6 +33,9 @@ NAMED_HEADER, PROFILE_HEADER, FORMAT_HEADER, MODEL_HEADER = (
 )
 """What a request may say: what it calls its conversation, and by which profile, in which format, for whom it is."""
 
+REJECTED_HEADER = "x-ibidem-rejected"
+"""Number of bodies for this request that its provider rejected (400 or 422) because of how they are written."""
+
 MAX_NAME = 256
 """Characters of a conversation's name."""
 
@@ -78,6 +81,12 @@ def asked(headers: Mapping[str, str], body: bytes, at: float, settings: Settings
     )
 
 
+def rejections(headers: Mapping[str, str]) -> int:
+    """Number of rejected bodies that a request names; 0 if it names none."""
+    named = headers.get(REJECTED_HEADER, "").strip()
+    return int(named) if named.isascii() and named.isdecimal() and len(named) == 1 else 0
+
+
 def refused(error: IbidemError) -> Outcome:
     """What cannot be asked for is given back."""
     return Outcome(result="unchanged", reason=str(error), theirs=True)
@@ -115,6 +124,8 @@ def answer(body: bytes, encoding: str, job: Job | None, outcome: Outcome) -> Pag
         "tokens-after": "" if before is None else max(0, round(before - removed)),
     }
     headers = {f"x-ibidem-{name}": str(value) for name, value in told.items() if value != ""}
+    if outcome.beta:
+        headers["x-ibidem-anthropic-beta"] = outcome.beta
     if encoding:
         headers["Content-Encoding"] = encoding
     return Page(200, {**PLAIN_HEADERS, "Content-Type": "application/json", **headers}, given)

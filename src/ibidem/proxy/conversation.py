@@ -7,6 +7,7 @@ what memory and the store know of it: `held`, `hint` and `notebook`.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from .. import formats
 from ..billing.budget import Point
 from ..engine.incremental import SentPrefix
+from ..engine.journal import Position
 from ..engine.notebook import Notebook
 from ..engine.pipeline import Compacted
 from ..engine.session import Session
@@ -24,6 +26,7 @@ from ..wire.scan import scan_tolerantly
 from .books.bill import freed
 from .coin import Toss
 from .conduct import Conduct, ConductReader
+from .sent_history import NOTHING_SENT, SentHistory, SentRequest
 
 Key = tuple[str, ...]
 """The wire format, what the client calls its conversation and, where the request itself asks for one, the profile."""
@@ -32,31 +35,37 @@ ONE_TURN = 2
 """Messages by which a conversation grows at least between two requests."""
 
 
-class SentRequest(NamedTuple):
-    """How a request was sent."""
-
-    prefix: SentPrefix
-    freed: tuple[float, ...]
-    """Tokens that each of its edits takes out."""
-
-
 class Deviation(NamedTuple):
-    """A request that was sent otherwise than planned, of which its session does not know yet."""
+    """A request that was accepted and not sent as planned. Its session does not know yet."""
 
     key: Key
     body: bytes
     since: int
-    """From this message on it went out as it came."""
+    """Index of the first message that was sent unchanged."""
     refused: bool
-    """Because the provider had not taken it as planned."""
+    """Because the provider rejected the planned request."""
     at: float
+    thinking_dropped: int = 0
+    """Number of messages that were sent without their thinking, because the provider rejected it."""
 
 
 class Counted(NamedTuple):
-    """What a provider told about a request: input tokens, and those of them that it read from its cache."""
+    """What a provider reported about a request: input tokens, those of them that it read from its cache, and whether
+    it cleared tool results."""
 
     context: int | None = None
     cached: int | None = None
+    cleared: bool = False
+
+
+class AnsweredRequest(NamedTuple):
+    """A response. The session of its request does not know yet."""
+
+    position: Position | None
+    at: float
+    counted: Counted
+    stop_revising: bool
+    """The provider's cache misses after our edits."""
 
 
 @dataclass(eq=False)
@@ -91,11 +100,14 @@ class LiveConversation:
     """What the store has of it, as far as is known."""
     last: SentPrefix | None = None
     """How its last request was written. By this the next is known, also while somebody works on it."""
-    sent: SentRequest | None = None
-    """How the last request was sent that the provider took: what cannot be rewritten begins that way."""
-    deviation: Deviation | None = None
+    history: SentHistory = NOTHING_SENT
+    """How accepted requests were sent: a request that cannot be rewritten starts that way."""
+    inbox: deque[Deviation | AnsweredRequest] = field(default_factory=deque)
+    """What its session has to learn. Anybody adds to it; who holds the lock empties it."""
     thinking_dropped: int = 0
     """Number of messages, from the start, that are sent without their thinking: the provider rejected it."""
+    unanswered: bool = False
+    """Its last request was not accepted here. The client may have sent it to another replica."""
     elsewhere: bool = False
     """Another process of this proxy had it: what was sent follows from the history, also where nothing is noted."""
     off: bool = False
@@ -108,6 +120,8 @@ class LiveConversation:
     """It goes out as it came, and only what would have been saved is measured."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a request of it is worked on."""
+    _sent_lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while `history` is replaced, and for nothing else."""
 
     def __post_init__(self) -> None:
         if self.toss is not None:
@@ -129,6 +143,7 @@ class LiveConversation:
 
     def rewrite(self, scanned: Scanned, at: float) -> Compacted:
         self.turns += 1
+        self.unanswered = True
         try:
             return self.session.compact(scanned, at=at)
         finally:
@@ -153,37 +168,60 @@ class LiveConversation:
 
     def accept(self, sent: SentRequest | None, deviation: Deviation | None) -> None:
         """The provider takes a request that was sent so: the conversation goes on in that way."""
+        self.unanswered = False
         if self.measured:
             return
-        if sent is not None and not (self.sent and self.sent.prefix.continues(sent.prefix)):
-            self.sent = sent  # else a later one was taken first
+        if sent is not None:
+            self._add_sent(sent)
         if deviation is not None:
-            self.deviate(deviation)
-            if not deviation.since:
-                self.sent = None
+            self.inbox.append(deviation)
+            self.thinking_dropped = max(self.thinking_dropped, deviation.thinking_dropped)
 
-    def deviate(self, deviation: Deviation) -> None:
-        self.deviation = deviation
+    def _add_sent(self, sent: SentRequest) -> None:
+        with self._sent_lock:
+            self.history = self.history.add(sent)
 
     def settle(self) -> Scanned | None:
-        """Its session learns of a deviation, if there is one. Returns that request."""
-        deviation, self.deviation = self.deviation, None
-        scanned = scan(deviation.body) or scan_tolerantly(deviation.body) if deviation is not None else None
-        if deviation is None or scanned is None:
+        """Its session learns what is in the inbox. Returns the last request that was not sent as planned, if any."""
+        found: Scanned | None = None
+        while self.inbox:
+            news = self.inbox.popleft()
+            if isinstance(news, Deviation):
+                found = self._settle(news) or found
+            else:
+                self._hear(news)
+        return found
+
+    def _hear(self, news: AnsweredRequest) -> None:
+        counted, at = news.counted, news.position
+        self.session.answered(
+            at=news.at, context=counted.context, cached=counted.cached, position=at, cleared=counted.cleared
+        )
+        if news.stop_revising:
+            self.session.stop_revising(at)
+
+    def _settle(self, deviation: Deviation) -> Scanned | None:
+        scanned = scan(deviation.body) or scan_tolerantly(deviation.body)
+        if scanned is None:
             return None
         self.turns += 1
-        self.session.sent_otherwise(scanned, deviation.since, refused=deviation.refused, at=deviation.at)
+        self.session.sent_otherwise(
+            scanned,
+            deviation.since,
+            refused=deviation.refused,
+            at=deviation.at,
+            thinking_dropped=deviation.thinking_dropped,
+        )
         self._grow(scanned)
         self.points = len(self.last.plan.points) if self.last is not None else 0
-        last, sent = self.last, self.sent
-        if last is not None and (last.goes_on_from(sent.prefix, deviation.since) if sent else _bare(last, deviation)):
-            known = (sent.prefix.plan.edits, sent.freed) if sent else ((), ())
-            self.sent = SentRequest(last, freed(last.plan.edits, *known))
+        last, sent = self.last, self.history.newest
+        if last is not None and sent is not None and sent.prefix.is_same_request(last):
+            self._add_sent(SentRequest(last, freed(last.plan.edits, sent.prefix.plan.edits, sent.freed)))
         return scanned
 
     def goes_on_as_ever(self, scanned: Scanned) -> bool:
         """Whether there is nothing to it but to rewrite a request that goes it on."""
-        usual = not (self.off or self.toss or self.deviation or self.session.unusual)
+        usual = not (self.off or self.toss or self.inbox or self.session.unusual)
         return usual and not (self.notebook is not None and self.went_elsewhere(scanned))
 
     def _grow(self, scanned: Scanned) -> None:
@@ -194,20 +232,19 @@ class LiveConversation:
             self.first_new = self.messages
         self.messages = len(scanned)
         self.last = self.session.sent_prefix or self.last
+        self.thinking_dropped = max(self.thinking_dropped, self.session.thinking_dropped)
 
     def went_elsewhere(self, scanned: Scanned) -> bool:
-        """Whether the model was heard more than once since its last request came here: another replica has notes."""
+        """Return True if another replica may have notes: the last request was not accepted here, or the model answered
+        more than once since it came."""
+        if self.unanswered and self.messages and len(scanned) > self.messages:
+            return True
         if not self.messages or len(scanned) - self.messages <= ONE_TURN:
             return False
         read = formats.named(self.key[0]).read
         roles = [read(index, scanned.value(index)).role for index in range(self.messages, len(scanned))]
         heard = [mine == "assistant" != before for before, mine in pairwise(["", *roles])]
         return sum(heard) > 1
-
-
-def _bare(last: SentPrefix, deviation: Deviation) -> bool:
-    """Whether all of it went as it came, whatever the branch did that it came from."""
-    return not deviation.since and not last.plan.edits
 
 
 def goes_on(last: SentPrefix | None, scanned: Scanned) -> bool:

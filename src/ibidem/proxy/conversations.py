@@ -8,12 +8,13 @@ a matter of speed alone: `lossless` decides from the request, and what other pro
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import logging
+import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import AbstractContextManager
 
 from .. import formats
 from ..engine.incremental import SentPrefix
@@ -22,15 +23,19 @@ from ..engine.notebook import Notebook
 from ..engine.pipeline import Compacted
 from ..engine.session import Session
 from ..store import Store
+from ..store.guarded import GuardedStore
 from ..store.naming import conversation_key, words_of
 from ..wire import Scanned
+from .allocator import give_back
 from .coin import Coin
 from .conversation import Deviation, Key, LiveConversation, goes_on
 from .found import Found, OpenedRequest
 from .indexed import ConversationIndex, hint_of
-from .manner import Manner, Manners, NothingKept
+from .manner import Manner, Manners, NothingKept, OnlyStored
 from .opening import opened, title
+from .pause_log import Pause, PauseLog
 from .recent import RecentBodies
+from .sent_history import NOTHING_SENT, SentRequest
 from .switch import Switch
 
 log = logging.getLogger("ibidem")
@@ -38,6 +43,9 @@ log = logging.getLogger("ibidem")
 Weigh = Callable[[int], None]
 
 LOOKUPS = ("warm", "store", "cold", "new")
+
+QUICK_SECONDS = 0.05
+"""Seconds that a request waits for the store, if its profile can do without."""
 
 MAX_CANDIDATES = 4
 """Conversations with such a beginning that are tried before a request is looked at closely."""
@@ -49,11 +57,11 @@ RECENT_BYTES, RECENT_SHARE = 2**24, 0.25
 """Bytes of last requests that are held, at most, and the share of the memory setting that they may take."""
 
 GONE_BYTES = 2**25
-"""Bytes of conversations that were let go after which they are given back to the system, where that takes a search."""
+"""Bytes of conversations that were let go after which what is free is given back to the system."""
 
-TEXT, PER_MESSAGE, PER_CONVERSATION, PER_NOTE = 2, 700, 6000, 600
-"""Bytes that a conversation takes in memory, as measured: by bytes of its last request, by message, at least, and by
-note: those of all runs of the same prompt are in each of them."""
+PER_MESSAGE, PER_CONVERSATION, PER_NOTE = 400, 14_000, 600
+"""Bytes that a conversation takes in memory beside its texts, as measured: by message, at least, and by note: those of
+all runs of the same prompt are in each of them."""
 
 
 class Conversations:
@@ -72,8 +80,8 @@ class Conversations:
     ) -> None:
         """Ids begin with `prefix`. With a `coin`, some are only measured."""
         self._prefix = prefix
-        self._store = store
-        self._originals = NothingKept() if observe else store
+        self._store = store if isinstance(store, GuardedStore) else GuardedStore(store, on_change=log.info)
+        self._originals = NothingKept() if observe else self._store
         self._most = most
         self._most_bytes = most_bytes
         self._all: OrderedDict[str, LiveConversation] = OrderedDict()
@@ -84,13 +92,14 @@ class Conversations:
         self._lock = threading.Lock()
         self._made = 0
         self._switch = Switch()
+        self._pauses = PauseLog(self._store, self._apply)
         self.switched: Callable[[LiveConversation], None] = lambda _: None
-        """Told where a request switched its conversation, in whatever thread that is."""
+        """Called when a request switched its conversation, in whatever thread that is."""
         self._lookups: Counter[str] = Counter()
         self.held = 0
         """Bytes that all of them take in memory, about."""
         self._gone = 0
-        """Likewise, those that were let go and may not be given back yet."""
+        """Likewise, those that were let go since memory was given back to the system."""
         self._manners = Manners(Manner(profile, cache or CacheSettings()), coin)
         self.revises, self.remembers = self._manners.usual.revises, self._manners.usual.remembers
         self.asks_to_keep = self._manners.usual.asks_to_keep
@@ -201,7 +210,7 @@ class Conversations:
                 held=PER_CONVERSATION,
                 notebook=notebook,
                 last=last,
-                sent=nearest.sent if nearest is not None else None,
+                history=nearest.history if nearest is not None else NOTHING_SENT,
                 elsewhere=self._switch.is_elsewhere(opening.name),
                 off=self._switch.begins_off(opening.name, len(scanned) > len(messages), goes_off),
                 toss=toss,
@@ -218,12 +227,26 @@ class Conversations:
         """What the store knows of a conversation. Those who can do without do, if it cannot be asked."""
         if manner.revises:
             notebook.read()
-            return
+        elif manner.asks_to_keep or not begins:
+            self._read_quickly(notebook)
+
+    def _read_quickly(self, notebook: Notebook) -> None:
+        """Read the notes, if the store answers soon. Without them a request may be rejected once, and is sent again."""
         try:
-            if manner.asks_to_keep or not begins:
+            with self._store.until(QUICK_SECONDS):
                 notebook.read()
         except Exception as error:
-            log.debug("a conversation goes on without what may be known of it: %s", type(error).__name__)
+            log.debug("a conversation continues without its notes: %s", type(error).__name__)
+
+    def catch_up(self, found: Found) -> None:
+        """Read the notes of a conversation that continued on another replica. Under the conversation's lock."""
+        notebook = found.conversation.notebook
+        if notebook is not None and found.conversation.went_elsewhere(found.scanned):
+            self._read_quickly(notebook)
+
+    def until(self, seconds: float) -> AbstractContextManager[None]:
+        """Set the deadline for calls of the store."""
+        return self._store.until(seconds)
 
     def alike(self, key: Key, body: bytes, closely: bool) -> Iterator[list[LiveConversation]]:
         """Conversations that a request may go on, the likeliest first; unless `closely`, without reading any of it.
@@ -239,7 +262,7 @@ class Conversations:
             return index.newest(name, most)
 
     def _session(self, format: str, manner: Manner, model: str = "", state: bytes | None = None) -> Session:
-        return Session(
+        found = Session(
             strategies=manner.strategies,
             format=format,
             model=model or None,
@@ -248,6 +271,8 @@ class Conversations:
             pauses=manner.cache.pauses,
             state=state,
         )
+        found.sees_responses = manner.sees_responses
+        return found
 
     def preview(self, format: str, found: Found | None, body: bytes, at: float, model: str = "") -> Compacted:
         """What would be sent, without a trace. Nothing is kept of what is only counted: it has no marks of ours."""
@@ -278,15 +303,19 @@ class Conversations:
         if scanned is not None:
             self._used(conversation, scanned)
 
-    def adopt(self, deviation: Deviation) -> LiveConversation:
-        """The conversation of a request that was sent before that was known."""
+    def adopt(self, sent: SentRequest | None, deviation: Deviation) -> LiveConversation:
+        """The conversation of a request that was sent and accepted before its conversation was known."""
         found = self.find_or_begin(deviation.key, deviation.body).conversation
-        found.deviate(deviation)
+        found.accept(sent, deviation)
         return found
 
+    def revises_in(self, conversation: LiveConversation) -> bool:
+        """Return True if messages that were sent may be sent otherwise later."""
+        return self._manners.of(conversation.key).revises
+
     def replay(self, conversation: LiveConversation, body: bytes, since: int) -> SentPrefix | None:
-        """How a request is sent with its messages from `since` on as they came. Without a trace, a lock or a store."""
-        model, store = conversation.session.model, NothingKept()
+        """How a request is sent with its messages from `since` on as they came. Leave no trace, take no lock."""
+        model, store = conversation.session.model, OnlyStored(self._store, QUICK_SECONDS)
         strategies = self._manners.of(conversation.key).strategies
         session = Session(strategies=strategies, format=conversation.key[0], model=model, store=store)
         if conversation.notebook is not None:
@@ -300,6 +329,11 @@ class Conversations:
         neither does (`cold`), or to begin one (`new`)."""
         return {name: self._lookups[name] for name in LOOKUPS}
 
+    @property
+    def memory(self) -> int:
+        """Bytes that all of them take in memory, about, with the last requests that are held."""
+        return self.held + self._recent.size
+
     # ── off, and on again ───────────────────────────────────────────────────────────────────────────────────────────
 
     @property
@@ -311,6 +345,20 @@ class Conversations:
     def off(self) -> list[str]:
         with self._lock:
             return [each.id for each in self._all.values() if each.off]
+
+    def read_pauses(self) -> None:
+        """Apply pauses of other replicas, and those from before a restart. Raises StoreError."""
+        self._pauses.read()
+
+    def note_pause(self, name: str, off: bool) -> None:
+        """Other replicas learn of a pause: of the conversation with this name, or of all. Raises StoreError."""
+        self._pauses.add(Pause(name, off))
+
+    def _apply(self, pause: Pause) -> None:
+        if pause.name:
+            self.hear([pause.name], pause.off)
+        else:
+            self.turn_all(pause.off)
 
     def turn(self, id: str, off: bool) -> bool:
         """Switch one off or on. False where it is not in use."""
@@ -357,25 +405,27 @@ class Conversations:
                 each.off = off
             return list(self._all)
 
-    def save(self, conversation: LiveConversation) -> None:
+    def save(self, conversation: LiveConversation, in_background: bool = False) -> None:
         """What is to be remembered is in the store when this returns. Under the conversation's lock.
 
-        A profile that decides from the request alone has something to remember only after a mishap.
+        A profile that decides from the request alone has something to remember only after a mishap. Its requests do not
+        wait for the store; what cannot be stored is stored with the next request.
         """
         notebook, manner = conversation.notebook, self._manners.of(conversation.key)
         if notebook is None or not (manner.remembers or conversation.session.unusual):
             return
         try:
-            notebook.write()
+            with self._store.until(math.inf if manner.revises or in_background else QUICK_SECONDS):
+                notebook.write()
         except Exception as error:
-            if manner.revises:
+            if manner.revises or in_background:
                 raise
             log.warning("what happened to a conversation is known here alone: %s", type(error).__name__)
 
     def _used(self, found: LiveConversation, scanned: Scanned) -> None:
         """It is the one that was used last, with this request."""
-        held = PER_CONVERSATION + PER_MESSAGE * len(scanned) + TEXT * len(scanned.given)
-        held += PER_NOTE * found.session.notes
+        session = found.session
+        held = PER_CONVERSATION + PER_MESSAGE * len(scanned) + session.weight + PER_NOTE * session.notes
         hint = hint_of(found.key, scanned.given)
         with self._lock:
             if found.id not in self._all:  # it was let go meanwhile: so be it
@@ -391,13 +441,8 @@ class Conversations:
             self._by_hint.add(hint, found)
             self._let_go()
         if self._gone > GONE_BYTES:
-            self._give_back()
-
-    def _give_back(self) -> None:
-        """What was let go. What looks back holds itself: only a search for such objects frees it."""
-        self._gone = 0
-        if self.revises:
-            gc.collect()
+            self._gone = 0
+            give_back()
 
     def _let_go(self) -> None:
         """Those that were not used for longest, until the others fit. Never the last."""

@@ -19,6 +19,7 @@ import msgspec
 
 from ..billing.usage import Usage
 from . import commands, events
+from .default_upstreams import DefaultUpstreams
 from .headers import HeaderList, first, for_client, for_upstream, wants_websocket, with_beta
 from .refusals import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
 from .routes import Route, carries_conversations, route
@@ -27,6 +28,9 @@ from .usage import UsageReader
 
 REVERSE_PROXY_ONLY = "this is a reverse proxy: name it as the base URL of a provider, not as HTTP_PROXY"
 CLIENT_GONE = "the client went away"
+MISDIRECTED = 400
+"""Status for a request that no upstream may get. Unlike 421, no client tries it again."""
+UNKNOWN_BODY = "the body is not in Anthropic's format"
 NO_WEBSOCKETS = "nothing can be rewritten in a WebSocket: use HTTP"
 
 
@@ -37,12 +41,18 @@ class Exchange(msgspec.Struct):
     websockets: bool = True
     resend: bool = False
     """What is refused is sent again, if it was rewritten."""
+    defaults: DefaultUpstreams = DefaultUpstreams()
+    """Upstreams that the user has not set. They get only requests that belong to their provider."""
     state: State = State.IDLE
     route: Route | None = None
     status: int = 0
-    """Of the answer; 0 before there is one."""
+    """Of the answer; 0 before there is one. `MISDIRECTED` if the request was refused here."""
     usage: Usage | None = None
     """What the provider counted, once the answer is over."""
+    cleared: bool = False
+    """Whether the provider reported that it had cleared tool results."""
+    summary: Usage = Usage()
+    """Tokens of compactions by the provider. They are part of the usage, not of the context."""
     answered_by: str = ""
     """The model that it names there."""
     failure: str = ""
@@ -77,10 +87,13 @@ class Exchange(msgspec.Struct):
 
     def _started(self, event: events.RequestStarted) -> list[commands.Command]:
         self.request = event
-        self.route = route(event.method, event.target, event.headers)
+        self.route = route(event.method, event.target, event.headers, self.defaults.regions)
         self.rewrites = self.route.format is not None
         if not event.target.startswith("/"):
             return self._give_up(400, REVERSE_PROXY_ONLY)
+        if why := self.defaults.refusal(self.route, event.headers):
+            self.status = MISDIRECTED
+            return self._give_up(MISDIRECTED, why)
         length = first(event.headers, "content-length")
         if length.isdecimal() and int(length) > self.max_body:
             return self._too_large()
@@ -109,10 +122,21 @@ class Exchange(msgspec.Struct):
 
     def _ended(self, _: events.RequestEnded) -> list[commands.Command]:
         if self.state is State.HOLDING:
-            self.state = State.REWRITING
-            return [commands.Rewrite(b"".join(self._held))]
+            return self._held_body()
         self.state = State.ANSWERING if self.state is State.EARLY else State.WAITING
         return [commands.EndUpstream()]
+
+    def _held_body(self) -> list[commands.Command]:
+        """Rewrite the body. Forward it unchanged if it is not in the format that the path suggests."""
+        assert self.route is not None
+        body = b"".join(self._held)
+        if f'"{self.route.body_key}"'.encode() in body or not self.route.body_key:
+            self.state = State.REWRITING
+            return [commands.Rewrite(body)]
+        self.route = self.route._replace(format=None, note=UNKNOWN_BODY)
+        self.rewrites = False
+        self._held.clear()
+        return self._send(body, False)
 
     def _rewritten(self, event: events.Rewritten) -> list[commands.Command]:
         data = b"".join(self._held) if event.body is None else event.body
@@ -235,6 +259,7 @@ class Exchange(msgspec.Struct):
         self._held.clear()
         if self._reader is not None:
             self.usage, self.answered_by = self._reader.finish(), self._reader.model
+            self.cleared, self.summary = self._reader.cleared_tool_uses > 0, self._reader.compaction
 
 
 _HANDLERS: dict[type[events.Event], Callable[[Exchange, Any], list[commands.Command]]] = {

@@ -1,47 +1,58 @@
-"""The way out (law 12): what is sent for a request that cannot be rewritten as planned, or is not to be.
+"""What is sent for a request that cannot be rewritten as planned, or must not be (law 12).
 
-It begins as the last request of the conversation did that its provider took, to the byte, and goes on as it came. So
-the provider finds in its cache what it has there, and thinking that it signed against what was sent stays valid. Where
-nothing is known of the conversation, the request goes as it came.
+There are five ways to write a request, best first:
 
-For this nothing new is read: the messages that were sent are told by their hashes, and what was written for them is
-known. No lock is taken and no store is asked, so whoever is stuck there does not stop it.
+1. as planned, with new edits;
+2. as sent: what the provider has, as it was sent, and the rest unchanged (`fall_back`);
+3. replayed: the same, worked out from the history and the notes (`replayed`), after a restart or on another replica;
+4. unchanged (`bare`);
+5. unchanged and without thinking (`drop_thinking`), only after the provider rejected thinking in other bodies.
 
-If the provider rejects thinking in all of these bodies, the last one has none (`drop_thinking`).
-
-What another replica sent is not known here, nor what was sent before a restart. It follows from the history and the
-notes, if there is time to work through them once more (`replayed`).
+So the provider finds in its cache what it has there, and thinking that it signed against what was sent stays valid.
+A request that carries a checksum of its body is written in way 4 alone, also if the provider rejects it: a conversation
+that was rewritten before then ends with the provider's response (docs/security.md).
+Ways 2 and 4 take no lock and call no store: a hanging store or another request does not stop them. `next_body` chooses
+after a rejection.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from .. import formats
+from ..billing.thinking import signs_thinking
+from ..engine.incremental import SentPrefix
 from ..engine.journal import previous_length
+from ..errors import IbidemError
 from ..model import Conversation, Thinking
 from ..wire import Change, Scanned, open_document, scan
 from ..wire.scan import scan_tolerantly
 from .books.bill import freed
-from .conversation import Deviation, LiveConversation, SentRequest, goes_on
+from .conversation import Deviation, LiveConversation, goes_on
 from .conversations import MAX_CANDIDATES, Conversations
+from .opening import detected
 from .outcome import Job, Outcome
 from .packing import decoded, encoded
+from .sent_history import SentRequest
 
 MAX_NEW_STRINGS, MAX_NEW_VALUES = 100_000, 300_000
-"""Quotes and commas in what is new, from which on reading it would hold others up: every string and number that it is
-made of has to be made, by calls that nobody can interrupt. Text costs far less, whatever its length."""
+"""Quotes and commas in the new part of a request, from which on reading it would hold others up: every string and
+number in it has to be made, by calls that nobody can interrupt. Text costs far less, whatever its length."""
+MAX_BODIES = 4
+"""Bodies that are sent for one request of a client."""
 
 
 class _SharedPrefix(NamedTuple):
-    """A request that begins as an earlier one did."""
+    """A request that starts as an earlier one did."""
 
     conversation: LiveConversation
     sent: SentRequest | None
-    """None if nothing was sent otherwise than it came."""
+    """None if all earlier requests were sent unchanged."""
     scanned: Scanned
     shared: int
 
@@ -52,54 +63,77 @@ class _SharedPrefix(NamedTuple):
 
 
 def is_oversized(body: bytes, start: int, most: int) -> bool:
-    """Whether what stands behind `start` is more than may be read here while others wait."""
+    """Return True if the part of a request from `start` on takes too long to read while others wait."""
     if len(body) - start > most:
         return True
     strings = body.count(b'"', start) - body.count(b'\\"', start)
     return strings > MAX_NEW_STRINGS or body.count(b",", start) > MAX_NEW_VALUES
 
 
+# ── as sent ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def fall_back(conversations: Conversations, job: Job, failed: Outcome) -> Outcome:
-    """The outcome of a request that failed, or is not to be rewritten, with what is sent for it after all."""
-    body = job.decoded if job.decoded is not None else decoded(job.body, job.encoding, job.most)
+    """The outcome of a request that failed, or must not be rewritten, with the body that is sent for it."""
+    body = _body(job)
     found = _shared_prefix(conversations, job, body, closely=not failed.unread)
     if found is None:
-        return _as_it_came(job, failed, body)
-    if found.sent is None:
-        return _as_it_came(job, replace(failed, conversation=failed.conversation or found.conversation), body)
+        return _unchanged(job, failed, body)
+    if found.sent is None or _has_checksum(job, found.scanned.head):
+        return _unchanged(job, replace(failed, conversation=failed.conversation or found.own), body)
     written = found.sent.prefix.over(found.scanned, found.shared)
-    each = zip(found.sent.prefix.plan.edits, found.sent.freed, strict=True)
-    edits = [(edit, tokens) for edit, tokens in each if edit.message < found.shared]
+    sent = found.sent.cut(found.scanned, found.shared)
     return replace(
         failed,
         body=None if written is body else encoded(written, job.encoding),
         conversation=None if job.counts else failed.conversation or found.own,
         messages=len(found.scanned),
         first_new=found.shared,
-        edits=tuple(edit for edit, _ in edits),
-        freed=tuple(tokens for _, tokens in edits),
+        edits=sent.prefix.plan.edits,
+        freed=sent.freed,
         model=failed.model or found.conversation.model,
+        sent=None if job.counts else sent,
         deviation=_deviation(job, failed, body, found.shared),
     )
 
 
-def _deviation(job: Job, failed: Outcome, body: bytes, since: int) -> Deviation | None:
-    """What is too large to be read now is so later, and begins in the same way each time."""
-    if job.counts or failed.unread:
-        return None
-    return Deviation(job.key, body, since, failed.refused, job.at)
+def _shared_prefix(conversations: Conversations, job: Job, body: bytes, closely: bool) -> _SharedPrefix | None:
+    """Its own conversation if that is known, else the one with the most in common."""
+    found: list[_SharedPrefix] = []
+    plain: Scanned | None = None
+    for number, each in enumerate(chain.from_iterable(conversations.alike(job.key, body, closely))):
+        if number >= MAX_CANDIDATES and any(one.own is not None for one in found):
+            break
+        history, last = each.history, each.last
+        prefix = history.newest.prefix if history.newest is not None else last
+        near = number < MAX_CANDIDATES  # of many, each would be read
+        scanned = prefix.rescan(body) if prefix is not None and near else None
+        if scanned is None:
+            scanned = plain = plain or scan(body) or (scan_tolerantly(body) if closely else None)
+        if scanned is None or prefix is None:
+            continue
+        if (start := history.for_request(scanned)) is not None:
+            found.append(_SharedPrefix(each, start[0], scanned, start[1]))
+        elif goes_on(last, scanned):
+            found.append(_SharedPrefix(each, None, scanned, 0))
+    return max(found, key=lambda one: (one.own is not None and one.shared > 0, one.shared), default=None)
+
+
+# ── replayed ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def replayed(conversations: Conversations, job: Job, failed: Outcome) -> Outcome | None:
-    """The outcome with what earlier requests sent, worked out from the history; None where that says no more."""
+    """The outcome with what earlier requests sent, worked out from the history; None if that adds nothing."""
     conversation = failed.conversation or job.conversation
     body = job.decoded
     if conversation is None or body is None or failed.unread or conversation.measured:
         return None
-    known = conversation.sent is not None or conversation.notebook or conversation.elsewhere
-    if not failed.refused and not known:
-        return None  # it may never have come through here before
+    known = conversation.history.requests or conversation.notebook or conversation.elsewhere
+    if not (failed.refused or known or (not conversations.revises_in(conversation) and needs_known_start(job))):
+        return None  # it may never have been sent through Ibidem
     scanned = scan(body) or scan_tolerantly(body)
+    if scanned is not None and _has_checksum(job, scanned.head):
+        return None
     since = answered(job.format, scanned) if scanned is not None else 0
     if scanned is None or since <= failed.first_new:
         return None
@@ -123,20 +157,76 @@ def replayed(conversations: Conversations, job: Job, failed: Outcome) -> Outcome
 
 
 def answered(format: str, scanned: Scanned) -> int:
-    """Messages of the request before this one: those before the model was heard last."""
+    """Number of messages of the request before this one: those before the model's last message."""
     read = formats.named(format).read
     return previous_length(len(scanned), lambda index: read(index, scanned.value(index)).role)
 
 
+# ── unchanged ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def bare(job: Job, failed: Outcome) -> Outcome:
-    """The outcome of a request that is refused that way too: it goes as it came."""
-    return _as_it_came(job, failed, job.decoded if job.decoded is not None else job.body)
+    """The outcome of a request that is sent unchanged."""
+    return _unchanged(job, failed, _body(job))
+
+
+def _unchanged(job: Job, failed: Outcome, body: bytes) -> Outcome:
+    conversation = None if job.counts else failed.conversation or job.conversation
+    found = replace(
+        failed,
+        body=None,
+        conversation=conversation,
+        edits=(),
+        freed=(),
+        sent=None,
+        deviation=_deviation(job, failed, body, 0),
+    )
+    if job.counts or failed.unread:
+        return found
+    scanned = scan(body) or scan_tolerantly(body)
+    if scanned is not None:
+        found = replace(found, sent=SentRequest(SentPrefix.unwritten(formats.named(job.format), scanned), ()))
+    if conversation is None:
+        return found
+    return replace(found, messages=failed.messages or conversation.messages, model=failed.model or conversation.model)
+
+
+def _deviation(job: Job, failed: Outcome, body: bytes, since: int) -> Deviation | None:
+    """A request that is too large to be read now is so later, and starts in the same way each time."""
+    if job.counts or failed.unread:
+        return None
+    return Deviation(job.key, body, since, failed.refused, job.at)
+
+
+def _has_checksum(job: Job, head: Mapping[str, Any]) -> bool:
+    """Return True if only the client's own body may be sent, whatever the provider says to it."""
+    return formats.named(job.format).has_checksum(head)
+
+
+def _body(job: Job) -> bytes:
+    return job.decoded if job.decoded is not None else decoded(job.body, job.encoding, job.most)
+
+
+# ── without thinking ────────────────────────────────────────────────────────────────────────────────────────────────
+
+ENDS_BYTES = 2**16
+"""Bytes at each end of a request in which its model is looked for."""
+_MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]{1,200})"')
 
 
 def has_signed_thinking(job: Job) -> bool:
-    """Return True if a rejection of the request as it came may be due to earlier rewriting. A search, no parsing."""
+    """Return True if a rejection of the unchanged request may be due to earlier rewriting. A search, no parsing."""
     body = job.decoded if job.decoded is not None else job.body
     return not job.counts and b'"signature"' in body
+
+
+def needs_known_start(job: Job) -> bool:
+    """Return True if the provider is likely to reject a request that does not start as earlier ones were sent."""
+    if not has_signed_thinking(job):
+        return False
+    body = job.decoded if job.decoded is not None else job.body
+    named = [*_MODEL.findall(body[:ENDS_BYTES]), *_MODEL.findall(body[-ENDS_BYTES:])]
+    return signs_thinking(job.model) or any(signs_thinking(each.decode("utf-8", "replace")) for each in {*named})
 
 
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
@@ -147,15 +237,15 @@ DROP_BLOCK = {"prefix_mismatch_behavior": "drop_block"}
 def drop_thinking(conversations: Conversations, job: Job, failed: Outcome) -> Outcome | None:
     """The outcome of a request whose thinking the provider rejects however it is sent; None if it has none.
 
-    It is sent as it came, without any thinking. The provider wants the thinking of an active tool loop, and a message
+    It is sent unchanged, without any thinking. The provider demands the thinking of an active tool loop, and a message
     of thinking alone may separate two user messages: there the provider is asked to drop what does not fit.
     """
-    body = job.decoded if job.decoded is not None else decoded(job.body, job.encoding, job.most)
+    body = _body(job)
     document = open_document(body)
     dialect = formats.named(job.format)
     conv = formats.parse(document.value, dialect)
     changes = _thinking_removed(conv, len(conv.messages))
-    if not changes:
+    if not changes or dialect.has_checksum(conv.head):
         return None
     beta = ""
     loop = conv.messages[conv.running_loop() :]
@@ -165,11 +255,14 @@ def drop_thinking(conversations: Conversations, job: Job, failed: Outcome) -> Ou
         binding = thinking.get("block_binding")
         option = {**binding, **DROP_BLOCK} if isinstance(binding, dict) else DROP_BLOCK
         changes, beta = [Change(("thinking", "block_binding"), "set", option)], BINDING_BETA
+    found = _unchanged(job, failed, body)
+    length = len(conv.messages)
     return replace(
-        _as_it_came(job, failed, body),
+        found,
         body=encoded(document.write(changes), job.encoding),
-        messages=len(conv.messages),
-        thinking_dropped=len(conv.messages),
+        messages=length,
+        deviation=found.deviation and found.deviation._replace(thinking_dropped=length),
+        thinking_dropped=length,
         beta=beta,
     )
 
@@ -182,12 +275,14 @@ def continue_without_thinking(conversations: Conversations, job: Job, found: Out
     body = found.body if found.body is not None else job.body
     document = open_document(decoded(body, job.encoding, job.most))
     conv = formats.parse(document.value, formats.named(job.format))
+    if _has_checksum(job, conv.head):
+        return None
     changes = _thinking_removed(conv, conversation.thinking_dropped)
     return replace(found, body=encoded(document.write(changes), job.encoding)) if changes else None
 
 
 def _thinking_removed(conv: Conversation, length: int) -> list[Change]:
-    """Changes that take all thinking out of the first messages, this many."""
+    """Changes that remove all thinking from the first messages, this many."""
     key, changes = conv.dialect.history_key, list[Change]()
     for message in conv.messages[:length]:
         thoughts = [part.path for part in message.parts if type(part) is Thinking and part.removable]
@@ -196,33 +291,71 @@ def _thinking_removed(conv: Conversation, length: int) -> list[Change]:
     return changes
 
 
-def _as_it_came(job: Job, failed: Outcome, body: bytes) -> Outcome:
-    conversation = None if job.counts else failed.conversation or job.conversation
-    found = replace(
-        failed, body=None, conversation=conversation, edits=(), freed=(), deviation=_deviation(job, failed, body, 0)
+# ── after a rejection ───────────────────────────────────────────────────────────────────────────────────────────────
+
+Way = Callable[[Conversations, Job, Outcome], Outcome | None]
+
+
+def next_body(
+    conversations: Conversations,
+    job: Job,
+    rejected: Outcome,
+    kind: str,
+    tried: Sequence[bytes],
+    names_thinking: bool,
+) -> Outcome | None:
+    """The first way to write a rejected request that gives a body that was not tried; None if there is none.
+
+    At most `MAX_BODIES` are sent. The last one is without thinking, if the rejection is about that. A request that was
+    sent unchanged is written in another way only if the rejection is about thinking.
+    """
+    if rejected.body is None and not names_thinking:
+        return None
+    failed = Outcome(
+        result="failed open",
+        reason=f"refused by the provider: {kind}",
+        refused=True,
+        took=rejected.took,
+        conversation=rejected.conversation,
     )
-    if conversation is None:
-        return found
-    return replace(found, messages=failed.messages or conversation.messages, model=failed.model or conversation.model)
+    if len(tried) < MAX_BODIES - names_thinking:
+        if (late := job.late_plan()) is not None and is_new(job, late, tried):
+            return late
+        found = _tried_way(_as_sent, conversations, job, failed)
+        if found is not None and is_new(job, found, tried):
+            return found
+        if job.body not in tried:
+            return bare(job, failed)
+    if not names_thinking or len(tried) >= MAX_BODIES:
+        return None
+    last = _tried_way(drop_thinking, conversations, job, failed)
+    return last if last is not None and is_new(job, last, tried) else None
 
 
-def _shared_prefix(conversations: Conversations, job: Job, body: bytes, closely: bool) -> _SharedPrefix | None:
-    """With the most of what was sent before."""
-    found: list[_SharedPrefix] = []
-    plain: Scanned | None = None
-    for number, each in enumerate(chain.from_iterable(conversations.alike(job.key, body, closely))):
-        if number >= MAX_CANDIDATES and any(one.own is not None for one in found):
-            break
-        sent, last = each.sent, each.last
-        prefix = sent.prefix if sent is not None else last
-        near = number < MAX_CANDIDATES  # of many, each would be read
-        scanned = prefix.rescan(body) if prefix is not None and near else None
-        if scanned is None:
-            scanned = plain = plain or scan(body) or (scan_tolerantly(body) if closely else None)
-        if scanned is None or prefix is None:
-            continue
-        if sent is not None and (shared := prefix.shared(scanned)):
-            found.append(_SharedPrefix(each, sent, scanned, shared))
-        elif goes_on(last, scanned):
-            found.append(_SharedPrefix(each, None, scanned, 0))
-    return max(found, key=lambda one: one.shared, default=None)
+def after_rejections(conversations: Conversations, job: Job, count: int) -> Outcome:
+    """The body for a client that sends it itself and had `count` bodies rejected: unchanged, then without thinking."""
+    job.decoded = _body(job)
+    job.format = job.format or detected(job.decoded, job.model)
+    failed = Outcome(result="failed open", reason="refused by the provider, as the client says", refused=True)
+    found = conversations.find(job.key, job.decoded)
+    if found is not None:
+        job.conversation = found.conversation
+    return (drop_thinking(conversations, job, failed) if count > 1 else None) or bare(job, failed)
+
+
+def is_new(job: Job, found: Outcome, tried: Sequence[bytes]) -> bool:
+    return (job.body if found.body is None else found.body) not in tried
+
+
+def _as_sent(conversations: Conversations, job: Job, failed: Outcome) -> Outcome | None:
+    """As sent, or replayed if that covers more messages, without thinking that was dropped before."""
+    known = fall_back(conversations, job, failed)
+    found = _tried_way(replayed, conversations, job, known) or known
+    return continue_without_thinking(conversations, job, found) or found
+
+
+def _tried_way(way: Way, conversations: Conversations, job: Job, failed: Outcome) -> Outcome | None:
+    try:
+        return way(conversations, job, failed)
+    except IbidemError:
+        return None

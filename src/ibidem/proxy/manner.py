@@ -7,12 +7,13 @@ takes part in no trial, since nobody here learns what comes of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..engine.marking import CacheSettings
-from ..store import MemoryStore
+from ..store import MemoryStore, StoreError
+from ..store.guarded import GuardedStore
 from ..strategies import profiles
 from ..strategies.strategy import Strategy
 from .coin import Coin, Toss
@@ -26,10 +27,30 @@ class NothingKept(MemoryStore):
         pass
 
 
+class OnlyStored(MemoryStore):
+    """For working out how earlier requests were sent: a text that the store does not have was not evicted then."""
+
+    def __init__(self, store: GuardedStore, seconds: float) -> None:
+        super().__init__()
+        self._real, self._seconds = store, seconds
+
+    def put(self, session: str, originals: Mapping[str, str]) -> None:
+        with self._real.until(self._seconds):
+            if len(self._real.get(originals)) < len(originals):
+                raise StoreError(self.where, "a text was never stored: it stays where it is")
+
+    def get(self, refs: Iterable[str]) -> dict[str, str]:
+        with self._real.until(self._seconds):
+            found: dict[str, str] = self._real.get(refs)
+            return found
+
+
 @dataclass(frozen=True)
 class Manner:
     profile: str
     cache: CacheSettings = field(default_factory=CacheSettings)
+    sees_responses: bool = True
+    """Ibidem sees what the provider answers."""
     measured: bool = False
     """It goes as it came, for a trial: nothing of it is sent, and so nothing is kept."""
     strategies: tuple[Strategy, ...] = field(init=False)
@@ -82,5 +103,5 @@ class Manners:
             return self._measured if toss is not None and toss.arm == "measure" else self.usual
         found = self._asked.get(asked)
         if found is None:
-            found = self._asked[asked] = Manner(asked)
+            found = self._asked[asked] = Manner(asked, sees_responses=False)
         return found

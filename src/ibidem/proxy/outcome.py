@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -13,8 +13,9 @@ from ..engine.journal import Position
 from ..formats.marks import Addition
 from ..plan import Edit
 from .conduct import Conduct
-from .conversation import Deviation, Key, LiveConversation, SentRequest
+from .conversation import Deviation, Key, LiveConversation
 from .new_part import NOTHING_NEW, NewPart
+from .sent_history import SentRequest
 from .switch import Wish
 
 Result = Literal["rewritten", "unchanged", "observed", "off", "failed open"]
@@ -73,6 +74,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.conversation is not None and self.conversation.measured
 
 
+class LateResult(Protocol):
+    @property
+    def outcome(self) -> Outcome | Exception | None: ...
+
+
 @dataclass(eq=False)
 class Job:
     """A request that is being worked on. Either it is done in time or it is given up, never both."""
@@ -89,8 +95,10 @@ class Job:
     """Nothing is answered: it only asks for a size."""
     most: int = 100 * 2**20
     """Bytes that it may unpack to."""
+    budget: float = 60.0
+    """Seconds until the rewritten request has to be ready."""
     patience: float = 60.0
-    """Seconds that it may wait for others of its conversation."""
+    """Seconds that it may wait for others of its conversation. It may become more while it waits."""
     decoded: bytes | None = None
     """Its body, once it is unpacked."""
     conversation: LiveConversation | None = None
@@ -103,12 +111,19 @@ class Job:
     """Whether its conversation is to be on or off from here on, if it says."""
     profile: str = ""
     """What it is to be rewritten by; empty for what goes on to its provider from here, which is as the settings say."""
+    late: LateResult | None = None
+    """Work that goes on after the request was sent in another way."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: bool = False
 
     @property
     def key(self) -> Key:
         return (self.format, self.named, self.profile) if self.profile else (self.format, self.named)
+
+    def late_plan(self) -> Outcome | None:
+        """The request as planned, if that was ready only after it was sent in another way."""
+        found = self.late.outcome if self.late is not None else None
+        return found if isinstance(found, Outcome) and found.result == "rewritten" else None
 
     @property
     def ended(self) -> bool:

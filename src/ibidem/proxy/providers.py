@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -17,17 +18,32 @@ PROVIDERS: Mapping[str, str] = MappingProxyType(
         "gemini": "https://generativelanguage.googleapis.com",
         "chatgpt": "https://chatgpt.com/backend-api/codex",  # Codex, for those who log in with ChatGPT
         "vertex": "https://REGION-aiplatform.googleapis.com",  # Claude on Google's cloud
-        "bedrock": "https://bedrock-runtime.us-east-1.amazonaws.com",  # Claude on Amazon's
+        "bedrock": "https://bedrock-runtime.REGION.amazonaws.com",  # Claude on Amazon's
+        "foundry": "",  # Claude on Azure: the host has the name of a resource
+        "mantle": "",  # Claude on Amazon's cloud, in Anthropic's format
+        "anthropic-aws": "",  # Anthropic's own service, billed by AWS
+        "anthropic-google": "",  # Anthropic's own service, billed by Google Cloud
+        "moonshot": "https://api.moonshot.ai",
+        "openrouter": "https://openrouter.ai/api",
     }
 )
-"""Who answers, by the name that upstreams are set by. For `REGION` stands the region that a request names."""
+"""Default base URL by provider name. Empty if the user has to set it. `REGION` stands for the region of a request."""
 
-_WITHOUT_REGION = {
-    "global": "https://aiplatform.googleapis.com",
-    "us": "https://aiplatform.us.rep.googleapis.com",
-    "eu": "https://aiplatform.eu.rep.googleapis.com",
+_MULTI_REGIONS = {
+    PROVIDERS["vertex"]: {
+        "": "https://aiplatform.googleapis.com",
+        "global": "https://aiplatform.googleapis.com",
+        "us": "https://aiplatform.us.rep.googleapis.com",
+        "eu": "https://aiplatform.eu.rep.googleapis.com",
+    },
+    PROVIDERS["bedrock"]: {"": PROVIDERS["bedrock"]},
 }
-"""Where those are that are no single region."""
+"""URLs of locations that are not a single region, by default URL with `REGION`."""
+
+AWS_REGION = r"[a-z]{2,3}(?:-[a-z]+){1,3}-\d{1,2}"
+
+REGION_VARIABLES = {"bedrock": ("AWS_REGION", "AWS_DEFAULT_REGION")}
+"""Environment variables with the region of a provider, the first that is set."""
 
 ALIASES = {"openai-chat": "openai", "openai-responses": "openai"}
 """Wire formats that share an upstream."""
@@ -42,10 +58,19 @@ def is_loopback(host: str) -> bool:
 
 
 def in_region(base: str, region: str) -> str:
-    """An upstream for requests that name a region, or none. One that was set to a place of its own is there for all."""
-    if base != PROVIDERS["vertex"]:
+    """Return the URL for a region. A URL that the user has set is the same for all regions."""
+    if base not in _MULTI_REGIONS:
         return base
-    return _WITHOUT_REGION.get(region or "global") or base.replace("REGION", region)
+    return _MULTI_REGIONS[base].get(region) or base.replace("REGION", region)
+
+
+def regions(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the region by provider, as far as the environment has a valid one."""
+    found = {
+        provider: next((environment[name] for name in names if environment.get(name)), "")
+        for provider, names in REGION_VARIABLES.items()
+    }
+    return {provider: text for provider, text in found.items() if re.fullmatch(AWS_REGION, text)}
 
 
 def base_url(text: str) -> str:
@@ -67,7 +92,9 @@ def base_url(text: str) -> str:
 def _upstream(name: str, url: Any, where: str) -> tuple[str, str]:
     provider = ALIASES.get(name, name)
     if provider not in PROVIDERS:
-        raise IbidemError(f"{where}: unknown format {one_line(name)!r}: use one of {', '.join((*PROVIDERS, *ALIASES))}")
+        raise IbidemError(
+            f"{where}: unknown provider {one_line(name)!r}: use one of {', '.join((*PROVIDERS, *ALIASES))}"
+        )
     try:
         return provider, base_url(url if isinstance(url, str) else "")
     except ValueError as error:
@@ -75,7 +102,7 @@ def _upstream(name: str, url: Any, where: str) -> tuple[str, str]:
 
 
 def upstreams(given: Iterable[tuple[str, Any, str]]) -> dict[str, str]:
-    """From (format, URL, where it was said)."""
+    """Base URL by provider, from (name, URL, source of the setting)."""
     found: dict[str, str] = {}
     for name, url, where in given:
         provider, base = _upstream(name, url, where)

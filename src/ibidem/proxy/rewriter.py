@@ -15,15 +15,19 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate
 
+from msgspec.structs import replace
+
+from .. import formats
 from ..engine.incremental import SentPrefix
 from ..engine.pipeline import Compacted
 from ..errors import IbidemError, one_line
 from ..plan import Edit
 from ..store import StoreError
+from ..store.guarded import StoreUnavailable
 from ..wire import Scanned
 from .asked import CacheAsked, cache_asked
 from .clock import SYSTEM_CLOCK, Clock
-from .conversation import LiveConversation, SentRequest
+from .conversation import Deviation, LiveConversation
 from .conversations import Conversations
 from .fallback import is_oversized
 from .found import Found
@@ -31,6 +35,7 @@ from .new_part import NO_TEXT, NOTHING_NEW, NewPart, Reckoned, SampledText
 from .opening import SingleMessage, Unpackable, Unreadable, detected
 from .outcome import Job, Outcome, Result
 from .packing import decoded, encoded
+from .sent_history import SentRequest
 
 log = logging.getLogger("ibidem")
 
@@ -42,6 +47,12 @@ SMALL_BYTES = 2**18
 
 WARM_BYTES = 2**14
 """New bytes of a conversation that is known: they hold nobody up for more than some milliseconds, whatever they are."""
+
+STORE_SHARE = 0.6
+"""Share of the budget of a request that calls of the store may take: the rest is for another way to send it."""
+
+LOCK_SECONDS = 0.05
+"""Seconds for which a thread waits for a conversation before it looks whether anybody still waits for the request."""
 
 MAX_REASON = 200
 """Characters of a reason that are told."""
@@ -117,6 +128,8 @@ class Rewriter:
             told, theirs = str(error), True
         except Oversized as error:
             told, unread = str(error), True
+        except StoreUnavailable as error:
+            told = error.reason
         except (StoreError, Failed) as error:
             told = one_line(str(error))[:MAX_REASON]
         except IbidemError:  # it says where: each would be a reason of its own
@@ -138,11 +151,12 @@ class Rewriter:
         if job.counts:
             return self._counted(job, body, start)
         for _ in range(LOOKUP_TRIES):
-            found = self.conversations.find_or_begin(job.key, body, partial(self._weigh, body))
+            with self.conversations.until(STORE_SHARE * job.budget):
+                found = self.conversations.find_or_begin(job.key, body, partial(self._weigh, body))
             job.conversation = found.conversation
             if job.wish is not None:
                 self.conversations.wish(found.conversation, job.wish == "off")
-            with _held(found.conversation.lock, job.patience) as held:
+            with _held(found.conversation.lock, job) as held, self.conversations.until(STORE_SHARE * job.budget):
                 if job.ended or not held:
                     break
                 found.conversation.ask(job.model)
@@ -151,6 +165,7 @@ class Rewriter:
                 if current is not None:
                     job.conduct = current.conversation.count_conduct(current.scanned)
                 if current is not None and current.conversation.off and not self._observe:
+                    self.conversations.catch_up(current)
                     return self._off(job, current, start)
                 if current is not None:
                     return self._work(job, body, current, start)
@@ -160,6 +175,8 @@ class Rewriter:
         """Under the conversation's lock."""
         conversation = found.conversation
         observes = self._observe or conversation.measured
+        if formats.named(job.format).has_checksum(found.scanned.head):
+            return self._checksummed(job, body, found, start)
         compacted = self.conversations.rewrite(found, job.at)
         changed = compacted.request is not body
         try:
@@ -174,6 +191,18 @@ class Rewriter:
         if not job.end() and not observes:  # something else is on its way already
             self._went_otherwise(conversation)
         return outcome
+
+    def _checksummed(self, job: Job, body: bytes, found: Found, start: float) -> Outcome:
+        """The outcome of a request that carries a checksum of its body. Under the conversation's lock.
+
+        It is sent unchanged. If the provider accepts it, the conversation goes on from there, so its history has to say
+        how it was sent.
+        """
+        outcome = replace(self._off(job, found, start), result="unchanged", reason=formats.CHECKSUM_REASON, theirs=True)
+        if self._observe or found.conversation.measured:
+            return outcome
+        prefix = SentPrefix.unwritten(formats.named(job.format), found.scanned)
+        return replace(outcome, sent=SentRequest(prefix, ()), deviation=Deviation(job.key, body, 0, False, job.at))
 
     def _off(self, job: Job, found: Found, start: float) -> Outcome:
         """What is sent for it, `fallback` says; here is what the books need to know. Under the conversation's lock."""
@@ -198,7 +227,7 @@ class Rewriter:
 
         If the provider took that already: what it refuses must not be noted, and is not known yet (`Proxy.accepted`).
         """
-        if conversation.deviation is not None:
+        if conversation.inbox:
             self.conversations.settle(conversation)
             self.conversations.save(conversation)
 
@@ -258,7 +287,7 @@ class Rewriter:
     def _counted(self, job: Job, body: bytes, start: float) -> Outcome:
         """The size is asked of what would be sent, and nothing is: so nothing is remembered of it."""
         found = self.conversations.find(job.key, body, partial(self._weigh, body))
-        if found is not None and found.conversation.deviation is not None:
+        if found is not None and found.conversation.inbox:
             with found.conversation.lock:
                 self.conversations.settle(found.conversation)
         off = found.conversation.off if found is not None else self.conversations.all_off
@@ -276,9 +305,12 @@ class Rewriter:
 
 
 @contextmanager
-def _held(lock: threading.Lock, patience: float) -> Iterator[bool]:
-    """Whether it was had in time: a thread that waits for longer is lost to others."""
-    held = lock.acquire(timeout=patience)
+def _held(lock: threading.Lock, job: Job) -> Iterator[bool]:
+    """Hold the lock, if it can be had while somebody waits for the job: a thread that waits longer is lost."""
+    waited, held = 0.0, lock.acquire(blocking=False)
+    while not held and waited < job.patience and not job.ended:
+        held = lock.acquire(timeout=LOCK_SECONDS)
+        waited += LOCK_SECONDS
     try:
         yield held
     finally:
@@ -293,6 +325,8 @@ def _sent(prefix: SentPrefix | None, freed: tuple[float, ...]) -> SentRequest | 
 
 def _refuse(compacted: Compacted) -> None:
     """Raises if something stood against it. The particulars may quote what the client sent, and are not told."""
+    if compacted.reason == formats.CHECKSUM_REASON:
+        raise Unreadable(compacted.reason)
     if compacted.reason:
         raise Failed(compacted.reason.partition(":")[0])
 
@@ -311,7 +345,7 @@ def _sampled(scanned: Scanned, first: int) -> SampledText:
     known = scanned.known
     if known is None or first >= len(known.spans):
         return NO_TEXT
-    return SampledText(scanned.given[known.spans[first][0] : known.spans[-1][1]])
+    return SampledText(*(scanned.given[start:end] for start, end in known.spans[first:]))
 
 
 def _ends(scanned: Scanned, edits: tuple[Edit, ...]) -> tuple[float, ...]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import unquote
 
 from .headers import known
+from .providers import AWS_REGION, PROVIDERS
 
 HeaderPairs = Iterable[tuple[str, str]]
+NO_REGIONS: Mapping[str, str] = MappingProxyType({})
 
 
 class Route(NamedTuple):
     provider: str
-    """By which its upstream is found."""
+    """Name of the upstream. Empty if no prefix, path, header or credential assigns the request to a provider."""
     target: str
     """Path and query, as the upstream gets them."""
     format: str | None = None
@@ -25,7 +28,11 @@ class Route(NamedTuple):
     model: str = ""
     """Who is asked, where the path says so."""
     region: str = ""
-    """Likewise, where that is."""
+    """Region of the host, if the path or the environment names it."""
+    body_key: str = ""
+    """JSON key that a body in this format has. Without it in the body the format is not known."""
+    note: str = ""
+    """Reason why a request to a model is forwarded unchanged."""
 
 
 class _Rule(NamedTuple):
@@ -35,6 +42,7 @@ class _Rule(NamedTuple):
     counts: bool = False
     version: str = ""
     """What its path begins with, though some SDKs leave it out."""
+    body_key: str = ""
 
 
 MAX_PATHS = 256
@@ -42,27 +50,36 @@ MAX_PATHS = 256
 MAX_MODEL_LENGTH = 200
 """Characters of a name in a path."""
 
-_VERTEX = r"(?:/.*)?/projects/[^/]+/locations/[^/]+/publishers/anthropic/models"
-_BEDROCK = r"(?:/.*)?/model/(?P<model>(?:[a-z-]+\.)?anthropic\.[^/]+?)(?:-v\d+(?:(?::|%3A)\d+)?)?"
-_REGION = re.compile(r"/locations/(?P<region>[a-z]+(?:-[a-z]+\d{1,2})?)/")
+_PROJECT = "projects/[^/]+/locations/[^/]+/"
+_VERTEX = rf"(?:/.*)?/(?:{_PROJECT})?publishers/anthropic/models"
+_GOOGLE = rf"(?:/.*)?/(?:{_PROJECT})?publishers/google/models/(?P<model>[^/]+)"
+_VERSION = r"(?:-v\d+(?:(?::|%3A)\d+)?)?"
+_BEDROCK = rf"(?:/.*)?/model/(?P<model>(?:[a-z-]+\.)?anthropic\.[^/]+?){_VERSION}"
+_ARN = rf"(?:/.*)?/model/arn(?i::|%3A)[^/]*?(?i:/|%2F)(?P<model>[^/%]+?){_VERSION}"
+_INVOKE = "/(?:invoke|invoke-with-response-stream)"
+_GENERATE = ":(?:generateContent|streamGenerateContent)"
 
 ROUTES = (
     _Rule(re.compile(r"(?:/v1)?/messages"), "anthropic", "anthropic", version="/v1"),
     _Rule(re.compile(r"(?:/v1)?/messages/count_tokens"), "anthropic", "anthropic", True, version="/v1"),
     _Rule(re.compile(r"/v1(?:beta|alpha)/.*/chat/completions|/v1beta/chat/completions"), "gemini", "openai-chat"),
+    _Rule(re.compile(rf"(?:/.*)?/{_PROJECT}endpoints/[^/]+/chat/completions"), "vertex", "openai-chat"),
     _Rule(re.compile(r"(?:/.*)?/chat/completions"), "openai", "openai-chat"),
     _Rule(re.compile(r"(?:/.*)?/responses"), "openai", "openai-responses"),
     _Rule(re.compile(r"(?:/.*)?/responses/input_tokens"), "openai", "openai-responses", True),
-    _Rule(re.compile(r"/.*/models/(?P<model>[^/]+):(?:generateContent|streamGenerateContent)"), "gemini", "gemini"),
+    _Rule(re.compile(rf"{_GOOGLE}{_GENERATE}"), "vertex", "gemini"),
+    _Rule(re.compile(rf"{_GOOGLE}:countTokens"), "vertex", "gemini", True),
+    _Rule(re.compile(rf"/.*/models/(?P<model>[^/]+){_GENERATE}"), "gemini", "gemini"),
     _Rule(re.compile(r"/.*/models/(?P<model>[^/]+):countTokens"), "gemini", "gemini", True),
     _Rule(re.compile(rf"{_VERTEX}/count-tokens:rawPredict"), "vertex", "anthropic", True),
     _Rule(re.compile(rf"{_VERTEX}/(?P<model>[^/:]+):(?:rawPredict|streamRawPredict)"), "vertex", "anthropic"),
-    _Rule(re.compile(rf"{_BEDROCK}/(?:invoke|invoke-with-response-stream)"), "bedrock", "anthropic"),
+    _Rule(re.compile(rf"{_BEDROCK}{_INVOKE}"), "bedrock", "anthropic"),
+    _Rule(re.compile(rf"{_ARN}{_INVOKE}"), "bedrock", "anthropic", body_key="anthropic_version"),
 )
 """Requests that carry a conversation, the first that fits. They are all sent by POST."""
 
-PREFIXES = {f"/{name}/": name for name in ("anthropic", "openai", "gemini", "vertex", "bedrock")}
-"""A client whose paths would not tell may put its provider's name before them."""
+PREFIXES = {f"/{name}/": name for name in PROVIDERS if name != "chatgpt"}
+"""Provider by the first segment of a path, for clients whose other paths do not tell. ChatGPT is told by a header."""
 
 TELLING_HEADERS = (
     ("anthropic-version", "anthropic"),
@@ -71,9 +88,13 @@ TELLING_HEADERS = (
     ("x-goog-api-client", "gemini"),
     ("openai-organization", "openai"),
     ("openai-beta", "openai"),
+    ("chatgpt-account-id", "openai"),
     ("x-api-key", "anthropic"),
 )
 """Headers that only one provider's clients send, the surest first."""
+
+TELLING_KEYS = re.compile(r"(?i:Bearer +)(?:(?P<anthropic>sk-ant-)|(?P<openai>sk-(?:proj|svcacct|admin)-))")
+"""Authorizations with keys that only one provider issues."""
 
 SIGNATURES = ("x-amz-date", "content-sha256", "content-md5", "digest", "signature")
 """What headers end with of requests that are signed, or whose body has a checksum: another body would not fit."""
@@ -82,20 +103,37 @@ SIGNING = re.compile(r"AWS4|Signature |\S*HMAC", re.IGNORECASE)
 """How authorizations begin that hold for one body alone: Amazon's, Oracle's, those of other clouds."""
 
 CLOUD_PROVIDERS = (
-    (re.compile(r".*/publishers/anthropic/"), "vertex"),
+    (re.compile(r".*/publishers/|/v1/projects/|/v1beta1/"), "vertex"),
     (re.compile(r"/model/[^/]+/|/inference-profiles\b"), "bedrock"),
 )
-"""Targets that say more than a header: who serves Anthropic's models sees Anthropic's headers."""
+"""Paths that say more than a header: who serves Anthropic's models sees Anthropic's headers."""
 
-TARGET_PROVIDERS = (
-    (re.compile(r"/v1beta/|/v1alpha/|/(?:upload|download)/v1beta/|/v1/projects/"), "gemini"),
-    (re.compile(r"/v1/messages/|/v1/complete|/v1/organizations/"), "anthropic"),
-    (re.compile(r"/api/v1/"), "openai"),  # gateways that speak OpenAI's language
-    (re.compile(r"/api/"), "anthropic"),
-    (re.compile(r".*[?&]key=", re.DOTALL), "gemini"),  # only its clients put their key there
-    (re.compile(r""), "openai"),
+OPENAI_PATHS = (
+    "(?:chat/completions|completions|responses|conversations|models|embeddings|files|uploads|images|audio|videos"
+    "|moderations|batches|fine_tuning|vector_stores|assistants|threads|containers|evals|realtime|organization)(?:/|$)"
 )
-"""What other targets begin with, by provider; the first that fits."""
+"""Paths of OpenAI's API behind `/v1/`. Gateways serve them behind other paths."""
+
+PATH_PROVIDERS = (
+    (re.compile(r"/v1beta/|/v1alpha/|/(?:upload|download)/v1beta/"), "gemini"),
+    (re.compile(r"/v1/messages(?:/|$)|/v1/complete$|/v1/organizations/"), "anthropic"),
+    (re.compile(rf"/api/v1/|(?:/.*)?/{OPENAI_PATHS}"), "openai"),
+)
+"""Paths of one provider's API; the first that fits."""
+
+QUERY_PROVIDERS = ((re.compile(r"(?:.*&)?key=", re.DOTALL), "gemini"),)
+"""Queries of one provider's clients: only Google's put their key there."""
+
+REGIONS = {
+    "vertex": re.compile(r".*/locations/(?P<region>[a-z]+(?:-[a-z]+\d{1,2})?)/"),
+    "bedrock": re.compile(rf".*/model/arn(?i::|%3A)[^/]*?bedrock(?i::|%3A)(?P<region>{AWS_REGION})(?i::|%3A)"),
+}
+"""Region in a path, by provider."""
+
+UNREAD_FORMATS = (
+    (re.compile(r"(?:/.*)?/model/.+/converse(?:-stream)?"), "Converse: ibidem does not rewrite this format"),
+)
+"""Paths that call a model in a format that is forwarded unchanged, and what the log says."""
 
 
 class _Account(NamedTuple):
@@ -111,23 +149,28 @@ ACCOUNTS = {"openai": _Account("chatgpt-account-id", "chatgpt", "/v1")}
 """Codex sends it for those who log in with ChatGPT."""
 
 
-def route(method: str, target: str, headers: HeaderPairs) -> Route:
-    """Every request has a route; one that is not known goes where its headers or its target point."""
+def route(method: str, target: str, headers: HeaderPairs, regions: Mapping[str, str] = NO_REGIONS) -> Route:
+    """Return the route of a request. `regions` has the region by provider for paths that do not name one."""
     path, mark, query = target.partition("?")
     named, path = _named(path)
     found = _conversation(path, named) if method == "POST" else None
     if found is not None and mark:
         found = found._replace(target=found.target + mark + query)
     if found is None:
-        found = Route(named or _provider(path + mark + query, headers), path + mark + query)
+        found = Route(named or _provider(path, query, headers), path + mark + query, note=_note(method, path))
     elif is_signed(headers, query):
         found = found._replace(format=None, counts=False)
-    if found.provider == "vertex" and (place := _REGION.search(path)):
-        found = found._replace(region=place["region"])
+    if found.provider in REGIONS:
+        place = REGIONS[found.provider].match(path)
+        found = found._replace(region=place["region"] if place else regions.get(found.provider, ""))
     account = ACCOUNTS.get(found.provider)
     if account is not None and account.header in known(headers).firsts:
         return found._replace(provider=account.provider, target=found.target.removeprefix(account.without))
     return found
+
+
+def _note(method: str, path: str) -> str:
+    return next((note for form, note in UNREAD_FORMATS if method == "POST" and form.fullmatch(path)), "")
 
 
 def _named(path: str) -> tuple[str | None, str]:
@@ -142,7 +185,8 @@ def _conversation(path: str, named: str | None) -> Route | None:
     for rule in ROUTES:
         if match := rule.path.fullmatch(path):
             versioned = path if path.startswith(rule.version) else rule.version + path
-            return Route(named or rule.provider, versioned, rule.format, rule.counts, _model(match))
+            model = _model(match)
+            return Route(named or rule.provider, versioned, rule.format, rule.counts, model, body_key=rule.body_key)
     return None
 
 
@@ -184,15 +228,22 @@ def asks_a_model(target: str) -> bool:
     return found.format is not None and not found.counts
 
 
-def _provider(target: str, headers: HeaderPairs) -> str:
+def _provider(path: str, query: str, headers: HeaderPairs) -> str:
+    """Return the provider of a request without a prefix, or nothing if none is certain."""
     for start, provider in CLOUD_PROVIDERS:
-        if start.match(target):
+        if start.match(path):
             return provider
     present = known(headers).firsts
     for sign, provider in TELLING_HEADERS:
         if sign in present:
             return provider
-    return next(provider for start, provider in TARGET_PROVIDERS if start.match(target))
+    if key := TELLING_KEYS.match(present.get("authorization", "")):
+        return key.lastgroup or ""
+    for text, table in ((query, QUERY_PROVIDERS), (path, PATH_PROVIDERS)):
+        for start, provider in table:
+            if start.match(text):
+                return provider
+    return ""
 
 
 SESSION_HEADERS = ("x-claude-code-session-id", "session_id", "session-id", "conversation_id", "x-session-id")

@@ -27,6 +27,7 @@ from .files import content
 from .providers import PROVIDERS as PROVIDERS
 from .providers import base_url as base_url
 from .providers import is_loopback as is_loopback
+from .providers import regions as _regions
 from .providers import upstreams as _upstreams
 
 SETTINGS_FILE = "ibidem.toml"
@@ -63,6 +64,8 @@ class Settings:
     client asks (`lifetime`)."""
     upstreams: Mapping[str, str] = field(default_factory=lambda: dict(PROVIDERS))
     """Base URL by provider, without a slash at its end. Its path, if any, is put before the path of the request."""
+    regions: Mapping[str, str] = field(default_factory=dict)
+    """Region by provider, for requests that do not name one."""
     store: str | None = field(default=None, repr=False)
     """Where originals and conversations are kept. None: the user's own. A URL may hold a password."""
     store_days: float = DEFAULT_DAYS
@@ -180,7 +183,7 @@ def read(
         less, found = _from_folder(brought, Settings(**values), set(values) & {"profile"} | _said(louder))
         values.update(less)
         files += [found] if found else []
-    settings = Settings(**values, upstreams=upstreams)
+    settings = Settings(**values, upstreams=upstreams, regions=_regions(environment))
     _refuse_open_doors(settings)
     _refuse_vain_trials(settings)
     return Loaded(settings, tuple(files))
@@ -217,7 +220,11 @@ def told(flags: Mapping[str, Any], environment: Mapping[str, str]) -> set[str]:
 
 def inherited(environment: Mapping[str, str], upstreams: Mapping[str, str]) -> dict[str, str]:
     """The environment, with upstreams that it names in another way. What it says in our own way is stronger."""
-    return {**{f"{VARIABLE_PREFIX}UPSTREAM_{name.upper()}": url for name, url in upstreams.items()}, **environment}
+    return {**{_upstream_variable(name): url for name, url in upstreams.items()}, **environment}
+
+
+def _upstream_variable(provider: str) -> str:
+    return f"{VARIABLE_PREFIX}UPSTREAM_{provider.upper().replace('-', '_')}"
 
 
 # --- the sources --------------------------------------------------------------------------------
@@ -238,7 +245,7 @@ def _read_flags(flags: Mapping[str, Any]) -> SettingsSource:
     for text in flags.get("upstream") or ():
         name, equals, url = text.partition("=")
         if not equals:
-            raise IbidemError("--upstream: expected FORMAT=URL, such as anthropic=https://api.example.com")
+            raise IbidemError("--upstream: expected NAME=URL, such as anthropic=https://api.example.com")
         given.append((name.strip().lower(), url.strip(), f"--upstream {one_line(name)}"))
     return SettingsSource(values, _upstreams(given))
 

@@ -43,7 +43,7 @@ NEXT_STATES: Mapping[State, Mapping[type[events.Event], tuple[State, ...]]] = {
     State.IDLE: {events.RequestStarted: (State.HOLDING, State.PASSING, State.OVER), **_END},
     State.HOLDING: {
         events.RequestChunk: (State.HOLDING, State.OVER),
-        events.RequestEnded: (State.REWRITING,),
+        events.RequestEnded: (State.REWRITING, State.WAITING),
         events.RequestBroken: (State.OVER,),
         **_END,
     },

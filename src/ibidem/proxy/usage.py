@@ -1,4 +1,4 @@
-"""Reads what a provider charged for out of an answer that passes by, without touching it.
+"""Reads what a provider charged for, cleared and compacted out of an answer that passes by, without touching it.
 
 Answers come in pieces that end anywhere, as a stream of events (of text, or Amazon's) or as one JSON document, and may
 be compressed. A `UsageReader` is fed the pieces; splitting them elsewhere gives the same counts. What it cannot read it
@@ -14,13 +14,19 @@ from typing import Any
 
 import msgspec
 
-from ..billing.usage import Usage
+from ..billing.usage import Usage, anthropic_usage, compaction_usage, count_in
 from .encodings import Decoder, decoder
 
 __all__ = ["UsageReader", "decoder"]
 
 MAX_HELD_BYTES = 8 * 2**20
 """Bytes of a document, or of one event of a stream, that are held to be read. Longer ones go unread."""
+
+MAX_CLEARED = 1_000_000
+"""Tool uses that no conversation has. A response that reports more counts for one that reports this many."""
+
+NOTED = (b"usage", b"applied_edits", b"compaction")
+"""Words of events that are parsed. All other events are skipped."""
 
 FRAME_BYTES = 16
 """Bytes of a frame of Amazon's without headers and content."""
@@ -44,6 +50,12 @@ class UsageReader:
         self._found: dict[str, Any] = {}
         self.model = ""
         """Who answered, as far as that stands beside the counts."""
+        self.cleared_tool_uses = 0
+        """Tool uses that the provider reports as cleared from the context of this request. Known after `finish`."""
+        self.compacted = False
+        """Whether the answer has a compaction block or item. Known after `finish`."""
+        self.compaction = Usage()
+        """Tokens of compactions. `finish` counts them too; the size of the context is the difference."""
 
     def feed(self, data: bytes) -> None:
         if self._decoder is None:
@@ -64,6 +76,7 @@ class UsageReader:
                     self._merge(event)
             elif self._held:
                 self._merge(b"".join(self._held))
+            self.compaction = compaction_usage(self._found)
             return self._usage(self._found) if self._found else None
         except Exception:  # whatever it was, it was no count
             return None
@@ -77,7 +90,7 @@ class UsageReader:
             if self._size > MAX_HELD_BYTES:
                 self._give_up()
             return
-        if not self._size and b"usage" not in data and data.endswith((b"\n\n", b"\r\n\r\n")):
+        if not self._size and not _is_noted(data) and data.endswith((b"\n\n", b"\r\n\r\n")):
             return  # whole events, none of which counts: most pieces are like this
         *lines, rest = data.split(b"\n")
         for line in lines:
@@ -100,7 +113,7 @@ class UsageReader:
         data = b"\n".join(self._event)
         self._event.clear()
         self._size = 0
-        if b"usage" in data:
+        if _is_noted(data):
             self._merge(data)
 
     def _merge(self, data: bytes) -> None:
@@ -111,6 +124,8 @@ class UsageReader:
         for each in value if isinstance(value, list) else [value]:  # Gemini also streams as one list
             places = [*_places(each)]
             self.model = next(filter(None, map(_named, places)), self.model)
+            self.cleared_tool_uses = max(self.cleared_tool_uses, *map(_cleared, places))
+            self.compacted = self.compacted or _has_compaction(each, places)
             for name, count in _counted(places).items():
                 if count or name not in self._found:  # a last word about the output does not take back the input
                     self._found[name] = count
@@ -133,9 +148,13 @@ def _framed_events(data: bytes) -> Iterator[bytes]:
         if size < FRAME_BYTES + headers:
             return
         event = b64decode(msgspec.json.decode(data[at + 12 + headers : at + size - 4] or b"{}", type=_Chunk).bytes)
-        if b"usage" in event:
+        if _is_noted(event):
             yield event
         at += size
+
+
+def _is_noted(data: bytes) -> bool:
+    return any(word in data for word in NOTED)
 
 
 class _Place(msgspec.Struct):
@@ -145,6 +164,11 @@ class _Place(msgspec.Struct):
     usageMetadata: Any = None
     model: Any = None
     modelVersion: Any = None
+    context_management: msgspec.Raw = msgspec.Raw()
+    content: msgspec.Raw = msgspec.Raw()
+    """Blocks of Anthropic's answer."""
+    output: msgspec.Raw = msgspec.Raw()
+    """Items of an answer of OpenAI Responses."""
 
 
 class _Event(_Place):
@@ -152,10 +176,18 @@ class _Event(_Place):
 
     message: msgspec.Raw = msgspec.Raw()
     response: msgspec.Raw = msgspec.Raw()
+    content_block: msgspec.Raw = msgspec.Raw()
+    item: msgspec.Raw = msgspec.Raw()
+
+
+class _Block(msgspec.Struct):
+    type: Any = None
 
 
 _PLACE = msgspec.json.Decoder(_Place)
 _EVENTS = msgspec.json.Decoder(list[_Event] | _Event)
+_BLOCK = msgspec.json.Decoder(_Block)
+_RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 """Made once: to tell a decoder what it is to find takes longer than to find it."""
 
 
@@ -181,44 +213,66 @@ def _places(event: _Event) -> Iterator[_Place]:
             yield _PLACE.decode(raw)
 
 
-def _number(found: Any, *path: str) -> int:
-    for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
-
-
-def _anthropic(found: Mapping[str, Any]) -> Usage:
-    short = _number(found, "cache_creation", "ephemeral_5m_input_tokens")
-    long = _number(found, "cache_creation", "ephemeral_1h_input_tokens")
-    return Usage(
-        fresh=_number(found, "input_tokens"),
-        read=_number(found, "cache_read_input_tokens"),
-        written=max(short, _number(found, "cache_creation_input_tokens") - long),
-        written_1h=long,
-        output=_number(found, "output_tokens"),
+def _cleared(place: _Place) -> int:
+    """Tool uses in `context_management.applied_edits`."""
+    try:
+        found = msgspec.json.decode(place.context_management) if place.context_management else None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return 0
+    edits = found.get("applied_edits") if isinstance(found, dict) else None
+    total = sum(
+        count_in(edit, "cleared_tool_uses")
+        for edit in (edits if isinstance(edits, list) else ())
+        if isinstance(edit, dict) and str(edit.get("type")).startswith("clear_tool_uses")
     )
+    return min(total, MAX_CLEARED)
+
+
+def _has_compaction(event: _Event, places: Iterable[_Place]) -> bool:
+    if _is_compaction(event.content_block) or _is_compaction(event.item):
+        return True
+    lists = (raw for place in places for raw in (place.content, place.output))
+    return any(_is_compaction(raw) for each in lists for raw in _listed(each))
+
+
+def _listed(raw: msgspec.Raw) -> list[msgspec.Raw]:
+    if bytes(memoryview(raw)[:1]) != b"[" or b'"compaction"' not in bytes(raw):
+        return []
+    try:
+        return _RAW_LIST.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return []
+
+
+def _is_compaction(raw: msgspec.Raw) -> bool:
+    if bytes(memoryview(raw)[:1]) != b"{":
+        return False
+    try:
+        return bool(_BLOCK.decode(raw).type == "compaction")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
 
 
 def _openai(found: Mapping[str, Any]) -> Usage:
-    total = _number(found, "prompt_tokens") or _number(found, "input_tokens")
+    total = count_in(found, "prompt_tokens") or count_in(found, "input_tokens")
     inside = "prompt_tokens_details" if "prompt_tokens_details" in found else "input_tokens_details"
-    read = _number(found, inside, "cached_tokens") or _number(found, "prompt_cache_hit_tokens")
-    written = _number(found, inside, "cache_write_tokens") or _number(found, inside, "cache_creation_tokens")
-    output = _number(found, "completion_tokens") or _number(found, "output_tokens")
-    thought = _number(found, "completion_tokens_details", "reasoning_tokens")
-    thought = thought or _number(found, "output_tokens_details", "reasoning_tokens")
+    read = count_in(found, inside, "cached_tokens") or count_in(found, "prompt_cache_hit_tokens")
+    written = count_in(found, inside, "cache_write_tokens") or count_in(found, inside, "cache_creation_tokens")
+    output = count_in(found, "completion_tokens") or count_in(found, "output_tokens")
+    thought = count_in(found, "completion_tokens_details", "reasoning_tokens")
+    thought = thought or count_in(found, "output_tokens_details", "reasoning_tokens")
     return Usage(max(0, total - read - written), read, written, output=output, reasoning=thought)
 
 
 def _gemini(found: Mapping[str, Any]) -> Usage:
-    total, read = _number(found, "promptTokenCount"), _number(found, "cachedContentTokenCount")
-    thought = _number(found, "thoughtsTokenCount")
-    output = _number(found, "candidatesTokenCount") + thought
+    total, read = count_in(found, "promptTokenCount"), count_in(found, "cachedContentTokenCount")
+    thought = count_in(found, "thoughtsTokenCount")
+    output = count_in(found, "candidatesTokenCount") + thought
     return Usage(max(0, total - read), read, output=output, reasoning=thought)
 
 
 USAGES: dict[str, Callable[[Mapping[str, Any]], Usage]] = {
-    "anthropic": _anthropic,
+    "anthropic": anthropic_usage,
     "openai-chat": _openai,
     "openai-responses": _openai,
     "gemini": _gemini,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from .. import __version__
+from ..environment import install_command
 from ..errors import IbidemError, one_line
 from ..recordings.log import decoded
 from .providers import ModelReply, TrialProvider
@@ -87,7 +88,7 @@ class ProviderClient:
         try:
             import aiohttp
         except ImportError:
-            raise IbidemError("asking a provider needs: pip install 'ibidem-llm[proxy]'") from None
+            raise IbidemError(f"asking a provider needs: {install_command('proxy')}") from None
         self._aiohttp = aiohttp
         self._provider = provider
         self._url = base + provider.address(model)

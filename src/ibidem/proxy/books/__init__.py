@@ -10,6 +10,6 @@
 - `taken`, `recorder`, `tapes`: whole exchanges, in files, for who asks for it (`--record`); written by a thread.
 
 The books decide nothing: nobody asks them what to send. What is judged from them is judged by pure functions of
-`billing` (`collapse.judge`, `calibration.ScaleFit`). An error in here is told once and reaches no exchange (`guard`).
+`billing` (`collapse.judge`, `calibration.GrowthFit`). An error in here is told once and reaches no exchange (`guard`).
 All but what `gains` and `recorder` do is for one thread, that of the event loop.
 """

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
-from ...billing.calibration import BILLING, ScaleFit
+from ...billing.calibration import GrowthFit
 from ...billing.prices import Price
 from ...billing.usage import Usage
 from ...plan import Edit
@@ -29,8 +29,11 @@ from ...tokens import estimate
 class Account:
     """What was taken out of one conversation, in tokens by our count. The scale of `fit` makes them the provider's."""
 
-    fit: ScaleFit = field(default_factory=lambda: ScaleFit(BILLING))
+    fit: GrowthFit = field(default_factory=GrowthFit)
     edits: tuple[Edit, ...] = ()
+    """Of the last request. They hold the texts that were rewritten."""
+    _forgotten: frozenset[int] | None = None
+    """Fingerprints of these, once the texts were forgotten."""
     by_strategy: Counter[str] = field(default_factory=Counter)
     _messages: list[int] = field(default_factory=list)
     """Of the edits, in order."""
@@ -43,7 +46,10 @@ class Account:
     def take(self, edits: tuple[Edit, ...], tokens: tuple[float, ...]) -> Sequence[Edit]:
         """These are the edits of the request that is sent, each with what it frees. Returns those that are new."""
         known = len(self.edits)
-        if edits[:known] == self.edits:  # the same objects, nearly always
+        if self._forgotten is not None:
+            new = tuple(edit for edit in edits if _fingerprint(edit) not in self._forgotten)
+            known, self._forgotten = 0, None
+        elif edits[:known] == self.edits:  # the same objects, nearly always
             new = edits[known:]
             if not new:
                 return new
@@ -54,6 +60,11 @@ class Account:
         self._count(list(zip(edits, tokens, strict=True))[known if grown else 0 :], afresh=not grown)
         self.edits = edits
         return new
+
+    def forget_texts(self) -> None:
+        """Hold no text. What was counted stays."""
+        if self.edits:
+            self._forgotten, self.edits = frozenset(map(_fingerprint, self.edits)), ()
 
     def _count(self, found: Sequence[tuple[Edit, float]], afresh: bool) -> None:
         if afresh:
@@ -74,6 +85,10 @@ class Account:
         return self._sums[-1]
 
 
+def _fingerprint(edit: Edit) -> int:
+    return hash((edit.message, edit.path, edit.op, edit.strategy, edit.added))
+
+
 def freed(edits: tuple[Edit, ...], before: tuple[Edit, ...] = (), known: tuple[float, ...] = ()) -> tuple[float, ...]:
     """Tokens that each edit takes out, by our count. `known` are those of edits that were there `before`."""
     if edits[: len(before)] == before:
@@ -83,6 +98,8 @@ def freed(edits: tuple[Edit, ...], before: tuple[Edit, ...] = (), known: tuple[f
 
 
 def _freed(edit: Edit) -> float:
+    if edit.counted_tokens is not None:
+        return edit.counted_tokens
     return max(0.0, sum(map(estimate, edit.removed)) - estimate(edit.added))
 
 

@@ -1,12 +1,13 @@
-"""The line that is said at the end: what was paid instead of what, or why there is nothing of the kind to say."""
+"""The summary line: the cost of the input instead of what, its value on a subscription, or why there is none."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from ...report.numbers import dollars, fixed, plural, sign
+from ...formats import CHECKSUM_REASON
+from ...report.numbers import dollars, fixed, percent, plural, sign
 from .rows import ExchangeRow
 
 NOTHING_CAME = "nothing came by"
@@ -22,8 +23,24 @@ _WHY_AS_THEY_CAME = (
     ("off", "rewriting was switched off"),
     ("observed", "the coin of the trial had {them} only measured"),
     ("signed", "{they} {are} signed by the client, and so cannot be changed"),
+    ("checksum", "{they} {are} sent with a checksum of the body, and so cannot be changed"),
 )
 """Why requests went out as they came, by what became of them."""
+
+
+AT_LIST_PRICES, NO_OUTPUT = " at list prices", "output not included"
+
+
+class InputCost(NamedTuple):
+    """Dollars of input at list prices, as sent and the other way; and its tokens, sent and removed."""
+
+    paid: float = 0.0
+    would_have_paid: float = 0.0
+    tokens: float = 0
+    removed: float = 0
+
+
+NO_COST = InputCost()
 
 
 class ClosingLine:
@@ -52,35 +69,53 @@ class ClosingLine:
     def count(self, found: ExchangeRow) -> None:
         """An exchange that is over."""
         if found.kind in ("model", "signed"):
-            self._outcomes["signed" if found.kind == "signed" else found.outcome] += 1
+            why = "checksum" if found.reason == CHECKSUM_REASON else found.outcome
+            self._outcomes["signed" if found.kind == "signed" else why] += 1
             self._statuses[found.status] += 1
         elif found.kind == "compact":
             self._compacted += 1
         else:
             self._others += 1
 
-    def line(self, paid: float, would_have_paid: float) -> str:
+    def line(self, key: InputCost, plan: InputCost = NO_COST) -> str:
+        """`key` is for requests that are paid by use, `plan` for those that a subscription covers."""
         given = f"{plural(self._compacted, 'request')} given back to be sent by the client: the cost is not known here"
         if not self._compacted:
-            return self._sent(paid, would_have_paid)
+            return self._sent(key, plan)
         if not self._outcomes.total() and not self._others:
             return given
-        return f"{self._sent(paid, would_have_paid)}; {given}"
+        return f"{self._sent(key, plan)}; {given}"
 
-    def _sent(self, paid: float, would_have_paid: float) -> str:
+    def _sent(self, key: InputCost, plan: InputCost) -> str:
         asked = self._outcomes.total()
         if not asked and not self._others:
             return NOTHING_CAME
         if not asked:
             return f"no model was asked: {plural(self._others, 'request')} came by, {OTHER_THINGS}"
         count = plural(asked, "request")
-        if not paid:
+        if not key.paid and not plan.paid:
             return f"{count}, nothing to bill{self._unbilled()}"
+        if not plan.paid:
+            return f"{count}. Input cost {self._change(key)}"
+        value = f"worth {self._change(plan, AT_LIST_PRICES)}{self._tokens(plan)}"
+        if not key.paid:
+            return f"{count} on a subscription. Input {value}"
+        return f"{count}. With an API key: input cost {self._change(key)}. On a subscription: input {value}"
+
+    def _change(self, cost: InputCost, basis: str = "") -> str:
+        """The amount, and how it differs from the other way."""
+        amount, same = f"{money(cost.paid)}{basis}", abs(cost.would_have_paid - cost.paid) <= SAME_SHARE * cost.paid
         if self._observe:
-            return f"{count}, paid {money(paid)}; {_other_way(paid, would_have_paid)}"
-        if abs(would_have_paid - paid) > SAME_SHARE * paid:
-            return f"{count}, paid {money(paid)} instead of {money(would_have_paid)}, {less(paid, would_have_paid)}"
-        return f"{count}, paid {money(paid)}, nothing saved{self._unsaved()}"
+            other = "the same" if same else f"{money(cost.would_have_paid)}, {less(cost.would_have_paid, cost.paid)}"
+            return f"{amount} ({NO_OUTPUT}); with ibidem it would have been {other}"
+        if same:
+            return f"{amount} ({NO_OUTPUT}), nothing saved{self._unsaved()}"
+        return f"{amount} instead of {money(cost.would_have_paid)} ({less(*cost[:2])}; {NO_OUTPUT})"
+
+    def _tokens(self, cost: InputCost) -> str:
+        if self._observe or cost.removed <= 0:
+            return ""
+        return f"; {percent(cost.removed / (cost.tokens + cost.removed))} of input tokens saved"
 
     def _unbilled(self) -> str:
         failed = {status: count for status, count in self._statuses.items() if not 200 <= status < 300}
@@ -103,7 +138,13 @@ class ClosingLine:
 
 def closing_line(counted: ClosingLine, totals: Mapping[str, Any]) -> str:
     """One line about all of it; `totals` are those that the page shows."""
-    line = counted.line(totals.get("paid", 0.0), totals.get("would_have_paid", 0.0))
+    every, plan = (
+        InputCost(*(sums.get(name, 0.0) for name in ("paid", "would_have_paid", "input", "removed")))
+        for sums in (totals, totals.get("plan", {}))
+    )
+    # On a subscription alone, rounding must leave no cost.
+    key = NO_COST if plan[2:] == every[2:] else InputCost(*(one - part for one, part in zip(every, plan, strict=True)))
+    line = counted.line(key, plan)
     return f"{line}{_advice(totals.get('unmarked', 0), totals.get('marks_would_save', 0.0))}"
 
 
@@ -113,12 +154,6 @@ def _advice(count: int, less: float) -> str:
     whose = "its provider" if count == 1 else "their provider"
     asks = f"{count:,} conversation{'s ask' if count != 1 else ' asks'} {whose} to keep nothing"
     return f"; {asks}: with --cache auto about {dollars(less)} less"
-
-
-def _other_way(paid: float, would_have_paid: float) -> str:
-    if abs(would_have_paid - paid) <= SAME_SHARE * paid:
-        return "with ibidem it would have been the same"
-    return f"with ibidem it would have been {money(would_have_paid)}, {less(would_have_paid, paid)}"
 
 
 def money(amount: float) -> str:
@@ -131,4 +166,4 @@ def less(ours: float, theirs: float) -> str:
     share = 100 * (1 - ours / theirs) if theirs else 0.0
     size = abs(share)
     shown = "under 0.1" if size < 0.1 else fixed(size, 1 if size < SMALL_PERCENT else 0)
-    return f"{shown} % {'less' if share > 0 else 'more'}"
+    return f"{shown}% {'less' if share > 0 else 'more'}"

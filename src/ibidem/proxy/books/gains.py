@@ -33,6 +33,7 @@ from ...gains import (
     Sum,
     in_words,
     is_busy,
+    missing_columns,
     name_kept,
     version_of,
 )
@@ -107,7 +108,7 @@ class GainsWriter:
 
     def _row(self, found: ExchangeRow, session: str, lost: bool, observed: bool) -> GainRow:
         names = (found.conversation or "", session, found.client, self._project, found.model, found.format)
-        tokens = (found.fresh, found.read, found.written, found.written_1h, found.output)
+        tokens = (found.fresh, found.read, found.written, found.written_1h, found.output, found.removed)
         revised = found.miss is not None and found.miss.endswith(REVISED)
         measured = found.trial is not None and found.trial.arm == "measure"
         return (
@@ -123,6 +124,7 @@ class GainsWriter:
             found.paid - found.could_save if measured and found.paid is not None else found.would_have_paid,
             found.output_paid,
             *(min(each, MAX_TOKENS) for each in tokens),
+            found.plan,
         )
 
     def _work(self) -> None:
@@ -171,6 +173,9 @@ class GainsWriter:
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
+            for table, columns in missing_columns(connection).items():
+                for column in columns:
+                    connection.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
             connection.executemany(_INSERT, [row for row, _ in rows])
             if tried:
                 connection.execute(TRIAL_SCHEMA)

@@ -12,8 +12,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ... import __version__
-from ...billing.calibration import BILLING, WEIGHTS, ScaleFit, Weights, usual_scale
-from ...billing.collapse import FOUND_SHARE, Billed, CacheHistory, Verdict, was_found
+from ...billing.calibration import JSON_BLOCK_TOKENS, WEIGHTS, GrowthFit, Weights, usual_scale
+from ...billing.collapse import FOUND_SHARE, Billed, CacheHistory, Verdict
 from ...billing.prices import Price, Prices
 from ...billing.usage import Usage
 from ..outcome import Outcome
@@ -28,22 +28,27 @@ from .watched import MAX_EXCHANGES, WatchedConversation, shown_edit
 
 __all__ = ["ConversationRow", "ExchangeRow", "Records"]
 
-MAX_CONVERSATIONS, MAX_EVENTS, MAX_DETAILS = 200, 50, 50
-"""Most that are held: conversations that are shown, events, requests of one conversation with their texts."""
+MAX_CONVERSATIONS, MAX_EVENTS = 200, 50
+"""Most that are held: conversations that are shown, and events."""
 
-ALL_EXCHANGES = 50_000
-"""Requests that are held of all conversations."""
+ALL_EXCHANGES, EXCHANGE_BYTES = 50_000, 1200
+"""Requests that are held of all conversations, at most, and bytes in memory of each."""
 
 MAX_REASONS = 50
 """Different reasons of failures that are told apart."""
 
-POINTER_BYTES = 8
-"""Bytes that an edit takes in each list that has it."""
+TEXTS_SHARE, EXCHANGES_SHARE = 0.2, 0.05
+"""The shares of the memory setting that texts which are held to be shown may take, and requests without their texts."""
+PAGE_SHARE = TEXTS_SHARE + EXCHANGES_SHARE
+"""The rest of it is for conversations."""
 
-TEXTS_SHARE = 0.25
-"""The share of the memory setting that texts which are held to be shown may take."""
+LEFT_SHARE = 0.9
+"""What is left of these where something is forgotten, so that it need not be looked for at every request."""
 
 SUMMED_TOKENS = ("input", "read", "written", "written_1h", "removed")
+
+PLAN_SUMS = ("requests", "paid", "would_have_paid", "input", "removed")
+"""Sums of the requests that a subscription covers. They are part of the totals."""
 
 COMPACTED = ("requests", "rewritten", "bytes_in", "bytes_out", "removed")
 """What is summed of requests that are given back: how many there are, their sizes, and tokens left out by our count."""
@@ -65,9 +70,13 @@ class Records:
         self._conversations: OrderedDict[str, WatchedConversation] = OrderedDict()
         self._exchanges = self._texts = 0
         """How many are held, and bytes of their texts."""
+        memory = settings.memory_mb * 2**20
+        self._most_texts = TEXTS_SHARE * memory
+        self._most_exchanges = min(ALL_EXCHANGES, EXCHANGES_SHARE * memory / EXCHANGE_BYTES)
         self._totals: Counter[str] = Counter()
         self._compacted: Counter[str] = Counter(dict.fromkeys(COMPACTED, 0))
         self._money = {"paid": 0.0, "would_have_paid": 0.0, "by_marks": 0.0}
+        self._plan: dict[str, float] = dict.fromkeys(PLAN_SUMS, 0)
         self._missed: dict[str, float] = {}
         self._heads = SharedHeads()
         self._breaks: Counter[str] = Counter()
@@ -81,9 +90,17 @@ class Records:
         """Grows with everything that happens."""
 
     def begin(
-        self, path: str, outcome: Outcome | None, at: float, client: str, format: str, size: int, kind: str = "model"
+        self,
+        path: str,
+        outcome: Outcome | None,
+        at: float,
+        client: str,
+        format: str,
+        size: int,
+        kind: str = "model",
+        plan: bool = False,
     ) -> ExchangeRow:
-        """A request is on its way out. Without an outcome it passed untouched."""
+        """A request is on its way out. Without an outcome it passed untouched. `plan`: a subscription covers it."""
         self._made += 1
         self.changes += 1
         found = ExchangeRow(
@@ -91,7 +108,7 @@ class Records:
         )
         found.bytes_out = len(outcome.body) if outcome and outcome.body is not None else size
         found.client, found.format, found.model = client, format, outcome.model if outcome else ""
-        found.kind = kind
+        found.kind, found.plan = kind, plan
         self._totals["requests"] += 1
         self._totals["passed" if found.outcome != "rewritten" else "rewritten"] += 1
         if outcome is None:
@@ -140,14 +157,13 @@ class Records:
         watched = self._conversations.get(owner.id)
         if watched is None:
             row = ConversationRow(owner.id, owner.title, client, outcome.model, format, found.at, found.at)
-            usual = WEIGHTS.get(self._prices.of(outcome.model, format).provider, Weights()).result * usual_scale(
-                outcome.model
-            )
             row.arm = owner.toss.arm if owner.toss is not None else ""
-            watched = self._conversations[owner.id] = WatchedConversation(row, Account(ScaleFit(BILLING, usual)))
+            account = Account(self._initial_fit(outcome.model, format))
+            watched = self._conversations[owner.id] = WatchedConversation(row, account)
         self._conversations.move_to_end(owner.id)
         row = watched.row
         row.requests, row.last, row.active, row.model = row.requests + 1, found.at, True, outcome.model
+        row.plan = found.plan
         watched.active += 1
         self._exchanges += len(watched.exchanges) < MAX_EXCHANGES
         watched.exchanges.append(found)
@@ -160,12 +176,15 @@ class Records:
             self._breaks[outcome.revision] += 1
             row.breaks += 1
         if outcome.edits:
-            watched.details[found.id] = (outcome.edits, outcome.first_new)
-            if len(watched.details) > MAX_DETAILS:
-                watched.details.popitem(last=False)
-            texts = found.bytes_in + POINTER_BYTES * len(watched.details) * len(outcome.edits)
-            self._texts, watched.texts = self._texts + texts - watched.texts, texts
+            before = watched.texts
+            watched.note_edits(found.id, outcome.edits, outcome.first_new, made)
+            self._texts += watched.texts - before
         self._let_go()
+
+    def _initial_fit(self, model: str, format: str) -> GrowthFit:
+        weights = WEIGHTS.get(self._prices.of(model, format).provider, Weights())
+        scale = usual_scale(model)
+        return GrowthFit(scale * weights.result, scale * (weights.part - JSON_BLOCK_TOKENS * weights.result))
 
     def _let_go(self) -> None:
         """Of what is held to be shown, that of conversations that were quiet for longest."""
@@ -173,19 +192,22 @@ class Records:
             gone = self._conversations.popitem(last=False)[1]
             self._forget_texts(gone)
             self._exchanges -= len(gone.exchanges)
-        quiet = iter(self._conversations.values())
-        while self._texts > TEXTS_SHARE * self._settings.memory_mb * 2**20 and (each := next(quiet, None)):
-            self._forget_texts(each)
-        quiet = iter(self._conversations.values())
-        while self._exchanges > ALL_EXCHANGES and (each := next(quiet, None)):
-            self._forget_texts(each)
-            self._exchanges -= len(each.exchanges)
-            each.exchanges.clear()
+        if self._texts > self._most_texts:
+            for each in self._conversations.values():
+                self._forget_texts(each)
+                if self._texts <= LEFT_SHARE * self._most_texts:
+                    break
+        if self._exchanges > self._most_exchanges:
+            for each in self._conversations.values():
+                self._forget_texts(each)
+                self._exchanges -= len(each.exchanges)
+                each.exchanges.clear()
+                if self._exchanges <= LEFT_SHARE * self._most_exchanges:
+                    break
 
     def _forget_texts(self, watched: WatchedConversation) -> None:
         self._texts -= watched.texts
-        watched.details.clear()
-        watched.texts = 0
+        watched.forget_texts()
 
     def cache_history(self, outcome: Outcome) -> CacheHistory | None:
         """What an answer is judged by; None for a request of no conversation."""
@@ -196,7 +218,9 @@ class Records:
         caching = self._prices.of(outcome.model, row.format).caching
         if watched.seen.ours is not None and watched.seen.ours.long:
             caching = replace(caching, lifetime=caching.lifetime_1h)
-        return CacheHistory(caching, watched.last, row.hits, row.stopped)
+        asked, before = outcome.new().asked, watched.seen.asked
+        new_head = asked is not None and before is not None and asked.head != before.head
+        return CacheHistory(caching, watched.last, row.hits, row.stopped, new_head)
 
     def end(
         self, found: ExchangeRow, outcome: Outcome | None, status: int, usage: Usage | None, verdict: Verdict
@@ -207,7 +231,9 @@ class Records:
         self.closing.count(found)
         if found.kind == "compact":
             self._given_back(found, outcome)
-        self._totals["resent"] += bool(found.resent) and 200 <= status < 300
+        accepted = 200 <= status < 300
+        self._totals["resent"] += bool(found.resent) and accepted
+        self._totals["without_thinking"] += outcome is not None and outcome.thinking_dropped > 0 and accepted
         watched = self._watched_of(outcome)
         if watched is not None:
             watched.active -= 1
@@ -256,7 +282,9 @@ class Records:
             self._totals["hits" if verdict.hit else "misses"] += 1
         answered = found.at + (found.total_ms or 0.0) / 1e3
         size = float(other.input)
-        watched.last = Billed(size, usage.input, outcome.messages, outcome.model, answered, bool(outcome.revision))
+        watched.note_billed(
+            Billed(size, usage.input, outcome.messages, outcome.model, answered, bool(outcome.revision))
+        )
         if verdict.collapsed:
             row.stopped = True
             self.event("collapse", found.at, "cache reads fell after a revision: revisions stop here", row.id)
@@ -291,14 +319,16 @@ class Records:
             return
         new = account.all - account.before(outcome.first_new)
         sent_whole = self._settings.observe or outcome.measured
-        account.fit.grew(outcome.new().text.tokens() - (0.0 if sent_whole else new), grown)
+        asked = outcome.new().asked
+        ours = outcome.new().text.tokens() - (0.0 if sent_whole else new)
+        account.fit.grew(ours, grown, (asked.blocks if asked is not None else None) or 0)
 
     def _other(
         self, outcome: Outcome, usage: Usage, watched: WatchedConversation, price: Price, verdict: Verdict
     ) -> Usage:
         """The usage of the same request the other way: as it came, or if nothing is rewritten as it would have been."""
         last, account = watched.last, watched.account
-        known = _read_messages(outcome, usage, last, price.caching.step)
+        known = _read_messages(outcome, usage, watched, price.caching.step)
         scale = account.scale
         before = scale * account.before(known)
         removed = Removed(before, scale * account.all - before)
@@ -321,6 +351,10 @@ class Records:
         self._money["paid"] += found.paid
         self._money["would_have_paid"] += found.would_have_paid
         self._money["by_marks"] += found.by_marks
+        if found.plan:
+            self._plan["requests"] += 1
+            for name in PLAN_SUMS[1:]:
+                self._plan[name] += getattr(found, name)
         row.paid += found.paid
         row.would_have_paid += found.would_have_paid
         row.by_marks += found.by_marks
@@ -361,9 +395,10 @@ class Records:
     def _all_totals(self) -> dict[str, Any]:
         names = ("requests", "rewritten", "passed", "failed_open", "refused", "resent", "unpriced", "hits", "misses")
         return {
-            **{name: self._totals[name] for name in (*names, *SUMMED_TOKENS)},
+            **{name: self._totals[name] for name in (*names, "without_thinking", *SUMMED_TOKENS)},
             **self._money,
             "compacted": dict(self._compacted),
+            "plan": dict(self._plan),
             "breaks": dict(self._breaks),
             "missed": dict(self._missed),
             "unmarked": len(self._unmarked),
@@ -398,12 +433,14 @@ class Records:
         return closing_line(self.closing, self._all_totals)
 
 
-def _read_messages(outcome: Outcome, usage: Usage, last: Billed | None, step: int) -> int:
-    """With how many of its messages the part of a request ends that the provider read, as far as can be told."""
-    share = usage.read / max(1, usage.input)
+def _read_messages(outcome: Outcome, usage: Usage, watched: WatchedConversation, step: int) -> int:
+    """Number of messages in the part of a request that the provider read from its cache, as far as it can be known."""
+    share, last = usage.read / max(1, usage.input), watched.last
     if last is not None:
-        if was_found(usage, last):
-            return last.messages
+        # A cached prefix ends where an earlier request did. The provider may round down to a multiple of `step`.
+        ends = [end for end in watched.prefix_ends if end.tokens < usage.read + max(1, step)]
+        if ends:
+            return ends[-1].messages
         return min(last.messages, round(outcome.messages * share))  # the beginning only
     if outcome.first_new and share >= FOUND_SHARE:
         return outcome.first_new

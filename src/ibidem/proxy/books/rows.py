@@ -72,6 +72,8 @@ class ExchangeRow:
     output_paid: float = 0.0
     """Dollars for the output."""
     trial: TrialNote | None = None
+    plan: bool = False
+    """The login is that of a subscription: dollars are values at list prices, and nobody pays them."""
     could_save: float = 0.0
     """Dollars that rewriting would have saved, where a trial only measures; `would_have_paid` is what was paid then."""
 
@@ -109,3 +111,5 @@ class ConversationRow:
     stopped: bool = False
     arm: str = ""
     """The side of a trial that it is on, if there is one."""
+    plan: bool = False
+    """Its last request had the login of a subscription."""

@@ -39,6 +39,12 @@ PROVIDER_NAMES = {
     "gemini": "gcp.gemini",
     "vertex": "gcp.vertex_ai",
     "bedrock": "aws.bedrock",
+    "foundry": "azure.ai.inference",
+    "mantle": "aws.bedrock",
+    "anthropic-aws": "anthropic",
+    "anthropic-google": "anthropic",
+    "moonshot": "moonshot_ai",
+    "openrouter": "openrouter",
 }
 """What the conventions call who answers."""
 OPERATIONS = {"gemini": "generate_content"}

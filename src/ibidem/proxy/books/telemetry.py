@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from ...environment import install_command
 from ...errors import IbidemError, one_line
 from ..exchange import Exchange
 from ..settings import Settings
 from .rows import ExchangeRow
-
-NEEDS = "pip install 'ibidem-llm[otel]'"
 
 
 class NoTelemetry:
@@ -30,11 +29,13 @@ def telemetry_of(settings: Settings) -> NoTelemetry:
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise
-        raise IbidemError(f"{error.name}: needs: {NEEDS}") from None
+        raise IbidemError(f"{error.name}: needs: {install_command('otel')}") from None
     except ImportError as error:  # it is there, and broken or too old
         why = f"cannot be loaded ({one_line(str(error))})"
-        raise IbidemError(f"opentelemetry: {why}: pip install --force-reinstall 'ibidem-llm[otel]'") from None
+        raise IbidemError(f"opentelemetry: {why}: {install_command('otel', '--force-reinstall')}") from None
     try:
         return Telemetry(settings)
     except Exception as error:  # of another version than we know
-        raise IbidemError(f"opentelemetry: cannot be used ({type(error).__name__}): {NEEDS}") from None
+        raise IbidemError(
+            f"opentelemetry: cannot be used ({type(error).__name__}): {install_command('otel')}"
+        ) from None

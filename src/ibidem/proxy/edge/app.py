@@ -20,11 +20,11 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from ...billing.lifetimes import Pauses
-from ...engine.journal import Position
 from ...engine.marking import CacheSettings
 from ...environment import store_target
 from ...errors import IbidemError
 from ...store import Limits, Store, open_store
+from ..allocator import use_one_arena
 from ..books import records
 from ..books.gains import GainsWriter
 from ..books.guard import Guard
@@ -34,15 +34,25 @@ from ..books.telemetry import telemetry_of
 from ..clock import SYSTEM_CLOCK, Clock
 from ..coin import Coin, shared_key
 from ..compacting import is_compact
-from ..conversation import Counted, Deviation, LiveConversation
+from ..conversation import AnsweredRequest, Counted, Deviation, LiveConversation
 from ..conversations import Conversations
-from ..fallback import bare, continue_without_thinking, drop_thinking, fall_back, replayed
+from ..default_upstreams import DefaultUpstreams
+from ..fallback import (
+    after_rejections,
+    bare,
+    continue_without_thinking,
+    fall_back,
+    needs_known_start,
+    next_body,
+    replayed,
+)
 from ..headers import Headers
 from ..hooks import ToolHooks
-from ..new_part import NewPart, Reckoned
+from ..new_part import NOTHING_NEW, NewPart, Reckoned
 from ..outcome import Job, Outcome
 from ..page import pages, switching
 from ..rewriter import Rewriter, whereabouts
+from ..sent_history import SentRequest
 from ..settings import Settings
 from ..tossed import is_measured
 from ..warmup import WarmUp
@@ -51,13 +61,13 @@ from .compacted import compacted
 from .driver import Driver
 from .own_pages import answer_peer, answered
 from .peers import ALONE, Alone, Question
-from .switched import hear_first_words
+from .switched import hear_first_words, tell_peers
 from .upstreams import Upstreams, egress_of
-from .workers import TooLate, Workers
+from .workers import Errand, TooLate, Workers
 
 log = logging.getLogger("ibidem")
 
-WORKERS, LARGE_WORKERS, FALLBACK_WORKERS, NOTE_WORKERS = 4, 2, 2, 2
+WORKERS, LARGE_WORKERS, FALLBACK_WORKERS, NOTE_WORKERS = 4, 2, 4, 2
 """Threads: that rewrite requests, and large ones; for what cannot be rewritten; and for what is noted afterwards.
 
 Those for what cannot be rewritten wait for nobody, so they are always there. Large requests have their own, so that who
@@ -67,12 +77,19 @@ LARGE_BYTES = 2**20
 """Bytes from which on a request is large."""
 CLOSING_SECONDS = 2.0
 """Seconds that what is to be remembered may still take at the end, and at least that the way out may take."""
-MAX_BODIES = 4
-"""Bodies that are sent for one request of a client."""
+MAX_WAIT_SECONDS = 20.0
+"""Seconds that a request waits at most, if the provider would reject it in every other way, which ends the turn."""
+NOTE_SECONDS = 15.0
+"""Seconds that notes wait for a conversation that is being worked on, and that closing waits for notes."""
 THINKING_DROPPED = (
     "The provider rejected the thinking of a conversation, because how its earlier requests were sent is not known any "
     "more. It continues without that thinking. Start a new conversation to have thinking kept."
 )
+START_SECONDS = 0.25
+"""Seconds that the start waits for pauses in the store."""
+PAUSE_SECONDS = 1.0
+"""Seconds after which pauses of other replicas are read again."""
+PAUSED = "All conversations are paused, as the store says. Run `ibidem on --all` to rewrite requests again."
 PRUNE_SECONDS = 6 * 3600.0
 """Seconds after which what the store need not keep is forgotten again."""
 Fallback = Callable[[Conversations, Job, Outcome], Outcome | None]
@@ -81,7 +98,7 @@ SWITCH_SECONDS = 0.0005
 GARBAGE = (7000, 20, 2)
 """After how many new objects Python looks for those that only hold each other, and how much oftener among the newest:
 ten times less often there than usual, since a request leaves some hundred behind for later ones, and four times among
-all of them: a request leaves nothing behind that holds itself, and `Conversations` sees to those that are let go."""
+all of them: neither a request nor a conversation that is let go leaves anything behind that holds itself."""
 BUSY_REASON = "busy: earlier requests take too long"
 
 
@@ -100,12 +117,13 @@ class Proxy:
         self.peers = peers
         self.clock = clock
         self.egress = egress_of(settings.upstreams)  # before anything is opened: it may be that there is none
+        self.default_upstreams = DefaultUpstreams.among(settings.upstreams, settings.regions)
         self.telemetry = telemetry_of(settings)  # likewise
         self.log_file = _opened_log(settings.json_log) if settings.json_log else None
         limits = Limits.of(settings.store_days, settings.store_bytes)
         self.store = store or open_store(settings.store or store_target(), limits=limits)
         self.coin = Coin(shared_key(self.store), settings.trial) if settings.trial is not None else None
-        most = settings.memory_mb * 2**20
+        most = int((1 - records.PAGE_SHARE) * settings.memory_mb * 2**20)
         self.conversations = Conversations(
             settings.profile,
             self.store,
@@ -134,6 +152,8 @@ class Proxy:
         self.stopping = asyncio.Event()
         self._closing = threading.Event()
         self._background: set[asyncio.Task[None]] = set()
+        self._pauses_read = -PAUSE_SECONDS
+        """When pauses of other replicas were read last."""
         self.guarded: Callable[[str], Guard] = cache(partial(Guard, self.report_fault))
         """Made once for each part of our bookkeeping: a request asks for several."""
         self.faults: set[str] = set()
@@ -141,18 +161,22 @@ class Proxy:
 
     async def __aenter__(self) -> Self:
         self.upstreams = Upstreams(self.settings.upstreams, self.egress)
-        loop = asyncio.get_running_loop()
+        loop = self.loop = asyncio.get_running_loop()
         self.recorder.start(lambda text: loop.call_soon_threadsafe(self._say_of_recording, text))
         hear_first_words(self)
+        self.conversations.switched = self._note_switched
+        self._in_background(self._read_first_pauses())
+        await asyncio.wait(self._background, timeout=START_SECONDS)
         sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
         gc.set_threshold(*max(GARBAGE, gc.get_threshold()))
+        use_one_arena()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         self._closing.set()
         await self.upstreams.close()
         if self._background:
-            await asyncio.wait(self._background, timeout=CLOSING_SECONDS)
+            await asyncio.wait(self._background, timeout=NOTE_SECONDS)
         await asyncio.get_running_loop().run_in_executor(None, self.recorder.close)
         for workers in (self._workers, self._large):
             workers.pool.shutdown()
@@ -234,6 +258,7 @@ class Proxy:
     async def rewrite(self, job: Job) -> Outcome:
         """In time, or not at all. Never raises."""
         self.hooks.request_came(job.named)
+        self._read_pauses()
         try:
             found = await self._rewrite(job)
         except Exception as error:
@@ -247,6 +272,31 @@ class Proxy:
         goes_on = found.result in ("failed open", "off") and not found.theirs
         return await self._without_dropped(job, await self._fall_back(job, found) if goes_on else found)
 
+    # ── pauses ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _read_first_pauses(self) -> None:
+        self._pauses_read = self.clock.monotonic()
+        await self._in_note_pool(self.conversations.read_pauses)
+        if self.conversations.all_off and self.peers.first is None:
+            self.records.event("switch", self.clock.time(), PAUSED)
+            log.warning(PAUSED)
+
+    def _read_pauses(self) -> None:
+        """Apply pauses of other replicas. This request does not wait for them; later ones know."""
+        now = self.clock.monotonic()
+        if now - self._pauses_read >= PAUSE_SECONDS:
+            self._pauses_read = now
+            self._in_background(self._in_note_pool(self.conversations.read_pauses))
+
+    def note_pause(self, name: str, off: bool) -> None:
+        """Other replicas learn of a pause of a conversation, or of all (no name)."""
+        self._in_background(self._in_note_pool(partial(self.conversations.note_pause, name, off)))
+
+    def _note_switched(self, found: LiveConversation) -> None:
+        """A request paused or resumed its conversation. Called in any thread."""
+        self.loop.call_soon_threadsafe(self.note_pause, found.name, found.off)
+        tell_peers(self, found)
+
     async def _without_dropped(self, job: Job, found: Outcome) -> Outcome:
         """A conversation whose thinking was rejected goes on without it."""
         conversation = found.conversation or job.conversation
@@ -259,25 +309,41 @@ class Proxy:
         if not large and self._warmup.over and (found := self.rewriter.rewrite_warm(job)) is not None:
             return found
         workers = self._large if large else self._workers
-        budget = job.patience = self.settings.budget_ms / 1e3 + self._warmup.allowance
+        budget = job.budget = self.settings.budget_ms / 1e3 + self._warmup.allowance
+        job.patience = budget + MAX_WAIT_SECONDS  # it ends when the job does
         if workers.exhausted(budget):
             return Outcome(result="failed open", reason=BUSY_REASON)
         try:
-            return await workers.finish(partial(self.rewriter.rewrite, job), budget, job.end)
+            work = partial(self.rewriter.rewrite, job)
+            return await workers.finish(work, budget, job.end, partial(self._more_time, job, budget))
         except TooLate as error:
-            return Outcome(result="failed open", reason="time-out" if error.begun else BUSY_REASON, took=budget)
+            job.late = error.errand
+            return Outcome(result="failed open", reason="time-out" if error.errand else BUSY_REASON, took=budget)
+
+    async def _more_time(self, job: Job, budget: float) -> float:
+        """Seconds that a request waits longer than its budget, because it would be rejected in every other way.
+
+        That is so if its model signs thinking, and nothing is known of how its earlier messages were sent.
+        """
+        if budget >= MAX_WAIT_SECONDS or self.settings.observe or is_measured(self.coin, job):
+            return 0.0
+        if not needs_known_start(job):
+            return 0.0
+        failed = Outcome(result="failed open")
+        known = await self._in_time(self._fallback_pool, fall_back, job, failed, CLOSING_SECONDS)
+        return 0.0 if known is not None and known.first_new else MAX_WAIT_SECONDS - budget
 
     async def _fall_back(self, job: Job, failed: Outcome) -> Outcome:
-        """What is sent after all: what earlier requests sent, and then what came. In time too, or as it came."""
+        """The body that is sent after all: as sent, or replayed if there is time for that, or unchanged."""
         if self.settings.observe:
             return failed
-        if is_measured(self.coin, job):
-            return replace(bare(job, failed), deviation=None)
         budget = self.settings.budget_ms / 1e3
+        if is_measured(self.coin, job):
+            return replace(bare(job, failed), sent=None, deviation=None)
         known = await self._in_time(self._fallback_pool, fall_back, job, failed, max(budget, CLOSING_SECONDS)) or failed
-        if failed.took >= budget and not failed.refused:  # that would take as long as what there was no time for
+        if failed.took >= budget:  # that would take as long as what there was no time for
             return known
-        return await self._in_time(self._note_pool, replayed, job, known, budget) or known
+        return await self._in_time(self._fallback_pool, replayed, job, known, budget) or known
 
     async def _in_time(
         self, pool: ThreadPoolExecutor, work: Fallback, job: Job, failed: Outcome, patience: float
@@ -290,69 +356,69 @@ class Proxy:
                 return await waiting
             working.cancel()
         except IbidemError as error:
-            log.debug("a request goes as it came: %s", error)
+            log.debug("a request is sent unchanged: %s", error)
         except Exception as error:
             self.report_fault(error, "way out")
         return None
 
     async def retry(
-        self, job: Job, refused: Outcome, kind: str, tried: Sequence[bytes], names_thinking: bool
+        self, job: Job, rejected: Outcome, kind: str, tried: Sequence[bytes], names_thinking: bool
     ) -> Outcome | None:
-        """What is sent instead of what the provider refused; None if all of that was refused.
-
-        At most four bodies are sent for a request. The last one is without thinking, if the refusal is about that.
-        """
+        """The next body for a request that the provider rejected; None if all of them were rejected."""
         log.warning("a request was refused: %s", kind)
-        told = f"refused by the provider: {kind}"
-        conversation = refused.conversation
-        failed = Outcome(
-            result="failed open",
-            reason=told,
-            refused=True,
-            took=refused.took,
-            conversation=conversation,
-            new=NewPart(known=Reckoned(asked=refused.new().asked)),
-        )
-        if len(tried) < MAX_BODIES - names_thinking:
-            found = await self._without_dropped(job, await self._fall_back(job, failed))
-            if found.body is not None and found.body not in tried:
-                return found
-            if job.body not in tried:
-                return bare(job, failed)
-        if not names_thinking or is_measured(self.coin, job):
+        if is_measured(self.coin, job):
             return None
-        last = await self._in_time(self._fallback_pool, drop_thinking, job, failed, CLOSING_SECONDS)
-        return last if last is not None and last.body not in tried else None
+        if isinstance(job.late, Errand):
+            workers = self._large if len(job.body) > LARGE_BYTES else self._workers
+            await workers.wait(job.late, self.settings.budget_ms / 1e3)
+
+        def choose(conversations: Conversations, job: Job, rejected: Outcome) -> Outcome | None:
+            return next_body(conversations, job, rejected, kind, tried, names_thinking)
+
+        found = await self._in_time(self._fallback_pool, choose, job, rejected, MAX_WAIT_SECONDS)
+        if found is None or found.new is not NOTHING_NEW:
+            return found
+        return replace(found, new=NewPart(known=Reckoned(asked=rejected.new().asked)))
+
+    async def write_again(self, job: Job, count: int) -> Outcome:
+        """The next body for a client that sends it itself and had this many bodies rejected."""
+        failed = Outcome(result="failed open", reason="refused by the provider, as the client says")
+
+        def write(conversations: Conversations, job: Job, failed: Outcome) -> Outcome:
+            return after_rejections(conversations, job, count)
+
+        return await self._in_time(self._fallback_pool, write, job, failed, MAX_WAIT_SECONDS) or failed
 
     def accepted(self, outcome: Outcome) -> None:
-        """The provider takes a request: the conversation goes on in that way."""
+        """The provider accepted a request: later requests of its conversation start in the same way."""
         found, deviation = outcome.conversation, outcome.deviation
         if found is not None:
             found.accept(outcome.sent, deviation)
-            if outcome.thinking_dropped:
-                found.thinking_dropped = outcome.thinking_dropped
         if outcome.thinking_dropped:
             log.warning(THINKING_DROPPED)
             self.records.event("thinking", self.clock.time(), THINKING_DROPPED, found.id if found is not None else "")
         if deviation is not None:
-            self._in_background(self._settle(found, deviation, outcome.thinking_dropped))
+            self._in_background(self._settle(found, outcome.sent, deviation))
 
-    async def _settle(self, found: LiveConversation | None, deviation: Deviation, thinking_dropped: int) -> None:
-        """Whoever has the conversation does it at the end, or before the next request: nobody is waited for here."""
+    async def _settle(
+        self, found: LiveConversation | None, sent: SentRequest | None, deviation: Deviation | None = None
+    ) -> None:
+        """The session of a conversation learns what is in its inbox, and the store too. No request waits for this."""
 
         def work() -> None:
-            own = found or self.conversations.adopt(deviation)
-            own.thinking_dropped = thinking_dropped or own.thinking_dropped
-            if own.lock.acquire(blocking=False):
+            own = found
+            if own is None and deviation is not None:
+                own = self.conversations.adopt(sent, deviation)
+            if own is not None and own.lock.acquire(timeout=NOTE_SECONDS):
                 try:
                     self.conversations.settle(own)
-                    self.conversations.save(own)
+                    self.conversations.save(own, in_background=True)
                 finally:
                     own.lock.release()
 
-        await self._noted(found.id if found is not None else "", work)
+        await self._in_note_pool(work, found.id if found is not None else "")
 
-    async def _noted(self, conversation: str, work: Callable[[], None]) -> None:
+    async def _in_note_pool(self, work: Callable[[], None], conversation: str = "") -> None:
         try:
             await asyncio.get_running_loop().run_in_executor(self._note_pool, work)
         except IbidemError as error:
@@ -366,26 +432,14 @@ class Proxy:
         task.add_done_callback(self._background.discard)
 
     def remember(self, outcome: Outcome, counted: Counted, collapsed: bool) -> None:
-        """What the answer told about a conversation, for profiles that go by it. Nobody waits for that."""
+        """What a response reported about a conversation. The next request of it knows; nobody waits for the store."""
         found = outcome.conversation
-        if found is not None:
-            if outcome.place is None:  # of which request it is, is not known
-                counted = Counted()
-            self._in_background(self._remember(found, outcome.place, self.clock.time(), counted, collapsed))
-
-    async def _remember(
-        self, found: LiveConversation, place: Position | None, at: float, counted: Counted, collapsed: bool
-    ) -> None:
-
-        def work() -> None:
-            with found.lock:
-                self.conversations.settle(found)
-                found.session.answered(at=at, context=counted.context, cached=counted.cached, position=place)
-                if collapsed:
-                    found.session.stop_revising(place)
-                self.conversations.save(found)
-
-        await self._noted(found.id, work)
+        if found is None or not (self.conversations.remembers or counted.cleared):
+            return
+        if outcome.place is None:  # of which request it is, is not known
+            counted = Counted(cleared=counted.cleared)
+        found.inbox.append(AnsweredRequest(outcome.place, self.clock.time(), counted, collapsed))
+        self._in_background(self._settle(found, None))
 
     # ── what other processes of this proxy are told ─────────────────────────────────────────────────────────────────
 

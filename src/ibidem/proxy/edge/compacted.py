@@ -101,6 +101,8 @@ class _Errand:
         except IbidemError as error:
             return None, compacting.refused(error)
         try:
+            if count := compacting.rejections(self.headers):
+                return job, await self.proxy.write_again(job, count)
             return job, await self.proxy.rewrite(job)
         except asyncio.CancelledError:
             gone = Outcome(result="failed open", reason="the client went away")

@@ -19,6 +19,7 @@ from ..conversation import Counted
 from ..exchange import Exchange
 from ..fallback import has_signed_thinking
 from ..headers import Headers, first
+from ..login import login_kind
 from ..outcome import Job, Outcome
 from ..routes import asks_a_model, carries_conversations, client_session
 from ..states import State
@@ -42,7 +43,8 @@ class Driver:
         self.request = request
         self.headers = headers
         self.target = target
-        self.exchange = Exchange(proxy.settings.max_body, proxy.settings.websockets, proxy.settings.resend)
+        settings = proxy.settings
+        self.exchange = Exchange(settings.max_body, settings.websockets, settings.resend, proxy.default_upstreams)
         self.started = self._ended = proxy.clock.monotonic()
         self.response: web.StreamResponse | None = None
         self.outcome: Outcome | None = None
@@ -122,6 +124,8 @@ class Driver:
         self._client_response.reset()
 
     def _refuse(self, command: commands.Refuse) -> None:
+        if self.exchange.status:  # refused here: the log and the summary line have the reason
+            self._begin()
         self.response = error_response(command.status, command.message, dict(command.headers))
         if command.last:
             self.response.force_close()
@@ -320,16 +324,19 @@ class Driver:
                 route.format or "",
                 self.exchange.received,
                 self._kind,
+                login_kind(self.headers) == "plan",
             )
+            self.record.reason = self.record.reason or route.note
 
     @property
     def _kind(self) -> str:
         """What it asks for: a model, a size, or something else. What is signed asks a model, and cannot be changed."""
         route = self.exchange.route
-        if route is not None and route.format is not None:
+        assert route is not None
+        if route.format is not None:
             return "count" if route.counts else "model"
         posted = self.request.method == "POST"
-        return "signed" if posted and asks_a_model(self.target) else "other"
+        return "signed" if posted and not route.note and asks_a_model(self.target) else "other"
 
     @cached_property
     def _client(self) -> str:
@@ -363,9 +370,10 @@ class Driver:
         if self._taken is not None:
             with self.proxy.guarded("record"):
                 self._hand_over(self._taken)
-        if outcome is not None and exchange.usage is not None and self.proxy.conversations.remembers:
+        if outcome is not None and exchange.usage is not None:
             usage = exchange.usage
-            counted = Counted(usage.input, usage.read)
+            summary = exchange.summary
+            counted = Counted(usage.input - summary.input, usage.read - summary.read, exchange.cleared)
             if record is not None and self.proxy.settings.observe:  # as it would have been sent
                 counted = Counted(usage.input - record.removed)
             self.proxy.remember(outcome, counted, verdict.collapsed)

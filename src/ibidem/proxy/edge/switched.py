@@ -43,6 +43,8 @@ async def switch(proxy: Proxy, request: web.BaseRequest, headers: Mapping[str, s
         conversations.turn_all(off)
     elif not conversations.turn(found, off):  # another process has it
         conversations.hear(names, off)
+    for name in [""] if found == switching.ALL else names:
+        proxy.note_pause(name, off)
     proxy.records.event("switch", proxy.clock.time(), *switching.told(found, off))
     others = await proxy.peers.ask(_question(found, names, off))
     own = switching.state(conversations)
@@ -71,18 +73,20 @@ def heard(conversations: Conversations, question: Question) -> None:
 
 
 def hear_first_words(proxy: Proxy) -> None:
-    """What was switched before this process began; and others hear of what its requests switch."""
-    loop, conversations, first = asyncio.get_running_loop(), proxy.conversations, proxy.peers.first
+    """What was switched before this process began."""
+    conversations, first = proxy.conversations, proxy.peers.first
     if first is None:
         return
     if first.all_off:
         conversations.turn_all(True)
     conversations.hear(first.off, True)
 
-    def tell(found: LiveConversation) -> None:
-        loop.call_soon_threadsafe(proxy.peers.tell, _question(found.id, [found.name], found.off))
 
-    conversations.switched = tell
+def tell_peers(proxy: Proxy, found: LiveConversation) -> None:
+    """Other processes of this proxy learn that a request switched its conversation. Called in any thread."""
+    if proxy.peers.first is not None:
+        question = _question(found.id, [found.name], found.off)
+        proxy.loop.call_soon_threadsafe(proxy.peers.tell, question)
 
 
 async def _body(request: web.BaseRequest) -> bytes:

@@ -82,10 +82,10 @@ def egress_of(bases: Mapping[str, str]) -> Egress:
     """As the environment says. Raises IbidemError where that cannot be followed."""
     variables = environment.variables()
     way = lru_cache(MAX_PLACES)(lambda base: hop(base, variables, environment.system_proxies))
-    hops = {provider: way(base) for provider, base in bases.items()}
+    hops = {provider: way(base) for provider, base in bases.items() if base}
     socks = next((each for each in hops.values() if each is not None and each.socks), None)
     if socks is not None and find_spec("python_socks") is None:
-        raise IbidemError(f"{socks.variable}: a SOCKS proxy needs: pip install 'ibidem-llm[socks]'")
+        raise IbidemError(f"{socks.variable}: a SOCKS proxy needs: {environment.install_command('socks')}")
     safe = any(urlsplit(base).scheme == "https" for base in bases.values())
     safe = safe or any(each is not None and each.scheme == "https" for each in hops.values())
     return Egress(hops, context(certificate_sources(variables)) if safe else None, way)
@@ -117,8 +117,9 @@ class Upstreams:
         self._connector = Connector(self._socks, limit=0, ttl_dns_cache=300, ssl=egress.context or True)
         self._places: dict[str, _Place] = {}
         """By address."""
-        for provider in bases:
-            self._place(provider)
+        for provider, base in bases.items():
+            if base:
+                self._place(provider)
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
         self._distrusted: set[str] = set()
         """Who gave an answer that nobody had asked for: there a connection is used once."""

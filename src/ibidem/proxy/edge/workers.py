@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
@@ -23,10 +23,10 @@ LATE_SECONDS = 0.005
 class TooLate(Exception):
     """There was no time for it."""
 
-    def __init__(self, begun: bool) -> None:
+    def __init__(self, errand: Errand | None) -> None:
         super().__init__()
-        self.begun = begun
-        """A thread works on it nevertheless."""
+        self.errand = errand
+        """Work that goes on; None if no thread has begun with it."""
 
 
 class Errand:
@@ -158,15 +158,23 @@ class Workers:
         now = self._clock.monotonic()
         return all(now - since >= budget for since in self.stuck.values())
 
-    async def finish(self, work: Callable[[], Outcome], budget: float, end: Callable[[], bool]) -> Outcome:
-        """Raises `TooLate` where that takes longer than so many seconds, if `end` agrees that it may be given up."""
+    async def finish(
+        self,
+        work: Callable[[], Outcome],
+        budget: float,
+        end: Callable[[], bool],
+        more: Callable[[], Awaitable[float]] | None = None,
+    ) -> Outcome:
+        """Raise `TooLate` if that takes longer than `budget` seconds and `more`, and `end` allows to give it up."""
         errand = self.pool.submit(work)
         watch = _Deadline(errand, budget, self.pool)
         try:
             await errand.told
+            if errand.outcome is None and more is not None and (seconds := await more()):
+                await self.wait(errand, seconds)
             if errand.outcome is None:
                 if end():
-                    raise TooLate(self._give_up(errand))
+                    raise TooLate(errand if self._give_up(errand) else None)
                 errand.told = asyncio.get_running_loop().create_future()  # it is being done at the last moment
                 await errand.told
         except asyncio.CancelledError:
@@ -179,6 +187,18 @@ class Workers:
             raise errand.outcome
         assert errand.outcome is not None
         return errand.outcome
+
+    async def wait(self, errand: Errand, seconds: float) -> None:
+        """Wait for the result of some work, for so many seconds at most."""
+        if errand.outcome is not None:
+            return
+        errand.told = asyncio.get_running_loop().create_future()
+        watch = _Deadline(errand, seconds, self.pool)
+        try:
+            if errand.outcome is None:
+                await errand.told
+        finally:
+            watch.stop()
 
     def _over(self, errand: Errand) -> None:
         self.stuck.pop(errand, None)

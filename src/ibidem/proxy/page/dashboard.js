@@ -111,10 +111,31 @@ const caching = () => ((state.cache ?? "off") === "off" ? "" : `cache ${line(sta
 const observing = () => Boolean(state?.observe);
 // `paid` is what was paid. `would_have_paid` is the other way: without ibidem; when observing, with it.
 const WORDS = {
-  false: { other: "Would have paid", less: "Saved", more: "Cost more by", removed: "removed" },
-  true: { other: "Would pay", less: "Would save", more: "Would cost more by", removed: "would be removed" },
+  false: { paid: "Paid", other: "Would have paid", less: "Saved", more: "Cost more by", removed: "removed" },
+  true: { paid: "Paid", other: "Would pay", less: "Would save", more: "Would cost more by", removed: "would be removed" },
 };
-const words = () => WORDS[observing()];
+// With the login of a subscription nobody pays by use: what is shown is the value at list prices.
+const PLAN_WORDS = {
+  false: { paid: "Worth at list prices", other: "Would have been worth", more: "Worth more by" },
+  true: { paid: "Worth at list prices", other: "Would be worth", more: "Would be worth more by" },
+};
+const onPlan = (entry) => entry?.plan === true || (entry?.plan?.requests > 0 && entry.plan.input >= entry.input);
+const isMixed = (entry) => entry?.plan?.requests > 0 && !onPlan(entry);
+const words = (entry = state?.totals) => ({ ...WORDS[observing()], ...(onPlan(entry) ? PLAN_WORDS[observing()] : {}) });
+// The part of the totals that is paid by use. A note has the other part.
+function byUse(totals) {
+  if (!isMixed(totals)) return totals;
+  const names = ["paid", "would_have_paid", "input", "removed"];
+  return { ...totals, ...Object.fromEntries(names.map((name) => [name, totals[name] - totals.plan[name]])) };
+}
+function planNote(totals) {
+  if (!isMixed(totals)) return "";
+  const { plan } = totals;
+  const share = observing() || !plan.removed ? "" : `, ${percent(plan.removed / before(plan))} of input tokens saved`;
+  const other = PLAN_WORDS[observing()].other.toLowerCase();
+  return `On a subscription: input worth ${dollars(plan.paid)} at list prices, ${other} ${
+    dollars(plan.would_have_paid)}${share}.`;
+}
 // Why there is no sum of money: nothing was billed yet, or what was is not known. Otherwise nothing.
 function unbilled(entry) {
   const { paid, would_have_paid: other, input, requests, unpriced } = entry, sum = requests !== undefined;
@@ -136,11 +157,11 @@ function bill(entry) {
 const before = (each) => each.input + (observing() ? 0 : each.removed);
 
 function costs(frame, entry) {
-  const found = bill(entry), word = words(), more = found.saved < 0;
+  const found = bill(entry), word = words(entry), more = found.saved < 0;
   const ours = `with ${[line(state.profile), caching()].filter(Boolean).join(", ")}`;
   const rows = observing()
-    ? [["paid", "Paid", found.paid, "nothing", "as it came"], ["other", word.other, found.other, "p0", ours]]
-    : [["other", word.other, found.other, "nothing", "without ibidem"], ["paid", "Paid", found.paid, "p0", ours]];
+    ? [["paid", word.paid, found.paid, "nothing", "as it came"], ["other", word.other, found.other, "p0", ours]]
+    : [["other", word.other, found.other, "nothing", "without ibidem"], ["paid", word.paid, found.paid, "p0", ours]];
   const note = found.saved ? `${percent(Math.abs(found.share))} ${more ? "more" : "less"}` : "the same";
   rows.push(["saved", more ? word.more : word.less, found.known ? Math.abs(found.saved) : undefined,
     more ? "neg" : "p0", note]);
@@ -216,7 +237,8 @@ function savedBy(entry) {
 const plainly = (label, value, write, look) => ({ label, value, write, look });
 const number = (name, label, write = tokens) => plainly(label, (each) => each[name], maybe(write));
 const money = [
-  plainly("paid", (each) => bill(each).paid, maybe(dollars)),
+  plainly(() => (isMixed(state.totals) ? "paid or worth" : words().paid.toLowerCase()), (each) => bill(each).paid,
+    maybe(dollars)),
   plainly(() => words().other.toLowerCase(), (each) => bill(each).other, maybe(dollars)),
   plainly(() => words().less.toLowerCase(), (each) => bill(each).saved, maybe(dollars), signLook),
   plainly("share", (each) => bill(each).share, maybe(percent), signLook),

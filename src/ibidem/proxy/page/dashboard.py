@@ -96,6 +96,13 @@ def _families(state: Mapping[str, Any]) -> Iterator[MetricFamily]:
     yield MetricFamily(
         "ibidem_conversations", "gauge", "Conversations in memory, as listed.", [({}, len(state["conversations"]))]
     )
+    if "memory" in state:
+        yield MetricFamily(
+            "ibidem_memory_bytes",
+            "gauge",
+            "Bytes of memory that conversations take, about, of those that --memory-mb allows.",
+            [({}, state["memory"]["bytes"])],
+        )
     yield MetricFamily(
         "ibidem_saved_by_marks_dollars",
         "gauge",
@@ -133,6 +140,8 @@ def _counters(state: Mapping[str, Any], totals: Mapping[str, Any]) -> Iterator[t
     yield "failed_open", "Requests sent without new edits because of a failure.", _by("reason", failures)
     yield "refused", "Rewritten requests that their provider refused.", [({}, totals["refused"])]
     yield "resent", "Of these, those that were taken when they were sent again.", [({}, totals["resent"])]
+    dropped = totals.get("without_thinking", 0)
+    yield "without_thinking", "Requests accepted only without their thinking.", [({}, dropped)]
     yield "paid_dollars", "What was paid for input, at list prices, in dollars.", [({}, _money(totals, "paid"))]
     other = "with ibidem" if state["observe"] else "without ibidem"
     would = _money(totals, "would_have_paid")

@@ -154,7 +154,7 @@ function header() {
   spoken = Date.now();
   const found = bill(state.totals);
   const saved = found.known && `${found.saved < 0 ? words().more : words().less} ${dollars(Math.abs(found.saved))}.`;
-  put(byId("said"), [`${plural(state.totals.requests, "request")}.`, found.known ? `Paid ${dollars(found.paid)}.`
+  put(byId("said"), [`${plural(state.totals.requests, "request")}.`, found.known ? `${words().paid} ${dollars(found.paid)}.`
     : billNote(state.totals), saved || ""].join(" ").trim());
 }
 function take(found) {

@@ -32,6 +32,7 @@ const conversationsTable = grid(byId("conversations"), {
   name: (each) => line(each.title),
   link(cell, each) {
     const notes = [isOff(each.id) && "off", each.arm === "measure" && "only measured", each.active && "active", each.unmarked && "no cache marks",
+      each.plan && "subscription",
       each.stopped && "revisions stopped", line(each.client), line(each.model)];
     named(cell, toConversation(each.id), titled(each), notes.filter(Boolean).join(" · "),
       (each.active ? "active" : "") + (each.stopped ? " stopped" : ""));
@@ -89,8 +90,12 @@ function days({ days: found, all, trouble }) {
   byId("kept").hidden = !rows.length && !trouble;
   byId("days").hidden = !rows.length;
   banner(byId("not-kept"), trouble && `Figures are not kept: ${line(trouble)}`);
-  put(byId("kept-note"), all?.observed ? `Of these, ${plural(all.observed, "request")} only observed: ${
-    dollars(Math.max(0, all.could_save))} could have been saved.` : "");
+  const plan = all?.plan_requests ?? 0;
+  put(byId("days-paid"), !plan ? "paid" : plan < all.requests ? "paid or worth" : "worth at list prices");
+  const covered = plan && plan < all.requests ? `${plural(plan, "request")} on a subscription, worth ${
+    dollars(all.plan_paid)} at list prices. ` : "";
+  put(byId("kept-note"), covered + (all?.observed ? `Of these, ${plural(all.observed, "request")} only observed: ${
+    dollars(Math.max(0, all.could_save))} could have been saved.` : ""));
   keyed(byId("days").tBodies[0], rows, (each) => each.day, () => {
     const bar = drawn("svg", { class: "bar p0", "aria-hidden": "true" }, drawn("rect", { class: "v", height: "100%" }));
     const head = element("th");
@@ -115,8 +120,8 @@ function overview() {
   byId("filled").hidden = !totals.requests;
   if (!totals.requests) return;
   banner(byId("unmarked"), unmarked(totals));
-  costs(byId("costs"), totals);
-  put(byId("priced"), billNote(totals));
+  costs(byId("costs"), byUse(totals));
+  put(byId("priced"), [billNote(totals), planNote(totals)].filter(Boolean).join(" "));
   const broken = Object.entries(totals.breaks ?? {});
   const went = observing() ? "all as they came"
     : `${fixed(totals.rewritten, 0)} rewritten · ${fixed(totals.passed, 0)} as they came`;

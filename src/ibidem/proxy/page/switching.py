@@ -65,7 +65,8 @@ def state(conversations: Conversations) -> dict[str, Any]:
 
 def shown(conversations: Conversations) -> dict[str, Any]:
     """What of them the page shows beside the figures."""
-    return {**state(conversations), "lookups": conversations.lookups}
+    memory = {"conversations": len(conversations), "bytes": conversations.memory}
+    return {**state(conversations), "lookups": conversations.lookups, "memory": memory}
 
 
 def _refused(status: int, why: str) -> Page:

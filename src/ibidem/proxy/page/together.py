@@ -24,6 +24,7 @@ def summed(states: Sequence[State], fleet: Mapping[str, Any] | None = None) -> d
         **states[0],
         **counted(states),
         "workers": dict(fleet),
+        "memory": added(each.get("memory", {}) for each in states),
         "now": max(each["now"] for each in states if "now" in each),
         "started": min(each["started"] for each in states if "started" in each),
         "conversations": _newest(_all(states, "conversations"), "last")[:MAX_CONVERSATIONS],

@@ -1,0 +1,88 @@
+"""Requests on a subscription: recognized by their credential, which is not kept, and never called paid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ibidem.gains import Gains
+from ibidem.proxy.books.gains import GainsWriter
+from ibidem.proxy.login import login_kind
+from ibidem.testing.prompt_cache import PromptCache
+from tests.proxy.test_claude_session import post
+from tests.support.claude_session import KEY_HEADERS, PLAN_HEADERS, session
+from tests.support.proxied import Clock, talk, waited_for
+
+TOKEN = PLAN_HEADERS["authorization"].removeprefix("Bearer ")
+
+
+@pytest.mark.parametrize(
+    ("headers", "kind"),
+    [
+        (KEY_HEADERS, "key"),
+        (PLAN_HEADERS, "plan"),
+        ({"Authorization": "Bearer sk-ant-oat01-abc"}, "plan"),
+        ({"Authorization": "Bearer other", "anthropic-beta": "a, oauth-2025-04-20"}, "plan"),
+        ({"x-api-key": "sk-ant-api03-abc", "anthropic-beta": "oauth-2025-04-20"}, "key"),
+        ({"Authorization": "Bearer ey.jwt", "ChatGPT-Account-ID": "acc"}, "plan"),
+        ({"Authorization": "Bearer sk-proj-abc"}, "key"),
+        ({}, "key"),
+    ],
+)
+def test_kind_of_login(headers: dict[str, str], kind: str) -> None:
+    assert login_kind(list(headers.items())) == kind
+
+
+def run(file: Path, *headers: dict[str, str]) -> tuple[dict[str, Any], str, str]:
+    """The state, the summary line, and all that the page has, after one session for each set of headers."""
+    clock, count = Clock(), 0
+    with talk(clock=clock, cache=PromptCache(), gains=GainsWriter(file)) as proxied:
+        for one in headers:
+            for request in session(turns=1, agents=0, headers=one):
+                clock.now += request.after
+                post(proxied.proxy.url, request)
+                count += 1
+                state = proxied.settled(count)
+        pages = [state, *(proxied.page(f"conversation/{row['id']}") for row in state["conversations"])]
+        line = proxied.service.records.line
+        waited_for(lambda: file.exists() and Gains(file).total().requests == count)
+    return state, line, json.dumps(pages)
+
+
+def test_session_on_a_subscription_is_worth_something_and_not_paid(tmp_path: Path) -> None:
+    file = tmp_path / "gains.sqlite3"
+    state, line, pages = run(file, PLAN_HEADERS)
+    totals = state["totals"]
+    assert all(row["plan"] for row in state["conversations"])
+    assert totals["plan"] == {
+        name: totals[name] for name in ("requests", "paid", "would_have_paid", "input", "removed")
+    }
+    assert " on a subscription. Input worth $" in line
+    assert "at list prices instead of $" in line
+    assert line.endswith("of input tokens saved")
+    assert "paid" not in line
+    with Gains(file) as gains:
+        total = gains.total()
+    assert total.plan.requests == total.requests
+    assert total.plan.paid == pytest.approx(totals["paid"])
+    assert total.plan.removed == totals["removed"] > 0
+    assert not total.by_use
+    kept = b"".join(each.read_bytes() for each in tmp_path.iterdir())
+    assert TOKEN not in pages
+    assert TOKEN.encode() not in kept
+
+
+def test_key_and_subscription_are_shown_apart(tmp_path: Path) -> None:
+    file = tmp_path / "gains.sqlite3"
+    state, line, _ = run(file, KEY_HEADERS, PLAN_HEADERS)
+    assert state["totals"]["plan"]["requests"] == state["totals"]["requests"] / 2
+    assert ". With an API key: input cost $" in line
+    assert ". On a subscription: input worth $" in line
+    with Gains(file) as gains:
+        total = gains.total()
+    assert total.by_use.requests == total.plan.requests
+    assert total.by_use.paid + total.plan.paid == pytest.approx(total.paid)
+    assert total.by_use.input + total.plan.input == total.input
