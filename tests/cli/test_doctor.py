@@ -26,6 +26,7 @@ from ibidem.cli.doctor.checks_logs import newest_logs
 from ibidem.cli.doctor.checks_machine import OTHER_PARTS, PROXY_PART, agents, node, optional_parts
 from ibidem.cli.doctor.checks_network import certificates, egress, own_settings
 from ibidem.cli.doctor.checks_proxy import TRIED_FORMATS, requests_come_through
+from ibidem.environment import install_command
 from ibidem.errors import IbidemError
 from ibidem.formats import FORMATS
 from ibidem.store import open_store, reference
@@ -189,8 +190,8 @@ def test_parts_that_are_missing_say_how_to_install_them(machine: Made, monkeypat
         monkeypatch.setitem(sys.modules, part.module, None)
     found = list(optional_parts(machine()))
     assert statuses(found) == ["note", "note"]
-    assert found[0].remedy == "pip install 'ibidem-llm[proxy]'"
-    assert "ibidem-llm[proxy,redis,dask,socks,speed]" in found[1].remedy
+    assert found[0].remedy == install_command("proxy")
+    assert install_command("proxy,redis,dask,socks,speed") in found[1].remedy
 
 
 # --- where clients are led ----------------------------------------------------------------------

@@ -157,3 +157,30 @@ def test_forgetting_asks_nothing_and_says_what_went(file: Path) -> None:
     assert not file.exists()
     keep(file)
     assert json.loads(gain("--forget", "--json").stdout)["forgotten"]["requests"] == 1
+
+
+def test_requests_on_a_subscription_have_a_table_of_their_own(file: Path) -> None:
+    keep(file, model="claude-opus-5-5", plan=True, removed=130)
+    lines = gain("--by", "model").stdout.splitlines()
+    head = ["model", "value", "without", "ibidem", "saved", "share", "tokens", "saved", "requests", "conversations"]
+    assert lines[0] == "On a subscription (values at list prices, no bill):"
+    assert [line.split() for line in lines[2:4]] == [
+        head,
+        ["claude-opus-5-5", "$0.25", "$0.50", "$0.25", "50.0%", "50.0%", "1", "1"],
+    ]
+    assert "Subscription: value of the input; the output is worth $0.13 besides." in lines
+    assert "paid" not in "\n".join(lines)
+    keep(file, model="claude-haiku-5-5")
+    text = gain("--by", "model").stdout
+    first, second = text.split("On a subscription")
+    assert "claude-haiku-5-5" in first
+    assert "claude-opus-5-5" not in first
+    assert "claude-opus-5-5" in second
+    assert "claude-haiku-5-5" not in second
+    total = figures()["total"]
+    assert (total["requests"], total["plan_requests"], total["plan_paid"], total["removed_share"]) == (
+        2,
+        1,
+        0.25,
+        1 / 3,
+    )

@@ -21,8 +21,9 @@ import pytest
 from click.testing import CliRunner
 
 from ibidem.cli import main
-from ibidem.proxy.settings import FIELDS
-from ibidem.proxy.wiring import CLIENTS
+from ibidem.cli.clients.catalog import CLIENTS
+from ibidem.environment import install_command
+from ibidem.proxy.settings import FIELDS, PROVIDERS
 
 pytestmark = pytest.mark.slow  # each starts processes
 
@@ -97,7 +98,7 @@ def test_it_says_where_it_listens_and_runs_until_it_is_stopped(start: Any, numbe
     url = address(lines)
     assert lines[0] == f"Rewriting with profile lossless, on {url}"
     assert lines[1] == f"What happens is shown on {url}/ibidem"
-    for client in CLIENTS:
+    for client in (row for row in CLIENTS if row.line):
         (line,) = (line for line in lines if line.strip().startswith(f"{client.name}  "))
         assert url in line
     assert health(url)["status"] == "ok"
@@ -229,7 +230,7 @@ def test_a_port_that_is_taken_is_one_line(start: Any) -> None:
     [
         pytest.param(["--port", "70000"], "--port: '70000' cannot be used: use 1 to 65535", id="a port out of range"),
         pytest.param(["--host", "0.0.0.0"], "host 0.0.0.0: others can reach this address: set a token", id="no token"),
-        pytest.param(["--upstream", "x"], "--upstream: expected FORMAT=URL", id="no upstream"),
+        pytest.param(["--upstream", "x"], "--upstream: expected NAME=URL", id="no upstream"),
         pytest.param(["--config", "missing.toml"], "missing.toml: No such file or directory", id="no such file"),
         pytest.param(
             ["--host", "192.0.2.1", "--token", "t"], "192.0.2.1 port 8123: this machine has no", id="no address"
@@ -272,7 +273,7 @@ def test_without_its_packages_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['aiohttp'] = None; from ibidem.cli import main; main(['proxy'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "ibidem: aiohttp: needs: pip install 'ibidem-llm[proxy]'\n"
+    assert done.stderr == f"ibidem: aiohttp: needs: {install_command('proxy')}\n"
 
 
 def test_every_setting_has_an_option() -> None:
@@ -292,3 +293,11 @@ def test_the_documentation_names_every_setting_as_it_is() -> None:
     for name in FIELDS:
         assert f"`{name}`" in documented
         assert f"`IBIDEM_{name.upper()}`" in documented
+    for name, base in PROVIDERS.items():
+        variable = f"`IBIDEM_UPSTREAM_{name.upper().replace('-', '_')}`"
+        assert f"| `upstreams.{name}` | {variable} | {f'`{base}`' if base else ''}".rstrip() in documented
+
+
+def test_the_help_names_every_provider() -> None:
+    shown = CliRunner().invoke(main, ["proxy", "--help"], terminal_width=200).stdout
+    assert all(name in shown for name in PROVIDERS)

@@ -18,9 +18,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ibidem.cli import main
-from ibidem.cli.setup.settings import systemd
+from ibidem.cli.clients.catalog import prepare_client
+from ibidem.cli.clients.setup import TOOL_SEARCH, ClientContext, start_command
+from ibidem.cli.setup.settings import CLAUDE_VARIABLES, systemd
 from ibidem.proxy.settings import Settings, load
-from ibidem.proxy.wiring import FIRST_PARTY, OWN_ADDRESS, Wiring, prepared
 
 URL = f"http://127.0.0.1:{Settings().port}"
 OTHER = "http://localhost:9000"
@@ -42,25 +43,29 @@ def parsed_json(*args: str) -> dict[str, Any]:
     return found
 
 
+def wrapped(program: str, url: str) -> tuple[list[str], dict[str, str]]:
+    """The command and variables that `ibidem wrap` would use."""
+    context = ClientContext((program,), {"HOME": "/nowhere"}, Path("/nowhere"))
+    return start_command(context, prepare_client(context), url, "", Settings().upstreams)
+
+
 @pytest.mark.parametrize("url", [URL, OTHER])
 def test_claude_code_gets_what_wrap_would_give_it(url: str) -> None:
     options = [] if url == URL else ["--url", f"{url}/"]
-    variables = prepared(["claude"], {}, Wiring(paths={"ANTHROPIC_BASE_URL": ""}), url, Settings().upstreams)[1]
-    del variables[OWN_ADDRESS]  # is for plugins of other agents
+    variables = {name: text for name, text in wrapped("claude", url)[1].items() if name in CLAUDE_VARIABLES}
     assert parsed_json("claude", *options) == {"env": variables}
-    assert variables[FIRST_PARTY] == "1"
+    assert variables[TOOL_SEARCH] == "true"
     rows = parsed_json("ide", *options)["claudeCode.environmentVariables"]
     assert {row["name"]: row["value"] for row in rows} == variables
 
 
 def test_codex_gets_what_wrap_would_give_it() -> None:
-    command, _ = prepared(["codex"], {}, Wiring(codex="/v1"), URL, Settings().upstreams)
+    command, _ = wrapped("codex", URL)
     assert tomllib.loads(printed("codex")) == tomllib.loads(command[2])
 
 
 def test_opencode_gets_what_wrap_would_give_it() -> None:
-    paths = {"ANTHROPIC_BASE_URL": "", "OPENAI_BASE_URL": "/v1", "GOOGLE_GEMINI_BASE_URL": ""}
-    _, ready = prepared(["opencode"], {}, Wiring(paths=paths), URL, Settings().upstreams)
+    _, ready = wrapped("opencode", URL)
     (found,) = [json.loads(text) for name, text in ready.items() if name.startswith("OPENCODE")]
     assert parsed_json("opencode")["provider"] == found["provider"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from ibidem import gains
 from ibidem.cli.status import LEDGER_VERSION, MAX_COLUMNS, NOTHING, SessionSum, ledger_file, line
-from tests.test_gains import exchange, write
+from tests.test_gains import exchange, write, write_first_build
 
 STATUS: dict[str, Any] = {
     "session_id": "3f0c9a4e",
@@ -59,6 +60,18 @@ def with_(**changes: Any) -> dict[str, Any]:
             SessionSum(2.0, -0.05),
             "paid $2.00, saved -$0.0500",
             id="a loss",
+        ),
+        pytest.param(
+            with_(prompt_cache=None, context_window={}),
+            SessionSum(2.0, 1.0, True, 0.31),
+            "worth $2.00 at list prices, 31% of input tokens saved",
+            id="on a subscription",
+        ),
+        pytest.param(
+            with_(prompt_cache=None, context_window={}, rate_limits={"five_hour": {"used_percentage": 12}}),
+            None,
+            "worth $0.42 at list prices",
+            id="on a subscription, as the status says",
         ),
         pytest.param(
             with_(prompt_cache={"misses": 1}, context_window=[]), None, "cost $0.42 | cache 1 miss", id="one miss"
@@ -130,6 +143,24 @@ def test_the_ledger_is_read_as_its_own_reader_does(tmp_path: Path) -> None:
     assert shown == f"paid ${paid:.2f}, saved $0.50 ({0.5 / (paid + 0.5):.0%})\n"
     for other in ("3f0c9a4", "", "' OR 1=1 --"):
         assert process(json.dumps({"session_id": other}).encode(), tmp_path).stdout.decode() == f"{NOTHING}\n"
+
+
+def test_session_on_a_subscription_shows_its_value(tmp_path: Path) -> None:
+    file = tmp_path / ".local/share/ibidem/gains.sqlite3"
+    write(file, exchange(1, plan=True, removed=130), exchange(2, plan=True, removed=0), session="3f0c9a4e")
+    write(file, exchange(3), session="another")
+    shown = process(json.dumps({"session_id": "3f0c9a4e"}).encode(), tmp_path).stdout.decode()
+    assert shown == "worth $0.75 at list prices, 33% of input tokens saved\n"
+
+
+def test_ledger_without_later_columns_is_read(tmp_path: Path) -> None:
+    file = tmp_path / ".local/share/ibidem/gains.sqlite3"
+    file.parent.parent.mkdir(parents=True)
+    write_first_build(file)
+    with sqlite3.connect(file) as database:
+        database.execute("UPDATE exchanges SET session = '3f0c9a4e', observed = 0")
+    shown = process(json.dumps({"session_id": "3f0c9a4e"}).encode(), tmp_path).stdout.decode()
+    assert shown == "paid $4.00, saved $0.00\n"
 
 
 @pytest.mark.parametrize("variables", [{}, {"XDG_DATA_HOME": "/else/where"}, {"XDG_DATA_HOME": ""}])

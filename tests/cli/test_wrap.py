@@ -25,7 +25,11 @@ from typing import Any
 
 import pytest
 
-from ibidem.proxy.wiring import BEDROCK, CLIENTS, FIRST_PARTY, HOOKS_OFF, HOOKS_URL, OPENCODE, OWN_ADDRESS, VARIABLES
+from ibidem.cli.clients.catalog import CLIENTS
+from ibidem.cli.clients.claude_code import CLOUDS
+from ibidem.cli.clients.opencode import CONFIG_CONTENT
+from ibidem.cli.clients.setup import HOOKS_OFF, HOOKS_URL, OWN_ADDRESS, TOOL_SEARCH, VARIABLES
+from ibidem.environment import install_command
 from ibidem.testing import Says
 from ibidem.testing import Upstream as Provider
 from tests.support.modes import mortal
@@ -34,7 +38,7 @@ DEADLINE = 60.0
 PYTHON = [sys.executable, "-c"]
 SUMMARY = re.compile(r"ibidem: (?:[0-9,]+ requests?|nothing came by)[^\r\n]*\r?\n")
 
-pytestmark = pytest.mark.slow  # each starts processes; what `wrap` tells a client is in tests/proxy/test_wiring.py
+pytestmark = pytest.mark.slow  # each starts processes; what `wrap` tells a client is in tests/cli/clients
 
 
 @pytest.fixture
@@ -45,7 +49,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def variables(home: Path, **more: str) -> dict[str, str]:
-    names = {each.name for each in VARIABLES} | {FIRST_PARTY, OPENCODE}
+    names = {each.name for each in VARIABLES} | {cloud.variable for cloud in CLOUDS} | {TOOL_SEARCH, CONFIG_CONTENT}
     kept = {k: v for k, v in os.environ.items() if k not in names and not k.startswith(("IBIDEM_", "XDG_", "PYTEST"))}
     usual = {"HOME": str(home), "IBIDEM_STORE": "memory:", "IBIDEM_BUDGET_MS": "60000"}  # a busy machine takes long
     return {**kept, **usual, **more}
@@ -107,8 +111,8 @@ def test_the_command_gets_its_arguments_folder_variables_and_open_files_as_they_
     assert (argv, folder, text) == (given, str(tmp_path), "inherited")
     before = {"LC_CTYPE": found.get("LC_CTYPE"), **variables(home, MINE="ä")}  # Python may set that one for itself
     new = {name: value for name, value in found.items() if before.get(name) != value}
-    assert (new.pop(FIRST_PARTY), new.pop(HOOKS_URL)) == ("1", HOOKS_OFF)
-    assert set(new) == {each.name for each in VARIABLES} - {BEDROCK} | {OWN_ADDRESS}
+    assert (new.pop(TOOL_SEARCH), new.pop(HOOKS_URL)) == ("true", HOOKS_OFF)
+    assert set(new) == {each.name for each in VARIABLES} | {OWN_ADDRESS}
     assert all(value.startswith("http://127.0.0.1:") for value in new.values())
 
 
@@ -265,7 +269,7 @@ def test_requests_go_through_the_proxy_to_where_they_went_before(
     options = ("--json-log", str(log))
     done = run(home, *PYTHON, ASK, options=options, env={"ANTHROPIC_BASE_URL": f"{url}/base"})
     assert (done.returncode, done.stdout, seen) == (0, b"1000\n", ["/base/v1/messages"])
-    assert said(done).startswith("1 request,")
+    assert said(done).startswith("1 request. ")
     assert len(log.read_text().splitlines()) == 1
 
 
@@ -292,12 +296,15 @@ def test_the_last_line_says_what_marks_did_or_would_do(home: Path) -> None:
         marked = [b"cache_control" in seen.body for seen in provider.seen]
     assert marked == [False] * 4 + [True] * 4
     assert re.fullmatch(
-        r"4 requests, paid \$[0-9.]+, nothing saved: nothing in them had been said before; "
+        r"4 requests\. Input cost \$[0-9.]+ \(output not included\), "
+        r"nothing saved: nothing in them had been said before; "
         r"1 conversation asks its provider to keep nothing: "
         r"with --cache auto about \$[0-9.]+ less",
         told[0],
     )
-    saved = re.fullmatch(r"4 requests, paid \$[0-9.]+ instead of \$[0-9.]+, ([0-9]+) % less", told[1])
+    saved = re.fullmatch(
+        r"4 requests\. Input cost \$[0-9.]+ instead of \$[0-9.]+ \(([0-9]+)% less; output not included\)", told[1]
+    )
     assert saved is not None, told
     assert int(saved[1]) > 40
 
@@ -331,7 +338,7 @@ def test_a_ledger_that_cannot_be_written_is_told_at_the_end(home: Path) -> None:
         done = run(home, *PYTHON, CONVERSE, env=env)
     assert done.returncode == 0
     assert re.fullmatch(
-        r"4 requests, .*; not kept for `ibidem gain`: .*gains\.sqlite3: this is no file: .*", said(done)
+        r"4 requests\. .*; not kept for `ibidem gain`: .*gains\.sqlite3: this is no file: .*", said(done)
     )
 
 
@@ -341,7 +348,7 @@ def test_what_would_be_a_warning_goes_to_a_file(home: Path, upstream: tuple[str,
     env = {"ANTHROPIC_BASE_URL": upstream[0], "IBIDEM_STORE": str(home / "file" / "store.sqlite3")}
     done = run(home, *PYTHON, ASK, options=("--profile", "recoverable"), env=env)
     assert (done.returncode, done.stdout) == (0, b"1000\n")
-    assert said(done).startswith("1 request,")
+    assert said(done).startswith("1 request, ")
     log = home / ".cache" / "ibidem" / "wrap.log"
     assert "store.sqlite3: Not a directory" in log.read_text()
     assert log.stat().st_mode & 0o077 == 0
@@ -351,7 +358,7 @@ def test_a_wrapped_command_may_wrap_another(home: Path, upstream: tuple[str, lis
     url, seen = upstream
     done = run(home, *wrap(*PYTHON, ASK), env={"ANTHROPIC_BASE_URL": f"{url}/base"})
     assert (done.returncode, done.stdout, seen) == (0, b"1000\n", ["/base/v1/messages"])
-    assert [line.startswith("ibidem: 1 request,") for line in done.stderr.decode().splitlines()] == [True, True]
+    assert [line.startswith("ibidem: 1 request. ") for line in done.stderr.decode().splitlines()] == [True, True]
 
 
 def test_a_flag_is_stronger_than_what_was_set_before(home: Path, upstream: tuple[str, list[str]]) -> None:
@@ -397,7 +404,7 @@ def test_without_its_packages_the_command_runs_too(home: Path) -> None:
     command = [*PYTHON, code, "wrap", "--", "sh", "-c", "kill -TERM $$"]
     done = subprocess.run(command, env=variables(home), capture_output=True, timeout=DEADLINE, check=False)
     assert done.returncode == -signal.SIGTERM
-    assert said(done).endswith("needs: pip install 'ibidem-llm[proxy]'")
+    assert said(done).endswith(f"needs: {install_command('proxy')}")
 
 
 # --- whatever is in the way, the command runs -----------------------------------------------------
@@ -536,7 +543,7 @@ def test_a_package_that_is_there_and_broken(home: Path, name: str) -> None:
     (home / "broken").mkdir()
     (home / "broken" / f"{name}.py").write_text(f"raise ImportError('no such symbol', name={name!r})\n")
     done = run(home, *PYTHON, LED, env={"PYTHONPATH": str(home / "broken")})
-    alone(done, f"{name}: cannot be loaded (no such symbol): pip install --force-reinstall 'ibidem-llm[proxy]'")
+    alone(done, f"{name}: cannot be loaded (no such symbol): {install_command('proxy', '--force-reinstall')}")
 
 
 @pytest.mark.parametrize(
@@ -546,7 +553,7 @@ def test_a_package_that_is_there_and_broken(home: Path, name: str) -> None:
         ("_log_aside", "MemoryError()"),
         ("_started", "RecursionError('deep')"),
         ("_started", "OSError(24, 'Too many')"),
-        ("prepared", "OSError(24, 'Too many')"),
+        ("start_command", "OSError(24, 'Too many')"),
     ],
 )
 def test_whatever_goes_wrong_in_our_own_start(home: Path, where: str, error: str) -> None:

@@ -17,9 +17,10 @@ from .errors import our_fault, place, reason, say
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "compact": (".compact", "Say nothing twice, and show what that saves."),
+    "detach": (".detach", "Prepare a conversation to continue without Ibidem."),
     "doctor": (".doctor.command", "Check that everything is in order on this machine."),
     "expand": (".expand", "The way back: put in again what references point at."),
-    "gain": (".gain", "Show what was paid and saved so far."),
+    "gain": (".gain", "Show cost and savings so far."),
     "hooks": (".hooks", "Answer the hooks of Claude Code, where no proxy runs."),
     "mcp": (".mcp", "Run an MCP server whose results are not sent twice."),
     "off": (".off", "Rewrite nothing new in a conversation of a running proxy."),

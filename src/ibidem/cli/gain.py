@@ -27,7 +27,7 @@ LAST_MOMENT = 4e9
 """In Unix seconds: what is later has the wrong clock."""
 
 
-@click.command(short_help="Show what was paid and saved so far.")
+@click.command(short_help="Show cost and savings so far.")
 @click.option("--by", type=click.Choice(BY), default="day", help="How it is added up; by day if not given.")
 @click.option("--since", metavar="WHEN", help="Requests from then on: 2026-11-01, 7d, 24h, today, this-month.")
 @click.option("--until", metavar="WHEN", help="Requests up to then; a day counts whole.")
@@ -38,9 +38,10 @@ LAST_MOMENT = 4e9
 def gain(
     by: str, since: str | None, until: str | None, timezone: str | None, forgets: bool, tried: bool, as_json: bool
 ) -> int:
-    """Show what was paid and saved by requests that went through `ibidem wrap` and `ibidem proxy`.
+    """Show the cost and the savings of requests that went through `ibidem wrap` and `ibidem proxy`.
 
-    Figures of each request are kept in your data folder, no texts: see --no-ledger of these commands.
+    Requests on a subscription are listed apart, with their value at list prices. Figures of each request are kept in
+    your data folder, no texts: see --no-ledger of these commands.
     """
     from ..gains import Gains, path
 
@@ -127,10 +128,13 @@ def _ordered(groups: Mapping[str, Sum], by: str) -> list[tuple[str, Sum]]:
 
 
 def _figures(found: Sum) -> dict[str, Any]:
-    return {**found._asdict(), "input": found.input, "saved": found.saved, "saved_share": found.share}
+    shares = {"saved_share": found.share, "removed_share": found.removed_share}
+    return {**found._asdict(), "input": found.input, "saved": found.saved, **shares}
 
 
 HEAD = ("paid", "without ibidem", "saved", "share", "requests", "conversations")
+PLAN_HEAD = ("value", "without ibidem", "saved", "share", "tokens saved", "requests", "conversations")
+PLAN_TITLE = "On a subscription (values at list prices, no bill):"
 WRONG = {"failures": "failed", "refusals": "refused", "misses": "cache misses"}
 """Columns that are shown where there is something in them: what they are called."""
 
@@ -143,14 +147,28 @@ def _draw(by: str, groups: Mapping[str, Sum], total: Sum, told: str) -> None:
     console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
     if told:
         say(console, told)
-    rows = _ordered(groups, by)
     wrong = [name for name in WRONG if getattr(total, name)]
-    shown = [_row(name, each, wrong) for name, each in rows[:SHOWN_ROWS]]
-    head = [by, *HEAD, *(WRONG[name] for name in wrong)]
-    table(console, head, [*shown, _row("all", total, wrong)] if len(rows) > 1 else shown)
-    console.print()
-    for line in _notes(total, len(rows) - len(shown)):
+    paid = [(name, each.by_use) for name, each in _ordered(groups, by) if each.by_use]
+    plan = [(name, each.plan) for name, each in _ordered(groups, by) if each.plan]
+    if paid:
+        rows = [_row(name, each, wrong) for name, each in paid[:SHOWN_ROWS]]
+        every = [_row("all", total.by_use, wrong)] if len(paid) > 1 else []
+        table(console, [by, *HEAD, *(WRONG[name] for name in wrong)], [*rows, *every])
+        console.print()
+    if plan:
+        say(console, PLAN_TITLE)
+        rows = [_plan_row(name, each) for name, each in plan[:SHOWN_ROWS]]
+        table(console, [by, *PLAN_HEAD], [*rows, *([_plan_row("all", total.plan)] if len(plan) > 1 else [])])
+        console.print()
+    for line in _notes(total, max(0, len(paid) - SHOWN_ROWS) + max(0, len(plan) - SHOWN_ROWS)):
         say(console, line)
+
+
+def _plan_row(name: str, found: Sum) -> Sequence[Any]:
+    from ..report.numbers import percent
+
+    row = _row(name, found, ())
+    return [*row[:5], percent(found.removed_share), *row[5:]]
 
 
 def _row(name: str, found: Sum, wrong: Sequence[str]) -> Sequence[Any]:
@@ -172,7 +190,10 @@ def _notes(total: Sum, more: int) -> Iterator[str]:
 
     if more:
         yield f"{more:,} more rows: --json has all of them."
-    yield f"Dollars for input, at list prices; the output cost {dollars(total.output_paid)} besides."
+    if total.by_use:
+        yield f"Dollars for input, at list prices; the output cost {dollars(total.by_use.output_paid)} besides."
+    if total.plan:
+        yield f"Subscription: value of the input; the output is worth {dollars(total.plan.output_paid)} besides."
     if total.observed:
         could = f"ibidem would have saved {dollars(total.could_save)}" if total.could_save else "nothing was saved"
         yield f"{plural(total.observed, 'request')} only observed (--observe, --trial): {could} there."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..environment import install_command
 from ..errors import IbidemError, one_line
 from .errors import InputError, say
 
@@ -85,7 +86,7 @@ def _ask(url: str, port: int, settings: GatewaySettings, totals: GatewayTotals) 
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("ibidem"):
             raise
-        raise InputError(error.name or "aiohttp", "needs: pip install 'ibidem-llm[proxy]'") from None
+        raise InputError(error.name or "aiohttp", f"needs: {install_command('proxy')}") from None
     try:
         serve(upstream, port, settings, totals, _tell)
     except IbidemError as error:

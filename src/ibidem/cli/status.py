@@ -61,14 +61,21 @@ def _parts(status: dict[str, Any], session: SessionSum | None) -> Iterator[str]:
 
 
 def _money(status: dict[str, Any], session: SessionSum | None) -> str:
+    """Cost, or on a subscription the value at list prices. Only subscribers have `rate_limits` in the status."""
+    is_plan = session.plan if session else bool(_table(status, "rate_limits"))
     paid = _number(session.paid) if session else None
     saved = _number(session.saved, -MAX_FIGURE) if session else None
     if paid is not None and saved is not None:
+        if session and is_plan:
+            tokens = f", {session.removed_share:.0%} of input tokens saved" if session.removed_share > 0 else ""
+            return f"worth {_dollars(paid)} at list prices{tokens}"
         without = paid + saved
         share = f" ({saved / without:.0%})" if saved > 0 and without > 0 else ""
         return f"paid {_dollars(paid)}, saved {_dollars(saved)}{share}"
     cost = _number(_table(status, "cost").get("total_cost_usd"))
-    return "" if cost is None else f"cost {_dollars(cost)}"
+    if cost is None:
+        return ""
+    return f"worth {_dollars(cost)} at list prices" if is_plan else f"cost {_dollars(cost)}"
 
 
 def _context(status: dict[str, Any]) -> str:
@@ -129,16 +136,23 @@ def _read() -> dict[str, Any]:
 class SessionSum:
     """What the ledger knows of a session, in dollars."""
 
-    def __init__(self, paid: float, saved: float) -> None:
+    def __init__(self, paid: float, saved: float, plan: bool = False, removed_share: float = 0.0) -> None:
         self.paid = paid
         """For input and output."""
         self.saved = saved
+        self.plan = plan
+        """A subscription covers the session, as its last request says."""
+        self.removed_share = removed_share
+        """Share of the input tokens that were left out."""
 
 
 LEDGER_QUERY = """
-SELECT total(paid) + total(output_paid), total(CASE WHEN observed THEN paid ELSE would_have_paid END) - total(paid)
-FROM exchanges WHERE session = ? AND session <> '' HAVING count(*)
+SELECT total(paid) + total(output_paid), total(CASE WHEN observed THEN paid ELSE would_have_paid END) - total(paid){}
+FROM exchanges WHERE session = ?1 AND session <> '' HAVING count(*)
 """
+LATER_FIELDS = """, (SELECT plan FROM exchanges WHERE session = ?1 ORDER BY id DESC LIMIT 1),
+total(removed * (1 - observed)) / max(1, total(fresh + read + written) + total(removed * (1 - observed)))"""
+"""Files of earlier builds lack these columns."""
 LEDGER_VERSION = 1
 LEDGER_PATIENCE = 0.25
 """Seconds that others may keep it locked."""
@@ -159,7 +173,10 @@ def _of_ledger(session: str) -> SessionSum | None:
         try:
             if ledger.execute("PRAGMA user_version").fetchone() != (LEDGER_VERSION,):
                 return None
-            found = ledger.execute(LEDGER_QUERY, (session,)).fetchone()
+            try:
+                found = ledger.execute(LEDGER_QUERY.format(LATER_FIELDS), (session,)).fetchone()
+            except sqlite3.OperationalError:
+                found = ledger.execute(LEDGER_QUERY.format(""), (session,)).fetchone()
         finally:
             ledger.close()
         return SessionSum(*found) if found else None

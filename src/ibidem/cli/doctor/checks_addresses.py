@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 from ...errors import IbidemError, one_line
 from ...proxy.files import content
 from ...proxy.settings import base_url, is_loopback
-from ...proxy.wiring import MAX_SETTINGS_BYTES, OPENCODE, VARIABLES, WHAT_TO_DO, opencode_files
+from ..clients.claude_code import CLOUDS, settings_files
+from ..clients.opencode import CONFIG_CONTENT, config_files
+from ..clients.setup import MAX_SETTINGS_BYTES, VARIABLES, WHAT_TO_DO, ClientContext
 from .checking import CheckResult, Machine, problem_of
 
 PROBE_SECONDS = 1.0
@@ -22,13 +24,7 @@ MAX_HEALTH_BYTES = 4096
 MAX_ADDRESSES = 32
 """More are not tried: each may take a second."""
 
-NAMES = frozenset(each.name for each in VARIABLES)
-
-MANAGED = {
-    "linux": "/etc/claude-code/managed-settings.json",
-    "darwin": "/Library/Application Support/ClaudeCode/managed-settings.json",
-}
-"""By platform: settings of Claude Code that an administrator wrote."""
+NAMES = (*(variable.name for variable in VARIABLES), *(cloud.variable for cloud in CLOUDS))
 
 _OPENCODE_ADDRESS = re.compile(r'"baseURL"\s*:\s*"([^"\\\n]{1,500})"')
 _LINE = re.compile(
@@ -115,21 +111,16 @@ def _overridden(known: list[SetAddress]) -> Iterator[CheckResult]:
 
 
 def _from_variables(machine: Machine) -> Iterator[SetAddress]:
-    for each in VARIABLES:
-        if text := machine.variables.get(each.name):
-            yield SetAddress("all that read it", f"variable {each.name}", text)
-    for address in _OPENCODE_ADDRESS.findall(machine.variables.get(OPENCODE, "")[:MAX_SETTINGS_BYTES]):
-        yield SetAddress("opencode", f"variable {OPENCODE}", address)
+    for name in NAMES:
+        if text := machine.variables.get(name):
+            yield SetAddress("all that read it", f"variable {name}", text)
+    for address in _OPENCODE_ADDRESS.findall(machine.variables.get(CONFIG_CONTENT, "")[:MAX_SETTINGS_BYTES]):
+        yield SetAddress("opencode", f"variable {CONFIG_CONTENT}", address)
 
 
 def _from_claude(machine: Machine) -> Iterator[SetAddress]:
-    own = machine.variables.get("CLAUDE_CONFIG_DIR", "").split(",")[0].strip()
-    places = [Path(own) if own else machine.home / ".claude", machine.folder / ".claude"]
-    files = [place / name for place in dict.fromkeys(places) for name in ("settings.json", "settings.local.json")]
-    if managed := MANAGED.get(machine.platform):
-        files.append(Path(managed))
     note = "it is stronger than what ibidem wrap sets: remove it, and say --upstream there"
-    for path in files:
+    for path in settings_files(_context(machine)):
         table = _parsed(path, json.loads, "JSON").get("env")
         for name, text in table.items() if isinstance(table, dict) else ():
             if name in NAMES and isinstance(text, str) and text:
@@ -150,7 +141,7 @@ def _from_codex(machine: Machine) -> Iterator[SetAddress]:
 
 def _from_opencode(machine: Machine) -> Iterator[SetAddress]:
     note = "ibidem wrap leaves opencode alone then: set baseURL to the proxy, and --upstream to this"
-    for path in opencode_files(machine.variables, machine.folder):
+    for path in config_files(_context(machine)):
         for text in _OPENCODE_ADDRESS.findall(_text(path)):
             yield SetAddress("opencode", f"{path}, baseURL", text, note)
 
@@ -166,6 +157,10 @@ def _from_lines(machine: Machine) -> Iterator[SetAddress]:
     for client, path in dict.fromkeys(files):
         for name, text in _LINE.findall(_text(path)):
             yield SetAddress(client, f"{path}, {name}", text)
+
+
+def _context(machine: Machine) -> ClientContext:
+    return ClientContext((), {**machine.variables, "HOME": str(machine.home)}, machine.folder)
 
 
 def _text(path: Path) -> str:

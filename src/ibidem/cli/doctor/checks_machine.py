@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from ... import __version__
+from ...environment import install_command
 from .checking import CheckResult, Machine
 from .clients import KNOWN_CLIENTS, NODE_TESTED, QUIET, KnownClient
 
@@ -47,7 +48,7 @@ def versions(machine: Machine) -> Iterator[CheckResult]:
 
 def optional_parts(machine: Machine) -> Iterator[CheckResult]:
     if find_spec(PROXY_PART.module) is None:
-        remedy = f"pip install 'ibidem-llm[{PROXY_PART.extra}]'"
+        remedy = install_command(PROXY_PART.extra)
         yield CheckResult("note", f"{PROXY_PART.module} is not installed, which {PROXY_PART.purpose} need", remedy)
     there = [part.module for part in (PROXY_PART, *OTHER_PARTS) if find_spec(part.module) is not None]
     if there:
@@ -56,7 +57,7 @@ def optional_parts(machine: Machine) -> Iterator[CheckResult]:
     if missing:
         extras = ",".join(dict.fromkeys(part.extra for part in missing))
         named = ", ".join(f"{part.module} ({part.purpose})" for part in missing)
-        yield CheckResult("note", f"not installed: {named}", f"if you need one: pip install 'ibidem-llm[{extras}]'")
+        yield CheckResult("note", f"not installed: {named}", f"if you need one: {install_command(extras)}")
 
 
 # --- agents -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from ... import environment
+from ...environment import install_command
 from ...errors import IbidemError, one_line
 from ...proxy.egress import certificate_sources, hop
 from ...proxy.settings import PROVIDERS
@@ -33,6 +34,8 @@ def egress(machine: Machine) -> Iterator[CheckResult]:
     upstreams = loaded({}, machine.variables).settings.upstreams
     ways: dict[str, list[str]] = {}
     for provider, url in upstreams.items():
+        if not url:
+            continue
         try:
             way = hop(url, machine.variables, environment.system_proxies)
         except IbidemError as error:
@@ -41,7 +44,7 @@ def egress(machine: Machine) -> Iterator[CheckResult]:
         if way is not None:
             ways.setdefault(f"{way.url} ({way.variable})", []).append(provider)
             if way.socks and find_spec("python_socks") is None:
-                yield CheckResult("problem", f"{way.variable}: a SOCKS proxy", "pip install 'ibidem-llm[socks]'")
+                yield CheckResult("problem", f"{way.variable}: a SOCKS proxy", install_command("socks"))
                 return
     for shown, providers in ways.items():
         yield CheckResult("ok", f"requests leave through {shown}: {', '.join(providers)}")
@@ -61,7 +64,7 @@ def certificates(machine: Machine) -> Iterator[CheckResult]:
     try:
         from ...proxy.edge.connections import context
     except ImportError:
-        yield CheckResult("note", "not looked at: that needs the proxy", "pip install 'ibidem-llm[proxy]'")
+        yield CheckResult("note", "not looked at: that needs the proxy", install_command("proxy"))
         return
     for source in sources:
         try:

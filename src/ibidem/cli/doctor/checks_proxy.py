@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from ...environment import install_command
 from ...errors import IbidemError
 from ...proxy.settings import PROVIDERS, Settings
 from .checking import CheckResult, Machine, problem_of
@@ -37,7 +38,7 @@ TRIED_FORMATS = (
 
 def requests_come_through(machine: Machine) -> Iterator[CheckResult]:
     if find_spec("aiohttp") is None:
-        yield CheckResult("note", "not tried: the proxy is not installed", "pip install 'ibidem-llm[proxy]'")
+        yield CheckResult("note", "not tried: the proxy is not installed", install_command("proxy"))
         return
     from ...testing import Says, Upstream
     from ..wrap.running import Background

@@ -54,9 +54,10 @@ _OPTIONS: dict[str, Decorator] = {
     ),
     "upstream": click.option(
         "--upstream",
-        metavar="FORMAT=URL",
+        metavar="NAME=URL",
         multiple=True,
-        help="Where requests in FORMAT go (anthropic, openai, gemini, vertex, bedrock); may be given several times.",
+        help="Base URL for requests of a provider: anthropic, openai, gemini, vertex, bedrock, foundry, mantle, "
+        "anthropic-aws, anthropic-google, moonshot, openrouter or chatgpt. Repeatable.",
     ),
     "store": click.option(
         "--store",

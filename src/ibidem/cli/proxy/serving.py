@@ -17,7 +17,7 @@ from ... import environment
 from ...billing.pauses import load_pauses
 from ...errors import IbidemError, one_line
 from ...proxy.settings import Loaded, Settings, read
-from ...proxy.wiring import lines
+from ..clients.catalog import start_lines
 from ..errors import InputError, place, reason, say, warnings_said
 
 if TYPE_CHECKING:
@@ -102,9 +102,9 @@ async def served(
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("ibidem"):
             raise
-        raise InputError(error.name or "aiohttp", "needs: pip install 'ibidem-llm[proxy]'") from None
+        raise InputError(error.name or "aiohttp", f"needs: {environment.install_command('proxy')}") from None
     except ImportError as error:  # it is there, and broken
-        way_out = "pip install --force-reinstall 'ibidem-llm[proxy]'"
+        way_out = environment.install_command("proxy", "--force-reinstall")
         raise InputError(error.name or "aiohttp", f"cannot be loaded ({one_line(str(error))}): {way_out}") from None
     try:
         gains = _gains(settings, project)
@@ -181,7 +181,7 @@ def _announced(address: Address, settings: Settings) -> list[str]:
         f"{does}{marks}, on {url}",
         f"What happens is shown on {url}/ibidem",
         "",
-        *(f"  {line}" for line in lines(url)),
+        *(f"  {line}" for line in start_lines(url)),
         "",
         *([_tried(settings.trial)] if settings.trial is not None else []),
         *([f"Requests leave through {', '.join(address.egress)}."] if address.egress else []),

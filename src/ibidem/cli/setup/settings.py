@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ...proxy.wiring import FIRST_PARTY, HOOKS_OFF, HOOKS_URL
+from ..clients.setup import HOOKS_OFF, HOOKS_URL, TOOL_SEARCH
 from ..errors import InputError
 
-CLAUDE_VARIABLES = {"ANTHROPIC_BASE_URL": "{url}/anthropic", FIRST_PARTY: "1", HOOKS_URL: HOOKS_OFF}
-"""The second tells it what is true: behind the proxy its address is its provider's own."""
+CLAUDE_VARIABLES = {"ANTHROPIC_BASE_URL": "{url}/anthropic", TOOL_SEARCH: "true", HOOKS_URL: HOOKS_OFF}
+"""The second keeps tool search on, which Claude Code otherwise switches off behind another base URL."""
 
 CODEX_ADDRESS = "{url}/openai/v1"
 

@@ -3,6 +3,6 @@
 - `command`: its options, and nothing that takes time to import: `ibidem --help` loads it.
 - `running`: a proxy in a thread, the command with its terminal and its signals, and one line when it ends.
 
-The command must not notice us: it gets its own exit code, signals, input and output. How a client is told where to send
-its requests is in `ibidem.proxy.wiring`: a new client is a row there. Tests: tests/cli/test_wrap.py.
+The command must not notice us: it gets its own exit code, signals, input and output. How each client is led to
+the proxy is in `ibidem.cli.clients`. Tests: tests/cli/test_wrap.py.
 """

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -31,7 +32,9 @@ from ... import environment
 from ...errors import IbidemError, one_line
 from ...proxy.books.closing import NOTHING_CAME
 from ...proxy.settings import Settings, check, inherited, told
-from ...proxy.wiring import VARIABLES, Wiring, inherit, leads_to, prepared, table
+from ..clients.catalog import client_table, prepare_client
+from ..clients.setup import VARIABLES, ClientContext, ClientSetup, is_own_address, start_command
+from ..detach import detach_advice
 from ..errors import InputError, our_fault, place, reason, say
 from ..programs import end_as, exit_code_of, found_program, why_not_run
 from ..proxy.serving import as_input_error, current_folder, loaded, served
@@ -54,10 +57,9 @@ PROXY_ONLY_SETTINGS = {"host", "port", "token", "websockets"}
 
 def show(command: Sequence[str], flags: Mapping[str, Any]) -> int:
     _refuse(flags)
-    settings, wiring, line = _settings(command, flags, environment.variables())
-    click.echo("\n".join(table(wiring, settings.upstreams)))
-    if line:
-        _say(line)
+    settings, _, setup, line = _settings(command, flags, environment.variables())
+    click.echo("\n".join(client_table(setup, settings.upstreams)))
+    _say(line, *setup.notices)
     return 0
 
 
@@ -71,17 +73,20 @@ def run(command: Sequence[str], flags: Mapping[str, Any]) -> int:
     watched = _take_signals()
     given = environment.variables()
     try:
-        proxy, ready, variables, line = _led(command, flags, given)
+        settings, context, setup, line = _settings(command, flags, given)
+        if not setup.variables:  # a client that cannot be led: a proxy would be of no use
+            _say(*setup.notices)
+            return end_as(_run(program, command, given, watched))
+        proxy, ready, variables = _led(settings, context, setup)
     except Exception as error:  # whatever it is, the command is what was asked for
         _say(f"there is no proxy, the command runs without it: {_why(error)}")
         return end_as(_run(program, command, given, watched))
     try:
-        if line:
-            _say(line)
+        _say(line, *setup.notices)
         code = _run(program, ready, variables, watched)
     finally:
         line = proxy.stop()
-    _say(line)
+    _say(line, proxy.advice)
     return end_as(code)
 
 
@@ -96,17 +101,42 @@ def _refuse(flags: Mapping[str, Any]) -> None:
 
 
 def _led(
-    command: Sequence[str], flags: Mapping[str, Any], environment: Mapping[str, str]
-) -> tuple[Background, list[str], dict[str, str], str]:
-    """A proxy that runs; the command and its variables, that lead to it; and which settings came from a file."""
-    settings, wiring, line = _settings(command, flags, environment)
+    settings: Settings, context: ClientContext, setup: ClientSetup
+) -> tuple[Background, list[str], dict[str, str]]:
+    """A running proxy, and the command and variables that lead to it."""
     _log_aside()
     proxy, url = _started(settings)
     try:
-        return proxy, *prepared(command, environment, wiring, url, settings.upstreams), line
+        proxy.folder = _temporary_folder(setup, url)
+        return proxy, *start_command(context, setup, url, proxy.folder, settings.upstreams)
     except BaseException:
         proxy.stop()
         raise
+
+
+def _temporary_folder(setup: ClientSetup, url: str) -> str:
+    """A folder with the configuration files for this run; "" if there are none. Only this user can read them: they
+    may be copies of files with API keys."""
+    if not setup.files:
+        return ""
+    import tempfile
+
+    folder = tempfile.mkdtemp(prefix="ibidem-")
+    try:
+        for name, text in setup.files.items():
+            opened = os.open(Path(folder) / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(opened, "w", encoding="utf-8", newline="") as file:
+                file.write(text.replace("{url}", url).replace("{folder}", folder))
+    except BaseException:
+        _delete(folder)
+        raise
+    return folder
+
+
+def _delete(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _why(error: Exception) -> str:
@@ -117,29 +147,32 @@ def _why(error: Exception) -> str:
     return str(error) if isinstance(error, IbidemError) else our_fault(error)
 
 
-def _say(line: str) -> None:
-    with suppress(OSError, ValueError):  # nobody may be left to hear it
-        say(line)
+def _say(*lines: str) -> None:
+    with suppress(OSError, ValueError):  # standard error may be closed
+        for line in filter(None, lines):
+            say(line)
 
 
 def _settings(
     command: Sequence[str], flags: Mapping[str, Any], environment: Mapping[str, str]
-) -> tuple[Settings, Wiring, str]:
+) -> tuple[Settings, ClientContext, ClientSetup, str]:
     port = flags.get("port") or 0
     known = {each.name for each in VARIABLES}
-    before = {name: text for name, text in environment.items() if name not in known or not _leads_to(text, port)}
+    before = {name: text for name, text in environment.items() if name not in known or not _is_own_address(text, port)}
+    context = ClientContext(tuple(command), before, current_folder() or Path(os.sep), told(flags, environment))
     try:
-        wiring = inherit(command, before, current_folder() or Path(os.sep), told(flags, environment))
+        setup = prepare_client(context)
     except IbidemError as error:
         raise as_input_error(error) from None
     flags = {**flags, "host": "127.0.0.1", "port": port, "websockets": bool(flags.get("websockets"))}
-    found = loaded(flags, inherited(before, wiring.upstreams))
-    return replace(found.settings, token=None), wiring, found.line(PROXY_ONLY_SETTINGS)
+    found = loaded(flags, inherited(before, setup.upstreams))
+    context = replace(context, environment=environment)
+    return replace(found.settings, token=None), context, setup, found.line(PROXY_ONLY_SETTINGS)
 
 
-def _leads_to(text: str, port: int) -> bool:
+def _is_own_address(text: str, port: int) -> bool:
     try:
-        return port != 0 and leads_to(text, port)
+        return port != 0 and is_own_address(text, port)
     except ValueError:
         return False
 
@@ -179,6 +212,11 @@ class Background:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._started = time.time()
+        self.folder = ""
+        """Temporary folder to delete when it stops; "" if there is none."""
+        self.advice = ""
+        """How to continue without Ibidem; known once it has stopped, and empty if nothing has to be done."""
         self._up: Future[str] = Future()
         self._end: Future[Summary] = Future()
         self._thread = threading.Thread(target=self._run, name="ibidem proxy", daemon=True)
@@ -196,10 +234,14 @@ class Background:
 
     def stop(self) -> str:
         """What it did, in a line."""
+        if self.folder:
+            _delete(self.folder)
         with suppress(RuntimeError):  # it ended before us
             self._loop.call_soon_threadsafe(self._stop.set)
         try:
-            return _summed(self._end.result(STOP_SECONDS))
+            summary = self._end.result(STOP_SECONDS)
+            self.advice = detach_advice(summary.state, self._started)
+            return _summed(summary)
         except TimeoutError as error:
             logging.getLogger("ibidem").warning("the proxy did not end", exc_info=error)
             return (
@@ -249,7 +291,7 @@ def _started(settings: Settings) -> tuple[Background, str]:
     for _ in range(3):
         proxy = Background(settings)
         url = proxy.start()
-        if not any(leads_to(upstream, urlsplit(url).port or 0) for upstream in settings.upstreams.values()):
+        if not any(is_own_address(upstream, urlsplit(url).port or 0) for upstream in settings.upstreams.values()):
             return proxy, url
         proxy.stop()
     raise InputError("upstream", "this is the proxy's own address: name another with --upstream")

@@ -1,0 +1,74 @@
+"""Clients whose login or variables decide whether they can be routed: Gemini CLI, Qwen Code, Copilot CLI, Kimi Code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from .setup import ClientContext, ClientSetup, read_settings, split_base_url
+
+GEMINI, GOOGLE_VERTEX = "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"
+_LOGIN_TYPE = re.compile(rb'"selectedType"\s*:\s*"([\w-]{1,40})"')
+
+
+def gemini_cli(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+    """With no login type selected, Gemini CLI takes a base URL for one and ends with "Invalid auth method"."""
+    environment = context.environment
+    homes = (Path(environment.get("GEMINI_CLI_HOME") or context.home), context.folder)
+    texts = (read_settings(home / ".gemini" / "settings.json") for home in homes)
+    login = next((match[1].decode() for text in texts if (match := _LOGIN_TYPE.search(text))), "")
+    if login == "gemini-api-key":
+        return setup
+    if login == "vertex-ai":
+        return _inherit(setup, context, GOOGLE_VERTEX, "vertex", "")
+    why = "the Google login has no base URL setting. Use an API key" if login else "no login type is selected in it"
+    kept = {name: text for name, text in setup.variables.items() if environment.get(name)}
+    setup = replace(setup, variables=kept)
+    return setup if GEMINI in kept else setup.noting(_directly("Gemini CLI", why))
+
+
+def qwen_code(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+    """Without a base URL it sends OPENAI_API_KEY to DashScope, with cache breakpoints that it uses only there."""
+    if context.environment.get("OPENAI_BASE_URL") or "openai" in context.named:
+        return setup
+    why = "OPENAI_BASE_URL is not set, and its default host is served only directly"
+    return setup.ignoring({"openai"}).noting(_directly("Qwen Code", why))
+
+
+def copilot_cli(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+    kind = context.environment.get("COPILOT_PROVIDER_TYPE", "openai").lower()
+    path = {"openai": "/v1", "anthropic": ""}.get(kind)
+    if not context.environment.get("COPILOT_PROVIDER_BASE_URL"):
+        why = "with a GitHub login, GitHub's servers make the requests. Set COPILOT_PROVIDER_BASE_URL and an API key"
+        return setup.noting(_directly("Copilot CLI", why))
+    if path is None:
+        return setup.noting(_directly("Copilot CLI", "COPILOT_PROVIDER_TYPE is neither openai nor anthropic"))
+    return _inherit(setup, context, "COPILOT_PROVIDER_BASE_URL", kind, path)
+
+
+def kimi_code(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+    variable = "KIMI_MODEL_BASE_URL" if context.environment.get("KIMI_MODEL_BASE_URL") else "KIMI_BASE_URL"
+    if not context.environment.get("KIMI_MODEL_API_KEY"):
+        why = "with a Kimi login it uses its own base URL. Set KIMI_MODEL_NAME and KIMI_MODEL_API_KEY"
+        return setup.noting(_directly("Kimi Code", why))
+    routed = _inherit(setup, context, variable, "moonshot", "/v1")
+    if variable not in routed.variables:
+        return routed
+    return routed.without({variable}).having(variables={"KIMI_MODEL_BASE_URL": routed.variables[variable]})
+
+
+def _inherit(setup: ClientSetup, context: ClientContext, variable: str, provider: str, path: str) -> ClientSetup:
+    """Lead one variable of a client to the proxy. Its value becomes the only upstream of `provider`."""
+    before = context.environment.get(variable)
+    parts = split_base_url(before, path) if before else None
+    if before and parts is None:
+        return setup  # not a URL: let the client complain about it
+    if parts is not None and provider not in context.named:
+        upstream, path = parts
+        setup = setup.ignoring({provider}).having(upstreams={provider: upstream})
+    return setup.having(variables={variable: f"{{url}}/{provider}{path}"})
+
+
+def _directly(client: str, why: str) -> str:
+    return f"{client} connects directly, so nothing will be saved: {why}."

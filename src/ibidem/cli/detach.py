@@ -1,0 +1,300 @@
+"""`ibidem detach`"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..environment import home, variables
+from ..errors import IbidemError, one_line
+from .errors import InputError, reason
+
+if TYPE_CHECKING:
+    from ..recordings import Recording
+    from ..recordings.detached import EditableLog, ThinkingSurvey
+    from ..recordings.log_backup import FileSignature, ReplaceableLog
+
+UNCHANGED = " Nothing was changed."
+MEANING = "The model no longer sees its earlier thinking in this conversation. Everything else stays."
+
+
+@click.command(short_help="Prepare a conversation to continue without Ibidem.")
+@click.argument("session")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and change nothing.")
+@click.option("--undo", is_flag=True, help="Restore the log from its backup.")
+def detach(session: str, dry_run: bool, undo: bool) -> int:
+    """Remove thinking from the log of SESSION, so that the conversation continues without Ibidem.
+
+    Newer Claude models sign their thinking over everything that was sent before it. If Ibidem rewrote that, the
+    provider rejects the thinking when a client sends the conversation without Ibidem. It accepts the conversation
+    without thinking.
+
+    SESSION is the id of a session of Claude Code or pi, its beginning, or the path of its log. Quit the client first.
+    The original log stays beside the new one as a backup.
+    """
+    if dry_run and undo:
+        raise click.UsageError("--dry-run and --undo exclude each other")
+    recording = _recording(session)
+    from ..recordings.detached import EDITABLE_LOGS
+
+    layout = EDITABLE_LOGS.get(recording.agent)
+    if layout is None:
+        return _leave(recording)
+    target = DetachTarget(recording, layout, session)
+    if undo:
+        return _undo(target)
+    return _show(target) if dry_run else _detach(target)
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedLog:
+    """A log, and the thinking in it when it had this signature."""
+
+    file: ReplaceableLog
+    signature: FileSignature
+    survey: ThinkingSurvey
+
+
+class DetachTarget:
+    """The session that a user named, with all of its logs."""
+
+    def __init__(self, recording: Recording, layout: EditableLog, argument: str) -> None:
+        from ..recordings.ids import session_id
+        from ..recordings.log_backup import ReplaceableLog
+
+        self.agent, self.layout = recording.agent, layout
+        self.path = Path(os.path.abspath(recording.path))
+        self.id = session_id(recording)
+        self.argument = one_line(shlex.quote(argument))
+        """The session, for a command that names it again."""
+        root = next((each for each in self.path.parents if each.name == layout.root), self.path.parent)
+        self.files = [ReplaceableLog(path, root) for path in (*layout.companions(self.path, self.id), self.path)]
+        """Logs of subagents first: if something fails, the main log is still the original."""
+
+    @property
+    def name(self) -> str:
+        return one_line(f"session {self.id} ({self.layout.title})")
+
+    @property
+    def continuation(self) -> str:
+        return one_line(f"continue without Ibidem: {self.layout.resume} {shlex.quote(self.id)}")
+
+    def surveyed(self) -> list[SurveyedLog]:
+        """Read all logs. Raises InputError if one cannot be edited."""
+        from ..recordings.detached import survey_log
+
+        found = []
+        for file in self.files:
+            with _reported(file):
+                signature = file.signature()
+                survey = survey_log(file.lines(), self.layout)
+            if not survey.rows:
+                told = "not one JSON object per line: decompress it first if it is compressed"
+                raise InputError(_shown(file.path), f"{told}.{UNCHANGED}")
+            found.append(SurveyedLog(file, signature, survey))
+        return found
+
+    def newest_backup(self) -> int:
+        """The number of the newest backup of a log of the session; 0 if there is none."""
+        numbers = [0]
+        for file in self.files:
+            with _reported(file):
+                numbers += file.backups()
+        return max(numbers)
+
+    def refuse_running(self, folders: Iterable[str]) -> None:
+        """Raises InputError while a client may write to the log."""
+        from .running_clients import WatchedSession, describe_client
+
+        registry = next((each.parent / "sessions" for each in self.path.parents if each.name == "projects"), None)
+        watched = WatchedSession(
+            self.agent,
+            self.layout.title,
+            self.id,
+            tuple(file.path for file in reversed(self.files)),
+            frozenset(folders),
+            registry if self.agent == "claude-code" else None,
+        )
+        if client := describe_client(watched):
+            raise InputError(self.name, f"{one_line(client)}{UNCHANGED}")
+
+
+def detach_advice(state: Mapping[str, Any], since: float) -> str:
+    """A sentence for the user of a proxy that ends, if a conversation in this folder needs `detach` to go on.
+
+    That is so if Ibidem removed something from it, its model signs thinking, and an agent whose log can be edited
+    wrote a log here since the proxy started.
+    """
+    from ..billing.thinking import signs_thinking
+
+    if state["observe"] or not any(row["removed"] and signs_thinking(row["model"]) for row in state["conversations"]):
+        return ""
+    sessions = list(_sessions_here(since))
+    if not sessions:
+        return ""
+    session = one_line(shlex.quote(sessions[0])) if len(sessions) == 1 else "SESSION"
+    return f"to continue this conversation without Ibidem, run: ibidem detach {session}"
+
+
+def _sessions_here(since: float) -> Iterator[str]:
+    """Ids of the sessions whose logs were written in this folder since then."""
+    from ..recordings.detached import EDITABLE_LOGS
+    from ..recordings.discovery import discover_by_agent
+    from ..recordings.ids import ids_in
+
+    with suppress(OSError, IbidemError):  # the folder is gone, or there is no home
+        here = _letters(os.getcwd())
+        logs = discover_by_agent(variables(), home(), sys.platform)
+        for path in (path for agent in EDITABLE_LOGS for path in logs.get(agent, ())):
+            if _letters(path.parent.name) == here and path.stat().st_mtime >= since:
+                yield ids_in(str(path))[0]
+
+
+def _letters(folder: str) -> str:
+    """The name of a folder as agents put it into the name of another: only letters and digits stay."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", folder).strip("-")
+
+
+def _recording(session: str) -> Recording:
+    """The session that is meant, or the first in its log. Raises InputError."""
+    from . import logs  # readers of logs take a while to import
+
+    if "://" in session:
+        raise InputError(one_line(session), "only a log on this machine can be edited: pass its path or a session id")
+    if not os.path.lexists(session) and logs.may_be_id(session):
+        return logs.by_id(session).sessions[0]
+    try:
+        kind = os.stat(session).st_mode
+    except OSError as error:
+        raise InputError(_shown(session), reason(error)) from None
+    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):  # reading from a pipe would wait for a writer
+        raise InputError(_shown(session), "not a regular file: pass the path of a log, or a session id")
+    return logs.read_sessions(session, logs.fetched(session)).sessions[0]
+
+
+def _leave(recording: Recording) -> int:
+    """Tell what to do about a session whose log cannot be edited."""
+    from ..recordings.detached import may_hold_signed_thinking
+    from ..recordings.ids import session_id
+
+    name = one_line(f"session {session_id(recording)} ({recording.agent})")
+    if may_hold_signed_thinking(recording):
+        told = "the logs of this agent cannot be edited. Start a new conversation, or continue this one with Ibidem."
+        raise InputError(name, f"{told}{UNCHANGED}")
+    click.echo(f"{name}: its models do not sign thinking over the history. You can continue without Ibidem.")
+    return 0
+
+
+def _detach(target: DetachTarget) -> int:
+    found = target.surveyed()
+    signed = [each for each in found if each.survey.has_signed_thinking]
+    if not signed:
+        return _nothing(target, found)
+    target.refuse_running(folder for each in found for folder in each.survey.folders)
+    backups = _replace_all(signed, target)
+    click.echo(f"Removed {_counted(signed)} from {target.name}.")
+    for backup in backups:
+        click.echo(f"Backup: {_shown(backup)}")
+    click.echo(MEANING)
+    click.echo(f"You can now {target.continuation}")
+    click.echo(f"To undo this before you continue: ibidem detach --undo {target.argument}")
+    return 0
+
+
+def _replace_all(signed: list[SurveyedLog], target: DetachTarget) -> list[Path]:
+    """Replace all of these logs or none, and return the paths of their backups."""
+    from ..recordings.detached import RowLinks, remove_thinking
+
+    links = RowLinks(each.survey for each in signed)
+    number = target.newest_backup() + 1
+    replaced: dict[ReplaceableLog, Path] = {}
+    try:
+        for each in signed:
+            edit = partial(remove_thinking, layout=target.layout, links=links, remaining=each.survey.remaining)
+            with _reported(each.file):
+                replaced[each.file] = each.file.replace(each.signature, edit, number)
+    except BaseException:
+        for file in replaced:
+            with _reported(file, "detached, and could not be restored. Run: ibidem detach --undo"):
+                file.restore(number)
+        raise
+    return list(replaced.values())
+
+
+def _show(target: DetachTarget) -> int:
+    found = target.surveyed()
+    signed = [each for each in found if each.survey.has_signed_thinking]
+    if not signed:
+        return _nothing(target, found)
+    click.echo(f"Would remove {_counted(signed)} from {target.name}:")
+    for each in signed:
+        click.echo(f"  {each.survey.blocks:,} in {_shown(each.file.path)}")
+    click.echo("Nothing was changed.")
+    return 0
+
+
+def _nothing(target: DetachTarget, found: list[SurveyedLog]) -> int:
+    blocks = sum(each.survey.blocks for each in found)
+    why = "its models do not sign thinking over the history" if blocks else "there is no thinking in its log"
+    click.echo(f"{target.name}: {why}. Nothing was changed. You can {target.continuation}")
+    return 0
+
+
+def _undo(target: DetachTarget) -> int:
+    from ..recordings.detached import survey_log
+
+    number = target.newest_backup()
+    if not number:
+        raise InputError(_shown(target.path), f"there is no backup.{UNCHANGED}")
+    changed = [file for file in target.files if number in file.backups()]
+    folders: set[str] = set()
+    for file in changed:
+        with _reported(file):
+            file.check_unchanged(number)
+            folders |= survey_log(file.lines(), target.layout).folders
+    target.refuse_running(folders)
+    for file in changed:
+        with _reported(file, "could not be restored. Run this again"):
+            file.restore(number)
+    what = "its log" if len(changed) == 1 else f"{len(changed):,} logs"
+    click.echo(f"Restored {what} of {target.name}. This conversation continues only with Ibidem.")
+    return 0
+
+
+def _counted(found: list[SurveyedLog]) -> str:
+    blocks = sum(each.survey.blocks for each in found)
+    where = f" in {len(found):,} logs" if len(found) > 1 else ""
+    return f"{blocks:,} thinking block{'s' if blocks != 1 else ''}{where}"
+
+
+def _shown(path: Path | str) -> str:
+    return one_line(click.format_filename(path))
+
+
+@contextmanager
+def _reported(file: ReplaceableLog, outcome: str = "nothing was changed") -> Iterator[None]:
+    """Raise errors of the system and of a log as InputError, with what that means for the log."""
+    from ..recordings.log_backup import LogFileError
+
+    path, what = file.path, ""
+    try:
+        yield
+        return
+    except OSError as error:
+        what = reason(error)
+    except LogFileError as error:
+        path, what = error.path, error.what
+    except IbidemError as error:
+        what = str(error)
+    raise InputError(_shown(path), one_line(f"{what} ({outcome})"))
