@@ -25,7 +25,7 @@ HERE = Path(__file__).parent.parent / "src"
 PROVIDERS = frozenset({"anthropic", "openai", "openai-chat", "openai-responses", "gemini", "google"})
 """Names of providers and of their wire formats."""
 
-PROVIDER_ROOMS = ("formats/", "recordings/", "testing/", "proxy/providers.py", "proxy/routes.py", "proxy/wiring.py")
+PROVIDER_ROOMS = ("formats/", "recordings/", "testing/", "proxy/providers.py", "proxy/routes.py", "cli/clients/")
 """Where each provider, each agent's log, and each client's settings have a file or a table: they name them."""
 
 WALKED_PROFILE = "lossless"

@@ -28,7 +28,7 @@ from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -264,7 +264,7 @@ class Client:
         self._writer = writer
 
     @classmethod
-    async def of(cls, url: str) -> Client:
+    async def of(cls, url: str) -> Self:
         parts = urlsplit(url)
         return cls(*await asyncio.open_connection(parts.hostname, parts.port, limit=2**20))
 

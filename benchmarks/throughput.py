@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +80,15 @@ def report_all(contents: dict[str, bytes], settings: ReportSettings) -> None:
 
 PEAK = """
 import resource, subprocess, sys
-subprocess.run([sys.executable, "-m", "ibidem.cli", "report", *sys.argv[1:]], stdout=subprocess.DEVNULL, check=True)
+subprocess.run([sys.executable, *sys.argv[1:]], stdout=subprocess.DEVNULL, check=True)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 
 
-def peak(log: Path, *words: str) -> float:
-    """Megabytes that a report on this log had at most."""
-    asked = [str(log), "--all", "--no-cache", "--json", "--jobs", "1", *words]
-    ended = subprocess.run([sys.executable, "-c", PEAK, *asked], capture_output=True, check=True, text=True)
+def peak(log: Path, *words: str, program: Sequence[str] = ("-m", "ibidem.cli")) -> float:
+    """Return the peak memory of a report on this log, in megabytes."""
+    asked = ["report", str(log), "--all", "--no-cache", "--json", "--jobs", "1", *words]
+    ended = subprocess.run([sys.executable, "-c", PEAK, *program, *asked], capture_output=True, check=True, text=True)
     return int(ended.stdout) / (1e6 if sys.platform == "darwin" else 1e3)
 
 

@@ -1,8 +1,10 @@
 """What every test finds: a store in memory, signals that are not ignored, and a Redis server where one is installed.
 
-On CI generated examples are the same every time, so that a merge does not hang on luck; elsewhere they vary.
+On CI, generated examples are always the same, so that a merge does not depend on luck. Elsewhere they vary.
+`pytest --hypothesis-profile long` generates many more.
 """
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -26,7 +28,15 @@ for name in ("SIGHUP", "SIGINT", "SIGQUIT"):
     if number is not None and signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
+
+def pytest_collection_finish() -> None:
+    """Exempt all loaded modules and collected tests from garbage collection: half a million objects."""
+    gc.collect()
+    gc.freeze()
+
+
 settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("long", deadline=None, max_examples=1000)
 if os.environ.get("CI"):
     settings.load_profile("ci")
 

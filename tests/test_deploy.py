@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ibidem.cli.proxy.command import proxy
 from ibidem.proxy.page.dashboard import metrics
+from ibidem.proxy.routes import SESSION_HEADERS
 from ibidem.proxy.settings import Settings
 from tests.support.proxied import growing, talk
 
@@ -92,6 +93,17 @@ def test_what_kubernetes_selects_is_there() -> None:
     wait = int(container()["lifecycle"]["preStop"]["exec"]["command"][-1])
     assert pod["terminationGracePeriodSeconds"] > wait
     assert {each["name"] for each in container()["volumeMounts"]} == {each["name"] for each in pod["volumes"]}
+
+
+def test_nginx_reads_the_session_headers_that_the_proxy_reads() -> None:
+    """A header with an underscore and one with a hyphen are one variable of nginx."""
+    text = (DEPLOY / "nginx" / "ibidem.conf").read_text()
+    variables = {f"http_{name.replace('-', '_')}" for name in SESSION_HEADERS}
+    [source] = re.findall(r'map "(.*)" \$ibidem_conversation', text)
+    [key] = re.findall(r'^ *default "(.*)";', text, re.MULTILINE)
+    assert source == key
+    assert {*key.split("$")} - {""} == variables
+    assert "underscores_in_headers on;" in text
 
 
 # --- the dashboard --------------------------------------------------------------------------------

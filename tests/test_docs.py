@@ -53,8 +53,8 @@ NOT_RUN = {
     "needs the framework, and is run as a file in examples/": 16,
     "needs the recorded sessions": 12,
     "runs until stopped": 3,
-    "takes minutes": 1,
-    "times depend on the machine, and it takes minutes": 9,
+    "takes minutes": 2,
+    "times depend on the machine, and it takes minutes": 11,
 }
 """Why an example is not run here, and how many there are."""
 

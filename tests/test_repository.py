@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -62,15 +63,25 @@ STRANGERS = ({"formats"}, {"strategies"})
 """Formats and strategies never see each other: they meet in the engine."""
 
 
-def layer(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+@cache
+def modules() -> list[house.Module]:
+    return house.modules(SOURCE.parent)
 
 
-def imported(path: Path) -> set[str]:
-    """Layers of the package that a file imports from, wherever in the file the import stands."""
-    package = ("ibidem", *path.relative_to(SOURCE).parts[:-1])
+@cache
+def nodes(module: house.Module) -> list[ast.AST]:
+    return list(ast.walk(module.tree))
+
+
+def layer(module: house.Module) -> str:
+    return module.name.partition("/")[0].removesuffix(".py")
+
+
+def imported(module: house.Module) -> set[str]:
+    """Return the layers of the package that a file imports from, anywhere in the file."""
+    package = ("ibidem", *module.name.split("/")[:-1])
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(module):
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else ()
             full = (*base, *(node.module.split(".") if node.module else ()))
@@ -85,18 +96,17 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_point_to_earlier_layers(path: Path) -> None:
-    own = layer(path)
-    for other in imported(path) - {own}:
-        assert LAYERS.index(other) < LAYERS.index(own), f"{own} imports {other}"
-    for here, there in (STRANGERS, STRANGERS[::-1]):
-        if own in here:
-            assert not imported(path) & there
+def test_imports_point_to_earlier_layers() -> None:
+    for module in modules():
+        own, others = layer(module), imported(module)
+        for other in others - {own}:
+            assert LAYERS.index(other) < LAYERS.index(own), f"{module.name} imports {other}"
+        for here, there in (STRANGERS, STRANGERS[::-1]):
+            assert own not in here or not others & there, module.name
 
 
 def test_the_tree_stays_one_that_can_be_read() -> None:
-    files = house.modules(SOURCE.parent)
+    files = modules()
     assert len(LAYERS) == house.layers(SOURCE.parent) <= 28
     assert len(house.loose(files)) <= 9
     assert len(house.shared_names(files)) < 10
@@ -104,18 +114,19 @@ def test_the_tree_stays_one_that_can_be_read() -> None:
     assert not house.provider_names(files), "what is peculiar to a provider is in its file, or in a table"
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("__init__.py")), ids=lambda path: path.parent.name)
-def test_a_room_says_what_it_is_for(path: Path) -> None:
+def test_a_room_says_what_it_is_for() -> None:
     """Its primitives, and what may be touched: on less than a screen."""
-    said = ast.get_docstring(ast.parse(path.read_text())) or ""
-    assert 5 <= len(said.splitlines()) <= 20
+    for module in modules():
+        if module.name.endswith("__init__.py"):
+            said = ast.get_docstring(module.tree) or ""
+            assert 5 <= len(said.splitlines()) <= 20, module.name
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_docstring_stands_alone(path: Path) -> None:
-    nodes = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Expr))
-    said = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    assert not [text for text in said if text.startswith("The same")]
+def test_a_docstring_stands_alone() -> None:
+    for module in modules():
+        values = (node.value for node in nodes(module) if isinstance(node, ast.Expr))
+        said = [value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+        assert not [text for text in said if text.startswith("The same")], module.name
 
 
 def test_the_front_door_is_what_we_promise() -> None:
@@ -190,13 +201,12 @@ def test_tests_stand_where_their_modules_do() -> None:
     assert loose - {"deploy", "docs", "repository"} <= {found.stem for found in SOURCE.glob("*.py")}
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_files_stay_small(path: Path) -> None:
-    text = path.read_text()
-    assert text.count("\n") <= 600
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert (node.end_lineno or 0) - node.lineno < 60, node.name
+def test_files_stay_small() -> None:
+    for module in modules():
+        assert module.text.count("\n") <= 600, module.name
+        for node in nodes(module):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert (node.end_lineno or 0) - node.lineno < 60, f"{module.name}: {node.name}"
 
 
 @pytest.mark.slow
@@ -284,12 +294,15 @@ def written() -> Iterator[Path]:
             yield path
 
 
-@pytest.mark.parametrize("path", sorted((SOURCE / "proxy").rglob("*.py")), ids=lambda path: path.name)
-def test_only_the_edge_of_the_proxy_knows_sockets(path: Path) -> None:
+def test_only_the_edge_of_the_proxy_knows_sockets() -> None:
     """Everything else in it is values in, values out: no socket, no loop, no await."""
-    tree = ast.parse(path.read_text())
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
-    knows = {name.partition(".")[0] for name in names} & {"aiohttp", "asyncio", "socket", "ssl", "selectors", "uvloop"}
-    waits = any(isinstance(node, ast.Await | ast.AsyncFunctionDef) for node in ast.walk(tree))
-    assert bool(knows or waits) is (path.parent.name == "edge" and path.name != "__init__.py")
+    sockets = {"aiohttp", "asyncio", "socket", "ssl", "selectors", "uvloop"}
+    for module in modules():
+        if layer(module) != "proxy":
+            continue
+        inside, path = nodes(module), Path(module.name)
+        names = {alias.name for node in inside if isinstance(node, ast.Import) for alias in node.names}
+        names |= {node.module or "" for node in inside if isinstance(node, ast.ImportFrom) and not node.level}
+        knows = {name.partition(".")[0] for name in names} & sockets
+        waits = any(isinstance(node, ast.Await | ast.AsyncFunctionDef) for node in inside)
+        assert bool(knows or waits) is (path.parent.name == "edge" and path.name != "__init__.py"), module.name

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ PICTURE = bytes.fromhex(
     "de7f8e0000000049454e44ae426082"
 )
 """One pixel."""
+PI_VERSION = "1.5.0"
 FILE = "".join(f"def function_{number}(): return {number}\n" for number in range(40))
 
 
@@ -43,6 +46,29 @@ def installed(package: str, program: str, folder: Path) -> Path:
         subprocess.run(
             [npm, "install", "--prefix", str(folder), "--no-fund", "--no-audit", package], check=True, timeout=1800
         )
+    return found
+
+
+def installed_pi(folder: Path) -> Path:
+    """Install the newest pi, the Node that runs it and the loader of its extensions; return the folder of the programs.
+
+    pi comes from its package alone: the registry does not have all packages that it names, and it needs few of them.
+    """
+    folder /= f"pi-{PI_VERSION}"
+    found = folder / "node_modules" / ".bin"
+    if not (found / "pi").exists():
+        npm, quiet = shutil.which("npm"), ["--silent", "--no-fund", "--no-audit"]
+        assert npm, "these tests need npm"
+        folder.mkdir(parents=True, exist_ok=True)
+        run = partial(subprocess.run, check=True, timeout=1800, stdout=subprocess.DEVNULL)
+        run([npm, "install", "--prefix", str(folder), *quiet, "node@22", "jiti@2.7.0"])
+        run([npm, "pack", *quiet, f"@earendil-works/pi-coding-agent@{PI_VERSION}", "--pack-destination", str(folder)])
+        (packed,) = folder.glob("*.tgz")
+        with tarfile.open(packed) as archive:
+            archive.extractall(folder, filter="data")
+        program = folder / "package" / "dist" / "bundle" / "cli.js"
+        program.chmod(0o755)
+        (found / "pi").symlink_to(program)
     return found
 
 

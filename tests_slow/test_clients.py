@@ -22,6 +22,7 @@ import ibidem
 from ibidem.testing import Answer, Calls, Says, Seen, Thinks, Upstream, by_turn
 
 from .conftest import Tally
+from .default_clients import codex_exec
 
 PATIENCE = 300
 SHOWN = ("cat a.py", "head -n 140 a.py", "tail -n 140 a.py")
@@ -124,7 +125,8 @@ def test_claude_code(tmp_path: Path, programs: Path, tally: Tally) -> None:
 
 
 def test_claude_code_on_vertex(tmp_path: Path, programs: Path) -> None:
-    """A region may be set for one model: the path says which it is."""
+    """A region may be set for one model: the path says which it is. The billing line has a checksum (`cch`), so that
+    requests are forwarded unchanged, and `wrap` says so before the session and at its end."""
     ended, turns = looked(
         tmp_path,
         programs,
@@ -138,10 +140,13 @@ def test_claude_code_on_vertex(tmp_path: Path, programs: Path) -> None:
     models = "/v1/projects/project/locations/europe-west1/publishers/anthropic/models"
     assert {each.path for each in turns} == {f"{models}/claude-sonnet-4-5@20250929:streamRawPredict"}
     assert all("model" not in each.json for each in turns)
-    rewritten(turns, "anthropic")
-    told = [each for each in ended.log if each["edits"]]
-    assert {each["outcome"] for each in told} == {"rewritten"}
-    assert all(each["paid"] for each in told)
+    assert all("cch=" in each.json["system"][0]["text"] for each in turns)
+    assert not any(b"[ibidem " in each.body for each in turns)
+    assert {(each["outcome"], each["edits"]) for each in ended.log} == {("unchanged", 0)}
+    assert all(each["paid"] for each in ended.log)
+    said = [line for line in ended.err.splitlines() if line.startswith("ibidem: ")]
+    assert len(said) == 2
+    assert all("checksum" in line for line in said)
 
 
 @pytest.mark.parametrize("signs", ["a token", "nothing"])
@@ -164,7 +169,7 @@ def test_claude_code_on_bedrock_with_credentials_goes_where_it_went(tmp_path: Pa
 
 
 def test_codex(tmp_path: Path, programs: Path, tally: Tally) -> None:
-    calls = [Calls(("exec_command", {"cmd": command})) for command in SHOWN]
+    calls = [Calls(codex_exec(command)) for command in SHOWN]
     with Upstream(by_turn([*calls, Says(END)])) as upstream:
         asked = ["exec", "--skip-git-repo-check", "--json", "Look at a.py, three times."]
         ended = run(upstream, tmp_path, programs, "codex", *asked, CODEX_API_KEY="sk-opens-nothing")
@@ -176,6 +181,7 @@ def test_codex(tmp_path: Path, programs: Path, tally: Tally) -> None:
     turns = [each for each in ended.seen if each.path == "/v1/responses"]
     assert len(turns) == 4
     tally("codex, wrap", requests=len(turns), fewer_bytes=f"{rewritten(turns, 'openai-responses'):.0%}")
+    assert "exec(cat a.py)" in turns[-1].text.decode(), "the reference names the command, not the script around it"
     assert all(each.header("authorization") == "Bearer sk-opens-nothing" for each in turns)
     assert {each["outcome"] for each in ended.log if each["edits"]} == {"rewritten"}
     assert "ibidem" in ended.err.splitlines()[-1]

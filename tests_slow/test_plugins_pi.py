@@ -1,18 +1,10 @@
 """pi itself with our extension, a real `ibidem proxy` that gives its requests back, and a scripted provider.
 
-    python -m pytest tests_slow/test_plugins_pi.py
-
-pi is taken from its package alone, which has nearly all that it needs: some of what the package names is not in the
-registry. What loads extensions, and Node 22, are installed beside it.
+python -m pytest tests_slow/test_plugins_pi.py
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import tarfile
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,10 +14,9 @@ from ibidem.testing import Answer, Calls, Says, Seen, Upstream, by_turn
 
 from .conftest import Tally
 from .endpoint import PATIENT, PLUGINS, Served, expanded, grows, results, rewritten, served, silent
-from .logs import FILE, Place, turns
+from .logs import FILE, Place, installed_pi, turns
 from .test_logs_pi import APIS, ask, prepared
 
-VERSION = "1.5.0"
 FORMATS = {
     "anthropic-messages": "anthropic",
     "openai-responses": "openai-responses",
@@ -46,25 +37,8 @@ ANSWERS = (
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `pi`, the `node` that runs it, and what loads its extensions."""
-    kept = os.environ.get("IBIDEM_TEST_CLIENTS")
-    folder = (Path(kept) if kept else tmp_path_factory.mktemp("pi")) / f"pi-{VERSION}"
-    found = folder / "node_modules" / ".bin"
-    if not (found / "pi").exists():
-        npm, quiet = shutil.which("npm"), ["--silent", "--no-fund", "--no-audit"]
-        assert npm, "these tests need npm"
-        folder.mkdir(parents=True, exist_ok=True)
-        run = partial(subprocess.run, check=True, timeout=1800, stdout=subprocess.DEVNULL)
-        run([npm, "install", "--prefix", str(folder), *quiet, "node@22", "jiti@2.7.0"])
-        run([npm, "pack", *quiet, f"@earendil-works/pi-coding-agent@{VERSION}", "--pack-destination", str(folder)])
-        (packed,) = folder.glob("*.tgz")
-        with tarfile.open(packed) as archive:
-            archive.extractall(folder, filter="data")
-        program = folder / "package" / "dist" / "bundle" / "cli.js"
-        program.chmod(0o755)
-        (found / "pi").symlink_to(program)
-    return found
+def programs(client_folder: Path) -> Path:
+    return installed_pi(client_folder)
 
 
 @pytest.fixture

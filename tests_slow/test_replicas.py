@@ -1,11 +1,14 @@
 """Replicas of the proxy behind nginx send what one proxy would, while one of them is killed and another one joins.
 
+A conversation stays on one replica while that replica is up.
+
 python -m pytest tests_slow/test_replicas.py     needs: apt-get install nginx-light redis-server
 """
 
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import shutil
 import time
@@ -21,10 +24,11 @@ import pytest
 import ibidem
 from ibidem.engine.pipeline import Compacted
 from ibidem.proxy.conversations import Conversations
+from ibidem.proxy.routes import SESSION_HEADERS
 from ibidem.proxy.usage import UsageReader
 from ibidem.store import MemoryStore, RedisStore
 from ibidem.testing import Answer, Says, Seen, Slow, Upstream
-from tests_slow.replicas import PATIENCE, Cluster, Replica, cluster, nginx, redis_server
+from tests_slow.replicas import PATIENCE, Cluster, Replica, cluster, nginx, redis_server, waited_for
 from tests_slow.talks import LABEL, AgentTalk, label
 
 pytestmark = pytest.mark.skipif(
@@ -331,3 +335,93 @@ def _tell(ran: Ran, tally: Callable[..., None], **counts: int) -> None:
         originals=ran.store.stats().originals,
         **counts,
     )
+
+
+# ── which replica gets a request ────────────────────────────────────────────────────────────────────────────────────
+
+SESSIONS = 4
+"""Conversations for each header that names one."""
+Headers = dict[str, str]
+
+
+@dataclass
+class Router:
+    """Sends requests one after the other, and tells which replica got each."""
+
+    found: Cluster
+    sent: int = 0
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.found.port, timeout=PATIENCE)
+
+    def replica(
+        self, number: int, turn: int, headers: Headers, client: http.client.HTTPConnection | None = None
+    ) -> int:
+        """The replica that got a request, on a new connection if none is given."""
+        talk, connection, before = AgentTalk(number, 5), client or self.connect(), self._counts()
+        try:
+            connection.request(
+                "POST",
+                talk.way.path,
+                talk.request(turn),
+                {"content-type": "application/json", "x-api-key": "k", **headers},
+            )
+            answer = connection.getresponse()
+            data = answer.read()
+            assert answer.status == 200, data
+        finally:
+            if client is None:
+                connection.close()
+        self.sent += 1
+        waited_for(lambda: sum(self._counts()) == self.sent, "a line in the log of a replica")
+        [replica] = [place for place, now in enumerate(self._counts()) if now > before[place]]
+        return replica
+
+    def _counts(self) -> list[int]:
+        return [len(each.log.read_bytes().splitlines()) if each.log.exists() else 0 for each in self.found.replicas]
+
+
+@pytest.fixture
+def router(tmp_path: Path) -> Iterator[tuple[Router, Upstream]]:
+    with (
+        redis_server(tmp_path) as url,
+        Upstream(Provider()) as upstream,
+        cluster(tmp_path, "lossless", url, upstream.url, REPLICAS) as found,
+    ):
+        yield Router(found), upstream
+
+
+def test_a_conversation_stays_on_one_replica_while_that_is_up(router: tuple[Router, Upstream]) -> None:
+    """Each request on a new connection, and the conversations in turn, as several agents send them."""
+    route, upstream = router
+    sessions = {number: {SESSION_HEADERS[number % 5]: f"session {number}"} for number in range(5 * SESSIONS)}
+    homes: dict[int, set[int]] = defaultdict(set)
+    for turn in (1, 2, 3):
+        for number, headers in sessions.items():
+            homes[number].add(route.replica(number, turn, headers))
+    assert {number: len(replicas) for number, replicas in homes.items()} == dict.fromkeys(sessions, 1)
+    home = {number: replica for number, (replica,) in homes.items()}
+    assert {*home.values()} == {*range(REPLICAS)}, "all of them have work"
+    arrived = Counter(name.lower() for seen in upstream.seen for name, _ in seen.headers)
+    assert [arrived[name] for name in SESSION_HEADERS] == [3 * SESSIONS] * 5, "also those with an underscore"
+
+    stopped = home[0]
+    route.found.replicas[stopped].end()
+    later: dict[int, set[int]] = defaultdict(set)
+    for turn in (4, 5):
+        for number, headers in sessions.items():
+            later[number].add(route.replica(number, turn, headers))
+    for number, replicas in later.items():
+        assert len(replicas) == 1, "it has one replica again"
+        assert replicas == {home[number]} or home[number] == stopped, "those of other replicas stay where they are"
+        assert stopped not in replicas
+
+
+def test_without_a_session_header_a_connection_stays_on_one_replica(router: tuple[Router, Upstream]) -> None:
+    route, _ = router
+    clients = [route.connect() for _ in range(12)]
+    homes = [{route.replica(number, turn, {}, client) for turn in (1, 2, 3)} for number, client in enumerate(clients)]
+    for client in clients:
+        client.close()
+    assert {len(replicas) for replicas in homes} == {1}
+    assert len(set.union(*homes)) > 1, "connections are spread"

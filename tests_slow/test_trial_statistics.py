@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.trial_coin import Truth, looked_at
 from benchmarks.trial_power import dropped, simulate
 from tests.support.reader import FaultyReader
 
@@ -88,3 +89,12 @@ def test_faults_among_other_points(tally: Tally) -> None:
     tally("trial, faults in half of the points", alarm=found.alarm, covered=found.covered(), weighted=weighted)
     assert found.alarm >= 0.85
     assert all(0.92 <= each <= 0.98 for each in (*found.covered(), *weighted))
+
+
+def test_intervals_for_all_looks(tally: Tally) -> None:
+    """Forty looks at each of 100 ledgers: the wider interval may be above the truth in 2.5% of them."""
+    found = looked_at(100, 200, Truth())
+    tally("trial, looks", **{name.replace(" ", "_"): count for name, count in found.items()})
+    assert found["interval for one look is above"] >= 8
+    assert found["interval for all looks is above"] <= 2
+    assert found["interval for all looks misses"] <= 5
