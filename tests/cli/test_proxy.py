@@ -104,7 +104,7 @@ def test_it_says_where_it_listens_and_runs_until_it_is_stopped(start: Any, numbe
     assert health(url)["status"] == "ok"
     code, out, err = proxy.end(number)
     assert (code, err) == (0, "")
-    assert re.fullmatch(r"nothing came by\n", out)
+    assert re.fullmatch(r"no requests seen\n", out)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_log_on_standard_output_stands_alone(start: Any) -> None:
     address(proxy.announced("stderr"))
     code, out, err = proxy.end()
     assert (code, out) == (0, "")
-    assert err.startswith("nothing came by")
+    assert err.startswith("no requests seen")
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -36,7 +36,7 @@ from tests.support.modes import mortal
 
 DEADLINE = 60.0
 PYTHON = [sys.executable, "-c"]
-SUMMARY = re.compile(r"ibidem: (?:[0-9,]+ requests?|nothing came by)[^\r\n]*\r?\n")
+SUMMARY = re.compile(r"ibidem: (?:[0-9,]+ requests?|no requests seen)[^\r\n]*\r?\n")
 
 pytestmark = pytest.mark.slow  # each starts processes; what `wrap` tells a client is in tests/cli/clients
 
@@ -297,9 +297,8 @@ def test_the_last_line_says_what_marks_did_or_would_do(home: Path) -> None:
     assert marked == [False] * 4 + [True] * 4
     assert re.fullmatch(
         r"4 requests\. Input cost \$[0-9.]+ \(output not included\), "
-        r"nothing saved: nothing in them had been said before; "
-        r"1 conversation asks its provider to keep nothing: "
-        r"with --cache auto about \$[0-9.]+ less",
+        r"nothing saved: nothing in them had been sent before; "
+        r"1 conversation uses no prompt caching: --cache auto would save about \$[0-9.]+",
         told[0],
     )
     saved = re.fullmatch(
@@ -325,7 +324,7 @@ def test_what_was_paid_is_kept_with_the_folder_it_was_paid_in(home: Path, tmp_pa
 
 def test_a_command_that_asks_nobody_is_told_why_nothing_was_saved(home: Path) -> None:
     assert said(run(home, "true")).startswith(
-        "nothing came by: the command asked no model, or has an address or a login"
+        "no requests seen: the command made no model calls, or uses its own base URL or login"
     )
     assert not list(home.rglob("gains*"))
 
@@ -338,7 +337,7 @@ def test_a_ledger_that_cannot_be_written_is_told_at_the_end(home: Path) -> None:
         done = run(home, *PYTHON, CONVERSE, env=env)
     assert done.returncode == 0
     assert re.fullmatch(
-        r"4 requests\. .*; not kept for `ibidem gain`: .*gains\.sqlite3: this is no file: .*", said(done)
+        r"4 requests\. .*; not saved for `ibidem gain`: .*gains\.sqlite3: this is no file: .*", said(done)
     )
 
 
@@ -385,7 +384,7 @@ def test_an_address_that_is_the_proxys_own_is_not_its_upstream(home: Path) -> No
     env = {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}"}
     done = run(home, *PYTHON, show, options=("--port", str(port)), env=env)
     assert done.stdout.decode() == f"http://127.0.0.1:{port}/anthropic\n"
-    assert said(done).startswith("nothing came by")
+    assert said(done).startswith("no requests seen")
 
 
 def test_where_there_can_be_no_proxy_the_command_runs_without(home: Path) -> None:
@@ -593,7 +592,7 @@ def test_a_store_that_cannot_be_opened(home: Path, upstream: tuple[str, list[str
     env = {"ANTHROPIC_BASE_URL": upstream[0], "IBIDEM_STORE": str(path)}
     done = run(home, *PYTHON, ASK, options=("--profile", "recoverable"), env=env)
     assert (done.returncode, done.stdout) == (0, b"1000\n")
-    assert f"1 of them as they came: {path}: {words}" in said(done)
+    assert f"1 request forwarded without new edits: {path}: {words}" in said(done)
 
 
 def test_standard_error_that_is_full(home: Path) -> None:

@@ -157,7 +157,7 @@ def test_an_agent_that_asks_for_no_cache_is_told_what_that_costs() -> None:
     assert state["totals"]["marks_would_save"] == pytest.approx(spared, rel=0.05)
     assert state["conversations"][0]["unmarked"]
     assert list(state["totals"]["missed"]) == ["unmarked"]
-    assert "; 1 conversation asks its provider to keep nothing: with --cache auto about $0." in line
+    assert "; 1 conversation uses no prompt caching: --cache auto would save about $0." in line
 
 
 @pytest.mark.parametrize("mode", ["lifetime", "auto"])

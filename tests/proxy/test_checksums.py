@@ -53,7 +53,7 @@ def test_it_is_sent_as_it_came(profile: str, cache: Any) -> None:
         (row,) = found.state["conversations"]
         assert row["paid"] == row["would_have_paid"] > 0
         line = found.proxy.stop().line()
-    reason = "they are sent with a checksum of the body, and so cannot be changed"
+    reason = "the client sends a checksum of the body, so they cannot be changed"
     assert line.split("; ")[0].endswith(f", nothing saved: {reason}")
 
 

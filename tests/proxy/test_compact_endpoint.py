@@ -219,7 +219,7 @@ def test_it_is_counted_and_nothing_is_said_of_money() -> None:
     assert (row["client"], row["requests"], row["paid"]) == ("mine/1.0", 7, 0)
     assert "\nibidem_paid_dollars_total " not in metrics
     assert f'ibidem_compact_requests_total{{outcome="rewritten"}} {counted["rewritten"]}\n' in metrics
-    assert line == "7 requests given back to be sent by the client: the cost is not known here"
+    assert line == "7 requests returned to the client, which sends them: their cost is not known"
 
 
 def test_the_switch_and_observing_hold_here_too() -> None:

@@ -453,13 +453,13 @@ def test_clients_that_ask_for_no_cache_are_told_first(window: Opener, proxy: Pro
     state["conversations"][0].update({"unmarked": True, "marks_would_save": 1.9})
     page = window().open()
     expect(page.locator("#filled > :first-child")).to_have_text(
-        "2 conversations ask their provider to keep nothing: with --cache auto about $3.20 less."
+        "2 conversations use no prompt caching: --cache auto would save about $3.20."
     )
     expect(page.locator("#facts")).to_contain_text("cache lifetime")
     expect(page.locator("#conversations tbody tr", has_text="no cache marks")).to_have_count(1)
     page.locator("#conversations tbody tr", has_text="no cache marks").locator("a").click()
     expect(page.locator("#conversation .unmarked")).to_have_text(
-        "This client asks its provider to keep nothing: with --cache auto about $1.90 less."
+        "This client uses no prompt caching: --cache auto would save about $1.90."
     )
 
 

@@ -414,4 +414,4 @@ def test_the_log_has_the_reason_of_each_request_that_is_not_rewritten(hosts: Ups
             True,
         ),
     ]
-    assert line == "1 request, nothing to bill: all were answered with an error (400)"
+    assert line == "1 request, no cost: all responses were errors (400)"

@@ -27,8 +27,8 @@ from tests.support.world_proxies import PROFILES
 from tests.support.world_store import Fault
 from tests.support.worlds import HURRIED_MS, LATE_SECONDS, World, run_worlds
 
-CHUNK, CHUNKS, SHORT = 8, 2, 12
-"""Worlds of a test, tests of a profile, and steps of a world: 64 worlds in all. `tests_slow` has more."""
+CHUNK, CHUNKS, SHORT = 10, 5, 12
+"""Worlds of a test, tests of a profile, and steps of a world: 200 worlds in all. `tests_slow` has longer ones."""
 BOTH = ["lossless", "recoverable"]
 BUSY_SECONDS = 1.0
 """Seconds that a busy machine may add to any time."""

@@ -14,7 +14,7 @@ import pytest
 
 from ibidem.billing.prices import Prices
 from ibidem.gains import Gains, Sum
-from ibidem.proxy.books.closing import NO_COST, ClosingLine, InputCost, less, money
+from ibidem.proxy.books.closing import NO_COST, ClosingLine, InputCost, closing_line, less, money
 from ibidem.proxy.books.gains import GainsWriter
 from ibidem.proxy.books.rows import ExchangeRow
 from ibidem.proxy.clock import SYSTEM_CLOCK
@@ -103,7 +103,7 @@ def test_what_is_observed_is_marked(file: Path) -> None:
     kept = total(file)
     assert (kept.observed, kept.rewritten, kept.saved) == (len(bodies), 0, 0.0)
     assert kept.could_save == pytest.approx(totals["paid"] - totals["would_have_paid"])
-    assert "; with ibidem it would have been $0.0" in line
+    assert "; with Ibidem it would have been $0.0" in line
     assert line.endswith("% less")
 
 
@@ -213,7 +213,7 @@ ENDS = [
     pytest.param((0.5, 0.5, REWRITTEN), "1 request. Input cost $0.5000 (output not included), nothing saved"),
     pytest.param(
         (0.5, 0.5, UNCHANGED, UNCHANGED, FAILED),
-        "3 requests. Input cost $0.5000 (output not included), nothing saved: nothing in them had been said before",
+        "3 requests. Input cost $0.5000 (output not included), nothing saved: nothing in them had been sent before",
     ),
     pytest.param(
         (0.5, 0.5, FAILED),
@@ -221,22 +221,22 @@ ENDS = [
     ),
     pytest.param(
         (0.5, 0.5, ("model", "off", 200)),
-        "1 request. Input cost $0.5000 (output not included), nothing saved: rewriting was switched off",
+        "1 request. Input cost $0.5000 (output not included), nothing saved: rewriting was paused",
     ),
     pytest.param(
         (0.0, 0.0, SIGNED, SIGNED),
-        "2 requests, nothing to bill: they are signed by the client, and so cannot be changed",
+        "2 requests, nothing saved: the client signs them, so they cannot be changed",
     ),
     pytest.param(
         (0.0, 0.0, ("model", "unchanged", 401), ("model", "unchanged", 401)),
-        "2 requests, nothing to bill: all were answered with an error (401)",
+        "2 requests, no cost: all responses were errors (401)",
     ),
-    pytest.param((0.0, 0.0, ("model", "unchanged", 0)), "1 request, nothing to bill: none was answered"),
+    pytest.param((0.0, 0.0, ("model", "unchanged", 0)), "1 request, no cost: no response arrived"),
     pytest.param(
         (0.0, 0.0, COUNT, ("other", "passed", 404)),
-        "no model was asked: 2 requests came by, for a size or a list, or in a format that ibidem does not know",
+        "no model calls in 2 requests (token counts, model lists, or a format that Ibidem does not know)",
     ),
-    pytest.param((0.0, 0.0), "nothing came by"),
+    pytest.param((0.0, 0.0), "no requests seen"),
 ]
 
 
@@ -245,12 +245,20 @@ def test_what_is_said_at_the_end(found: Any, line: str) -> None:
     assert said(*found) == line
 
 
+def test_summary_says_that_thinking_was_dropped_and_what_to_do() -> None:
+    closing = ClosingLine(observe=False)
+    closing.count(ExchangeRow("e1", 0.0, "/", "failed open", kind="model", status=200))
+    line = closing_line(closing, {"paid": 1.0, "would_have_paid": 1.0, "input": 9, "without_thinking": 2})
+    assert "; 2 requests sent without earlier thinking, because the provider rejected it: " in line
+    assert line.endswith("A new conversation keeps its thinking")
+
+
 def test_what_is_said_after_observing() -> None:
     observed = ("model", "observed", 200)
     assert said(1.0, 0.75, observed, observe=True) == (
-        "1 request. Input cost $1.0000 (output not included); with ibidem it would have been $0.7500, 25% less"
+        "1 request. Input cost $1.0000 (output not included); with Ibidem it would have been $0.7500, 25% less"
     )
-    assert said(1.0, 1.0, observed, observe=True).endswith("; with ibidem it would have been the same")
+    assert said(1.0, 1.0, observed, observe=True).endswith("; with Ibidem it would have been the same")
 
 
 PLAN = InputCost(0.5, 1.0, 6000, 2000)

@@ -113,7 +113,7 @@ def test_what_cannot_be_priced_is_in_no_sum() -> None:
     books.end(exchange, found, 200, None, Verdict())
     totals = books.snapshot(1.0)["totals"]
     assert (totals["unpriced"], totals["paid"], totals["removed"]) == (1, 0.0, 0)
-    assert books.line == "1 request, nothing to bill: no answer told what it cost"
+    assert books.line == "1 request, cost unknown: no response reported its token usage"
     late = Outcome(result="failed open", reason="time-out")
     books.end(books.begin("/v1/messages", late, 1.0, "", "anthropic", 10), late, 200, USAGE, Verdict())
     assert books.snapshot(1.0)["totals"]["unpriced"] == 2

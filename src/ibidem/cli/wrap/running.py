@@ -30,8 +30,9 @@ import click
 
 from ... import environment
 from ...errors import IbidemError, one_line
-from ...proxy.books.closing import NOTHING_CAME
+from ...proxy.books.closing import NO_REQUESTS
 from ...proxy.settings import Settings, check, inherited, told
+from ...report.numbers import plural
 from ..clients.catalog import client_table, prepare_client
 from ..clients.setup import VARIABLES, ClientContext, ClientSetup, is_own_address, start_command
 from ..detach import detach_advice
@@ -47,9 +48,7 @@ STOP_SECONDS = 10.0
 """Seconds that the proxy may take to start and to stop."""
 
 
-WHY_NOTHING_CAME = (
-    "the command asked no model, or has an address or a login of its own that leads past us (see ibidem wrap --list)"
-)
+WHY_NO_REQUESTS = "the command made no model calls, or uses its own base URL or login (see ibidem wrap --list)"
 
 PROXY_ONLY_SETTINGS = {"host", "port", "token", "websockets"}
 """Settings that are for `ibidem proxy`: this one is for one command, and listens where that finds it."""
@@ -274,15 +273,15 @@ class Background:
 
 
 def _summed(summary: Summary) -> str:
-    """What it did, and where it could not do it, the commonest reason: a store that cannot be opened, for one."""
+    """Return the summary line, with the most frequent reason if requests could not be rewritten."""
     line, failures = summary.line(), summary.state["failures"]
-    if line == NOTHING_CAME:
-        return f"{line}: {WHY_NOTHING_CAME}"
+    if line == NO_REQUESTS:
+        return f"{line}: {WHY_NO_REQUESTS}"
     if failures:
         reason, count = failures[0]["reason"], sum(each["count"] for each in failures)
-        line += f"; {count:,} of them as they came: {reason}"
+        line += f"; {plural(count, 'request')} forwarded without new edits: {reason}"
     if trouble := summary.state["ledger"]["trouble"]:
-        line += f"; not kept for `ibidem gain`: {trouble}"
+        line += f"; not saved for `ibidem gain`: {trouble}"
     return line
 
 

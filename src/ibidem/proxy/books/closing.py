@@ -1,4 +1,4 @@
-"""The summary line: the cost of the input instead of what, its value on a subscription, or why there is none."""
+"""The summary line of a session: the cost of its input, the cost without Ibidem, and why nothing was saved."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from ...formats import CHECKSUM_REASON
 from ...report.numbers import dollars, fixed, percent, plural, sign
 from .rows import ExchangeRow
 
-NOTHING_CAME = "nothing came by"
-OTHER_THINGS = "for a size or a list, or in a format that ibidem does not know"
+NO_REQUESTS = "no requests seen"
+OTHER_REQUESTS = "token counts, model lists, or a format that Ibidem does not know"
 SMALL_DOLLARS, SMALL_PERCENT = 10.0, 9.95
-"""Below these, sums and shares have more digits: what differs is to look different."""
+"""Below these, amounts and percentages have more digits, so that two different values look different."""
 SAME_SHARE = 1e-6
-"""Of what is paid: less than this is rounding."""
+"""Share of the cost below which a difference is rounding."""
 
-_WHY_AS_THEY_CAME = (
-    ("unchanged", "nothing in {them} had been said before"),
+_WHY_UNCHANGED = (
+    ("unchanged", "nothing in {them} had been sent before"),
     ("failed open", "{they} could not be rewritten"),
-    ("off", "rewriting was switched off"),
-    ("observed", "the coin of the trial had {them} only measured"),
-    ("signed", "{they} {are} signed by the client, and so cannot be changed"),
-    ("checksum", "{they} {are} sent with a checksum of the body, and so cannot be changed"),
+    ("off", "rewriting was paused"),
+    ("observed", "the experiment only measured {them}"),
+    ("signed", "the client signs {them}, so {they} cannot be changed"),
+    ("checksum", "the client sends a checksum of the body, so {they} cannot be changed"),
 )
-"""Why requests went out as they came, by what became of them."""
+"""Why requests were forwarded unchanged, by outcome."""
 
 
 AT_LIST_PRICES, NO_OUTPUT = " at list prices", "output not included"
 
 
 class InputCost(NamedTuple):
-    """Dollars of input at list prices, as sent and the other way; and its tokens, sent and removed."""
+    """Dollars of input at list prices, as sent and without Ibidem; and input tokens, sent and removed."""
 
     paid: float = 0.0
     would_have_paid: float = 0.0
@@ -44,11 +44,13 @@ NO_COST = InputCost()
 
 
 class ClosingLine:
-    """Counts requests that asked a model, and tells of them. Others (sizes, lists of models, telemetry) are counted
-    only where there was nothing else."""
+    """Counts model calls and summarizes them.
+
+    Other requests (token counts, model lists, telemetry) are mentioned only if there were no model calls.
+    """
 
     def __init__(self, observe: bool, counts: Mapping[str, Any] | None = None) -> None:
-        """`counts` are what others have counted, as they tell it."""
+        """`counts`: the `counts` of other processes, added up."""
         counts = counts or {}
         self._observe = observe
         self._outcomes: Counter[str] = Counter(counts.get("outcomes"))
@@ -67,7 +69,7 @@ class ClosingLine:
         }
 
     def count(self, found: ExchangeRow) -> None:
-        """An exchange that is over."""
+        """Count a finished exchange."""
         if found.kind in ("model", "signed"):
             why = "checksum" if found.reason == CHECKSUM_REASON else found.outcome
             self._outcomes["signed" if found.kind == "signed" else why] += 1
@@ -78,8 +80,10 @@ class ClosingLine:
             self._others += 1
 
     def line(self, key: InputCost, plan: InputCost = NO_COST) -> str:
-        """`key` is for requests that are paid by use, `plan` for those that a subscription covers."""
-        given = f"{plural(self._compacted, 'request')} given back to be sent by the client: the cost is not known here"
+        """Return the summary. `key`: input that is paid per token. `plan`: input that a subscription covers."""
+        given = (
+            f"{plural(self._compacted, 'request')} returned to the client, which sends them: their cost is not known"
+        )
         if not self._compacted:
             return self._sent(key, plan)
         if not self._outcomes.total() and not self._others:
@@ -89,12 +93,12 @@ class ClosingLine:
     def _sent(self, key: InputCost, plan: InputCost) -> str:
         asked = self._outcomes.total()
         if not asked and not self._others:
-            return NOTHING_CAME
+            return NO_REQUESTS
         if not asked:
-            return f"no model was asked: {plural(self._others, 'request')} came by, {OTHER_THINGS}"
+            return f"no model calls in {plural(self._others, 'request')} ({OTHER_REQUESTS})"
         count = plural(asked, "request")
         if not key.paid and not plan.paid:
-            return f"{count}, nothing to bill{self._unbilled()}"
+            return f"{count}, {self._without_cost()}"
         if not plan.paid:
             return f"{count}. Input cost {self._change(key)}"
         value = f"worth {self._change(plan, AT_LIST_PRICES)}{self._tokens(plan)}"
@@ -103,11 +107,11 @@ class ClosingLine:
         return f"{count}. With an API key: input cost {self._change(key)}. On a subscription: input {value}"
 
     def _change(self, cost: InputCost, basis: str = "") -> str:
-        """The amount, and how it differs from the other way."""
+        """Return the cost, and how it differs from the cost without Ibidem."""
         amount, same = f"{money(cost.paid)}{basis}", abs(cost.would_have_paid - cost.paid) <= SAME_SHARE * cost.paid
         if self._observe:
             other = "the same" if same else f"{money(cost.would_have_paid)}, {less(cost.would_have_paid, cost.paid)}"
-            return f"{amount} ({NO_OUTPUT}); with ibidem it would have been {other}"
+            return f"{amount} ({NO_OUTPUT}); with Ibidem it would have been {other}"
         if same:
             return f"{amount} ({NO_OUTPUT}), nothing saved{self._unsaved()}"
         return f"{amount} instead of {money(cost.would_have_paid)} ({less(*cost[:2])}; {NO_OUTPUT})"
@@ -117,27 +121,29 @@ class ClosingLine:
             return ""
         return f"; {percent(cost.removed / (cost.tokens + cost.removed))} of input tokens saved"
 
-    def _unbilled(self) -> str:
+    def _without_cost(self) -> str:
         failed = {status: count for status, count in self._statuses.items() if not 200 <= status < 300}
         if sum(failed.values()) < self._statuses.total():
-            return self._unsaved() if not self._outcomes["rewritten"] else ": no answer told what it cost"
+            # A signed request is passed through without reading its response, so it never has a known cost.
+            why = self._unsaved()
+            return f"nothing saved{why}" if why else "cost unknown: no response reported its token usage"
         status = max(failed, key=lambda each: failed[each])
-        return f": {f'all were answered with an error ({status})' if status else 'none was answered'}"
+        return f"no cost: {f'all responses were errors ({status})' if status else 'no response arrived'}"
 
     def _unsaved(self) -> str:
-        """The commonest reason."""
+        """Return the most frequent reason, or nothing if requests were rewritten."""
         if self._outcomes["rewritten"] or self._observe:
             return ""
-        name, why = max(_WHY_AS_THEY_CAME, key=lambda each: self._outcomes[each[0]])
+        name, why = max(_WHY_UNCHANGED, key=lambda each: self._outcomes[each[0]])
         if not self._outcomes[name]:
             return ""
         one = self._outcomes.total() == 1
-        words = {"them": "it", "they": "it", "are": "is"} if one else {"them": "them", "they": "they", "are": "are"}
+        words = {"them": "it", "they": "it"} if one else {"them": "them", "they": "they"}
         return f": {why.format(**words)}"
 
 
 def closing_line(counted: ClosingLine, totals: Mapping[str, Any]) -> str:
-    """One line about all of it; `totals` are those that the page shows."""
+    """Return the summary line. `totals`: the totals of the dashboard."""
     every, plan = (
         InputCost(*(sums.get(name, 0.0) for name in ("paid", "would_have_paid", "input", "removed")))
         for sums in (totals, totals.get("plan", {}))
@@ -145,24 +151,32 @@ def closing_line(counted: ClosingLine, totals: Mapping[str, Any]) -> str:
     # On a subscription alone, rounding must leave no cost.
     key = NO_COST if plan[2:] == every[2:] else InputCost(*(one - part for one, part in zip(every, plan, strict=True)))
     line = counted.line(key, plan)
-    return f"{line}{_advice(totals.get('unmarked', 0), totals.get('marks_would_save', 0.0))}"
+    dropped = _thinking_dropped(totals.get("without_thinking", 0))
+    return f"{line}{dropped}{_advice(totals.get('unmarked', 0), totals.get('marks_would_save', 0.0))}"
+
+
+def _thinking_dropped(count: int) -> str:
+    """The last step of the fallback, with its cause and what the user can do."""
+    if not count:
+        return ""
+    sent = f"; {plural(count, 'request')} sent without earlier thinking, because the provider rejected it"
+    return f"{sent}: how the conversation was sent before is no longer known. A new conversation keeps its thinking"
 
 
 def _advice(count: int, less: float) -> str:
     if not count or less <= 0:
         return ""
-    whose = "its provider" if count == 1 else "their provider"
-    asks = f"{count:,} conversation{'s ask' if count != 1 else ' asks'} {whose} to keep nothing"
-    return f"; {asks}: with --cache auto about {dollars(less)} less"
+    uses = f"{count:,} conversation{'s use' if count != 1 else ' uses'} no prompt caching"
+    return f"; {uses}: --cache auto would save about {dollars(less)}"
 
 
 def money(amount: float) -> str:
-    """With hundredths of cents where sums are small."""
+    """Format dollars, with hundredths of a cent if the amount is small."""
     return f"{sign(amount)}${fixed(abs(amount), 4 if abs(amount) < SMALL_DOLLARS else 2)}"
 
 
 def less(ours: float, theirs: float) -> str:
-    """Than what it would have been."""
+    """Format the relative difference of two costs, like `13% less`."""
     share = 100 * (1 - ours / theirs) if theirs else 0.0
     size = abs(share)
     shown = "under 0.1" if size < 0.1 else fixed(size, 1 if size < SMALL_PERCENT else 0)

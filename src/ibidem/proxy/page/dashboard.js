@@ -214,13 +214,12 @@ function hitsTile(each) {
   const notes = causes.map(([cause, cost]) => `${line(cause)} ${dollars(cost)}`);
   return ["Cache hits", fixed(each.hits, 0), [missCount(each), ...notes].join(" · ")];
 }
-// Clients that ask their provider to keep nothing: what marks would have spared them.
+// Conversations without prompt caching, and what cache breakpoints would save.
 function unmarked(entry) {
   const count = Number(entry.unmarked ?? 0), less = entry.marks_would_save;
   if (!count || !(less > 0) || state.cache === "auto") return "";
-  const who = entry.id ? "This client asks its provider"
-    : `${plural(count, "conversation")} ${count === 1 ? "asks its" : "ask their"} provider`;
-  return `${who} to keep nothing: with --cache auto about ${dollars(less)} less.`;
+  const who = entry.id ? "This client uses" : `${plural(count, "conversation")} ${count === 1 ? "uses" : "use"}`;
+  return `${who} no prompt caching: --cache auto would save about ${dollars(less)}.`;
 }
 // Of what was saved, what marks and lifetimes did and what texts did.
 function savedBy(entry) {
