@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from pathlib import Path
 
+from .errors import IbidemError, one_line
+
 FOLDER_NAME = "ibidem"
+CHUNK_BYTES = 2**16
+OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+"""Opening a pipe without a writer, or a kernel file without data, must not block."""
 
 
 def cache_folder() -> Path:
@@ -101,3 +107,31 @@ def home() -> Path:
         from .errors import IbidemError  # not needed by the status line
 
         raise IbidemError("HOME: not set, and this user has no home folder: set it to a folder of yours") from None
+
+
+def read_bounded(path: Path, most: int, way_out: str) -> bytes | None:
+    """Return the content of a file, None if it does not exist. Raises IbidemError with the cause and `way_out`."""
+    where = one_line(str(path))
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # before it is opened: that alone sets some devices off
+            raise IbidemError(f"{where}: this is no ordinary file: {way_out}")
+        found = _read_at_most(path, most + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise IbidemError(f"{where}: {error.strerror or error}: {way_out}") from None
+    if len(found) > most:
+        raise IbidemError(f"{where}: longer than {most:,} bytes: {way_out}")
+    return found
+
+
+def _read_at_most(path: Path, most: int) -> bytes:
+    """Read without asking for the size: kernel files report 0 bytes."""
+    found = bytearray()
+    handle = os.open(path, OPEN_FLAGS)
+    try:
+        while len(found) < most and (piece := os.read(handle, min(CHUNK_BYTES, most - len(found)))):
+            found += piece
+    finally:
+        os.close(handle)
+    return bytes(found)

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
+
 from .. import formats
 from ..billing.lifetimes import Kept
+from ..live import LiveRequest, RewriteResult, whereabouts
 from ..plan import Edit, Plan
-from ..proxy.fallback import bare
-from ..proxy.outcome import Job, Outcome
-from ..proxy.rewriter import whereabouts
 from ..wire.tree import rebuild
 from ._marks import with_marks
 
@@ -31,9 +31,9 @@ class Turn:
     def __init__(
         self,
         seat: Seat,
-        outcome: Outcome,
+        outcome: RewriteResult,
         given: list[Any],
-        job: Job | None = None,
+        job: LiveRequest | None = None,
         head: Mapping[str, Any] | None = None,
     ) -> None:
         self._seat, self._outcome, self._given, self._job, self._head = seat, outcome, given, job, head or {}
@@ -65,7 +65,7 @@ class Turn:
         return self._outcome.kept
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RewriteResult:
         return self._outcome
 
     @property
@@ -108,9 +108,7 @@ class Turn:
         """The provider did not take it, and it goes as it came: so it stays."""
         with failing_open():
             if self._job is not None:
-                failed = Outcome(result="failed open", refused=True, conversation=self._outcome.conversation)
-                self._outcome = bare(self._job, failed)
-                self._seat.accepted(self._outcome)
+                self._outcome = self._seat.sent_as_it_came(replace(self._outcome, job=self._job))
 
 
 class ShadowTurn(Turn):
@@ -129,10 +127,10 @@ def _edited(history: list[Any], edits: tuple[Edit, ...]) -> list[Any]:
     return new
 
 
-def failed_open(error: Exception) -> Outcome:
+def failed_open(error: Exception) -> RewriteResult:
     log.warning("request sent as it came: %s", whereabouts(error))
     log.debug("request sent as it came", exc_info=True)
-    return Outcome(result="failed open", reason=whereabouts(error))
+    return RewriteResult(result="failed open", reason=whereabouts(error))
 
 
 # ── for adapters ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,7 @@ def bounded(adapter: str, package: str, below: str) -> None:
     if _numbers(found) >= _numbers(below):
         raise ImportError(
             f"ibidem.adapters.{adapter} is known to work with {package} below {below}, and this is {found}: it changes "
-            f"what {package} does not promise to keep. Install 'ibidem-llm' of a later release, or '{package}<{below}'"
+            f"what {package} does not promise to keep. Upgrade Ibidem, or: pip install '{package}<{below}'"
         )
 
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Self
 
-from ..proxy.refusals import REFUSAL_STATUSES
-from ..proxy.routes import client_session
+from ..providers.rejections import REFUSAL_STATUSES
+from ..providers.routes import client_session
 from ._seat import Seat, Turn, failing_open, missing, safely
 
 try:

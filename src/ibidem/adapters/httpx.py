@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ..billing.usage import Usage
 from ..engine.session import Session
 from ..errors import UsageError
-from ..proxy.fallback import has_signed_thinking
-from ..proxy.headers import with_beta
-from ..proxy.outcome import Job, Outcome
-from ..proxy.refusals import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
-from ..proxy.routes import Route, at_end, client_session, is_signed
-from ..proxy.usage import UsageReader
+from ..live import LiveRequest, RewriteResult, has_signed_thinking
+from ..providers.headers import with_beta
+from ..providers.rejections import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
+from ..providers.routes import Route, at_end, client_session, is_signed
+from ..providers.usage_reader import UsageReader
 from ._pools import FAMILIES, Pool, Pools, aheld, family_of, held, watched
 from ._seat import MAX_BODY, Seat, failing_open, safely
 from ._versions import bounded
@@ -66,8 +65,8 @@ class Exchange:
 
     transport: Transport
     original: Any
-    job: Job
-    outcome: Outcome
+    job: LiveRequest
+    outcome: RewriteResult
     tried: list[bytes] = field(default_factory=list)
 
     def request(self) -> Any:
@@ -91,12 +90,12 @@ class Exchange:
         self.outcome = outcome
         return self.request()
 
-    def _instead(self, response: Any, raw: bytes) -> Outcome | None:
+    def _instead(self, response: Any, raw: bytes) -> RewriteResult | None:
         refusal = Refusal(response.status_code, "", list(response.headers.items()), bytearray(raw))
         kind = refusal.kind
         if kind is None or self.job.counts:
             return None
-        return self.transport.seat.instead(self.job, self.outcome, kind, self.tried, refusal.names_thinking)
+        return self.transport.seat.instead(self.outcome, kind, refusal.names_thinking)
 
     def watched(self, response: Any, *, asynchronous: bool = False) -> Any:
         """The answer, which tells what was charged while it is read."""

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..proxy.outcome import Outcome
+from ..live import RewriteResult
 from ._litellm import HEAD, asks, marked_for_claude
 from ._seat import Seat, Turn, failing_open, missing, safely
 from ._words import has_words
@@ -227,9 +227,8 @@ def counted(usage: Any) -> dict[str, int | None]:
 def _waiting(turn: Turn) -> Turn:
     """What is needed of a request to tell what it cost, without its text: not every call is heard of again."""
     outcome = turn.outcome
-    revised = outcome.conversation is not None and outcome.conversation.session.remembers
-    conversation = outcome.conversation if revised else None
-    return Turn(turn._seat, Outcome(result=outcome.result, conversation=conversation, place=outcome.place), [])
+    conversation = outcome.conversation if outcome.follows_counts else None
+    return Turn(turn._seat, RewriteResult(result=outcome.result, conversation=conversation, place=outcome.place), [])
 
 
 def shown(history: list[Any], format: str, kwargs: Mapping[str, Any]) -> Given:

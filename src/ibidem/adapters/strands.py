@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..proxy.refusals import REFUSAL_STATUSES
+from ..providers.rejections import REFUSAL_STATUSES
 from ._caching import checked_cache
 from ._marks import SYSTEM, Spot, spots
 from ._seat import Seat, ShadowTurn, failing_open, missing, safely

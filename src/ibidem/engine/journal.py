@@ -24,7 +24,7 @@ log = logging.getLogger("ibidem")
 STATE_VERSION = 6
 READABLE_VERSIONS = (5, STATE_VERSION)
 """Notes of version 5 lack the fields about caches, which have defaults."""
-SENT_EDITION = 2
+SENT_EDITION = 3
 """Raised when what is sent for the same history and notes changes. Notes that do not say are of the first."""
 POSITION_DIGITS = 16
 MAX_NOTES = 8192

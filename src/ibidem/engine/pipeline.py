@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..formats.marks import Addition
 from ..model import INSERTED_INDEX, Conversation, Kind, Thinking, size, to_json
 from ..plan import Edit, Plan, Targets, apply, apply_step
-from ..rules.rule import Violation
+from ..rules.demands import Violation
 from ..store.recall import checked_store, default_store
 from ..strategies import profiles
 from ..strategies.ported.signed import respect_signed_thinking
@@ -33,12 +33,12 @@ log = logging.getLogger("ibidem")
 log.addHandler(logging.NullHandler())  # a library speaks only where it is listened to
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Compacted:
-    """The outcome. `request` has the type and shape that was given, and is the same object if nothing changed."""
+    """Result of `compact`. `request` has the type that was passed, and is the same object if nothing changed."""
 
     request: Any
-    """What is to be sent."""
+    """The request to send."""
     plan: Plan
     """The edits that were made."""
     stats: Stats
@@ -54,6 +54,31 @@ class Compacted:
     """What was put on the request to have it kept in a cache, or kept for longer or shorter: path and value of each."""
     kept: Kept | None = None
     """For how long the provider is asked to keep what, if that was decided."""
+
+    def __str__(self) -> str:
+        """One line, such as "12 messages, 3 results replaced, 11.6 kB less (41%)"."""
+        length = len(self.conversation.messages) if self.conversation is not None else 0
+        parts = [f"{length} message{'s' * (length != 1)}" if length else "request"]
+        if not self.plan:
+            parts.append(f"unchanged: {self.reason}" if self.reason else "unchanged")
+            return ", ".join(parts)
+        count = len(self.plan)
+        noun = "result" if all(edit.removed for edit in self.plan) and self._edits_results_only() else "edit"
+        parts.append(f"{count} {noun}{'s' * (count != 1)}" + (" replaced" if noun == "result" else ""))
+        saved = self.stats.total_bytes_saved
+        sent = len(self.request) if isinstance(self.request, str | bytes) else len(to_json(self.request))
+        share = f"{100 * saved / (sent + saved):.0f}%"
+        parts.append(f"{saved / 1000:.1f} kB less ({share})" if saved >= 1000 else f"{saved} bytes less ({share})")
+        return ", ".join(parts)
+
+    def __repr__(self) -> str:
+        return f"<Compacted {self.format or 'unknown format'}: {self}>"
+
+    def _edits_results_only(self) -> bool:
+        conv = self._given or self.conversation
+        targets = {message.index: Targets(message) for message in conv.messages} if conv is not None else {}
+        found = [targets[edit.message].of(edit) for edit in self.plan if edit.message in targets]
+        return len(found) == len(self.plan) and all(each is not None and each.kind == "result" for each in found)
 
     @cached_property
     def conversation(self) -> Conversation | None:
@@ -80,15 +105,13 @@ def compact(
     store: Store | None = None,
     cache: CacheMode = "off",
 ) -> Compacted:
-    """Rewrite a request so that nothing is said twice. The request itself is never changed.
+    """Replace repeated text in a request with references. The request itself is never modified.
 
-    `request` is a provider body or a bare list of messages, items or contents, parsed or as JSON text. Raises
-    IbidemError for what is no request at all, and UsageError for settings that are none; whatever goes wrong after
-    that, the request is returned as it came, with the reason (law 12). One that could be of several formats is returned
-    as it came, with a reason if one of them would have something to rewrite. One that carries a checksum of its body
-    is returned as it came, with the reason: see docs/security.md. What a profile lets go is kept in `store`,
-    or in the store of this user. `cache="auto"` asks the provider to keep what it is sent, where the request itself
-    does not: see docs/caching.md.
+    `request` is a provider's request body or a list of messages, items or contents, parsed or as JSON text. Raises
+    IbidemError if it is not a request, and UsageError for invalid settings. After any other problem the request is
+    returned unchanged, with the reason (law 12). So is a request that could be of several formats (pass `format`), and
+    one that carries a checksum of its body (see docs/security.md). Evicted texts go to `store` (default: the user's own
+    store). `cache="auto"` adds cache breakpoints to a request without any: see docs/caching.md.
     """
     mode = checked_mode(cache)
     chosen = profiles.chosen(profile, strategies)

@@ -154,13 +154,15 @@ class Session:
         cached: int | None = None,
         at: float | None = None,
     ) -> Compacted:
-        """As `ibidem.compact` with the session's settings.
+        """Rewrite the next request of the conversation, as `ibidem.compact` with the session's settings.
 
-        For profiles that look back: `idle` is how many seconds ago the last answer came (the provider's cache may have
-        forgotten it), `context` how many input tokens the provider counted for the request before, `cached` how many of
-        these it read from its cache. Where `answered` told these already, the time is enough: `at`, in seconds since
-        1970.
+        Profiles that evict use `idle` (seconds since the last response), `context` (input tokens that the provider
+        counted for the previous request) and `cached` (tokens that it read from its cache). If you call `answered`,
+        pass only `at`, the time of this request in seconds since 1970.
         """
+        for name, value in (("idle", idle), ("context", context), ("cached", cached), ("at", at)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
+                raise UsageError(f"{name}: {value!r} is not a number of 0 or more")
         if isinstance(request, str):
             given = request.encode("utf-8", "surrogatepass")
             found = self.compact(given, idle=idle, context=context, cached=cached, at=at)

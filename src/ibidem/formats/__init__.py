@@ -7,10 +7,11 @@ provider's requests is in its file, and nobody asks for a format by name to deci
 - `codetether`: the message form of the system that `ibidem.codetether` reproduces. No provider takes it.
 
 - `evidence`: what gives a format away. Bodies of two providers can look alike; then nothing is guessed.
-- `fields`: what several formats have in common.
+- `wire_format`: the base class, with what most formats have in common.
 
 A new format is a file, a row in `FORMATS`, rows in tests/formats/test_formats.py, and the rules that it makes
-(`ibidem.rules`). A new question to all formats is a line in `model.Dialect` and an answer in each file.
+(`ibidem.rules`). A new question to all formats is a line in `model.Dialect` and an answer in
+`wire_format`, or in each file.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from ..model import (
 from ..wire.head import Head
 from .anthropic_marks import BlockMarks
 from .evidence import Evidence, names
-from .fields import marked_for_an_hour, tool_names
+from .wire_format import WireFormat
 
 EVIDENCE = Evidence(
     fields=names(
@@ -44,7 +44,7 @@ EMPTY_SEAL = 290
 """Characters of a signature with nothing in it, by recorded ones."""
 
 
-class Anthropic:
+class Anthropic(WireFormat):
     name = "anthropic"
     history_key = "messages"
     answers: Answers = "next"
@@ -52,18 +52,13 @@ class Anthropic:
     tells_failures = True
     object_arguments = True
     blank_is_empty = True
-    silent_results = True
-    shows_thinking = True
     loop_thinking: LoopThinking = "all"
-    reasoning_key = ""
     evidence = EVIDENCE
     marks = BlockMarks()
-    takes_prompt = False
-    single = ()
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
-            return Message(index, MALFORMED_KIND, (Opaque(MALFORMED_KIND, ()),), wire)
+            return self.malformed(index, wire)
         content = wire.get("content")
         parts: tuple[Part, ...]
         if isinstance(content, str):
@@ -113,27 +108,14 @@ class Anthropic:
         fields = text.partition("\n")[0].removeprefix(BILLING_LINE).split(";")
         return any(field.strip().startswith(CHECKSUM_FIELD) for field in fields)
 
-    def tool_names(self, head: Mapping[str, Any]) -> list[str]:
-        return tool_names(head)
-
-    def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
-        return marked_for_an_hour(head, recent)
-
     def user_message(self, text: str) -> Any:
         return {"role": "user", "content": text}
-
-    def text_block(self, text: str) -> Any:
-        return {"type": "text", "text": text}
 
     def result_block(self, call: ToolCall, text: str) -> Any:
         return {"type": "tool_result", "tool_use_id": call.id, "content": text}
 
     def results_message(self, blocks: Sequence[Any]) -> list[Any]:
         return [{"role": "user", "content": list(blocks)}]
-
-    def parts_path(self, message: Message) -> Path | None:
-        wire = message.wire
-        return ("content",) if isinstance(wire, dict) and isinstance(wire.get("content"), list) else None
 
 
 def _context_edits(head: Mapping[str, Any]) -> list[Any]:

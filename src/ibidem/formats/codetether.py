@@ -24,8 +24,8 @@ from ..model import (
     string,
 )
 from .evidence import Evidence
-from .fields import tool_names
 from .marks import Marks
+from .wire_format import WireFormat
 
 _OWN_KEYS: dict[str, tuple[str | None, str]] = {
     "tool_call": (None, "args"),
@@ -48,22 +48,13 @@ class CodetetherEvidence(Evidence):
         return any(_has_keys(part, _OWN_KEYS) or _has_keys(part, _SHARED_KEYS) for part in _parts(message))
 
 
-class Codetether:
+class Codetether(WireFormat):
     name = "codetether"
     history_key = "messages"
     answers: Answers = "following"
-    alternating = False
-    tells_failures = False
-    object_arguments = False
-    blank_is_empty = False
-    silent_results = True
-    shows_thinking = True
     loop_thinking: LoopThinking = ""
-    reasoning_key = ""
     evidence = CodetetherEvidence()
     marks = Marks()
-    takes_prompt = False
-    single = ()
 
     def read(self, index: int, wire: Any) -> Message:
         content = wire.get("content") if isinstance(wire, dict) else None
@@ -74,45 +65,17 @@ class Codetether:
         parts = tuple([_part(part, at) for at, part in enumerate(content)])
         return Message(index, role if isinstance(role, str) else MALFORMED_KIND, parts, wire)
 
-    def server_history(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def clears_history(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def manages_context(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def clears_thinking(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def has_checksum(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def tool_names(self, head: Mapping[str, Any]) -> list[str]:
-        return tool_names(head)
-
     def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
         return False
 
     def user_message(self, text: str) -> Any:
         return {"role": "user", "content": [self.text_block(text)]}
 
-    def text_block(self, text: str) -> Any:
-        return {"type": "text", "text": text}
-
     def result_block(self, call: ToolCall, text: str) -> Any:
         return {"type": "tool_result", "tool_call_id": call.id, "content": text}
 
     def results_message(self, blocks: Sequence[Any]) -> list[Any]:
         return [{"role": "tool", "content": [block]} for block in blocks]
-
-    def parts_path(self, message: Message) -> Path | None:
-        wire = message.wire
-        return ("content",) if isinstance(wire, dict) and isinstance(wire.get("content"), list) else None
 
 
 def _parts(message: Any) -> list[Any]:

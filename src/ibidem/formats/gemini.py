@@ -27,8 +27,8 @@ from ..model import (
     string,
 )
 from .evidence import Evidence, names
-from .fields import marked_for_an_hour, tool_names
 from .marks import Marks
+from .wire_format import WireFormat
 
 _CALL = ("functionCall", "function_call")
 _RESPONSE = ("functionResponse", "function_response")
@@ -47,26 +47,21 @@ EVIDENCE = Evidence(
 )
 
 
-class Gemini:
+class Gemini(WireFormat):
     name = "gemini"
     history_key = "contents"
     answers: Answers = "next"
-    alternating = False
     tells_failures = True
     object_arguments = True
-    blank_is_empty = False
-    silent_results = True
-    shows_thinking = True
     loop_thinking: LoopThinking = "all"
-    reasoning_key = ""
     evidence = EVIDENCE
     marks = Marks()
-    takes_prompt = False
+    parts_key = "parts"
     single = (str, dict)  # its SDK makes a list of it
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
-            return Message(index, MALFORMED_KIND, (Opaque(MALFORMED_KIND, ()),), wire)
+            return self.malformed(index, wire)
         given = wire.get("parts")
         parts: tuple[Part, ...]
         if isinstance(given, list):
@@ -83,27 +78,6 @@ class Gemini:
     def server_history(self, head: Mapping[str, Any]) -> bool:
         return bool(head.get("cachedContent") or head.get("cached_content"))
 
-    def clears_history(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def manages_context(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def clears_thinking(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def has_checksum(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def tool_names(self, head: Mapping[str, Any]) -> list[str]:
-        return tool_names(head)
-
-    def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
-        return marked_for_an_hour(head, recent)
-
     def user_message(self, text: str) -> Any:
         return {"role": "user", "parts": [self.text_block(text)]}
 
@@ -118,10 +92,6 @@ class Gemini:
 
     def results_message(self, blocks: Sequence[Any]) -> list[Any]:
         return [{"role": "user", "parts": list(blocks)}]
-
-    def parts_path(self, message: Message) -> Path | None:
-        wire = message.wire
-        return ("parts",) if isinstance(wire, dict) and isinstance(wire.get("parts"), list) else None
 
 
 def _part(part: Any, path: Path, index: int, count: Counter[str]) -> Part:

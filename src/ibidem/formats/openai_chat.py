@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..model import (
@@ -19,8 +18,8 @@ from ..model import (
     string,
 )
 from .evidence import Evidence, names
-from .fields import marked_for_an_hour, tool_names
 from .marks import CacheKeys
+from .wire_format import WireFormat
 
 EVIDENCE = Evidence(
     fields=names(
@@ -36,26 +35,20 @@ EVIDENCE = Evidence(
 )
 
 
-class OpenAIChat:
+class OpenAIChat(WireFormat):
     name = "openai-chat"
     history_key = "messages"
     answers: Answers = "following"
-    alternating = False
-    tells_failures = False
-    object_arguments = False
-    blank_is_empty = False
     silent_results = False
     shows_thinking = False
     loop_thinking: LoopThinking = "calls"
     reasoning_key = "reasoning_content"
     evidence = EVIDENCE
     marks = CacheKeys()
-    takes_prompt = False
-    single = ()
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
-            return Message(index, MALFORMED_KIND, (Opaque(MALFORMED_KIND, ()),), wire)
+            return self.malformed(index, wire)
         role = wire.get("role")
         if role == "tool":
             call_id = wire.get("tool_call_id")
@@ -68,45 +61,11 @@ class OpenAIChat:
             parts.extend(_call(call, ("tool_calls", at)) for at, call in enumerate(calls))
         return Message(index, role if isinstance(role, str) else MALFORMED_KIND, tuple(parts), wire)
 
-    def server_history(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def clears_history(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def manages_context(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def clears_thinking(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def has_checksum(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def tool_names(self, head: Mapping[str, Any]) -> list[str]:
-        return tool_names(head)
-
-    def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
-        return marked_for_an_hour(head, recent)
-
     def user_message(self, text: str) -> Any:
         return {"role": "user", "content": text}
 
-    def text_block(self, text: str) -> Any:
-        return {"type": "text", "text": text}
-
     def result_block(self, call: ToolCall, text: str) -> Any:
         return {"role": "tool", "tool_call_id": call.id, "content": text}
-
-    def results_message(self, blocks: Sequence[Any]) -> list[Any]:
-        return list(blocks)
-
-    def parts_path(self, message: Message) -> Path | None:
-        wire = message.wire
-        return ("content",) if isinstance(wire, dict) and isinstance(wire.get("content"), list) else None
 
 
 def _texts(content: Any, bound: bool = False) -> list[Text | Opaque]:

@@ -5,7 +5,7 @@ Each item is one message here, so positions are the wire's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ..model import (
@@ -25,8 +25,8 @@ from ..model import (
     string,
 )
 from .evidence import Evidence, names
-from .fields import marked_for_an_hour, tool_names
 from .marks import CacheKeys
+from .wire_format import WireFormat
 
 # Item type of a call → (field of its name, field of its arguments). The provider runs the others itself.
 CALLS: dict[str, tuple[str, str]] = {
@@ -57,27 +57,19 @@ EMPTY_SEAL = 867
 (codex-rs/core/src/context_manager/history.rs, `estimate_reasoning_length`)."""
 
 
-class OpenAIResponses:
+class OpenAIResponses(WireFormat):
     name = "openai-responses"
     history_key = "input"
     answers: Answers = "later"
-    alternating = False
-    tells_failures = False
-    object_arguments = False
-    blank_is_empty = False
-    silent_results = True
-    shows_thinking = True
     loop_thinking: LoopThinking = "all"
-    reasoning_key = ""
     evidence = EVIDENCE
     marks = CacheKeys()
     takes_prompt = True
     single = (str,)
-    """What may stand in place of the list: there is nothing to work on."""
 
     def read(self, index: int, wire: Any) -> Message:
         if not isinstance(wire, dict):
-            return Message(index, MALFORMED_KIND, (Opaque(MALFORMED_KIND, ()),), wire)
+            return self.malformed(index, wire)
         kind = string(wire.get("type"))
         if wire.get("type") is None:
             kind = "message" if "role" in wire or "id" not in wire else STORED_KIND
@@ -109,21 +101,6 @@ class OpenAIResponses:
     def manages_context(self, head: Mapping[str, Any]) -> bool:
         return bool(head.get("context_management"))
 
-    def clears_thinking(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def drops_unfit_thinking(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def has_checksum(self, head: Mapping[str, Any]) -> bool:
-        return False
-
-    def tool_names(self, head: Mapping[str, Any]) -> list[str]:
-        return tool_names(head)
-
-    def remembered_for_an_hour(self, head: Mapping[str, Any], recent: Sequence[Message]) -> bool:
-        return marked_for_an_hour(head, recent)
-
     def user_message(self, text: str) -> Any:
         return {"type": "message", "role": "user", "content": [self.text_block(text)]}
 
@@ -140,13 +117,6 @@ class OpenAIResponses:
             return {"type": "local_shell_call_output", "id": call.id, "call_id": call.id, "output": text}
         kind = "custom_tool_call_output" if call.input_path == ("input",) else "function_call_output"
         return {"type": kind, "call_id": call.id, "output": text}
-
-    def results_message(self, blocks: Sequence[Any]) -> list[Any]:
-        return list(blocks)
-
-    def parts_path(self, message: Message) -> Path | None:
-        wire = message.wire
-        return ("content",) if isinstance(wire, dict) and isinstance(wire.get("content"), list) else None
 
 
 def _call(kind: str, wire: dict[str, Any]) -> Part:

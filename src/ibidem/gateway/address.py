@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from .. import environment
 from ..errors import IbidemError, one_line
-from ..proxy.egress import Hop, hop
+from ..providers.egress import Hop, hop
 
 LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 DEFAULT_PORTS = {"http": 80, "https": 443}

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..cache import HintVerbosity, MemorySettings, NearRefConfig, ToolKind
+from ..cache.outputs import MAX_SHOWN_CHARS
+from ..environment import read_bounded
 from ..errors import IbidemError, one_line
-from ..proxy.files import content
-from ..proxy.hooks import MAX_SHOWN_CHARS
 
 MAX_RULES_BYTES = 2**20
 MAX_REASON = 200
@@ -68,7 +68,7 @@ class GatewayRules:
 def load_rules(path: Path) -> GatewayRules:
     """IbidemError names the file, the line or field, and what to write there."""
     where = one_line(str(path))
-    data = content(path, MAX_RULES_BYTES, _WAY_OUT)
+    data = read_bounded(path, MAX_RULES_BYTES, _WAY_OUT)
     if data is None:
         raise IbidemError(f"{where}: no such file: {_WAY_OUT}")
     try:

@@ -3,12 +3,11 @@
     client ─▶ edge.server ─▶ edge.driver ─▶ Exchange ─▶ Rewriter ─▶ edge.upstreams ─▶ provider
 
 - `Exchange` (`exchange`) is one request and its answer: a state machine, events in, commands out. What it may be told
-  is in `events`, what it may command in `commands`, and its table in `states`. `routes` and `headers` decide for it;
-  `default_upstreams` refuses requests that belong to another provider.
+  is in `events`, what it may command in `commands`, and its table in `states`. `ibidem.providers` decides
+  for it.
 - `Driver` (`edge.driver`) feeds it what the two connections say and carries out what it commands, in one place.
-- `Conversations` finds the `LiveConversation` that a request goes on, or begins one; each has a session of the engine.
-- `Rewriter` makes an `Outcome` of a `Job`. It never raises: what goes wrong is sent by `fallback`, which begins as the
-  last request did that the provider took.
+- `ibidem.live` rewrites the request. It never raises: after an error it sends the request as its `fallback` says.
+- `experiment` assigns conversations to the two variants of `--trial`, and counts what their agents do.
 - `Records` (`books`) take down what happened and what it cost. They decide nothing.
 
 Everything outside of `edge` is values in, values out: no socket, no loop, no await, no time but that of the `Clock`

@@ -1,8 +1,10 @@
-"""Where a proxy listens, and what it has to say when it ends."""
+"""Where a proxy listens, what it has to say when it ends, and what an option may be."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+
+OTEL_MODES = ("off", "spans", "genai")
 
 
 class Address(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .headers import HeaderList
+from ..providers.headers import HeaderList
 
 
 class Connect(msgspec.Struct, frozen=True):

@@ -14,15 +14,15 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 
 from .. import formats
+from ..billing.input_estimate import SampledText
 from ..errors import IbidemError, one_line
+from ..live.fallback import is_oversized
+from ..live.policy import WISH_HEADER, wish
+from ..live.types import LiveRequest, RewriteResult
 from ..strategies.profiles import PROFILES
 from ..wire.text import parse
-from .fallback import is_oversized
-from .new_part import SampledText
-from .outcome import Job, Outcome
 from .page.pages import PAGE_ROOT, PLAIN_HEADERS, Page, document
 from .settings import Settings
-from .switch import WISH_HEADER, wish
 
 COMPACT_PATH = f"{PAGE_ROOT}/v1/compact"
 KIND = "compact"
@@ -60,7 +60,7 @@ def is_near(peer: str) -> bool:
     return bool(mapped.is_loopback if mapped is not None else found.is_loopback)
 
 
-def asked(headers: Mapping[str, str], body: bytes, at: float, settings: Settings) -> Job:
+def asked(headers: Mapping[str, str], body: bytes, at: float, settings: Settings) -> LiveRequest:
     """What is to be done. Raises IbidemError for what cannot be asked for; names of headers are in lower case."""
     format, profile = (headers.get(name, "").strip() for name in (FORMAT_HEADER, PROFILE_HEADER))
     if format and format not in formats.ALL_FORMATS:
@@ -68,7 +68,7 @@ def asked(headers: Mapping[str, str], body: bytes, at: float, settings: Settings
     # Of profiles of one's own only that of the settings: the name of another would have its module loaded.
     if profile and profile not in PROFILES and profile != settings.profile:
         raise IbidemError(f"unknown profile: {PROFILE_HEADER} is one of {', '.join(PROFILES)}")
-    return Job(
+    return LiveRequest(
         format,
         headers.get(NAMED_HEADER, "")[:MAX_NAME],
         headers.get("content-encoding", "").strip().lower(),
@@ -87,9 +87,9 @@ def rejections(headers: Mapping[str, str]) -> int:
     return int(named) if named.isascii() and named.isdecimal() and len(named) == 1 else 0
 
 
-def refused(error: IbidemError) -> Outcome:
+def refused(error: IbidemError) -> RewriteResult:
     """What cannot be asked for is given back."""
-    return Outcome(result="unchanged", reason=str(error), theirs=True)
+    return RewriteResult(result="unchanged", reason=str(error), theirs=True)
 
 
 def may_be_object(body: bytes) -> bool:
@@ -109,7 +109,7 @@ def is_object(body: bytes, max_rewrite: int) -> bool:
         return "nested too deeply" in str(error) or "more digits" in str(error)
 
 
-def answer(body: bytes, encoding: str, job: Job | None, outcome: Outcome) -> Page:
+def answer(body: bytes, encoding: str, job: LiveRequest | None, outcome: RewriteResult) -> Page:
     """What came, as it is to be sent, and what became of it."""
     given = body if outcome.body is None else outcome.body
     before = SampledText(job.decoded).tokens() if job is not None and job.decoded is not None else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .headers import HeaderList
+from ..providers.headers import HeaderList
 
 
 class RequestStarted(msgspec.Struct, frozen=True):

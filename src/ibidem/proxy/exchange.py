@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 
 from ..billing.usage import Usage
+from ..providers.default_upstreams import DefaultUpstreams
+from ..providers.headers import HeaderList, first, for_client, for_upstream, wants_websocket, with_beta
+from ..providers.rejections import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
+from ..providers.routes import Route, carries_conversations, route
+from ..providers.usage_reader import UsageReader
 from . import commands, events
-from .default_upstreams import DefaultUpstreams
-from .headers import HeaderList, first, for_client, for_upstream, wants_websocket, with_beta
-from .refusals import MAX_HELD_BYTES, REFUSAL_STATUSES, Refusal
-from .routes import Route, carries_conversations, route
 from .states import BEGUN, NEXT_STATES, UNCONNECTED, UNREAD, State
-from .usage import UsageReader
 
 REVERSE_PROXY_ONLY = "this is a reverse proxy: name it as the base URL of a provider, not as HTTP_PROXY"
 CLIENT_GONE = "the client went away"

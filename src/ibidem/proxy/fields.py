@@ -1,106 +1,91 @@
-"""What each setting of the proxy may be, wherever it comes from: one table."""
+"""Checks of settings, wherever they come from. `settings.Settings` has a type with its limits for each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from ..billing.lifetimes import CACHE_MODES
+from msgspec import Meta, ValidationError, convert
+
 from ..errors import IbidemError, one_line
-from ..store.limits import USE_BYTES, USE_DAYS, are_days
-from ..strategies.profiles import PROFILES, is_name
 
-OTEL_MODES = ("off", "spans", "genai")
-MAX_WORKERS = 64
-"""Processes: each takes its memory, however few cores there are."""
-
-
-class FieldKind(NamedTuple):
-    """A type, how it is called, and how it is read from a text."""
-
-    types: tuple[type, ...]
-    name: str
-    read: Callable[[str], Any]
-
+REMOVED = {"workers": "this setting was removed: start one process per core, each with --reuse-port (docs/scale.md)"}
+"""Settings of earlier versions, and the replacement."""
 
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-TEXT = FieldKind((str,), "a text", str)
-WHOLE = FieldKind((int,), "a whole number", int)
-NUMBER = FieldKind((int, float), "a number", float)
-SWITCH = FieldKind((bool,), "true or false", lambda text: _SWITCH[text.lower()])
+_KINDS: dict[type, tuple[str, Callable[[str], Any]]] = {
+    str: ("a text", str),
+    int: ("a whole number", int),
+    float: ("a number", float),
+    bool: ("true or false", lambda text: _SWITCH[text.lower()]),
+}
+"""For each type: its name in messages, and how it is read from a text."""
+
+
+def limits(
+    fix: str = "",
+    check: Callable[[Any], bool] | None = None,
+    *,
+    secret: bool = False,
+    less: bool = False,
+    **bounds: float,
+) -> Meta:
+    """The values that a setting may have. A message for any other names the `fix`.
+
+    A `secret` is never repeated in a message. With `less`, a smaller value may come from a file in the current folder.
+    """
+    meta: Callable[..., Meta] = Meta  # its overloads take no mapping
+    return meta(description=fix, extra={"check": check, "secret": secret, "less": less}, **bounds)
 
 
 class Field(NamedTuple):
-    kind: FieldKind
-    check: Callable[[Any], bool]
-    what: str
-    """What to use, where the check fails."""
-    secret: bool = False
-    """Never repeated in a message."""
-    limit: bool = False
-    """A smaller one may come from a file in the current folder."""
+    """One setting: its plain type, and the same with limits."""
+
+    type: type
+    limited: Any
+    meta: Meta
+
+    @property
+    def limit(self) -> bool:
+        return bool((self.meta.extra or {})["less"])
+
+    def allows(self, value: Any) -> bool:
+        try:
+            convert(value, self.limited)
+        except ValidationError:
+            return False
+        check = (self.meta.extra or {})["check"]
+        return check is None or bool(check(value))
 
 
-def _visible(text: str) -> bool:
-    return text.isascii() and text.isprintable() and " " not in text
+def fields_of(settings: type) -> dict[str, Field]:
+    """The settings that have limits, by name."""
+    found: dict[str, Field] = {}
+    for name, hint in get_type_hints(settings, include_extras=True).items():
+        for each in (hint, *get_args(hint)):  # a setting may also be None
+            if get_origin(each) is Annotated:
+                plain, meta = get_args(each)
+                found[name] = Field(str if get_origin(plain) is Literal else plain, each, meta)
+    return found
 
 
-def _sendable(token: str) -> bool:
-    return bool(token) and _visible(token)
-
-
-def _at_least_one(number: int) -> bool:
-    return number >= 1
-
-
-FIELDS: dict[str, Field] = {
-    "host": Field(TEXT, lambda host: bool(host) and _visible(host), "use a name or address like 127.0.0.1"),
-    "port": Field(WHOLE, lambda port: 0 <= port <= 65535, "use 1 to 65535, or 0 for a free one"),
-    "workers": Field(WHOLE, lambda count: 1 <= count <= MAX_WORKERS, f"use 1 to {MAX_WORKERS}"),
-    "token": Field(TEXT, _sendable, "use letters, digits and signs, no spaces", secret=True),
-    "page_token": Field(TEXT, _sendable, "use letters, digits and signs, no spaces", secret=True),
-    "texts": Field(SWITCH, lambda _: True, ""),
-    "cache": Field(TEXT, CACHE_MODES.__contains__, f"use one of {', '.join(CACHE_MODES)}"),
-    "profile": Field(TEXT, is_name, f"use one of {', '.join(PROFILES)}, or module:attribute"),
-    "store": Field(TEXT, bool, "use a file, a redis:// URL or memory:", secret=True),
-    "store_days": Field(NUMBER, are_days, USE_DAYS),
-    "store_bytes": Field(WHOLE, lambda size: size >= 0, USE_BYTES),
-    "observe": Field(SWITCH, lambda _: True, ""),
-    "trial": Field(NUMBER, lambda share: 0 < share < 1, "use a share above 0 and below 1, such as 0.5"),
-    "json_log": Field(TEXT, bool, "use a file, or - for standard output"),
-    "ledger": Field(SWITCH, lambda _: True, ""),
-    "otel": Field(TEXT, OTEL_MODES.__contains__, f"use one of {', '.join(OTEL_MODES)}"),
-    "record": Field(TEXT, bool, "use a folder"),
-    "record_days": Field(NUMBER, are_days, USE_DAYS),
-    "record_bytes": Field(WHOLE, lambda size: size >= 0, USE_BYTES),
-    "budget_ms": Field(
-        NUMBER, lambda ms: 0 < ms < 1e9, "use milliseconds above 0; --observe rewrites nothing", limit=True
-    ),
-    "max_body": Field(WHOLE, _at_least_one, "use a number of bytes above 0"),  # no limit: less would refuse requests
-    "max_rewrite": Field(WHOLE, _at_least_one, "use a number of bytes above 0", limit=True),
-    "conversations": Field(WHOLE, _at_least_one, "use 1 or more", limit=True),
-    "memory_mb": Field(WHOLE, _at_least_one, "use 1 or more", limit=True),
-    "resend": Field(SWITCH, lambda _: True, ""),
-    "websockets": Field(SWITCH, lambda _: True, ""),
-}
-
-
-def checked(name: str, value: Any, where: str) -> Any:
-    rule = FIELDS[name]
-    right = isinstance(value, rule.kind.types) and (bool in rule.kind.types or not isinstance(value, bool))
-    shown = "this" if rule.secret else repr(one_line(str(value)))
-    if not right:
-        raise IbidemError(f"{where}: {shown} is not {rule.kind.name}: write {rule.kind.name}")
-    if not rule.check(value):
-        raise IbidemError(f"{where}: {shown} cannot be used: {rule.what}")
-    return float(value) if rule.kind is NUMBER else value
-
-
-def read_text(name: str, text: str, where: str) -> Any:
-    """From a text, such as the environment has."""
-    rule = FIELDS[name]
+def checked(field: Field, value: Any, where: str) -> Any:
+    """The value, of the field's type. Raises IbidemError with the fix."""
+    kind = _KINDS[field.type][0]
+    shown = "this" if (field.meta.extra or {})["secret"] else repr(one_line(str(value)))
     try:
-        value = rule.kind.read(text)
+        found: Any = convert(value, field.type)
+    except ValidationError:
+        raise IbidemError(f"{where}: {shown} is not {kind}: write {kind}") from None
+    if not field.allows(found):
+        raise IbidemError(f"{where}: {shown} cannot be used: {field.meta.description}")
+    return found
+
+
+def read_text(field: Field, text: str, where: str) -> Any:
+    """From a text, such as the environment has."""
+    try:
+        value = _KINDS[field.type][1](text)
     except (ValueError, KeyError):
         value = text  # of the wrong type, then
-    return checked(name, value, where)
+    return checked(field, value, where)

@@ -18,14 +18,13 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 from ..cache import MemorySettings, OutputMemories
+from ..cache.outputs import MAX_SHOWN_CHARS
 from ..cache.parts import too_many_parts
 from ..model import size
 
 HOOKS_PATH = "/ibidem/hooks/claude-code"
 MAX_EVENT_BYTES = 32 * 2**20
 """Bytes of an event; what is larger is not looked at."""
-MAX_SHOWN_CHARS = 16_000
-"""Characters of an output that every version of the client is known to show in full; Read has no such limit."""
 MAX_SESSIONS = 4096
 """Sessions of which it is remembered that their requests come through this proxy."""
 MAIN_AGENT = ""

@@ -13,22 +13,24 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from ..billing.lifetimes import CacheMode
+import msgspec
+
+from ..billing.lifetimes import CACHE_MODES, CacheMode
+from ..environment import read_bounded
 from ..errors import IbidemError, one_line
-from ..store.limits import DEFAULT_BYTES, DEFAULT_DAYS
-from .fields import FIELDS as FIELDS
-from .fields import checked, read_text
-from .files import content
-from .providers import PROVIDERS as PROVIDERS
-from .providers import base_url as base_url
-from .providers import is_loopback as is_loopback
-from .providers import regions as _regions
-from .providers import upstreams as _upstreams
+from ..providers.addresses import PROVIDERS as PROVIDERS
+from ..providers.addresses import base_url as base_url
+from ..providers.addresses import is_loopback as is_loopback
+from ..providers.addresses import regions as _regions
+from ..providers.addresses import upstreams as _upstreams
+from ..store.limits import DEFAULT_BYTES, DEFAULT_DAYS, USE_BYTES, USE_DAYS, are_days
+from ..strategies.profiles import PROFILES, is_name
+from .address import OTEL_MODES
+from .fields import REMOVED, Field, checked, fields_of, limits, read_text
 
 SETTINGS_FILE = "ibidem.toml"
 SETTINGS_TABLE = "proxy"
@@ -36,7 +38,7 @@ VARIABLE_PREFIX = "IBIDEM_"
 OWN_BYTES = 2**16
 FOLDER_BYTES = 2**13
 """Most that a settings file has. Python's reader of TOML takes time that grows with the square of what it is given."""
-FOLDER_PROFILES = ("lossless", "recoverable")
+FOLDER_PROFILES = ("lossless", "balanced", "recoverable")
 """Profiles that a file in the current folder may name."""
 DEFAULT_RECORD_DAYS, DEFAULT_RECORD_BYTES = 30, 1_000_000_000
 """How long and how much is kept of recordings where nobody says otherwise."""
@@ -44,64 +46,80 @@ MAX_NAMED_KEYS, MAX_KEY_LENGTH, MAX_REASON = 5, 40, 100
 """Of keys that are ignored, so many are named; characters of each, and of what the reader of TOML says."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    host: str = "127.0.0.1"
+def _visible(text: str) -> bool:
+    return text.isascii() and text.isprintable() and " " not in text
+
+
+Switch = Annotated[bool, limits()]
+Token = Annotated[str, limits("use letters, digits and signs, no spaces", _visible, secret=True, min_length=1)]
+Days = Annotated[float, limits(USE_DAYS, are_days)]
+Bytes = Annotated[int, limits(USE_BYTES, ge=0)]
+Milliseconds = Annotated[float, limits("use milliseconds above 0; --observe rewrites nothing", gt=0, lt=1e9, less=True)]
+SECRETS = frozenset({"token", "page_token", "store"})
+"""Settings that are not shown: a URL of a store may hold a password."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    host: Annotated[str, limits("use a name or address like 127.0.0.1", _visible, min_length=1)] = "127.0.0.1"
     """Where to listen. Anything but loopback needs a token."""
-    port: int = 8123
+    port: Annotated[int, limits("use 1 to 65535, or 0 for a free one", ge=0, le=65535)] = 8123
     """0: a free one."""
-    workers: int = 1
-    """Processes that serve on it; `ibidem wrap` has one."""
-    token: str | None = field(default=None, repr=False)
+    reuse_port: Switch = False
+    """Let other processes of this user listen on the same port. `ibidem wrap` has a port of its own."""
+    token: Token | None = None
     """What a client must send as `x-ibidem-token`, and a browser as `?token=`. It is never forwarded."""
-    page_token: str | None = field(default=None, repr=False)
+    page_token: Token | None = None
     """What must come besides, as `x-ibidem-page-token` or `?page_token=`, before texts of clients are shown."""
-    texts: bool = True
+    texts: Switch = True
     """False: no text of a client is shown to anybody."""
-    profile: str = "lossless"
-    cache: CacheMode = "off"
+    profile: Annotated[str, limits(f"use one of {', '.join(PROFILES)}, or module:attribute", is_name)] = "lossless"
+    cache: Annotated[CacheMode, limits(f"use one of {', '.join(CACHE_MODES)}")] = "off"
     """Whether providers may be asked to keep what they are sent (`auto`), or to keep it for longer or shorter than the
     client asks (`lifetime`)."""
-    upstreams: Mapping[str, str] = field(default_factory=lambda: dict(PROVIDERS))
+    upstreams: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(PROVIDERS))
     """Base URL by provider, without a slash at its end. Its path, if any, is put before the path of the request."""
-    regions: Mapping[str, str] = field(default_factory=dict)
+    regions: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Region by provider, for requests that do not name one."""
-    store: str | None = field(default=None, repr=False)
+    store: Annotated[str, limits("use a file, a redis:// URL or memory:", bool, secret=True)] | None = None
     """Where originals and conversations are kept. None: the user's own. A URL may hold a password."""
-    store_days: float = DEFAULT_DAYS
+    store_days: Days = DEFAULT_DAYS
     """For how long a conversation that is not used is remembered there; 0 is for ever."""
-    store_bytes: int = DEFAULT_BYTES
+    store_bytes: Bytes = DEFAULT_BYTES
     """Above which those that were not used for longest are forgotten; 0 is no limit."""
-    observe: bool = False
+    observe: Switch = False
     """Rewrite nothing, only measure what would have been saved."""
-    trial: float | None = None
+    trial: Annotated[float, limits("use a share above 0 and below 1, such as 0.5", gt=0, lt=1)] | None = None
     """The share of conversations that are rewritten; the others are only measured, for `ibidem gain --trial`."""
-    json_log: str | None = None
+    json_log: Annotated[str, limits("use a file, or - for standard output", bool)] | None = None
     """A file that gets one JSON object per exchange; `-` is standard output."""
-    ledger: bool = True
+    ledger: Switch = True
     """Figures of each request are kept for `ibidem gain`, no texts."""
-    otel: str = "off"
+    otel: Annotated[str, limits(f"use one of {', '.join(OTEL_MODES)}", OTEL_MODES.__contains__)] = "off"
     """What OpenTelemetry is told: nothing, of the rewriting (`spans`), or of the asking too (`genai`)."""
-    record: str | None = None
+    record: Annotated[str, limits("use a folder", bool)] | None = None
     """A folder that gets the bodies of requests and answers, a file per conversation: texts, as they are."""
-    record_days: float = DEFAULT_RECORD_DAYS
+    record_days: Days = DEFAULT_RECORD_DAYS
     """For how long a file is kept there after it was last written; 0 is for ever."""
-    record_bytes: int = DEFAULT_RECORD_BYTES
+    record_bytes: Bytes = DEFAULT_RECORD_BYTES
     """Above which the oldest files there are deleted; 0 is no limit."""
-    budget_ms: float = 2000.0
+    budget_ms: Milliseconds = 2000.0
     """Milliseconds that may be taken for one request; after that it goes out without new edits."""
-    max_body: int = 100 * 2**20
-    """Bytes; a larger request is answered with 413."""
-    max_rewrite: int = 16 * 2**20
+    max_body: Annotated[int, limits("use a number of bytes above 0", ge=1)] = 100 * 2**20
+    """Bytes; a larger request is answered with 413. Not `less`, because a folder's file would then reject requests."""
+    max_rewrite: Annotated[int, limits("use a number of bytes above 0", ge=1, less=True)] = 16 * 2**20
     """Bytes of what is new in a request; more of it goes as it came."""
-    conversations: int = 1000
+    conversations: Annotated[int, limits("use 1 or more", ge=1, less=True)] = 1000
     """Kept in memory; those that were not used for longest go."""
-    memory_mb: int = 256
+    memory_mb: Annotated[int, limits("use 1 or more", ge=1, less=True)] = 256
     """Of text that conversations may hold in memory."""
-    resend: bool = True
+    resend: Switch = True
     """A rewritten request that its provider refuses is sent once more, without new edits, and then as it came."""
-    websockets: bool = True
+    websockets: Switch = True
     """False: who would send requests through a WebSocket, where nothing can be rewritten, is asked for HTTP (426)."""
+
+    def __repr__(self) -> str:
+        shown = ((name, value) for name, value in msgspec.structs.asdict(self).items() if name not in SECRETS)
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown)})"
 
     @property
     def asks_to_keep(self) -> CacheMode:
@@ -116,6 +134,9 @@ class Settings:
         if self.page_token is not None:
             return "token"
         return "all" if is_loopback(self.host) else "none"
+
+
+FIELDS = fields_of(Settings)
 
 
 class File(NamedTuple):
@@ -235,10 +256,16 @@ class SettingsSource(NamedTuple):
     upstreams: dict[str, str]
 
 
+def _checked(name: str, value: Any, where: str, check: Callable[[Field, Any, str], Any] = checked) -> Any:
+    if name in REMOVED:
+        raise IbidemError(f"{where}: {REMOVED[name]}")
+    return check(FIELDS[name], value, where)
+
+
 def _read_flags(flags: Mapping[str, Any]) -> SettingsSource:
     values = {
-        name: checked(name, flags[name], f"--{name.replace('_', '-')}")
-        for name in FIELDS
+        name: _checked(name, flags[name], f"--{name.replace('_', '-')}")
+        for name in (*FIELDS, *REMOVED)
         if flags.get(name) is not None
     }
     given = []
@@ -253,8 +280,8 @@ def _read_flags(flags: Mapping[str, Any]) -> SettingsSource:
 def _read_environment(environment: Mapping[str, str]) -> SettingsSource:
     """An empty variable is one that is not set."""
     values = {
-        name: read_text(name, text, variable)
-        for name in FIELDS
+        name: _checked(name, text, variable, read_text)
+        for name in (*FIELDS, *REMOVED)
         if (text := environment.get(variable := f"{VARIABLE_PREFIX}{name.upper()}"))
     }
     start = f"{VARIABLE_PREFIX}UPSTREAM_"
@@ -273,10 +300,10 @@ def _parsed(path: Path, *, missing: bool) -> SettingsSource | None:
     if tables is None:
         return None
     table = _table(tables, SETTINGS_TABLE, (SETTINGS_TABLE,), where)
-    upstreams = _table(table, "upstreams", ("upstreams", *FIELDS), f"{where}: {SETTINGS_TABLE}")
+    upstreams = _table(table, "upstreams", ("upstreams", *FIELDS), f"{where}: {SETTINGS_TABLE}", REMOVED)
     return SettingsSource(
         {
-            name: checked(name, value, f"{where}: {SETTINGS_TABLE}.{name}")
+            name: _checked(name, value, f"{where}: {SETTINGS_TABLE}.{name}")
             for name, value in table.items()
             if name != "upstreams"
         },
@@ -287,7 +314,7 @@ def _parsed(path: Path, *, missing: bool) -> SettingsSource | None:
 
 
 def _toml(path: Path, most: int) -> dict[str, Any] | None:
-    data = content(path, most, "name another with --config")
+    data = read_bounded(path, most, "name another with --config")
     where = one_line(str(path))
     try:
         return None if data is None else tomllib.loads(data.decode())
@@ -299,10 +326,12 @@ def _toml(path: Path, most: int) -> dict[str, Any] | None:
         raise IbidemError(f"{where}: not valid TOML ({one_line(str(error)[:MAX_REASON])}): correct it there") from None
 
 
-def _table(parent: Mapping[str, Any], name: str, known: tuple[str, ...], where: str) -> dict[str, Any]:
-    """The table of this name; every key beside it must be known."""
+def _table(
+    parent: Mapping[str, Any], name: str, known: tuple[str, ...], where: str, removed: Container[str] = ()
+) -> dict[str, Any]:
+    """The table of this name; every key beside it must be known, or removed."""
     for key in parent:
-        if key not in known:
+        if key not in known and key not in removed:
             raise IbidemError(f"{where}: unknown key {one_line(key)!r}: use one of {', '.join(sorted(known))}")
     table = parent.get(name, {})
     if not isinstance(table, dict):
@@ -328,7 +357,7 @@ def _from_folder(path: Path, before: Settings, said: Container[str]) -> tuple[di
     taken: dict[str, Any] = {}
     for name, value in values.items():
         if name not in said and _asks_for_less(name, value, before):
-            taken[name] = checked(name, value, where)
+            taken[name] = _checked(name, value, where)
         elif name in ("upstreams", *FIELDS) and value == getattr(before, name):
             continue  # as it is without
         else:
@@ -345,7 +374,7 @@ def _asks_for_less(name: str, value: Any, before: Settings) -> bool:
     if rule is None or not rule.limit:
         return False
     try:
-        return bool(checked(name, value, "") < getattr(before, name))
+        return bool(checked(rule, value, "") < getattr(before, name))
     except IbidemError:
         return False
 

@@ -13,12 +13,12 @@ import threading
 from ..billing.collapse import Verdict
 from ..billing.prices import Prices
 from ..billing.usage import Usage
+from ..live.live import Rewriter
+from ..live.recognition import Conversations
+from ..live.types import LiveRequest
 from ..store import MemoryStore
 from ..tokens import estimate
 from .books.records import Records
-from .conversations import Conversations
-from .outcome import Job
-from .rewriter import Rewriter
 from .settings import Settings
 
 log = logging.getLogger("ibidem")
@@ -98,7 +98,7 @@ def rehearse(profile: str) -> None:
         body = json.dumps({"model": REHEARSED_MODEL, "max_tokens": 1, "messages": messages}).encode()
         store = MemoryStore()
         rewriter = Rewriter(Conversations(profile, store, 1, 2**20), False, 2**20)
-        outcome = rewriter.rewrite(Job(REHEARSED_FORMAT, "", "", body, 0.0))
+        outcome = rewriter.rewrite(LiveRequest(REHEARSED_FORMAT, "", "", body, 0.0))
         records = Records(Settings(profile=profile), 0.0)
         records.end(
             records.begin("/", outcome, 0.0, "", REHEARSED_FORMAT, len(body)), outcome, 200, Usage(fresh=1), Verdict()

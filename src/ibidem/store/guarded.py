@@ -5,7 +5,8 @@ still finish later. Its result is dropped, but a write may still happen. A calle
 `note` is conditional on its place. (`save` is not: a late one replaces a newer state. Nothing in Ibidem saves.)
 
 The breaker opens after a time-out, or after two errors in a row. While it is open, calls fail at once with StoreError.
-After a pause, one call is let through as a trial. If the store answers, the breaker closes; else the pause doubles.
+After a pause, one call is let through as a trial. If the store answers within the call's deadline, the breaker closes;
+else the pause doubles. Inside `until`, the caller of a trial waits for `TRIAL_SECONDS` only.
 Two things do not count against the store:
 
 - an error whose message names a reference that the caller passed: it is malformed, or another text has it;
@@ -33,7 +34,7 @@ from .store import Limits, Store, StoreError
 
 DEFAULT_SECONDS, CLEANUP_SECONDS, CLOSE_SECONDS = 15.0, 600.0, 2.0
 """Deadlines outside of `until`: of calls in the background, of those that delete slice by slice, and of `close`."""
-FAIR_SECONDS = 0.01
+FAIR_SECONDS, TRIAL_SECONDS = 0.01, 0.05
 MAX_THREADS, IDLE_SECONDS = 2, 10.0
 """A thread without a call for so long ends. The next call starts it again."""
 MAX_ERRORS, FIRST_PAUSE, LONGEST_PAUSE = 2, 1.0, 30.0
@@ -141,14 +142,17 @@ class GuardedStore(Store):
 
     def _ask(self, call: _Call, usual: float, args: Iterable[object]) -> Any:
         seconds = self._seconds_left(usual)
-        trial = self._admit(seconds)
+        trial, waits = self._admit(seconds), seconds
+        if trial and _deadline.get() != math.inf and seconds > TRIAL_SECONDS:
+            waits = TRIAL_SECONDS
+            call.on_late = functools.partial(self._close_late, self._clock() + seconds)
         try:
-            answered = self._threads.make(call, seconds)
+            answered = self._threads.make(call, waits)
         except BaseException:  # the caller was interrupted, which tells nothing about the store
             self._trial = self._trial and not trial
             raise
-        error = call.error if answered else self._timeout_error(seconds)
-        is_excused = seconds < FAIR_SECONDS if not answered else _is_callers_fault(error, args)
+        error = call.error if answered else self._timeout_error(waits)
+        is_excused = waits < FAIR_SECONDS if not answered else _is_callers_fault(error, args)
         self._record(trial, answered, error, is_excused)
         if error is None:
             return call.result
@@ -201,9 +205,20 @@ class GuardedStore(Store):
                     self._reason = f"it failed ({what})" if answered else "it did not answer"
             is_open, reason = self._pause > 0, self._reason
         if is_open != was_open:
-            news = f"is not asked for {FIRST_PAUSE:g} s after {reason}" if is_open else "answers again"
-            with suppress(Exception):
-                self._on_change(f"The store {self.where} {news}.")
+            self._tell(f"is not asked for {FIRST_PAUSE:g} s after {reason}" if is_open else "answers again")
+
+    def _close_late(self, deadline: float) -> None:
+        """Close the breaker after a trial that ended when its caller no longer waited, if it was in time."""
+        with self._lock:
+            closes = self._pause > 0 and self._clock() <= deadline
+            if closes:
+                self._pause, self._errors_in_a_row = 0.0, 0
+        if closes:
+            self._tell("answers again")
+
+    def _tell(self, news: str) -> None:
+        with suppress(Exception):
+            self._on_change(f"The store {self.where} {news}.")
 
 
 def _copy(value: Any) -> Any:
@@ -221,7 +236,7 @@ def _is_callers_fault(error: BaseException | None, args: Iterable[object]) -> bo
 class _Call:
     """A call on its way from the thread that waits for it to the thread that makes it."""
 
-    __slots__ = ("answered", "ask", "error", "has_ended", "is_dropped", "result")
+    __slots__ = ("answered", "ask", "error", "has_ended", "is_dropped", "on_late", "result")
 
     def __init__(self, ask: Callable[[], Any]) -> None:
         self.ask: Callable[[], Any] | None = ask
@@ -229,6 +244,8 @@ class _Call:
         self.result: Any = None
         self.error: BaseException | None = None
         self.has_ended = self.is_dropped = False
+        self.on_late: Callable[[], None] | None = None
+        """Called if the call succeeds after its caller stopped waiting."""
         self.answered = threading.Lock()
         self.answered.acquire()
 
@@ -282,6 +299,8 @@ class _Threads:
                     self._unfinished -= 1
                     self.stuck -= call.is_dropped
                 call.answered.release()
+                if call.is_dropped and call.error is None and call.on_late is not None:
+                    call.on_late()
             del call, ask  # an idle thread keeps no texts
 
 

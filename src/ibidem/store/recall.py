@@ -89,10 +89,12 @@ def keeper(store: Store, session: str) -> Keep:
 
 
 def recall(ref: str, *, store: Store | None = None) -> str:
-    """A text that was let go, by the twelve digits in its marker, byte for byte; IbidemError if it is not there."""
+    """Fetch an evicted text by the 12 digits in its marker, byte for byte. Raises IbidemError if it is not stored."""
+    from .store import is_reference  # SQLite takes longer to import than the rest of us
+
     checked_store(store)
-    if not isinstance(ref, str):
-        raise UsageError(f"ref: {ref!r} is no text: pass the twelve digits in the marker")
+    if not isinstance(ref, str) or not is_reference(ref):
+        raise UsageError(f"{ref!r}: not a reference. Pass the 12 hex digits in the marker")
     found = (store or default_store()).get([ref])
     if ref not in found:
         where = (store or default_store()).where

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import IbidemError
 from .scan import Scanned, scan
 from .sdk_objects import dump_request
 from .spelling import no_larger, surely_no_larger
@@ -53,15 +54,29 @@ class Document:
         if not changes:
             return self.given
         if isinstance(self.given, str):
-            data = self.given.encode("utf-8", "surrogatepass")
-            return splice(data, self.value, changes).decode("utf-8", "surrogatepass")
+            data, raw = _encoded(self.given)
+            return splice(data, self.value, changes, raw_surrogates=raw).decode("utf-8", "surrogatepass")
         if isinstance(self.given, bytes | bytearray | memoryview):
             return splice(bytes(self.given), self.value, changes)
         return rebuild(self.given, changes)
 
 
+def _encoded(text: str) -> tuple[bytes, bool]:
+    """UTF-8 of a request, and whether lone surrogates in it were encoded too, which makes it no UTF-8."""
+    try:
+        return text.encode(), False
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass"), True
+
+
 def open_document(request: Any) -> Document:
     """Accept a request as a parsed value or as JSON text; text that is no JSON is an error with its line."""
     if isinstance(request, str | bytes | bytearray | memoryview):
-        return Document(request, parse(request if isinstance(request, str) else bytes(request)))
+        try:
+            return Document(request, parse(request if isinstance(request, str) else bytes(request)))
+        except IbidemError as error:
+            if isinstance(request, str) and not request.lstrip().startswith(("{", "[")):
+                advice = "A string is read as JSON: pass a request body, or a list of messages"
+                raise IbidemError(f"{error}. {advice}") from None
+            raise
     return Document(request, dump_request(request))

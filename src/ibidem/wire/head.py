@@ -65,6 +65,13 @@ class Head(Mapping[str, Any]):
 
 def field_start(data: bytes, fields: Mapping[str, Any], wanted: str) -> int:
     """Where the value of a field stands; -1 if the lengths do not add up, as with a key that stands twice."""
+    try:
+        return _walk_fields(data, fields, wanted)
+    except (LookupError, ValueError):  # lost behind the first of two values, whose length is that of the last
+        return -1
+
+
+def _walk_fields(data: bytes, fields: Mapping[str, Any], wanted: str) -> int:
     at, found, left = past_space(data, 1), -1, len(fields)
     while data[at] != CLOSE_OBJECT:
         stop = string_end(data, at)

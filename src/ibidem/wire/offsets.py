@@ -65,7 +65,7 @@ def lengths_of(data: bytes, key: str | None) -> list[int] | None:
 
     try:
         items = raw_items().decode(data) if key is None else raw_items(key).decode(data).items
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):  # ValueError: a key that msgspec has no field name for
         return None
     return [memoryview(item).nbytes for item in items]
 

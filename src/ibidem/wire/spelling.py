@@ -27,6 +27,12 @@ _unescaped = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def _raw(text: str) -> bytes:
+    """Escape nothing but lone surrogates, which UTF-8 does not have. Python replaces them by what JSON has for them."""
+    return _unescaped(text).encode("utf-8", "backslashreplace")
+
+
+def _raw_text(text: str) -> bytes:
+    """Escape nothing, in JSON that is a Python string."""
     return _unescaped(text).encode("utf-8", "surrogatepass")
 
 
@@ -35,7 +41,7 @@ def _ascii(text: str) -> bytes:
 
 
 def _html(text: str) -> bytes:
-    return _HTML.sub(_as_escape, _unescaped(text)).encode()
+    return _HTML.sub(_as_escape, _unescaped(text)).encode("utf-8", "backslashreplace")
 
 
 def _as_escape(found: re.Match[str]) -> str:
@@ -49,16 +55,19 @@ _EXTRA = 5
 
 SPELLINGS: tuple[Callable[[str], bytes], ...] = (_raw, _ascii, _html)
 """By the number of needless escapes that show it."""
+TEXT_SPELLINGS = (_raw_text, _ascii, _html)
+"""Of JSON that is a Python string."""
 
 
-def respell(token: bytes, old: str, new: str) -> bytes:
-    """`new` in the way `token` spells `old`."""
+def respell(token: bytes, old: str, new: str, *, raw_surrogates: bool = False) -> bytes:
+    """Spell `new` as `token` spells `old`. With `raw_surrogates`, the caller decodes lone surrogates again."""
+    spellings = TEXT_SPELLINGS if raw_surrogates else SPELLINGS
     if b"\\u" not in token:
-        return _written(_raw, new)
-    for number, way in enumerate(SPELLINGS):
-        if _written(way, old) == token:
-            return _shown(_written(way, new), number)
-    return _written(SPELLINGS[min(_needless(token), len(SPELLINGS) - 1)], new)
+        return spellings[0](new)
+    for number, way in enumerate(spellings):
+        if way(old) == token:
+            return _shown(way(new), number)
+    return spellings[min(_needless(token), len(spellings) - 1)](new)
 
 
 def no_larger(new: str, old: str) -> bool:
@@ -96,9 +105,9 @@ def surely_no_larger(new: str, old: str) -> bool:
 
 def _no_longer(new: str, old: str, way: Callable[[str], bytes], shown: int) -> bool:
     """Whether one way to spell them makes it no longer, or is the same as to escape nothing."""
-    before = _written(way, old)
-    same = way is not _raw and before == _written(_raw, old)
-    return same or len(_shown(_written(way, new), shown)) <= len(before)
+    before = way(old)
+    same = way is not _raw and before == _raw(old)
+    return same or len(_shown(way(new), shown)) <= len(before)
 
 
 def _plain(text: str) -> bool:
@@ -116,13 +125,6 @@ def _html_length(text: str, raw: bytes) -> int:
     """Bytes of it as an HTML-safe writer spells it; they are known without one that escapes nothing."""
     wide = text.count("\u2028") + text.count("\u2029")  # three bytes each
     return len(raw) + _EXTRA * (_marked_up(text) - wide) + (_EXTRA - 2) * wide
-
-
-def _written(way: Callable[[str], bytes], text: str) -> bytes:
-    try:
-        return way(text)
-    except UnicodeEncodeError:  # a lone surrogate can only be escaped
-        return _ascii(text)
 
 
 def _needless(token: bytes) -> int:

@@ -35,22 +35,45 @@ def splice_text(text: str, value: Any, changes: Iterable[Change], depth: int = 0
     """A short JSON text, such as the arguments of a call, with the named tokens replaced."""
     data = text.encode("utf-8", "surrogatepass")
     start = past_space(data, 0)
-    splicer = _Splicer(data, memoryview(data), None, None, False)
-    pieces, end = splicer.container(start, value, list(changes), depth)
+    splicer = _Splicer(data, memoryview(data), None, None, False, True)
+    pieces, end = _walk(splicer, start, value, list(changes), depth)
     return b"".join([splicer.view[:start], *pieces, splicer.view[end:]]).decode("utf-8", "surrogatepass")
 
 
-def splice(data: bytes, value: Any, changes: Iterable[Change]) -> bytes:
-    """The JSON text with the changes made and every other byte as it was. `value` is what the text was parsed to."""
+def splice(data: bytes, value: Any, changes: Iterable[Change], *, raw_surrogates: bool = False) -> bytes:
+    """The JSON text with the changes made and every other byte as it was. `value` is what the text was parsed to.
+
+    With `raw_surrogates`, lone surrogates are encoded like other characters, and the caller decodes them again.
+    """
     changes = list(changes)
     start = past_space(data, 3 if data.startswith(b"\xef\xbb\xbf") else 0)
     key = _longest(value, changes)
     history = value if key is None else value.get(key)
     lengths = lengths_of(data, key)
     plain = lengths is not None and all(map(_plain, changes))
-    splicer = _Splicer(data, memoryview(data), history, lengths, plain)
-    pieces, end = splicer.container(start, value, changes, 0)
+    splicer = _Splicer(data, memoryview(data), history, lengths, plain, raw_surrogates)
+    pieces, end = _walk(splicer, start, value, changes, 0)
     return b"".join([splicer.view[:start], *pieces, splicer.view[end:]])
+
+
+def _walk(splicer: _Splicer, start: int, value: Any, changes: list[Change], depth: int) -> tuple[Pieces, int]:
+    """The pieces of the changed text. Raises IbidemError if a walk is lost because a key stands twice.
+
+    The parser took the last of equal keys, and the walk comes to the first, which may be of another type.
+    """
+    try:
+        return splicer.container(start, value, changes, depth)
+    except (LookupError, ValueError, TypeError, AttributeError):
+        json.loads(splicer.data.decode("utf-8-sig", "surrogatepass"), object_pairs_hook=_refuse_equal_keys)
+        raise
+
+
+def _refuse_equal_keys(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise IbidemError(f"the key {key!r} stands twice in one object: which of them counts is unsure")
+        seen.add(key)
 
 
 class _Row:
@@ -115,6 +138,8 @@ class _Splicer:
     """Of its items in the text; None if that holds what only the tolerant parser takes."""
     compact: bool
     """So far the text is written as we would write it: then a value's end follows from its length."""
+    raw_surrogates: bool
+    """Lone surrogates are written as they are: the text is a Python string, and not sent as these bytes."""
     look: Look = DEFAULT_LOOK
     """How the text was spelled where it was looked at last."""
     _escapes: Escapes | None = None
@@ -234,7 +259,7 @@ class _Splicer:
             if change.op == "set":
                 end, new = self.end_of(at, value), _unplaced(change.value)
                 if isinstance(value, str) and isinstance(new, str):
-                    return [respell(self.data[at:end], value, new)], end
+                    return [self.respelled(at, end, value, new)], end
                 if hole_of(new) is not None:
                     return self.around(self.data[at:end], new, depth), end
                 return [self.encode(new)], end
@@ -245,12 +270,15 @@ class _Splicer:
             return [self.view[at:end]], end
         if isinstance(value, str):  # JSON text in a string
             end = self.end_of(at, value)
-            return [respell(self.data[at:end], value, rebuild(value, below, depth))], end
+            return [self.respelled(at, end, value, rebuild(value, below, depth))], end
         if self.compact and value is not self.history:
             length = self.written(at, value)
             if length:  # then what we write differs from it in the changes alone
                 return [self.encode(rebuild(value, below, depth))], at + length
         return self.container(at, value, below, depth)
+
+    def respelled(self, at: int, end: int, old: str, new: str) -> bytes:
+        return respell(self.data[at:end], old, new, raw_surrogates=self.raw_surrogates)
 
     def around(self, token: bytes, template: Any, depth: int) -> Pieces:
         """A template, spelled as what stands beside it is, with the token where `...` stands in it."""

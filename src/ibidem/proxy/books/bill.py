@@ -22,7 +22,6 @@ from ...billing.calibration import GrowthFit
 from ...billing.prices import Price
 from ...billing.usage import Usage
 from ...plan import Edit
-from ...tokens import estimate
 
 
 @dataclass
@@ -87,20 +86,6 @@ class Account:
 
 def _fingerprint(edit: Edit) -> int:
     return hash((edit.message, edit.path, edit.op, edit.strategy, edit.added))
-
-
-def freed(edits: tuple[Edit, ...], before: tuple[Edit, ...] = (), known: tuple[float, ...] = ()) -> tuple[float, ...]:
-    """Tokens that each edit takes out, by our count. `known` are those of edits that were there `before`."""
-    if edits[: len(before)] == before:
-        return known + tuple(map(_freed, edits[len(before) :]))
-    counted = {id(edit): tokens for edit, tokens in zip(before, known, strict=True)}
-    return tuple(counted[id(edit)] if id(edit) in counted else _freed(edit) for edit in edits)
-
-
-def _freed(edit: Edit) -> float:
-    if edit.counted_tokens is not None:
-        return edit.counted_tokens
-    return max(0.0, sum(map(estimate, edit.removed)) - estimate(edit.added))
 
 
 class Removed(NamedTuple):

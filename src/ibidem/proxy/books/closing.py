@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ...formats import CHECKSUM_REASON
-from ...report.numbers import dollars, fixed, percent, plural, sign
+from ...render.number_format import dollars, format_fixed, percent, plural, sign
 from .rows import ExchangeRow
 
 NO_REQUESTS = "no requests seen"
@@ -49,24 +49,12 @@ class ClosingLine:
     Other requests (token counts, model lists, telemetry) are mentioned only if there were no model calls.
     """
 
-    def __init__(self, observe: bool, counts: Mapping[str, Any] | None = None) -> None:
-        """`counts`: the `counts` of other processes, added up."""
-        counts = counts or {}
+    def __init__(self, observe: bool) -> None:
         self._observe = observe
-        self._outcomes: Counter[str] = Counter(counts.get("outcomes"))
-        self._statuses = Counter({int(status): count for status, count in counts.get("statuses", {}).items()})
-        self._others: int = counts.get("others", 0)
-        self._compacted: int = counts.get("compacted", 0)
-
-    @property
-    def counts(self) -> dict[str, Any]:
-        statuses = {str(status): count for status, count in self._statuses.items()}
-        return {
-            "outcomes": dict(self._outcomes),
-            "statuses": statuses,
-            "others": self._others,
-            "compacted": self._compacted,
-        }
+        self._outcomes: Counter[str] = Counter()
+        self._statuses: Counter[int] = Counter()
+        self._others = 0
+        self._compacted = 0
 
     def count(self, found: ExchangeRow) -> None:
         """Count a finished exchange."""
@@ -172,12 +160,12 @@ def _advice(count: int, less: float) -> str:
 
 def money(amount: float) -> str:
     """Format dollars, with hundredths of a cent if the amount is small."""
-    return f"{sign(amount)}${fixed(abs(amount), 4 if abs(amount) < SMALL_DOLLARS else 2)}"
+    return f"{sign(amount)}${format_fixed(abs(amount), 4 if abs(amount) < SMALL_DOLLARS else 2)}"
 
 
 def less(ours: float, theirs: float) -> str:
     """Format the relative difference of two costs, like `13% less`."""
     share = 100 * (1 - ours / theirs) if theirs else 0.0
     size = abs(share)
-    shown = "under 0.1" if size < 0.1 else fixed(size, 1 if size < SMALL_PERCENT else 0)
+    shown = "under 0.1" if size < 0.1 else format_fixed(size, 1 if size < SMALL_PERCENT else 0)
     return f"{shown}% {'less' if share > 0 else 'more'}"

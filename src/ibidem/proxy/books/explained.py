@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...billing.misses import CachedRequest, Miss, SinceThen, explain, marks_would_save
 from ...billing.prices import Price
 from ...billing.usage import Usage
-from ..outcome import Outcome
+from ...live.types import RewriteResult
 from .ledger import CacheView
 from .rows import ConversationRow, ExchangeRow
 
@@ -17,7 +17,7 @@ def explained(
     row: ConversationRow,
     view: CacheView,
     parent: CacheView | None,
-    outcome: Outcome,
+    outcome: RewriteResult,
     usage: Usage,
     price: Price,
 ) -> Miss | None:

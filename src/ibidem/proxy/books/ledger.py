@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from ...billing.cache_directives import CacheAsked
 from ...billing.caching import Caching
 from ...billing.collapse import FOUND_SHARE
 from ...billing.misses import CachedRequest
 from ...billing.usage import Usage
-from ..asked import CacheAsked
 
 MAX_HEADS = 1000
 """Beginnings that conversations share which are remembered."""

@@ -17,14 +17,12 @@ from urllib.parse import urlsplit
 
 from ... import formats
 from ...errors import IbidemError, one_line
+from ...live.types import Clock, LiveRequest
 from ...recordings.bodies import RequestBodies
 from ...recordings.recorded import VERSION, VERSION_FIELD
 from ...recordings.recording import Json
 from ...wire import parse
-from ..clock import Clock
-from ..encodings import decoder
-from ..outcome import Job
-from ..packing import decoded
+from ...wire.content_encoding import decode_body, decoder
 from ..settings import Settings
 from .taken import NoRecorder, Say, Taken
 from .tapes import TapeLimits, Tapes
@@ -63,7 +61,7 @@ class Recorder(NoRecorder):
         self._queue.put(None)
         self._thread.join(CLOSING_SECONDS)
 
-    def begin(self, job: Job, client: str, path: str, upstream: str) -> Taken | None:
+    def begin(self, job: LiveRequest, client: str, path: str, upstream: str) -> Taken | None:
         """Nothing is answered to who only asks for a size."""
         return None if self._over or job.counts else Taken(job, client, path, urlsplit(upstream).hostname or "")
 
@@ -133,11 +131,11 @@ def _bodies(taken: Taken) -> RequestBodies | None:
     """Unpacked; None for a request in which there is no conversation to be found."""
     job = taken.job
     try:
-        came = job.decoded if job.decoded is not None else decoded(job.body, job.encoding, job.most)
+        came = job.decoded if job.decoded is not None else decode_body(job.body, job.encoding, job.most)
         if not taken.conversation and formats.named(job.format).history_key not in _fields(came):
             return None
-        went = came if taken.went is None else decoded(taken.went, job.encoding, job.most)
-        refused = tuple(decoded(body, job.encoding, job.most) for body in taken.refused)
+        went = came if taken.went is None else decode_body(taken.went, job.encoding, job.most)
+        refused = tuple(decode_body(body, job.encoding, job.most) for body in taken.refused)
     except IbidemError:
         return None
     return RequestBodies(came, came if went == came else went, refused)

@@ -16,7 +16,7 @@ from ...billing.calibration import JSON_BLOCK_TOKENS, WEIGHTS, GrowthFit, Weight
 from ...billing.collapse import FOUND_SHARE, Billed, CacheHistory, Verdict
 from ...billing.prices import Price, Prices
 from ...billing.usage import Usage
-from ..outcome import Outcome
+from ...live.types import RewriteResult
 from ..settings import Settings
 from .bill import Account, Removed, paid, rewritten, untouched
 from .closing import ClosingLine, closing_line
@@ -92,7 +92,7 @@ class Records:
     def begin(
         self,
         path: str,
-        outcome: Outcome | None,
+        outcome: RewriteResult | None,
         at: float,
         client: str,
         format: str,
@@ -119,10 +119,13 @@ class Records:
         if outcome.result == "failed open":
             self._failed(outcome, at)
         if outcome.conversation is not None:
-            self._converse(found, outcome, client, format)
+            try:
+                self._converse(found, outcome, client, format)
+            except OSError as error:  # prices cannot be read while no descriptor is free: the request counts, unpriced
+                self.event("error", at, f"a request is not priced: {error.strerror or type(error).__name__}")
         return found
 
-    def resent(self, found: ExchangeRow, before: Outcome, outcome: Outcome, kind: str, at: float) -> None:
+    def resent(self, found: ExchangeRow, before: RewriteResult, outcome: RewriteResult, kind: str, at: float) -> None:
         """What was sent was refused, and goes out once more in another way."""
         self.changes += 1
         if not found.resent:
@@ -142,7 +145,7 @@ class Records:
         if found.id in watched.details:
             watched.details[found.id] = (outcome.edits, outcome.first_new)
 
-    def _failed(self, outcome: Outcome, at: float) -> None:
+    def _failed(self, outcome: RewriteResult, at: float) -> None:
         reason = outcome.reason
         if reason not in self._failures and len(self._failures) >= MAX_REASONS:
             reason = "other reasons"
@@ -151,13 +154,13 @@ class Records:
         self._failures[reason] += 1
         self._totals["failed_open"] += 1
 
-    def _converse(self, found: ExchangeRow, outcome: Outcome, client: str, format: str) -> None:
+    def _converse(self, found: ExchangeRow, outcome: RewriteResult, client: str, format: str) -> None:
         owner = outcome.conversation
         assert owner is not None
         watched = self._conversations.get(owner.id)
         if watched is None:
             row = ConversationRow(owner.id, owner.title, client, outcome.model, format, found.at, found.at)
-            row.arm = owner.toss.arm if owner.toss is not None else ""
+            row.arm = owner.assignment.label if owner.assignment is not None else ""
             account = Account(self._initial_fit(outcome.model, format))
             watched = self._conversations[owner.id] = WatchedConversation(row, account)
         self._conversations.move_to_end(owner.id)
@@ -209,7 +212,7 @@ class Records:
         self._texts -= watched.texts
         watched.forget_texts()
 
-    def cache_history(self, outcome: Outcome) -> CacheHistory | None:
+    def cache_history(self, outcome: RewriteResult) -> CacheHistory | None:
         """What an answer is judged by; None for a request of no conversation."""
         watched = self._watched_of(outcome)
         if watched is None:
@@ -223,7 +226,7 @@ class Records:
         return CacheHistory(caching, watched.last, row.hits, row.stopped, new_head)
 
     def end(
-        self, found: ExchangeRow, outcome: Outcome | None, status: int, usage: Usage | None, verdict: Verdict
+        self, found: ExchangeRow, outcome: RewriteResult | None, status: int, usage: Usage | None, verdict: Verdict
     ) -> None:
         """The answer is over."""
         self.changes += 1
@@ -238,24 +241,27 @@ class Records:
         if watched is not None:
             watched.active -= 1
             watched.row.active = watched.active > 0
+        if usage is not None and outcome is not None:
+            found.input, found.read, found.fresh, found.output = usage.input, usage.read, usage.fresh, usage.output
+            found.written, found.written_1h = usage.written + usage.written_1h, usage.written_1h
         if usage is None or outcome is None or watched is None:
             self._totals["unpriced"] += outcome is not None and 200 <= status < 300
         else:
             self._billed(found, outcome, usage, watched, verdict)
 
-    def _given_back(self, found: ExchangeRow, outcome: Outcome | None) -> None:
+    def _given_back(self, found: ExchangeRow, outcome: RewriteResult | None) -> None:
         """To a client that sends it itself: what is known of it is its size."""
         edited = found.outcome == "rewritten"
         sizes = Counter(requests=1, rewritten=edited, bytes_in=found.bytes_in, bytes_out=found.bytes_out)
         self._compacted.update(sizes)
         self._compacted["removed"] += round(sum(outcome.freed)) if outcome is not None and edited else 0
 
-    def _watched_of(self, outcome: Outcome | None) -> WatchedConversation | None:
+    def _watched_of(self, outcome: RewriteResult | None) -> WatchedConversation | None:
         owner = outcome.conversation if outcome else None
         return self._conversations.get(owner.id) if owner else None
 
     def _billed(
-        self, found: ExchangeRow, outcome: Outcome, usage: Usage, watched: WatchedConversation, verdict: Verdict
+        self, found: ExchangeRow, outcome: RewriteResult, usage: Usage, watched: WatchedConversation, verdict: Verdict
     ) -> None:
         row = watched.row
         price = self._prices.of(outcome.model, row.format)
@@ -268,8 +274,6 @@ class Records:
         if measured:  # that would have been with ibidem: nothing was saved
             found.could_save, found.by_marks = found.paid - found.would_have_paid, 0.0
             found.would_have_paid = found.paid
-        found.input, found.read, found.fresh, found.output = usage.input, usage.read, usage.fresh, usage.output
-        found.written, found.written_1h = usage.written + usage.written_1h, usage.written_1h
         found.output_paid = usage.output * price.rates(usage.input).output
         self._explain(found, outcome, usage, watched, price)
         self._add(row, found)
@@ -290,7 +294,7 @@ class Records:
             self.event("collapse", found.at, "cache reads fell after a revision: revisions stop here", row.id)
 
     def _as_asked(
-        self, found: ExchangeRow, outcome: Outcome, other: Usage, watched: WatchedConversation, price: Price
+        self, found: ExchangeRow, outcome: RewriteResult, other: Usage, watched: WatchedConversation, price: Price
     ) -> Usage:
         """The usage with the client's own marks and lifetimes, where others may have been sent."""
         asked = outcome.new().asked or watched.seen.asked
@@ -299,7 +303,7 @@ class Records:
         return as_asked(watched.seen, self._heads, other, asked, price.caching, outcome.model, found.at)
 
     def _explain(
-        self, found: ExchangeRow, outcome: Outcome, usage: Usage, watched: WatchedConversation, price: Price
+        self, found: ExchangeRow, outcome: RewriteResult, usage: Usage, watched: WatchedConversation, price: Price
     ) -> None:
         owner = outcome.conversation
         parent = self._conversations.get(owner.parent) if owner is not None else None
@@ -310,7 +314,7 @@ class Records:
         if miss is not None:
             self._missed[miss.cause] = self._missed.get(miss.cause, 0.0) + miss.dollars
 
-    def _calibrate(self, outcome: Outcome, usage: Usage, watched: WatchedConversation) -> None:
+    def _calibrate(self, outcome: RewriteResult, usage: Usage, watched: WatchedConversation) -> None:
         last, account = watched.last, watched.account
         if last is None or outcome.revision or last.messages != outcome.first_new or last.model != outcome.model:
             return
@@ -324,7 +328,7 @@ class Records:
         account.fit.grew(ours, grown, (asked.blocks if asked is not None else None) or 0)
 
     def _other(
-        self, outcome: Outcome, usage: Usage, watched: WatchedConversation, price: Price, verdict: Verdict
+        self, outcome: RewriteResult, usage: Usage, watched: WatchedConversation, price: Price, verdict: Verdict
     ) -> Usage:
         """The usage of the same request the other way: as it came, or if nothing is rewritten as it would have been."""
         last, account = watched.last, watched.account
@@ -433,7 +437,7 @@ class Records:
         return closing_line(self.closing, self._all_totals)
 
 
-def _read_messages(outcome: Outcome, usage: Usage, watched: WatchedConversation, step: int) -> int:
+def _read_messages(outcome: RewriteResult, usage: Usage, watched: WatchedConversation, step: int) -> int:
     """Number of messages in the part of a request that the provider read from its cache, as far as it can be known."""
     share, last = usage.read / max(1, usage.input), watched.last
     if last is not None:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...billing.usage import Usage
-from ..clock import Clock
-from ..outcome import Job
+from ...live.types import Clock, LiveRequest
 from ..settings import Settings
 
 ANSWER_BYTES = 16 * 2**20
@@ -20,7 +19,7 @@ Say = Callable[[str], object]
 class Taken:
     """One exchange, while it happens."""
 
-    job: Job
+    job: LiveRequest
     client: str
     path: str
     """Without what stands behind a question mark: some clients send their key there."""
@@ -72,7 +71,7 @@ class NoRecorder:
     def close(self) -> None:
         """What waits is written, if that does not take long."""
 
-    def begin(self, job: Job, client: str, path: str, upstream: str) -> Taken | None:
+    def begin(self, job: LiveRequest, client: str, path: str, upstream: str) -> Taken | None:
         """None for what is not recorded."""
         return None
 

@@ -1,9 +1,7 @@
 """All sockets of the proxy, its event loop and its threads.
 
 - `server` listens, and is where the proxy is started (`serve`, `Running`).
-- `fleet` is the parent of several processes that serve on one port, `peers` what each of these knows of the others;
-  `dealing` hands connections to them in turn.
-- `own_pages` is the page and its API, with what all of these know; `switched` switches conversations off and on.
+- `own_pages` is the page and its API; `switched` switches conversations off and on.
 - `compacted` gives a request back to a client that sends it itself.
 - `app.Proxy` lives as long as it does: who is answered by whom, threads that rewrite, time limits.
 - `driver.Driver` is one exchange: it feeds an `Exchange` with events and carries out its commands (`_carry_out`).
@@ -13,5 +11,5 @@
 
 What is said through the sockets is decided outside, by `exchange`: a new rule belongs there, with a row in its test.
 Here belongs only what cannot be known without a socket: who is gone, what was written, how long to wait.
-Of aiohttp, private attributes are used in `connections`, `incoming` and `tunnel` alone.
+Private attributes of aiohttp are listed in tests/proxy/test_aiohttp.py.
 """

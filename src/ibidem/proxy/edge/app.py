@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import json
 import logging
@@ -19,25 +20,13 @@ from typing import IO, Any, Self
 from aiohttp import web
 from msgspec.structs import replace
 
+from ...billing.input_estimate import NOTHING_NEW, NewPart, Reckoned
 from ...billing.lifetimes import Pauses
 from ...engine.marking import CacheSettings
 from ...environment import store_target
 from ...errors import IbidemError
-from ...store import Limits, Store, open_store
-from ..allocator import use_one_arena
-from ..books import records
-from ..books.gains import GainsWriter
-from ..books.guard import Guard
-from ..books.records import Records
-from ..books.taken import recorder_of
-from ..books.telemetry import telemetry_of
-from ..clock import SYSTEM_CLOCK, Clock
-from ..coin import Coin, shared_key
-from ..compacting import is_compact
-from ..conversation import AnsweredRequest, Counted, Deviation, LiveConversation
-from ..conversations import Conversations
-from ..default_upstreams import DefaultUpstreams
-from ..fallback import (
+from ...live.conversation import AnsweredRequest, Counted, Deviation, LiveConversation, SentRequest
+from ...live.fallback import (
     after_rejections,
     bare,
     continue_without_thinking,
@@ -46,24 +35,31 @@ from ..fallback import (
     next_body,
     replayed,
 )
-from ..headers import Headers
+from ...live.live import Rewriter
+from ...live.pool import Errand, TooLate, Workers
+from ...live.recognition import Conversations
+from ...live.types import SYSTEM_CLOCK, Clock, LiveRequest, RewriteResult, whereabouts
+from ...providers.default_upstreams import DefaultUpstreams
+from ...providers.headers import Headers
+from ...store import Limits, Store, open_store
+from ..allocator import give_back, use_one_arena
+from ..books import records
+from ..books.gains import GainsWriter
+from ..books.guard import Guard
+from ..books.records import Records
+from ..books.taken import recorder_of
+from ..books.telemetry import telemetry_of
+from ..compacting import is_compact
+from ..experiment import Coin, is_measured, shared_key
 from ..hooks import ToolHooks
-from ..new_part import NOTHING_NEW, NewPart, Reckoned
-from ..outcome import Job, Outcome
 from ..page import pages, switching
-from ..rewriter import Rewriter, whereabouts
-from ..sent_history import SentRequest
 from ..settings import Settings
-from ..tossed import is_measured
 from ..warmup import WarmUp
 from .client_side import error_response, page_response, pairs
 from .compacted import compacted
 from .driver import Driver
-from .own_pages import answer_peer, answered
-from .peers import ALONE, Alone, Question
-from .switched import hear_first_words, tell_peers
+from .own_pages import answered
 from .upstreams import Upstreams, egress_of
-from .workers import Errand, TooLate, Workers
 
 log = logging.getLogger("ibidem")
 
@@ -92,7 +88,7 @@ PAUSE_SECONDS = 1.0
 PAUSED = "All conversations are paused, as the store says. Run `ibidem on --all` to rewrite requests again."
 PRUNE_SECONDS = 6 * 3600.0
 """Seconds after which what the store need not keep is forgotten again."""
-Fallback = Callable[[Conversations, Job, Outcome], Outcome | None]
+Fallback = Callable[[Conversations, LiveRequest, RewriteResult], RewriteResult | None]
 SWITCH_SECONDS = 0.0005
 """Seconds after which a thread that works lets others have a turn: to pass something on takes many short ones."""
 GARBAGE = (7000, 20, 2)
@@ -110,19 +106,20 @@ class Proxy:
         clock: Clock = SYSTEM_CLOCK,
         pauses: Pauses | None = None,
         gains: GainsWriter | None = None,
-        peers: Alone = ALONE,
     ) -> None:
         """`pauses` are those of the user so far, for how long a cache is to be kept; `gains` keeps figures."""
         self.settings = settings
-        self.peers = peers
         self.clock = clock
         self.egress = egress_of(settings.upstreams)  # before anything is opened: it may be that there is none
         self.default_upstreams = DefaultUpstreams.among(settings.upstreams, settings.regions)
         self.telemetry = telemetry_of(settings)  # likewise
         self.log_file = _opened_log(settings.json_log) if settings.json_log else None
+        self._log_full = False
         limits = Limits.of(settings.store_days, settings.store_bytes)
         self.store = store or open_store(settings.store or store_target(), limits=limits)
         self.coin = Coin(shared_key(self.store), settings.trial) if settings.trial is not None else None
+        # Processes that share a port get requests for each other's pages: an id must not mean two things.
+        prefix = f"p{os.getpid()}-" if settings.reuse_port else ""
         most = int((1 - records.PAGE_SHARE) * settings.memory_mb * 2**20)
         self.conversations = Conversations(
             settings.profile,
@@ -131,14 +128,13 @@ class Proxy:
             most,
             settings.observe,
             CacheSettings(settings.asks_to_keep, pauses or Pauses()),
-            peers.prefix,
+            prefix,
             self.coin,
+            give_back,
         )
         self.rewriter = Rewriter(self.conversations, settings.observe, settings.max_body, settings.max_rewrite, clock)
-        self.started = peers.first.started if peers.first else clock.time()
-        self.records = Records(settings, self.started, peers.prefix)
-        self._told = 0
-        """Changes that the other processes' parent knows of."""
+        self.started = clock.time()
+        self.records = Records(settings, self.started, prefix)
         self.gains = gains
         self.recorder = recorder_of(settings, clock)
         self.hooks = ToolHooks()
@@ -163,7 +159,6 @@ class Proxy:
         self.upstreams = Upstreams(self.settings.upstreams, self.egress)
         loop = self.loop = asyncio.get_running_loop()
         self.recorder.start(lambda text: loop.call_soon_threadsafe(self._say_of_recording, text))
-        hear_first_words(self)
         self.conversations.switched = self._note_switched
         self._in_background(self._read_first_pauses())
         await asyncio.wait(self._background, timeout=START_SECONDS)
@@ -189,11 +184,10 @@ class Proxy:
     def warm(self) -> None:
         """What goes on beside answering, begun."""
         self._warmup.started()
-        if self.peers.first is None or self.peers.first.tidies:
-            threading.Thread(target=self._tidy, daemon=True).start()
-            if self.telemetry.trouble:
-                log.warning(self.telemetry.trouble)
-                self.records.event("telemetry", self.clock.time(), self.telemetry.trouble)
+        threading.Thread(target=self._tidy, daemon=True).start()
+        if self.telemetry.trouble:
+            log.warning(self.telemetry.trouble)
+            self.records.event("telemetry", self.clock.time(), self.telemetry.trouble)
 
     def get_ready(self, rehearse: bool) -> None:
         """What rewriting needs is loaded: somebody asks for it, or is about to, and then all of it may be tried."""
@@ -255,7 +249,7 @@ class Proxy:
 
     # ── rewriting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def rewrite(self, job: Job) -> Outcome:
+    async def rewrite(self, job: LiveRequest) -> RewriteResult:
         """In time, or not at all. Never raises."""
         self.hooks.request_came(job.named)
         self._read_pauses()
@@ -263,7 +257,7 @@ class Proxy:
             found = await self._rewrite(job)
         except Exception as error:
             self.report_fault(error, "rewrite")
-            found = Outcome(result="failed open", reason=f"{type(error).__name__} in the proxy")
+            found = RewriteResult(result="failed open", reason=f"{type(error).__name__} in the proxy")
         self._warmup.request_went()
         if found.theirs:
             log.info("request sent as it came: %s", found.reason)
@@ -277,7 +271,7 @@ class Proxy:
     async def _read_first_pauses(self) -> None:
         self._pauses_read = self.clock.monotonic()
         await self._in_note_pool(self.conversations.read_pauses)
-        if self.conversations.all_off and self.peers.first is None:
+        if self.conversations.all_off:
             self.records.event("switch", self.clock.time(), PAUSED)
             log.warning(PAUSED)
 
@@ -295,16 +289,15 @@ class Proxy:
     def _note_switched(self, found: LiveConversation) -> None:
         """A request paused or resumed its conversation. Called in any thread."""
         self.loop.call_soon_threadsafe(self.note_pause, found.name, found.off)
-        tell_peers(self, found)
 
-    async def _without_dropped(self, job: Job, found: Outcome) -> Outcome:
+    async def _without_dropped(self, job: LiveRequest, found: RewriteResult) -> RewriteResult:
         """A conversation whose thinking was rejected goes on without it."""
         conversation = found.conversation or job.conversation
         if conversation is None or not conversation.thinking_dropped:
             return found
         return await self._in_time(self._fallback_pool, continue_without_thinking, job, found, CLOSING_SECONDS) or found
 
-    async def _rewrite(self, job: Job) -> Outcome:
+    async def _rewrite(self, job: LiveRequest) -> RewriteResult:
         large = len(job.body) > LARGE_BYTES
         if not large and self._warmup.over and (found := self.rewriter.rewrite_warm(job)) is not None:
             return found
@@ -312,15 +305,15 @@ class Proxy:
         budget = job.budget = self.settings.budget_ms / 1e3 + self._warmup.allowance
         job.patience = budget + MAX_WAIT_SECONDS  # it ends when the job does
         if workers.exhausted(budget):
-            return Outcome(result="failed open", reason=BUSY_REASON)
+            return RewriteResult(result="failed open", reason=BUSY_REASON)
         try:
             work = partial(self.rewriter.rewrite, job)
             return await workers.finish(work, budget, job.end, partial(self._more_time, job, budget))
         except TooLate as error:
             job.late = error.errand
-            return Outcome(result="failed open", reason="time-out" if error.errand else BUSY_REASON, took=budget)
+            return RewriteResult(result="failed open", reason="time-out" if error.errand else BUSY_REASON, took=budget)
 
-    async def _more_time(self, job: Job, budget: float) -> float:
+    async def _more_time(self, job: LiveRequest, budget: float) -> float:
         """Seconds that a request waits longer than its budget, because it would be rejected in every other way.
 
         That is so if its model signs thinking, and nothing is known of how its earlier messages were sent.
@@ -329,11 +322,11 @@ class Proxy:
             return 0.0
         if not needs_known_start(job):
             return 0.0
-        failed = Outcome(result="failed open")
+        failed = RewriteResult(result="failed open")
         known = await self._in_time(self._fallback_pool, fall_back, job, failed, CLOSING_SECONDS)
         return 0.0 if known is not None and known.first_new else MAX_WAIT_SECONDS - budget
 
-    async def _fall_back(self, job: Job, failed: Outcome) -> Outcome:
+    async def _fall_back(self, job: LiveRequest, failed: RewriteResult) -> RewriteResult:
         """The body that is sent after all: as sent, or replayed if there is time for that, or unchanged."""
         if self.settings.observe:
             return failed
@@ -346,8 +339,8 @@ class Proxy:
         return await self._in_time(self._fallback_pool, replayed, job, known, budget) or known
 
     async def _in_time(
-        self, pool: ThreadPoolExecutor, work: Fallback, job: Job, failed: Outcome, patience: float
-    ) -> Outcome | None:
+        self, pool: ThreadPoolExecutor, work: Fallback, job: LiveRequest, failed: RewriteResult, patience: float
+    ) -> RewriteResult | None:
         working = pool.submit(work, self.conversations, job, failed)
         waiting = asyncio.wrap_future(working)
         try:
@@ -362,8 +355,8 @@ class Proxy:
         return None
 
     async def retry(
-        self, job: Job, rejected: Outcome, kind: str, tried: Sequence[bytes], names_thinking: bool
-    ) -> Outcome | None:
+        self, job: LiveRequest, rejected: RewriteResult, kind: str, tried: Sequence[bytes], names_thinking: bool
+    ) -> RewriteResult | None:
         """The next body for a request that the provider rejected; None if all of them were rejected."""
         log.warning("a request was refused: %s", kind)
         if is_measured(self.coin, job):
@@ -372,7 +365,7 @@ class Proxy:
             workers = self._large if len(job.body) > LARGE_BYTES else self._workers
             await workers.wait(job.late, self.settings.budget_ms / 1e3)
 
-        def choose(conversations: Conversations, job: Job, rejected: Outcome) -> Outcome | None:
+        def choose(conversations: Conversations, job: LiveRequest, rejected: RewriteResult) -> RewriteResult | None:
             return next_body(conversations, job, rejected, kind, tried, names_thinking)
 
         found = await self._in_time(self._fallback_pool, choose, job, rejected, MAX_WAIT_SECONDS)
@@ -380,16 +373,16 @@ class Proxy:
             return found
         return replace(found, new=NewPart(known=Reckoned(asked=rejected.new().asked)))
 
-    async def write_again(self, job: Job, count: int) -> Outcome:
+    async def write_again(self, job: LiveRequest, count: int) -> RewriteResult:
         """The next body for a client that sends it itself and had this many bodies rejected."""
-        failed = Outcome(result="failed open", reason="refused by the provider, as the client says")
+        failed = RewriteResult(result="failed open", reason="refused by the provider, as the client says")
 
-        def write(conversations: Conversations, job: Job, failed: Outcome) -> Outcome:
+        def write(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult:
             return after_rejections(conversations, job, count)
 
         return await self._in_time(self._fallback_pool, write, job, failed, MAX_WAIT_SECONDS) or failed
 
-    def accepted(self, outcome: Outcome) -> None:
+    def accepted(self, outcome: RewriteResult) -> None:
         """The provider accepted a request: later requests of its conversation start in the same way."""
         found, deviation = outcome.conversation, outcome.deviation
         if found is not None:
@@ -431,7 +424,7 @@ class Proxy:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    def remember(self, outcome: Outcome, counted: Counted, collapsed: bool) -> None:
+    def remember(self, outcome: RewriteResult, counted: Counted, collapsed: bool) -> None:
         """What a response reported about a conversation. The next request of it knows; nobody waits for the store."""
         found = outcome.conversation
         if found is None or not (self.conversations.remembers or counted.cleared):
@@ -441,25 +434,6 @@ class Proxy:
         found.inbox.append(AnsweredRequest(outcome.place, self.clock.time(), counted, collapsed))
         self._in_background(self._settle(found, None))
 
-    # ── what other processes of this proxy are told ─────────────────────────────────────────────────────────────────
-
-    def figures(self) -> dict[str, Any]:
-        return {**self.pages.figures(), "closing": self.records.closing.counts}
-
-    def news(self) -> dict[str, Any] | None:
-        """The figures, if they are not those that were told last."""
-        if self.records.changes == self._told:
-            return None
-        self._told = self.records.changes
-        return self.figures()
-
-    def answer_peer(self, question: Question) -> Any:
-        try:
-            return answer_peer(self, question)
-        except Exception as error:
-            self.report_fault(error, "peers")
-            return None
-
     # ── what is written down ────────────────────────────────────────────────────────────────────────────────────────
 
     def write_log(self, exchange: records.ExchangeRow) -> None:
@@ -468,13 +442,27 @@ class Proxy:
         try:
             # A file may have the rows of several proxies.
             whose = {"started": self.started, "observe": self.settings.observe}
-            self.log_file.write(json.dumps(asdict(exchange) | whose).encode() + b"\n")  # in one piece: others write too
-            self.log_file.flush()
-        except (OSError, ValueError) as error:
-            self.log_file = None
-            self.records.event(
-                "log", self.clock.time(), f"{self.settings.json_log}: {error}: nothing more is written to it"
-            )
+            append_row(self.log_file, json.dumps(asdict(exchange) | whose).encode() + b"\n")
+            self._log_full = False
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                self._report_full_log(error)
+            else:
+                self._stop_log(error)
+        except ValueError as error:
+            self._stop_log(error)
+
+    def _report_full_log(self, error: OSError) -> None:
+        """Drop the row and report it once. The next row is tried again, because a full disk may get room."""
+        if not self._log_full:
+            text = f"{self.settings.json_log}: {error}: requests are not logged until there is room"
+            self.records.event("log", self.clock.time(), text)
+        self._log_full = True
+
+    def _stop_log(self, error: Exception) -> None:
+        self.log_file = None
+        text = f"{self.settings.json_log}: {error}: nothing more is written to it"
+        self.records.event("log", self.clock.time(), text)
 
     def keep(self, exchange: records.ExchangeRow, session: str, lost: bool) -> None:
         if self.gains is not None and exchange.kind in ("model", "signed"):
@@ -491,6 +479,19 @@ class Proxy:
             log.error("an error in the proxy itself, requests go on: %s", found)
             with suppress(Exception):
                 self.records.event("error", self.clock.time(), found)
+
+
+def append_row(file: IO[bytes], row: bytes) -> None:
+    """Write `row` in one call, because other processes may append to the file. Raises OSError if it does not fit."""
+    written = file.write(row)
+    file.flush()
+    if written == len(row):
+        return
+    handle = file.fileno()
+    end = os.lseek(handle, 0, os.SEEK_CUR)
+    if os.fstat(handle).st_size == end:  # Remove the partial row, unless another process has appended since.
+        os.ftruncate(handle, end - written)
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _opened_log(name: str) -> IO[bytes]:

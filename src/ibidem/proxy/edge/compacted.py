@@ -14,9 +14,9 @@ from aiohttp import web
 
 from ...billing.collapse import Verdict
 from ...errors import IbidemError
+from ...live.fallback import bare
+from ...live.types import LiveRequest, RewriteResult
 from .. import compacting
-from ..fallback import bare
-from ..outcome import Job, Outcome
 from ..page import pages
 from .client_side import CONTINUE, page_response
 from .incoming import ClientProtocol
@@ -95,7 +95,7 @@ class _Errand:
         self._note(job, outcome)
         return found
 
-    async def _done(self) -> tuple[Job | None, Outcome]:
+    async def _done(self) -> tuple[LiveRequest | None, RewriteResult]:
         try:
             job = compacting.asked(self.headers, self.body, self.proxy.clock.time(), self.proxy.settings)
         except IbidemError as error:
@@ -105,12 +105,12 @@ class _Errand:
                 return job, await self.proxy.write_again(job, count)
             return job, await self.proxy.rewrite(job)
         except asyncio.CancelledError:
-            gone = Outcome(result="failed open", reason="the client went away")
+            gone = RewriteResult(result="failed open", reason="the client went away")
             self._settle(job, gone, gone=True)
             self._note(job, gone, status=0)
             raise
 
-    async def _is_object(self, job: Job | None) -> bool:
+    async def _is_object(self, job: LiveRequest | None) -> bool:
         """What could not even be unpacked is not known to be none."""
         body = self.body if job is None else job.decoded
         if body is None or (job is None and self.headers.get("content-encoding")):
@@ -118,18 +118,18 @@ class _Errand:
         most = self.proxy.settings.max_rewrite
         return await asyncio.get_running_loop().run_in_executor(None, compacting.is_object, body, most)
 
-    def _settle(self, job: Job, outcome: Outcome, gone: bool = False) -> None:
+    def _settle(self, job: LiveRequest, outcome: RewriteResult, gone: bool = False) -> None:
         """The conversation goes on from what is sent, as far as is known."""
         protocol = self.request.protocol
         gone = gone or (isinstance(protocol, ClientProtocol) and protocol.sends_no_more)
         if not self.proxy.settings.observe and job.format and job.decoded is not None:
             self.proxy.accepted(bare(job, outcome) if gone else outcome)
 
-    def _note(self, job: Job | None, outcome: Outcome, status: int = 200) -> None:
+    def _note(self, job: LiveRequest | None, outcome: RewriteResult, status: int = 200) -> None:
         with self.proxy.guarded("compact"):
             self._written(job, outcome, status)
 
-    def _written(self, job: Job | None, outcome: Outcome, status: int) -> None:
+    def _written(self, job: LiveRequest | None, outcome: RewriteResult, status: int) -> None:
         proxy, client = self.proxy, self.headers.get("user-agent", "").split(" ")[0]
         format, size = job.format if job is not None else "", len(self.body)
         path, now = compacting.COMPACT_PATH, proxy.clock.time()

@@ -21,7 +21,7 @@ from typing import Any
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-from ..egress import CertificateSource, Hop, unreadable
+from ...providers.egress import CertificateSource, Hop, unreadable
 
 UNASKED_STATUSES = frozenset({400, 408, 421, 425, 431})
 """What, beside 500 and more, is said to a connection rather than to a request. It may not be the answer to the one that

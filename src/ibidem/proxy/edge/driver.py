@@ -10,21 +10,19 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import StreamReader, web
 
 from ...billing.collapse import NO_VERDICT, Verdict, judge
+from ...live.conversation import Counted
+from ...live.fallback import has_signed_thinking
+from ...live.policy import WISH_HEADER, wish
+from ...live.types import LiveRequest, RewriteResult
+from ...providers.headers import Headers, first, login_kind
+from ...providers.routes import asks_a_model, carries_conversations, client_session
 from .. import commands, events
 from ..books import records
 from ..books.rows import TrialNote
 from ..books.taken import Taken
-from ..coin import session_in
-from ..conversation import Counted
 from ..exchange import Exchange
-from ..fallback import has_signed_thinking
-from ..headers import Headers, first
-from ..login import login_kind
-from ..outcome import Job, Outcome
-from ..routes import asks_a_model, carries_conversations, client_session
+from ..experiment import session_in, trial_note
 from ..states import State
-from ..switch import WISH_HEADER, wish
-from ..tossed import trial_note
 from .client_side import CONTINUE, ClientDisconnected, ClientResponse, NoResponse, error_response, pairs
 from .tunnel import tunnel
 from .upstreams import Broken, Link, unread, why
@@ -47,9 +45,9 @@ class Driver:
         self.exchange = Exchange(settings.max_body, settings.websockets, settings.resend, proxy.default_upstreams)
         self.started = self._ended = proxy.clock.monotonic()
         self.response: web.StreamResponse | None = None
-        self.outcome: Outcome | None = None
+        self.outcome: RewriteResult | None = None
         self.record: records.ExchangeRow | None = None
-        self._job: Job | None = None
+        self._job: LiveRequest | None = None
         self._trial: TrialNote | None = None
         """What a trial has to know of it, if there is one."""
         self._tried: list[bytes] = []
@@ -191,7 +189,7 @@ class Driver:
         encoding = first(self.headers, "content-encoding").strip().lower()
         most = self.proxy.settings.max_body
         tosses = self.proxy.coin is not None
-        job = Job(
+        job = LiveRequest(
             route.format,
             client_session(self.headers) or (session_in(body) if tosses else ""),
             encoding,
@@ -343,7 +341,7 @@ class Driver:
         return first(self.headers, "user-agent").partition(" ")[0]
 
     @property
-    def _counted(self) -> Outcome | None:
+    def _counted(self) -> RewriteResult | None:
         """The outcome, if it is one of a conversation: who only asks for a size sends none."""
         route, outcome = self.exchange.route, self.outcome
         if route is None or outcome is None or (route.counts and outcome.result != "failed open"):

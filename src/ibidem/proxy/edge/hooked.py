@@ -24,7 +24,7 @@ def is_hook(method: str, target: str) -> bool:
 
 async def hook(proxy: Proxy, request: web.BaseRequest) -> Page:
     """Whatever it is, the answer is one that the client goes on with. Who asks may: that was looked at before."""
-    if proxy.settings.observe or proxy.settings.workers > 1 or proxy.conversations.all_off:
+    if proxy.settings.observe or proxy.settings.reuse_port or proxy.conversations.all_off:
         proxy.hooks.forget()  # it may be on again later, and this event may be that a context was compacted
         return document({})
     if request.content_type != "application/json":  # no form of another site can send that

@@ -1,4 +1,4 @@
-"""The page and its API: who asks is answered with what all processes of this proxy know."""
+"""The page and its API."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from ..page import pages, switching
 from .client_side import page_response
 from .hooked import hook, is_hook
-from .peers import Answers, Question
-from .switched import heard, switch
+from .switched import switch
 
 if TYPE_CHECKING:
     from .app import Proxy
@@ -38,7 +37,8 @@ async def answered(
     if found is None:
         found = await _found(proxy, request.method, target, texts)
     answer = page_response(found)
-    if request.body_exists:
+    # Another process on this port may have it: only a new connection can reach that one.
+    if request.body_exists or (found.status == 404 and proxy.settings.reuse_port):
         answer.force_close()
     return answer
 
@@ -48,9 +48,7 @@ async def _found(proxy: Proxy, method: str, target: str, texts: bool) -> pages.P
         if pages.is_slow(target):
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(None, proxy.pages.answer, method, target, texts)
-        question = pages.question(target, texts)
-        others = await proxy.peers.ask(question) if question is not None else Answers()
-        return proxy.pages.answer(method, target, texts, others.found, others.fleet)
+        return proxy.pages.answer(method, target, texts)
     except Exception as error:
         proxy.report_fault(error, "page")
         return pages.text(500, "an error in the proxy itself: it is in its log\n")
@@ -61,12 +59,9 @@ async def _live(proxy: Proxy, request: web.BaseRequest, texts: bool) -> web.Stre
     await response.prepare(request)
     seen, quiet = None, 0.0
     while not proxy.stopping.is_set():
-        others = await proxy.peers.ask({"what": "changes"})
-        changes = proxy.records.changes, others
-        if changes != seen:
-            seen, quiet = changes, 0.0
-            told = await proxy.peers.ask({"what": "state", "texts": texts})
-            state = proxy.pages.state(texts, told.found, told.fleet)
+        if proxy.records.changes != seen:
+            seen, quiet = proxy.records.changes, 0.0
+            state = proxy.pages.state(texts)
             await response.write(f"event: state\ndata: {json.dumps(state)}\n\n".encode())
         elif quiet >= KEEPALIVE_SECONDS:
             quiet = 0.0
@@ -75,16 +70,3 @@ async def _live(proxy: Proxy, request: web.BaseRequest, texts: bool) -> web.Stre
             await asyncio.wait_for(proxy.stopping.wait(), STATE_SECONDS)
         quiet += STATE_SECONDS
     return response
-
-
-def answer_peer(proxy: Proxy, question: Question) -> Any:
-    """What another process of this proxy asks for: it has seen to it that who asked there may know."""
-    what = question["what"]
-    if what == "changes":
-        return proxy.records.changes
-    if what == "ids":
-        return proxy.conversations.named(question["id"])
-    if what == "switch":
-        heard(proxy.conversations, question)
-        return switching.state(proxy.conversations)
-    return proxy.pages.told(question)

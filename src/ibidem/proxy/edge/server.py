@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -19,16 +18,15 @@ from typing import Any, Self, TypeVar
 from aiohttp import web
 
 from ...billing.lifetimes import Pauses
+from ...live.types import SYSTEM_CLOCK, Clock
 from ...store import Store
 from ..address import Address as Address
 from ..address import Summary as Summary
 from ..books.gains import GainsWriter
-from ..clock import SYSTEM_CLOCK, Clock
 from ..settings import Settings
+from .acceptor import Acceptor, open_sockets
 from .app import Proxy
-from .dealing import Taker
 from .incoming import Server
-from .peers import ALONE, Alone
 from .upstreams import READING
 
 T = TypeVar("T")
@@ -36,7 +34,7 @@ T = TypeVar("T")
 GRACE_SECONDS = 1.0
 """Seconds that answers which are under way have left when the proxy is stopped."""
 DRAIN_SECONDS, DRAIN_POLL = 600.0, 0.1
-"""Seconds that they have in a process whose place another has taken, and between two looks whether there are any."""
+"""Seconds that a drained proxy has for its responses, and between two looks whether there are any."""
 
 quiet = logging.getLogger("ibidem.http")
 quiet.disabled = True  # the server would quote what it cannot parse, keys and all
@@ -75,44 +73,47 @@ async def serve(
     clock: Clock = SYSTEM_CLOCK,
     pauses: Pauses | None = None,
     gains: GainsWriter | None = None,
-    peers: Alone = ALONE,
-    hand: socket.socket | None = None,
+    drain: asyncio.Event | None = None,
 ) -> Summary:
     """Listen until `stop` is set. Raises OSError if the address cannot be listened on.
 
-    `peers` are the other processes of the same proxy, and `hand` is where connections come from then.
+    If `drain` is set, accept no more connections, and end when every response has been sent.
     """
-    stop = stop or asyncio.Event()
-    async with Proxy(settings, store, clock, pauses, gains, peers) as proxy:
+    stop, drain = stop or asyncio.Event(), drain or asyncio.Event()
+    async with Proxy(settings, store, clock, pauses, gains) as proxy:
         server = Server(proxy.handle, handler_cancellation=True, access_log=None, logger=quiet, **READING)
         runner = web.ServerRunner(server, shutdown_timeout=GRACE_SECONDS)
         await runner.setup()
-        end: Callable[[], None] | None = None
+        acceptor: Acceptor | None = None
         try:
-            port = settings.port if hand is not None else await _listen(runner, settings)
-            if hand is not None:
-                end = Taker(hand, server).end
+            port = settings.port
+            if os.name == "nt":  # its loop has no `add_reader`, and no limit that is soon reached
+                await web.TCPSite(runner, settings.host, port).start()
+                port = int(runner.addresses[0][1])
+            else:
+                sockets = await open_sockets(settings.host, port, settings.reuse_port)
+                port, acceptor = sockets[0].getsockname()[1], Acceptor(sockets, server)
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             proxy.warm()
-            peers.begin(proxy.answer_peer, proxy.news, stop)
             if ready is not None:
                 ready(Address(f"http://{host}:{port}", port, proxy.egress.shown, proxy.telemetry.trouble))
-            await _until_either(stop, peers.retired)
+            await _until_either(stop, drain)
             proxy.stopping.set()
+            if acceptor is not None:
+                acceptor.close()
             await _drained(server, stop)
         finally:
             proxy.stopping.set()
-            if end is not None:
-                end()
+            if acceptor is not None:
+                acceptor.close()
             await runner.cleanup()
             if gains is not None:
                 await asyncio.to_thread(gains.close)
-        await peers.end(proxy.figures())
         return Summary(proxy.records.line, proxy.pages.state())
 
 
-async def _until_either(stop: asyncio.Event, retired: asyncio.Event | None) -> None:
-    waiting = [asyncio.ensure_future(each.wait()) for each in (stop, retired) if each is not None]
+async def _until_either(*events: asyncio.Event) -> None:
+    waiting = [asyncio.ensure_future(each.wait()) for each in events]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -127,14 +128,8 @@ async def _drained(server: Server, stop: asyncio.Event) -> None:
     while not stop.is_set() and loop.time() < end:
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), DRAIN_POLL)
-        if server.drain():  # again and again: what was handed over last may have come only now
+        if server.drain():  # again and again: what was accepted last may have come only now
             return
-
-
-async def _listen(runner: web.ServerRunner, settings: Settings) -> int:
-    """The port."""
-    await web.TCPSite(runner, settings.host, settings.port).start()
-    return int(runner.addresses[0][1])
 
 
 class Running:

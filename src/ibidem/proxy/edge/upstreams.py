@@ -25,9 +25,9 @@ from yarl import URL
 
 from ... import environment
 from ...errors import IbidemError, one_line
-from ..egress import Hop, certificate_sources, hop
-from ..headers import HeaderList
-from ..providers import in_region
+from ...providers.addresses import in_region
+from ...providers.egress import Hop, certificate_sources, hop
+from ...providers.headers import HeaderList
 from .connections import Connector, UpstreamProtocol, context
 
 CONNECT_SECONDS = 60.0

@@ -4,7 +4,6 @@
 - `dashboard` puts the page together from its HTML, CSS and JavaScript, and writes the figures for Prometheus.
 - `dashboard.js` has what the others draw with, `dashboard_views.js` draws conversations, `dashboard_edits.js` shows
   what was rewritten, `dashboard_live.js` follows the API.
-- `together` makes one object of what several processes say (`--workers`).
 - `days` adds up what was kept on disk, also by proxies before this one.
 
 All else here is made from the object that `Records.snapshot` gives. Its field names, those of the metrics and the

@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from html import escape
-from importlib import resources
 from typing import Any, NamedTuple
+
+from ...render.templates import fill_template, read_asset
 
 STYLES = (("ibidem.report", "page.css"), (__package__, "dashboard.css"))
 """The report's look, and what the page has besides."""
 SCRIPTS = ("dashboard.js", "dashboard_views.js", "dashboard_edits.js", "dashboard_live.js")
 """In this order. They run after the report's script, which writes numbers."""
-
-
-def _file(package: str, name: str) -> str:
-    return (resources.files(package) / name).read_text("utf-8")
 
 
 def _digest(source: str) -> str:
@@ -34,18 +29,18 @@ def _digest(source: str) -> str:
 @cache
 def _parts() -> dict[str, str]:
     """The scripts share one block, so that no name of theirs meets one of the report's."""
-    style = "\n".join(_file(*each) for each in STYLES)
-    own = "\n".join(_file(__package__, name) for name in SCRIPTS)
-    script = f"{_file('ibidem.report', 'page.js')}\n{{\n{own}\n}}"
+    style = "\n".join(read_asset(*each) for each in STYLES)
+    own = "\n".join(read_asset(__package__, name) for name in SCRIPTS)
+    script = f"{read_asset('ibidem.report', 'page.js')}\n{{\n{own}\n}}"
     policy = (
         "default-src 'none'; connect-src 'self'; img-src data:; "
         f"style-src {_digest(style)}; script-src {_digest(script)}; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )
-    return {"STYLE": style, "SCRIPT": script, "POLICY": policy}
+    return {"style": style, "script": script, "policy": policy}
 
 
-CSP: str = f"{_parts()['POLICY']}; frame-ancestors 'none'"
+CSP: str = f"{_parts()['policy']}; frame-ancestors 'none'"
 """As a header; the page says the same of itself, but for who may frame it, which only a header can say."""
 PAGE_HEADERS: Mapping[str, str] = {
     "Content-Type": "text/html; charset=utf-8",
@@ -58,8 +53,7 @@ PAGE_HEADERS: Mapping[str, str] = {
 
 def page(token: str | None = None, page_token: str | None = None) -> str:
     """With tokens, the page sends them along with whatever it asks for."""
-    values = {**_parts(), "TOKEN": escape(token or ""), "PAGETOKEN": escape(page_token or "")}
-    return re.sub("@([A-Z]+)@", lambda found: values[found[1]], _file(__package__, "dashboard.html"))
+    return fill_template("proxy/page/dashboard.html", **_parts(), token=token or "", page_token=page_token or "")
 
 
 # --- for Prometheus -------------------------------------------------------------------------------------------------
@@ -115,8 +109,6 @@ def _families(state: Mapping[str, Any]) -> Iterator[MetricFamily]:
         "Conversations in memory that ask their provider to keep nothing.",
         [({}, totals["unmarked"])],
     )
-    if "workers" in state:
-        yield MetricFamily("ibidem_workers", "gauge", "Processes that serve.", [({}, state["workers"].get("running"))])
     for name, help_text, samples in _counters(state, totals):
         yield MetricFamily(f"ibidem_{name}_total", "counter", help_text, samples)
 
@@ -160,8 +152,6 @@ def _counters(state: Mapping[str, Any], totals: Mapping[str, Any]) -> Iterator[t
         "Requests by what was known of their conversation: in memory (warm), in the store, its past unknown, or new."
     )
     yield "conversation_lookups", lookups, _by("found", state.get("lookups", {}))
-    if "workers" in state:
-        yield "workers_replaced", "Processes that died and were replaced.", [({}, state["workers"].get("replaced"))]
     missed = "What was paid above the price of reading what had been sent before, in dollars."
     yield "cache_missed_dollars", missed, _by("cause", totals["missed"] if _is_priced(totals) else {})
     yield "cache_breaks", "Requests in which ibidem changed what had been sent.", _by("reason", totals["breaks"])

@@ -1,5 +1,6 @@
 // Where in the page we are, keys, and how figures arrive: a stream; where it breaks, asking, and trying again.
 const RETRY = 500, PATIENCE = 15000, POLL = 5000, SAY = 15000, DAYS = 60000;  // ms
+const TRIES = 50;  // of four processes, one is missed by all of these once in a million times
 
 // --- where we are --------------------------------------------------------------------------------------------------
 
@@ -48,8 +49,15 @@ function goUp() {
 
 // --- what a place needs --------------------------------------------------------------------------------------------
 
+// Several processes may share the port (--reuse-port). Each has its own conversations, and any of them may get the request.
+async function call(path, options) {
+  for (let tries = state?.process ? TRIES : 1; ; tries -= 1) {
+    const answer = await fetch(address(path), { cache: "no-store", ...options });
+    if (answer.status !== 404 || tries <= 1) return answer;
+  }
+}
 async function ask(path) {
-  const answer = await fetch(address(path), { headers: { accept: "application/json" }, cache: "no-store" });
+  const answer = await call(path, { headers: { accept: "application/json" } });
   if (!answer.ok) throw Object.assign(new Error(`status ${answer.status}`), { status: answer.status });
   return answer.json();
 }
@@ -133,19 +141,15 @@ function pageTitle() {
   if (!found.known) return plural(state.totals.requests, "request");
   return `${dollars(Math.abs(found.saved))} ${found.saved < 0 ? "more" : observing() ? "to save" : "saved"}`;
 }
-function processes() {
-  const { count, running } = state.workers ?? {};
-  return count && (running < count ? `${fixed(running, 0)} of ${fixed(count, 0)} processes` : `${fixed(count, 0)} processes`);
-}
 function header() {
   const up = Math.max(0, state.now - state.started);
   put(byId("facts"), [`profile ${line(state.profile)}`, caching(), observing() ? "observing" : state.all_off ? "off" : "rewriting",
-    `since ${clock(state.started)} (${duration(up)})`, processes()].filter(Boolean).join(" · "));
+    `since ${clock(state.started)} (${duration(up)})`, state.process && `process ${state.process}`].filter(Boolean).join(" · "));
   byId("observing").hidden = !observing();
   put(byId("hidden-texts"), withheld() && `What clients sent ${withheld()}.`);
   byId("hidden-texts").hidden = !withheld();
-  banner(byId("silent"), state.workers?.silent ? `Processes that did not answer: ${fixed(state.workers.silent, 0)}. What was last `
-    + "known of their figures is in the sums; their conversations are not listed." : "");
+  banner(byId("shared-port"), state.process ? `This page shows process ${state.process} alone. Others may share its port: `
+    + "ibidem gain adds up all of them." : "");
   byId("all-off").hidden = !state.all_off;
   put(byId("profile"), line(state.profile));
   put(document.querySelector("footer"), `ibidem ${line(state.version)} · dollars for input, at list prices · `

@@ -10,7 +10,7 @@ function switcher(button, off, what, wanted) {
   attribute(button, "aria-label", `${button.textContent}${what && `: ${what}`}`);
   button.hidden = observing();
   button.onclick = async () => {
-    const answer = await fetch(address(off ? "on" : "off"), { method: "POST", cache: "no-store",
+    const answer = await call(off ? "on" : "off", { method: "POST",
       headers: { "content-type": "application/json" }, body: JSON.stringify(wanted) }).catch(() => null);
     const told = await answer?.json().catch(() => null);
     const why = answer?.ok ? "" : told?.error ?? "the proxy did not answer";

@@ -10,7 +10,8 @@ the titles of conversations, which are their first words) may need a token of th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping
 from hmac import compare_digest
 from ipaddress import ip_address
 from typing import Any, NamedTuple
@@ -24,7 +25,6 @@ from ..books.gains import GainsWriter
 from ..books.records import Records
 from ..settings import Settings
 from .days import days_kept
-from .together import summed
 
 OWN_NAME = "ibidem"
 """Stands in every target that is meant for us."""
@@ -174,20 +174,6 @@ def _same(given: bytes, wanted: str) -> bool:
     return compare_digest(given, wanted.encode("utf-8", "surrogateescape"))
 
 
-def question(target: str, texts: bool) -> dict[str, Any] | None:
-    """What other processes of this proxy are asked, where this one alone cannot answer for all."""
-    kind, _, name = target.partition("?")[0].rstrip("/").removeprefix(f"{PAGE_ROOT}/").rpartition("/")
-    if (kind, name) in (("api", "state"), ("", "metrics")):
-        return {"what": "state", "texts": texts}
-    if kind in ("api/conversation", *TEXT_PATHS[:1]):
-        return {"what": kind.removeprefix("api/"), "id": name}
-    return None
-
-
-def _first(others: Sequence[Any]) -> dict[str, Any] | None:
-    return next((each for each in others if each is not None), None)
-
-
 def _untitled(conversation: Mapping[str, Any]) -> dict[str, Any]:
     return {**conversation, "title": ""}
 
@@ -210,41 +196,21 @@ class Pages:
         self._clock = clock
         self._gains = gains
 
-    def state(
-        self, texts: bool = True, others: Sequence[Any] = (), fleet: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """With that of other processes of this proxy, and what is known of these."""
+    def state(self, texts: bool = True) -> dict[str, Any]:
+        """The object of /ibidem/api/state. `process` is there only if others may share the port."""
         found = self._records.snapshot(self._clock())
         if not texts:
             found["conversations"] = [_untitled(each) for each in found["conversations"]]
         shown = "all" if texts else self._settings.text_access
-        own = {**found, **self._around(), "texts": shown}
-        return summed([own, *(each for each in others if each is not None)], fleet)
-
-    def figures(self) -> dict[str, Any]:
-        """Of this process, without what is listed of conversations."""
-        return {**self._records.figures(self._clock()), "lookups": self._around()["lookups"]}
+        process = {"process": os.getpid()} if self._settings.reuse_port else {}
+        return {**found, **self._around(), "texts": shown, **process}
 
     def _around(self) -> dict[str, Any]:
         ledger = {"kept": self._gains is not None, "trouble": self._gains.trouble if self._gains else ""}
         return {**self._off(), "ledger": ledger}
 
-    def told(self, question: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What another process of this proxy asks for (`question`)."""
-        if question["what"] == "state":
-            return self.state(question["texts"])
-        asked = self._records.conversation if question["what"] == "conversation" else self._records.exchange
-        return asked(question["id"])
-
-    def answer(
-        self,
-        method: str,
-        target: str,
-        texts: bool = True,
-        others: Sequence[Any] = (),
-        fleet: Mapping[str, Any] | None = None,
-    ) -> Page:
-        """`texts`: who asks may see them. `others`: what other processes say to the `question` of this target."""
+    def answer(self, method: str, target: str, texts: bool = True) -> Page:
+        """`texts`: who asks may see them."""
         path = target.partition("?")[0].rstrip("/")
         if method not in ("GET", "HEAD"):
             return Page(405, {**text(405, "").headers, "Allow": "GET, HEAD"}, b"use GET\n")
@@ -252,11 +218,14 @@ class Pages:
             tokens = self._settings.token, self._settings.page_token if texts else None
             from .dashboard import PAGE_HEADERS, page  # a megabyte with what it needs, and most never look
 
-            return Page(200, PAGE_HEADERS, page(*tokens).encode())
+            try:
+                return Page(200, PAGE_HEADERS, page(*tokens).encode())
+            except IbidemError as error:  # Jinja2 is missing
+                return text(500, f"{error}\n")
         kind, _, name = path.removeprefix(f"{PAGE_ROOT}/").rpartition("/")
         if kind in TEXT_PATHS and not texts:
             return self._withheld()
-        found = self._named(kind, name, texts, others, fleet)
+        found = self._named(kind, name, texts)
         return found if found is not None else text(404, f"there is nothing here: see {PAGE_ROOT}\n")
 
     def _withheld(self) -> Page:
@@ -269,26 +238,24 @@ class Pages:
             "texts are shown to nobody here: to see them, start the proxy with --page-token and without --no-texts\n",
         )
 
-    def _named(
-        self, kind: str, name: str, texts: bool, others: Sequence[Any], fleet: Mapping[str, Any] | None
-    ) -> Page | None:
+    def _named(self, kind: str, name: str, texts: bool) -> Page | None:
         if (kind, name) == ("api", "state"):
-            return document(self.state(texts, others, fleet))
+            return document(self.state(texts))
         if (kind, name) == ("api", "days"):
             return document(days_kept(self._gains.file if self._gains else None, self._clock()))
         if (kind, name) == ("", "metrics"):
             from .dashboard import METRICS_TYPE, metrics
 
-            return text(200, metrics(self.state(True, others, fleet)), METRICS_TYPE)
+            return text(200, metrics(self.state()), METRICS_TYPE)
         if (kind, name) == ("", "health"):
             return document({"status": "ok", "version": __version__})
         if kind == "api/conversation":
-            found = self._records.conversation(name) or _first(others)
+            found = self._records.conversation(name)
             if found is not None and not texts:
                 found["conversation"] = _untitled(found["conversation"])
             return None if found is None else document(found)
         if kind == "api/exchange":
-            found = self._records.exchange(name) or _first(others)
+            found = self._records.exchange(name)
             return None if found is None else document(found)
         return self._recalled(name) if kind == "recall" else None
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...errors import one_line
-from ..conversations import Conversations
+from ...live.recognition import Conversations
 from .pages import PAGE_ROOT, Page, document
 
 MAX_ASKED_BYTES = 4096

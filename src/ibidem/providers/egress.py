@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from ..errors import IbidemError, one_line
-from .settings import is_loopback
+from .addresses import is_loopback
 
 PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
 """What a proxy may speak, and where it listens if nothing else is said."""

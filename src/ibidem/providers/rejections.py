@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .encodings import decoder
+from ..wire.content_encoding import decoder
 from .headers import HeaderList, first
 
 REFUSAL_STATUSES = frozenset({400, 422})

@@ -1,16 +1,33 @@
-"""Compressed bodies, unpacked piece by piece. What is made to be huge is found out before it is."""
+"""Content encodings of HTTP bodies: decode a body piece by piece, and encode a changed one as it came.
+
+A body that is made to be huge is found out before it is.
+"""
 
 from __future__ import annotations
 
+import gzip
 import zlib
 from collections.abc import Callable
 from typing import Any, Protocol
+
+from ..errors import IbidemError
 
 STEP_BYTES = 2**20
 """Bytes that one step may make of a zstd frame, a few bytes of which may hold any number."""
 
 MAX_UNPACKED = 64 * 2**20
 """Bytes that one piece may grow to. No text shrinks so far that a real one is stopped here."""
+
+CHUNK_BYTES = 2**14
+"""Bytes of a request body that are decoded at once."""
+
+
+class UndecodableRequest(IbidemError):
+    """A body in an encoding that is not known here, or that is too large when it is decoded."""
+
+
+class BrokenEncoding(IbidemError):
+    """A body that is not in the encoding that its header names."""
 
 
 class Decoder(Protocol):
@@ -74,7 +91,7 @@ class _Zlib:
 
 class _Zstd:
     def __init__(self) -> None:
-        from ..wire.zstd import Unpacker
+        from .zstd import Unpacker
 
         self._inner = Unpacker()
 
@@ -133,3 +150,50 @@ def decoder(encoding: str) -> Decoder | None:
         return made() if made else None
     except (ImportError, AttributeError):
         return None
+
+
+def decode_body(body: bytes, encoding: str, max_bytes: int) -> bytes:
+    """Return a request body without its content encoding. Raises UndecodableRequest and BrokenEncoding."""
+    if not encoding or encoding == "identity":
+        return body
+    found = decoder(encoding)
+    if found is None:
+        raise UndecodableRequest("its encoding is not known here")
+    whole = bytearray()
+    for start in range(0, len(body), CHUNK_BYTES):
+        try:
+            whole += found.decompress(body[start : start + CHUNK_BYTES])
+        except Exception as error:  # each package has its own
+            raise BrokenEncoding("it is not in the encoding that it says") from error
+        if len(whole) > max_bytes:
+            raise UndecodableRequest(f"it is larger than {max_bytes:,} bytes when it is unpacked")
+    if not found.done:
+        raise BrokenEncoding("it is not in the encoding that it says")
+    return bytes(whole)
+
+
+def _zstd(data: bytes) -> bytes:
+    from .zstd import Packer
+
+    return Packer().pack(data)
+
+
+def _brotli(data: bytes) -> bytes:
+    import brotli
+
+    packed: bytes = brotli.compress(data, quality=4)
+    return packed
+
+
+ENCODERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": lambda data: gzip.compress(data, 6, mtime=0),
+    "x-gzip": lambda data: gzip.compress(data, 6, mtime=0),
+    "deflate": zlib.compress,
+    "zstd": _zstd,
+    "br": _brotli,
+}
+
+
+def encode_body(body: bytes, encoding: str) -> bytes:
+    """Return a body in a content encoding; one that is not known leaves it as it is."""
+    return ENCODERS[encoding](body) if encoding in ENCODERS else body

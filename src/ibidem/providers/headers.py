@@ -7,6 +7,7 @@ stood: how the end of a body is told, and whether the connection goes on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 HeaderList = Sequence[tuple[str, str]]
 
@@ -126,3 +127,20 @@ def for_client(
     elif not last and not modern:
         found.append(("Connection", "keep-alive"))
     return found, chunked, last
+
+
+LoginKind = Literal["key", "plan"]
+"""Whether a request is paid by use or covered by a subscription."""
+
+CLAUDE_TOKEN = "bearer sk-ant-oat"  # how the login of a subscription starts
+CLAUDE_BETA = "oauth-2025-04-20"
+CHATGPT_HEADER = "chatgpt-account-id"
+
+
+def login_kind(headers: HeaderList) -> LoginKind:
+    """`plan` for the login of a Claude or ChatGPT subscription. The credential is not kept."""
+    headers = known(headers)
+    bearer = first(headers, "authorization").lower()
+    betas = {beta.strip() for beta in first(headers, "anthropic-beta").split(",")}
+    is_claude = bearer.startswith(CLAUDE_TOKEN) or (bearer.startswith("bearer ") and CLAUDE_BETA in betas)
+    return "plan" if is_claude or first(headers, CHATGPT_HEADER) else "key"

@@ -31,14 +31,11 @@ from ..engine.journal import previous_length
 from ..errors import IbidemError
 from ..model import Conversation, Thinking
 from ..wire import Change, Scanned, open_document, scan
+from ..wire.content_encoding import decode_body, encode_body
 from ..wire.scan import scan_tolerantly
-from .books.bill import freed
-from .conversation import Deviation, LiveConversation, goes_on
-from .conversations import MAX_CANDIDATES, Conversations
-from .opening import detected
-from .outcome import Job, Outcome
-from .packing import decoded, encoded
-from .sent_history import SentRequest
+from .conversation import Deviation, LiveConversation, SentRequest, goes_on, removed_tokens
+from .recognition import MAX_CANDIDATES, Conversations, detected
+from .types import LiveRequest, RewriteResult
 
 MAX_NEW_STRINGS, MAX_NEW_VALUES = 100_000, 300_000
 """Quotes and commas in the new part of a request, from which on reading it would hold others up: every string and
@@ -73,7 +70,7 @@ def is_oversized(body: bytes, start: int, most: int) -> bool:
 # ── as sent ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def fall_back(conversations: Conversations, job: Job, failed: Outcome) -> Outcome:
+def fall_back(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult:
     """The outcome of a request that failed, or must not be rewritten, with the body that is sent for it."""
     body = _body(job)
     found = _shared_prefix(conversations, job, body, closely=not failed.unread)
@@ -85,7 +82,7 @@ def fall_back(conversations: Conversations, job: Job, failed: Outcome) -> Outcom
     sent = found.sent.cut(found.scanned, found.shared)
     return replace(
         failed,
-        body=None if written is body else encoded(written, job.encoding),
+        body=None if written is body else encode_body(written, job.encoding),
         conversation=None if job.counts else failed.conversation or found.own,
         messages=len(found.scanned),
         first_new=found.shared,
@@ -97,7 +94,7 @@ def fall_back(conversations: Conversations, job: Job, failed: Outcome) -> Outcom
     )
 
 
-def _shared_prefix(conversations: Conversations, job: Job, body: bytes, closely: bool) -> _SharedPrefix | None:
+def _shared_prefix(conversations: Conversations, job: LiveRequest, body: bytes, closely: bool) -> _SharedPrefix | None:
     """Its own conversation if that is known, else the one with the most in common."""
     found: list[_SharedPrefix] = []
     plain: Scanned | None = None
@@ -122,7 +119,7 @@ def _shared_prefix(conversations: Conversations, job: Job, body: bytes, closely:
 # ── replayed ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def replayed(conversations: Conversations, job: Job, failed: Outcome) -> Outcome | None:
+def replayed(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult | None:
     """The outcome with what earlier requests sent, worked out from the history; None if that adds nothing."""
     conversation = failed.conversation or job.conversation
     body = job.decoded
@@ -140,11 +137,11 @@ def replayed(conversations: Conversations, job: Job, failed: Outcome) -> Outcome
     prefix = conversations.replay(conversation, body, since)
     if prefix is None:
         return None
-    sent = SentRequest(prefix, freed(prefix.plan.edits))
+    sent = SentRequest(prefix, removed_tokens(prefix.plan.edits))
     written = prefix.over(scanned, prefix.messages)
     return replace(
         failed,
-        body=None if written is body else encoded(written, job.encoding),
+        body=None if written is body else encode_body(written, job.encoding),
         conversation=None if job.counts else conversation,
         messages=len(scanned),
         first_new=since,
@@ -165,12 +162,12 @@ def answered(format: str, scanned: Scanned) -> int:
 # ── unchanged ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def bare(job: Job, failed: Outcome) -> Outcome:
+def bare(job: LiveRequest, failed: RewriteResult) -> RewriteResult:
     """The outcome of a request that is sent unchanged."""
     return _unchanged(job, failed, _body(job))
 
 
-def _unchanged(job: Job, failed: Outcome, body: bytes) -> Outcome:
+def _unchanged(job: LiveRequest, failed: RewriteResult, body: bytes) -> RewriteResult:
     conversation = None if job.counts else failed.conversation or job.conversation
     found = replace(
         failed,
@@ -191,20 +188,20 @@ def _unchanged(job: Job, failed: Outcome, body: bytes) -> Outcome:
     return replace(found, messages=failed.messages or conversation.messages, model=failed.model or conversation.model)
 
 
-def _deviation(job: Job, failed: Outcome, body: bytes, since: int) -> Deviation | None:
+def _deviation(job: LiveRequest, failed: RewriteResult, body: bytes, since: int) -> Deviation | None:
     """A request that is too large to be read now is so later, and starts in the same way each time."""
     if job.counts or failed.unread:
         return None
     return Deviation(job.key, body, since, failed.refused, job.at)
 
 
-def _has_checksum(job: Job, head: Mapping[str, Any]) -> bool:
+def _has_checksum(job: LiveRequest, head: Mapping[str, Any]) -> bool:
     """Return True if only the client's own body may be sent, whatever the provider says to it."""
     return formats.named(job.format).has_checksum(head)
 
 
-def _body(job: Job) -> bytes:
-    return job.decoded if job.decoded is not None else decoded(job.body, job.encoding, job.most)
+def _body(job: LiveRequest) -> bytes:
+    return job.decoded if job.decoded is not None else decode_body(job.body, job.encoding, job.most)
 
 
 # ── without thinking ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -214,13 +211,16 @@ ENDS_BYTES = 2**16
 _MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]{1,200})"')
 
 
-def has_signed_thinking(job: Job) -> bool:
+SIGNED = (b'"signature"', b'"redacted_thinking"')
+
+
+def has_signed_thinking(job: LiveRequest) -> bool:
     """Return True if a rejection of the unchanged request may be due to earlier rewriting. A search, no parsing."""
     body = job.decoded if job.decoded is not None else job.body
-    return not job.counts and b'"signature"' in body
+    return not job.counts and any(each in body for each in SIGNED)
 
 
-def needs_known_start(job: Job) -> bool:
+def needs_known_start(job: LiveRequest) -> bool:
     """Return True if the provider is likely to reject a request that does not start as earlier ones were sent."""
     if not has_signed_thinking(job):
         return False
@@ -234,7 +234,7 @@ DROP_BLOCK = {"prefix_mismatch_behavior": "drop_block"}
 """Option that makes the provider drop thinking that does not fit, instead of rejecting the request."""
 
 
-def drop_thinking(conversations: Conversations, job: Job, failed: Outcome) -> Outcome | None:
+def drop_thinking(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult | None:
     """The outcome of a request whose thinking the provider rejects however it is sent; None if it has none.
 
     It is sent unchanged, without any thinking. The provider demands the thinking of an active tool loop, and a message
@@ -250,16 +250,13 @@ def drop_thinking(conversations: Conversations, job: Job, failed: Outcome) -> Ou
     beta = ""
     loop = conv.messages[conv.running_loop() :]
     needed = any(type(part) is Thinking for message in loop for part in message.parts)
-    thinking = document.value.get("thinking") if isinstance(document.value, dict) else None
-    if isinstance(thinking, dict) and (needed or any(len(change.path) == 2 for change in changes)):
-        binding = thinking.get("block_binding")
-        option = {**binding, **DROP_BLOCK} if isinstance(binding, dict) else DROP_BLOCK
-        changes, beta = [Change(("thinking", "block_binding"), "set", option)], BINDING_BETA
+    if needed or any(len(change.path) == 2 for change in changes):
+        changes, beta = _drop_block(document.value) or (changes, "")
     found = _unchanged(job, failed, body)
     length = len(conv.messages)
     return replace(
         found,
-        body=encoded(document.write(changes), job.encoding),
+        body=encode_body(document.write(changes), job.encoding),
         messages=length,
         deviation=found.deviation and found.deviation._replace(thinking_dropped=length),
         thinking_dropped=length,
@@ -267,18 +264,36 @@ def drop_thinking(conversations: Conversations, job: Job, failed: Outcome) -> Ou
     )
 
 
-def continue_without_thinking(conversations: Conversations, job: Job, found: Outcome) -> Outcome | None:
+def _drop_block(request: Any) -> tuple[list[Change], str] | None:
+    """Changes that ask the provider to drop thinking that does not fit, and the beta for the `anthropic-beta` header;
+    None if thinking is not enabled. Amazon Bedrock reads betas from the body."""
+    thinking = request.get("thinking") if isinstance(request, dict) else None
+    if not isinstance(thinking, dict) or thinking.get("type") == "disabled":
+        return None
+    binding = thinking.get("block_binding")
+    option = {**binding, **DROP_BLOCK} if isinstance(binding, dict) else DROP_BLOCK
+    changes = [Change(("thinking", "block_binding"), "set", option)]
+    if not str(request.get("anthropic_version", "")).startswith("bedrock"):
+        return changes, BINDING_BETA
+    betas = request.get("anthropic_beta")
+    betas = [*betas, BINDING_BETA] if isinstance(betas, list) else [BINDING_BETA]
+    return [*changes, Change(("anthropic_beta",), "set", betas)], ""
+
+
+def continue_without_thinking(
+    conversations: Conversations, job: LiveRequest, found: RewriteResult
+) -> RewriteResult | None:
     """The outcome without thinking in the messages that were sent without it before; None if nothing changes."""
     conversation = found.conversation or job.conversation
     if conversation is None or not conversation.thinking_dropped:
         return None
     body = found.body if found.body is not None else job.body
-    document = open_document(decoded(body, job.encoding, job.most))
+    document = open_document(decode_body(body, job.encoding, job.most))
     conv = formats.parse(document.value, formats.named(job.format))
     if _has_checksum(job, conv.head):
         return None
     changes = _thinking_removed(conv, conversation.thinking_dropped)
-    return replace(found, body=encoded(document.write(changes), job.encoding)) if changes else None
+    return replace(found, body=encode_body(document.write(changes), job.encoding)) if changes else None
 
 
 def _thinking_removed(conv: Conversation, length: int) -> list[Change]:
@@ -293,17 +308,17 @@ def _thinking_removed(conv: Conversation, length: int) -> list[Change]:
 
 # ── after a rejection ───────────────────────────────────────────────────────────────────────────────────────────────
 
-Way = Callable[[Conversations, Job, Outcome], Outcome | None]
+Way = Callable[[Conversations, LiveRequest, RewriteResult], RewriteResult | None]
 
 
 def next_body(
     conversations: Conversations,
-    job: Job,
-    rejected: Outcome,
+    job: LiveRequest,
+    rejected: RewriteResult,
     kind: str,
     tried: Sequence[bytes],
     names_thinking: bool,
-) -> Outcome | None:
+) -> RewriteResult | None:
     """The first way to write a rejected request that gives a body that was not tried; None if there is none.
 
     At most `MAX_BODIES` are sent. The last one is without thinking, if the rejection is about that. A request that was
@@ -311,7 +326,7 @@ def next_body(
     """
     if rejected.body is None and not names_thinking:
         return None
-    failed = Outcome(
+    failed = RewriteResult(
         result="failed open",
         reason=f"refused by the provider: {kind}",
         refused=True,
@@ -332,29 +347,29 @@ def next_body(
     return last if last is not None and is_new(job, last, tried) else None
 
 
-def after_rejections(conversations: Conversations, job: Job, count: int) -> Outcome:
+def after_rejections(conversations: Conversations, job: LiveRequest, count: int) -> RewriteResult:
     """The body for a client that sends it itself and had `count` bodies rejected: unchanged, then without thinking."""
     job.decoded = _body(job)
     job.format = job.format or detected(job.decoded, job.model)
-    failed = Outcome(result="failed open", reason="refused by the provider, as the client says", refused=True)
+    failed = RewriteResult(result="failed open", reason="refused by the provider, as the client says", refused=True)
     found = conversations.find(job.key, job.decoded)
     if found is not None:
         job.conversation = found.conversation
     return (drop_thinking(conversations, job, failed) if count > 1 else None) or bare(job, failed)
 
 
-def is_new(job: Job, found: Outcome, tried: Sequence[bytes]) -> bool:
+def is_new(job: LiveRequest, found: RewriteResult, tried: Sequence[bytes]) -> bool:
     return (job.body if found.body is None else found.body) not in tried
 
 
-def _as_sent(conversations: Conversations, job: Job, failed: Outcome) -> Outcome | None:
+def _as_sent(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult | None:
     """As sent, or replayed if that covers more messages, without thinking that was dropped before."""
     known = fall_back(conversations, job, failed)
     found = _tried_way(replayed, conversations, job, known) or known
     return continue_without_thinking(conversations, job, found) or found
 
 
-def _tried_way(way: Way, conversations: Conversations, job: Job, failed: Outcome) -> Outcome | None:
+def _tried_way(way: Way, conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult | None:
     try:
         return way(conversations, job, failed)
     except IbidemError:

@@ -1,27 +1,67 @@
-"""One request that is worked on, and what became of it."""
+"""Requests that are rewritten, what became of them, and what can stand against rewriting one."""
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass, field
+from time import perf_counter
+from time import time as time_of_day
 from typing import Literal, Protocol
 
 import msgspec
 
+from ..billing.input_estimate import NOTHING_NEW, NewPart
 from ..billing.lifetimes import Kept
 from ..engine.journal import Position
+from ..errors import IbidemError
 from ..formats.marks import Addition
 from ..plan import Edit
-from .conduct import Conduct
-from .conversation import Deviation, Key, LiveConversation
-from .new_part import NOTHING_NEW, NewPart
-from .sent_history import SentRequest
-from .switch import Wish
+from .conversation import Deviation, Key, LiveConversation, SentRequest
+from .policy import Wish
+
+
+class Clock:
+    """The real one."""
+
+    time = staticmethod(time_of_day)
+    """Seconds since 1970."""
+    monotonic = staticmethod(perf_counter)
+    """Seconds since some moment, which never jump: what took how long."""
+
+
+SYSTEM_CLOCK = Clock()
+
+
+class Unreadable(IbidemError):
+    """A request that the client made like that. It is between the client and its provider."""
+
+
+class SingleMessage(IbidemError):
+    """A request with one message and no history around it: it repeats nothing."""
+
+
+class Failed(IbidemError):
+    """A request that can be read and was not rewritten."""
+
+
+class Oversized(IbidemError):
+    """A request with more in it than is read here."""
+
+
+def whereabouts(error: BaseException) -> str:
+    """Return the type and the place of an error. Its message may quote what the client sent."""
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return f"{type(error).__name__} at {place}"
+
 
 Result = Literal["rewritten", "unchanged", "observed", "off", "failed open"]
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RewriteResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a request."""
 
     result: Result
@@ -67,6 +107,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Number of messages that are sent without their thinking, because the provider rejected it."""
     beta: str = ""
     """Feature that the request needs in its `anthropic-beta` header."""
+    job: LiveRequest | None = None
+    """The request, for `Live.refused` and `Live.sent_as_it_came`."""
+
+    @property
+    def follows_counts(self) -> bool:
+        """Later requests of the conversation depend on what the provider counted for this one."""
+        return self.conversation is not None and self.conversation.session.remembers
 
     @property
     def measured(self) -> bool:
@@ -76,11 +123,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 class LateResult(Protocol):
     @property
-    def outcome(self) -> Outcome | Exception | None: ...
+    def outcome(self) -> RewriteResult | Exception | None: ...
 
 
 @dataclass(eq=False)
-class Job:
+class LiveRequest:
     """A request that is being worked on. Either it is done in time or it is given up, never both."""
 
     format: str
@@ -105,12 +152,14 @@ class Job:
     """Whose it is, once that is known."""
     model: str = ""
     """Who is asked, where the body does not say."""
-    conduct: Conduct | None = None
-    """What the agent did since its last request, where that is counted."""
+    observed: object = None
+    """What the agent did since its last request, if an experiment asks."""
     wish: Wish | None = None
     """Whether its conversation is to be on or off from here on, if it says."""
     profile: str = ""
     """What it is to be rewritten by; empty for what goes on to its provider from here, which is as the settings say."""
+    tried: list[bytes] = field(default_factory=list)
+    """Bodies that the provider rejected."""
     late: LateResult | None = None
     """Work that goes on after the request was sent in another way."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -120,10 +169,10 @@ class Job:
     def key(self) -> Key:
         return (self.format, self.named, self.profile) if self.profile else (self.format, self.named)
 
-    def late_plan(self) -> Outcome | None:
+    def late_plan(self) -> RewriteResult | None:
         """The request as planned, if that was ready only after it was sent in another way."""
         found = self.late.outcome if self.late is not None else None
-        return found if isinstance(found, Outcome) and found.result == "rewritten" else None
+        return found if isinstance(found, RewriteResult) and found.result == "rewritten" else None
 
     @property
     def ended(self) -> bool:

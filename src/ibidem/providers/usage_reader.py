@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ..billing.usage import Usage, anthropic_usage, compaction_usage, count_in
-from .encodings import Decoder, decoder
+from ..wire.content_encoding import Decoder, decoder
 
 __all__ = ["UsageReader", "decoder"]
 

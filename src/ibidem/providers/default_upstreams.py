@@ -15,8 +15,8 @@ from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 from ..errors import one_line
+from .addresses import PROVIDERS, REGION_VARIABLES
 from .headers import HeaderList, known
-from .providers import PROVIDERS, REGION_VARIABLES
 from .routes import MAX_PATHS, NO_REGIONS, OPENAI_PATHS, Route
 
 MAX_SHOWN_PATH = 100
@@ -41,7 +41,8 @@ _GITHUB = _Owner("GitHub")
 PATHS = (
     (re.compile(r"(?:/openai)?/deployments/"), _AZURE),
     (re.compile(r"/v1internal[:/]"), _Owner("Gemini Code Assist", url="https://cloudcode-pa.googleapis.com")),
-    (re.compile(r"/api/v1/"), _OPENROUTER._replace(providers=())),  # its default upstream has `/api` already
+    # The default upstream of OpenRouter has `/api` already.
+    (re.compile(r"/api/v1/"), _OPENROUTER._replace(providers=(), url="https://openrouter.ai")),
     (
         re.compile(r"/api/(?:chat|generate|embed|embeddings|tags|show|ps|pull|version)/?$"),
         _Owner("Ollama", url="http://localhost:11434"),
@@ -87,6 +88,7 @@ KEYS: Mapping[str, _Owner] = MappingProxyType(
         "ghu_": _GITHUB,
         "ghs_": _GITHUB,
         "github_pat_": _GITHUB,
+        "tid=": _GITHUB,  # session token of Copilot
     }
 )
 """Start of keys and tokens that one service issues."""
@@ -131,6 +133,11 @@ class DefaultUpstreams(NamedTuple):
 
 def _unassigned(path: str) -> str:
     shown = one_line(path[:MAX_SHOWN_PATH])
+    if owner := next((owner for form, owner in PATHS if form.match(path)), None):
+        return (
+            f"the path {shown} belongs to {owner.name}. Put a provider's name before it, such as /openai{shown}, and "
+            f"set the upstream of that provider: {_option('openai', owner.url)}"
+        )
     return (
         f"no provider is known for {shown}. Put its name before the path, such as /openai{shown}. If it is not served "
         "by the provider's own host, set the upstream too: --upstream openai=URL"

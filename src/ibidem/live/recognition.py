@@ -1,9 +1,9 @@
 """Which conversation a request belongs to, read off the request itself.
 
-A conversation is known by its first messages (and by what the client calls it, if it says); it goes on in a request
-that begins with everything it has said so far. A request that shares only its beginning is a branch of its own: a fork,
-a rewind, a sub-agent, another run of the same prompt. So two conversations never mix, and what is remembered of one is
-a matter of speed alone: `lossless` decides from the request, and what other profiles need beside it is in the store.
+A conversation is recognized by its first messages, and by the client's name for it if there is one. It continues in a
+request that starts with all of its last request. A request that shares only its start is a branch of its own: a fork, a
+rewind, a sub-agent, another run of the same prompt. So two conversations never mix. What is remembered of one is a
+matter of speed alone: `lossless` decides from the request, and what other profiles need beside it is in the store.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from itertools import islice
+from typing import NamedTuple
 
 from .. import formats
 from ..engine.incremental import SentPrefix
@@ -22,30 +24,166 @@ from ..engine.marking import CacheSettings
 from ..engine.notebook import Notebook
 from ..engine.pipeline import Compacted
 from ..engine.session import Session
+from ..errors import IbidemError
+from ..model import Message, Text
 from ..store import Store
 from ..store.guarded import GuardedStore
-from ..store.naming import conversation_key, words_of
-from ..wire import Scanned
-from .allocator import give_back
-from .coin import Coin
-from .conversation import Deviation, Key, LiveConversation, goes_on
-from .found import Found, OpenedRequest
-from .indexed import ConversationIndex, hint_of
-from .manner import Manner, Manners, NothingKept, OnlyStored
-from .opening import opened, title
-from .pause_log import Pause, PauseLog
-from .recent import RecentBodies
-from .sent_history import NOTHING_SENT, SentRequest
-from .switch import Switch
+from ..store.naming import Opening, conversation_key, words_of
+from ..wire import Scanned, scan
+from ..wire.scan import LastRequest, scan_tolerantly
+from ..wire.text import parse
+from .conversation import NOTHING_SENT, Deviation, Key, LiveConversation, SentRequest, goes_on
+from .policy import Experiment, Manner, Manners, NothingKept, OnlyStored, Pause, PauseLog, Switch
+from .types import SingleMessage, Unreadable
 
 log = logging.getLogger("ibidem")
+
+TITLE_LENGTH = 80
+
+
+def opened(format: str, body: bytes) -> tuple[Scanned, list[Message]]:
+    """A request, and its messages up to the first answer."""
+    found = scan(body) or scan_tolerantly(body)
+    if found is None:
+        raise SingleMessage if _is_single(format, body) else Unreadable("no history was found in it")
+    return found, list(_beginning(format, found))
+
+
+def detected(body: bytes, model: str = "") -> str:
+    """The format of a request that nobody names. `Unreadable` where it is none, or may be of several."""
+    try:
+        return formats.detect(parse(body), model or None).name
+    except formats.Ambiguous as error:
+        choices = " or ".join(each.name for each in error.candidates)
+        raise Unreadable(f"it could be of more than one format: say which ({choices})") from None
+    except formats.FormatError:
+        raise Unreadable("no conversation was found in it") from None
+    except IbidemError:
+        raise Unreadable("it cannot be read") from None
+
+
+def _is_single(format: str, body: bytes) -> bool:
+    try:
+        value = parse(body)
+    except IbidemError:
+        return False
+    return isinstance(value, dict) and isinstance(value.get(formats.named(format).history_key), str | dict)
+
+
+def _beginning(format: str, scanned: Scanned) -> Iterator[Message]:
+    """The messages up to the first answer: they name the conversation."""
+    dialect, opening = formats.named(format), Opening()
+    for index in range(len(scanned)):
+        message = dialect.read(index, scanned.value(index))
+        opening.read(message)
+        if opening.ended:
+            return
+        yield message
+
+
+def title(messages: list[Message]) -> str:
+    """The first words of the user that are not a client's own: those stand in tags."""
+    said = [message for message in messages if message.role == "user"] or messages[-1:]
+    texts = [part.text.strip() for message in said for part in message.parts if isinstance(part, Text)]
+    own = [text for text in texts if not text.startswith("<")]
+    first = " ".join((own or texts or [""])[-1 if own else 0].split())
+    return first if len(first) <= TITLE_LENGTH else first[: TITLE_LENGTH - 1] + "…"
+
+
+class Found(NamedTuple):
+    """What a request goes on."""
+
+    conversation: LiveConversation
+    scanned: Scanned
+    turn: int
+    """Of the conversation, when it was found."""
+
+
+class OpenedRequest(NamedTuple):
+    """A request that is looked at for the first time."""
+
+    key: Key
+    body: bytes
+    scanned: Scanned
+    messages: list[Message]
+    """Up to the user's first."""
+    name: str
+    """That its conversation has in the store."""
+    alike: list[LiveConversation]
+    """Those of that name, the newest first."""
+
+
+OpeningHint = tuple[Key, int]
+"""The key of a conversation, and what a request begins with."""
+
+HINT_BYTES = 2048
+"""Bytes that the requests of a conversation usually begin with alike."""
+
+
+def hint_of(key: Key, body: bytes) -> OpeningHint:
+    return key, hash(body[:HINT_BYTES])
+
+
+class ConversationIndex:
+    """Used under the lock of who has them."""
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, OrderedDict[str, LiveConversation]] = {}
+
+    def newest(self, name: Hashable, most: int | None = None) -> list[LiveConversation]:
+        """Those that were added last come first."""
+        found = self._found.get(name)
+        return [] if found is None else [*islice(reversed(found.values()), most)]
+
+    def add(self, name: Hashable, conversation: LiveConversation) -> None:
+        known = self._found.setdefault(name, OrderedDict())
+        known[conversation.id] = conversation
+        known.move_to_end(conversation.id)
+
+    def drop(self, name: Hashable, conversation: LiveConversation) -> None:
+        known = self._found[name]
+        known.pop(conversation.id, None)
+        if not known:
+            del self._found[name]
+
+
+class RecentBodies:
+    """Changed under the lock of who has the conversations. Without a body, hashes of its messages tell the same."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: OrderedDict[str, LastRequest] = OrderedDict()
+        """By conversation."""
+        self.size = 0
+        """Bytes that are held."""
+
+    def last(self, conversation: LiveConversation) -> LastRequest | None:
+        """None where it is not held."""
+        return self._found.get(conversation.id)
+
+    def put(self, conversation: LiveConversation, scanned: Scanned) -> None:
+        """It was gone on with by this request."""
+        self.drop(conversation)
+        last = scanned.last()
+        if last is None or last.size > self._most:
+            return
+        self._found[conversation.id] = last
+        self.size += last.size
+        while self.size > self._most:
+            self.size -= self._found.popitem(last=False)[1].size
+
+    def drop(self, conversation: LiveConversation) -> None:
+        gone = self._found.pop(conversation.id, None)
+        self.size -= gone.size if gone is not None else 0
+
 
 Weigh = Callable[[int], None]
 
 LOOKUPS = ("warm", "store", "cold", "new")
 
-QUICK_SECONDS = 0.05
-"""Seconds that a request waits for the store, if its profile can do without."""
+QUICK_SECONDS, BACKGROUND_SECONDS = 0.05, 1.0
+"""Seconds that a request waits for the store, if its profile can do without, and that notes of a response wait for it:
+the next request of the conversation waits for these."""
 
 MAX_CANDIDATES = 4
 """Conversations with such a beginning that are tried before a request is looked at closely."""
@@ -76,10 +214,15 @@ class Conversations:
         observe: bool = False,
         cache: CacheSettings | None = None,
         prefix: str = "",
-        coin: Coin | None = None,
+        experiment: Experiment | None = None,
+        give_back: Callable[[], object] = lambda: None,
     ) -> None:
-        """Ids begin with `prefix`. With a `coin`, some are only measured."""
+        """Ids begin with `prefix`. An `experiment` may have some conversations only measured.
+
+        `give_back` is called after much memory was freed.
+        """
         self._prefix = prefix
+        self._give_back = give_back
         self._store = store if isinstance(store, GuardedStore) else GuardedStore(store, on_change=log.info)
         self._originals = NothingKept() if observe else self._store
         self._most = most
@@ -100,13 +243,17 @@ class Conversations:
         """Bytes that all of them take in memory, about."""
         self._gone = 0
         """Likewise, those that were let go since memory was given back to the system."""
-        self._manners = Manners(Manner(profile, cache or CacheSettings()), coin)
+        self._manners = Manners(Manner(profile, cache or CacheSettings()), experiment)
         self.revises, self.remembers = self._manners.usual.revises, self._manners.usual.remembers
         self.asks_to_keep = self._manners.usual.asks_to_keep
         """What `Manner` says, of conversations whose requests do not ask for a profile."""
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def has(self, conversation: LiveConversation) -> bool:
+        """Return True if the conversation is in memory here."""
+        return self._all.get(conversation.id) is conversation
 
     def find(self, key: Key, body: bytes, weigh: Weigh = lambda _: None) -> Found | None:
         """The conversation that a request goes on; None for one that is new. `Unreadable` for what is none.
@@ -186,8 +333,8 @@ class Conversations:
 
     def _begin(self, opening: OpenedRequest) -> Found:
         key, scanned, messages = opening.key, opening.scanned, opening.messages
-        toss = self._manners.toss(key, opening.name)
-        manner = self._manners.of(key, toss)
+        assignment = self._manners.assign(key, opening.name)
+        manner = self._manners.of(key, assignment)
         session = self._session(key[0], manner)
         notebook = None if manner.measured else Notebook(session, self._store, opening.name)
         if notebook is not None:
@@ -213,7 +360,7 @@ class Conversations:
                 history=nearest.history if nearest is not None else NOTHING_SENT,
                 elsewhere=self._switch.is_elsewhere(opening.name),
                 off=self._switch.begins_off(opening.name, len(scanned) > len(messages), goes_off),
-                toss=toss,
+                assignment=assignment,
             )
             self._lookups["store" if notebook else "new" if len(scanned) == len(messages) else "cold"] += 1
             self.held += found.held
@@ -283,8 +430,10 @@ class Conversations:
         """Whether a request goes as it came because its conversation is on that side of a trial."""
         if found is not None:
             return found.conversation.measured
-        toss = self._manners.toss(key, self._opening(key, body).name) if self._manners.coin is not None else None
-        return toss is not None and toss.arm == "measure"
+        if self._manners.experiment is None:
+            return False
+        assignment = self._manners.assign(key, self._opening(key, body).name)
+        return assignment is not None and assignment.measured
 
     def rewrite(self, found: Found, at: float) -> Compacted:
         """The request as it is to be sent. Under the conversation's lock."""
@@ -390,13 +539,6 @@ class Conversations:
                 for each in self._by_name.newest(name):
                     each.off = off
 
-    def hear_all(self, names: Iterable[str], off: bool) -> list[str]:
-        """As `turn_all`, where other processes have conversations of these names."""
-        found = self.turn_all(off)
-        with self._lock:
-            self._switch.hear(names, None)
-        return found
-
     def turn_all(self, off: bool) -> list[str]:
         """Switch all of them off or on, and those to come. Returns those that are in use."""
         with self._lock:
@@ -414,8 +556,9 @@ class Conversations:
         notebook, manner = conversation.notebook, self._manners.of(conversation.key)
         if notebook is None or not (manner.remembers or conversation.session.unusual):
             return
+        seconds = BACKGROUND_SECONDS if in_background else math.inf if manner.revises else QUICK_SECONDS
         try:
-            with self._store.until(math.inf if manner.revises or in_background else QUICK_SECONDS):
+            with self._store.until(seconds):
                 notebook.write()
         except Exception as error:
             if manner.revises or in_background:
@@ -442,7 +585,7 @@ class Conversations:
             self._let_go()
         if self._gone > GONE_BYTES:
             self._gone = 0
-            give_back()
+            self._give_back()
 
     def _let_go(self) -> None:
         """Those that were not used for longest, until the others fit. Never the last."""

@@ -1,7 +1,11 @@
-"""One conversation that goes through the proxy: its session, and how its requests were sent.
+"""One conversation whose requests are rewritten: its session, and how its accepted requests were sent.
 
-What its requests do to it is written by its own methods and nowhere else. `Conversations`, which has all of them, sets
-what memory and the store know of it: `held`, `hint` and `notebook`.
+Its own methods record what requests do to it. `recognition`, which has all conversations, sets what memory and the
+store know of it: `held`, `hint` and `notebook`.
+
+How requests were sent is a frozen value (`SentHistory`). A request that cannot be rewritten starts as earlier requests
+did. Which of them counts depends on how far it agrees with them: a rewound branch must not start with edits that its
+parent made later.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from .. import formats
 from ..billing.budget import Point
@@ -21,12 +25,103 @@ from ..engine.notebook import Notebook
 from ..engine.pipeline import Compacted
 from ..engine.session import Session
 from ..plan import Edit, Plan
+from ..tokens import estimate
 from ..wire import Scanned, scan
 from ..wire.scan import scan_tolerantly
-from .books.bill import freed
-from .coin import Toss
-from .conduct import Conduct, ConductReader
-from .sent_history import NOTHING_SENT, SentHistory, SentRequest
+
+
+def removed_tokens(
+    edits: tuple[Edit, ...], before: tuple[Edit, ...] = (), known: tuple[float, ...] = ()
+) -> tuple[float, ...]:
+    """Estimate the tokens that each edit removes. `known` are the counts of the edits `before`, which are reused."""
+    if edits[: len(before)] == before:
+        return known + tuple(map(_removed_by, edits[len(before) :]))
+    counted = {id(edit): tokens for edit, tokens in zip(before, known, strict=True)}
+    return tuple(counted[id(edit)] if id(edit) in counted else _removed_by(edit) for edit in edits)
+
+
+def _removed_by(edit: Edit) -> float:
+    if edit.counted_tokens is not None:
+        return edit.counted_tokens
+    return max(0.0, sum(map(estimate, edit.removed)) - estimate(edit.added))
+
+
+class Assignment(Protocol):
+    """The variant of an experiment that a conversation is in."""
+
+    @property
+    def measured(self) -> bool:
+        """Its requests are sent unchanged, and only what would have been saved is measured."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """Name of the variant, for accounting."""
+        ...
+
+    def observe(self, scanned: Scanned) -> object:
+        """What the agent did since the request before, for the experiment. Called once for each request. May raise."""
+        ...
+
+
+MAX_REVISIONS = 4
+"""Revisions of which the last accepted request is kept."""
+
+
+class SentRequest(NamedTuple):
+    """How a request was sent."""
+
+    prefix: SentPrefix
+    freed: tuple[float, ...]
+    """Tokens that each of its edits removes."""
+
+    @property
+    def revised_at(self) -> int:
+        """Number of messages of the request that changed earlier messages last; 0 if none did."""
+        points = self.prefix.plan.points
+        return points[-1].length if points else 0
+
+    def is_followed_by(self, later: SentRequest) -> bool:
+        """Return True if `later` is a longer request that was sent in the same way as far as this one goes."""
+        return later.prefix.continues(self.prefix) and later.prefix.wrote_alike(self.prefix, self.prefix.messages)
+
+    def cut(self, scanned: Scanned, shared: int) -> SentRequest:
+        """A request whose first messages, `shared` of them, are sent as here, and all others unchanged."""
+        pairs = zip(self.prefix.plan.edits, self.freed, strict=True)
+        freed = tuple(tokens for edit, tokens in pairs if edit.message < shared)
+        return SentRequest(self.prefix.cut(scanned, shared), freed)
+
+
+class SentHistory(NamedTuple):
+    """The last accepted request of each revision, newest last."""
+
+    requests: tuple[SentRequest, ...] = ()
+
+    @property
+    def newest(self) -> SentRequest | None:
+        return self.requests[-1] if self.requests else None
+
+    def add(self, sent: SentRequest) -> SentHistory:
+        """The history with one more accepted request. A longer one may have been accepted before it."""
+        if any(sent.is_followed_by(each) for each in self.requests if each.revised_at == sent.revised_at):
+            return self
+        others = [each for each in self.requests if each.revised_at != sent.revised_at]
+        return SentHistory((*others, sent)[-MAX_REVISIONS:])
+
+    def for_request(self, scanned: Scanned) -> tuple[SentRequest, int] | None:
+        """The newest request that this one starts like, and the number of messages in common; None if there is none.
+
+        Messages were sent in its way only up to the request that revised them, so all of those have to be in common.
+        """
+        for sent in reversed(self.requests):
+            shared = sent.prefix.shared(scanned)
+            if shared and sent.revised_at <= shared:
+                return sent, shared
+        return None
+
+
+NOTHING_SENT = SentHistory()
+
 
 Key = tuple[str, ...]
 """The wire format, what the client calls its conversation and, where the request itself asks for one, the profile."""
@@ -112,29 +207,17 @@ class LiveConversation:
     """Another process of this proxy had it: what was sent follows from the history, also where nothing is noted."""
     off: bool = False
     """It goes on without new edits, until it is switched on again."""
-    toss: Toss | None = None
-    """On which side of a trial it is, if there is one."""
-    conduct: ConductReader | None = field(init=False, default=None)
-    """Counts what its agent does, for a trial."""
-    measured: bool = field(init=False, default=False)
-    """It goes out as it came, and only what would have been saved is measured."""
+    assignment: Assignment | None = None
+    """Its variant, if it takes part in an experiment."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a request of it is worked on."""
     _sent_lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while `history` is replaced, and for nothing else."""
 
-    def __post_init__(self) -> None:
-        if self.toss is not None:
-            self.conduct = ConductReader(self.key[0])
-            self.measured = self.toss.arm == "measure"
-
-    def count_conduct(self, scanned: Scanned) -> Conduct | None:
-        """What its agent did since the request before. What goes wrong here goes wrong for nobody else."""
-        try:
-            return self.conduct.read(scanned) if self.conduct is not None else None
-        except Exception:
-            self.conduct = None  # half of a message may be counted
-            return None
+    @property
+    def measured(self) -> bool:
+        """Its requests are sent unchanged, and only what would have been saved is measured."""
+        return self.assignment is not None and self.assignment.measured
 
     def ask(self, model: str) -> None:
         """Who is asked from here on, if something else than the requests says so."""
@@ -162,7 +245,7 @@ class LiveConversation:
         last = plan.points[-1] if len(plan.points) > self.points else None
         point = last if last is not None and last.length == self.messages else None
         self.points = len(plan.points)
-        self.freed = freed(plan.edits, self.edits, self.freed) if counts else (0.0,) * len(plan.edits)
+        self.freed = removed_tokens(plan.edits, self.edits, self.freed) if counts else (0.0,) * len(plan.edits)
         self.edits = plan.edits
         return point
 
@@ -216,12 +299,12 @@ class LiveConversation:
         self.points = len(self.last.plan.points) if self.last is not None else 0
         last, sent = self.last, self.history.newest
         if last is not None and sent is not None and sent.prefix.is_same_request(last):
-            self._add_sent(SentRequest(last, freed(last.plan.edits, sent.prefix.plan.edits, sent.freed)))
+            self._add_sent(SentRequest(last, removed_tokens(last.plan.edits, sent.prefix.plan.edits, sent.freed)))
         return scanned
 
     def goes_on_as_ever(self, scanned: Scanned) -> bool:
         """Whether there is nothing to it but to rewrite a request that goes it on."""
-        usual = not (self.off or self.toss or self.inbox or self.session.unusual)
+        usual = not (self.off or self.assignment or self.inbox or self.session.unusual)
         return usual and not (self.notebook is not None and self.went_elsewhere(scanned))
 
     def _grow(self, scanned: Scanned) -> None:

@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from ..clock import Clock
-from ..outcome import Outcome
+from .types import Clock, RewriteResult
 
 LATE_SECONDS = 0.005
 """Seconds after which a thread is late, and keeps others from work no longer: most requests take a tenth of that."""
@@ -34,11 +33,11 @@ class Errand:
 
     __slots__ = ("_taken", "outcome", "told", "work")
 
-    def __init__(self, work: Callable[[], Outcome], told: asyncio.Future[None]) -> None:
+    def __init__(self, work: Callable[[], RewriteResult], told: asyncio.Future[None]) -> None:
         self.work = work
         self.told = told
         """That it is done, or that there is no time left."""
-        self.outcome: Outcome | Exception | None = None
+        self.outcome: RewriteResult | Exception | None = None
         self._taken = threading.Lock()
 
     def take(self) -> bool:
@@ -73,7 +72,7 @@ class TurnTaking:
         self._lock = threading.Lock()
         """For how many threads there are."""
 
-    def submit(self, work: Callable[[], Outcome]) -> Errand:
+    def submit(self, work: Callable[[], RewriteResult]) -> Errand:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         errand = Errand(work, self._loop.create_future())
@@ -160,11 +159,11 @@ class Workers:
 
     async def finish(
         self,
-        work: Callable[[], Outcome],
+        work: Callable[[], RewriteResult],
         budget: float,
         end: Callable[[], bool],
         more: Callable[[], Awaitable[float]] | None = None,
-    ) -> Outcome:
+    ) -> RewriteResult:
         """Raise `TooLate` if that takes longer than `budget` seconds and `more`, and `end` allows to give it up."""
         errand = self.pool.submit(work)
         watch = _Deadline(errand, budget, self.pool)

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from .addresses import AWS_REGION, PROVIDERS
 from .headers import known
-from .providers import AWS_REGION, PROVIDERS
 
 HeaderPairs = Iterable[tuple[str, str]]
 NO_REGIONS: Mapping[str, str] = MappingProxyType({})

@@ -1,14 +1,13 @@
-"""One request body on its way out: what is sent instead, or why it goes as it came (law 12).
+"""One request body on its way out: what is sent instead, or why it is sent as it came (law 12).
 
-`Rewriter.rewrite` runs in a thread of its own and may be given up on; whoever waits for it then sends what `fallback`
-makes of it, and the conversation is told that it went out that way. `Rewriter.rewrite_warm` takes what is surely done
-sooner than a thread could have been asked.
+`Rewriter.rewrite` runs in a thread of its own and may be given up on. Its caller then sends what `fallback` makes of
+the request, and the conversation learns that. `Rewriter.rewrite_warm` takes what is surely done sooner than a thread
+could have been asked.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,24 +17,36 @@ from itertools import accumulate
 from msgspec.structs import replace
 
 from .. import formats
+from ..billing.cache_directives import CacheAsked, cache_asked
+from ..billing.input_estimate import NO_TEXT, NOTHING_NEW, NewPart, Reckoned, SampledText
 from ..engine.incremental import SentPrefix
+from ..engine.marking import CacheSettings
 from ..engine.pipeline import Compacted
 from ..errors import IbidemError, one_line
 from ..plan import Edit
-from ..store import StoreError
+from ..store import Store, StoreError
 from ..store.guarded import StoreUnavailable
 from ..wire import Scanned
-from .asked import CacheAsked, cache_asked
-from .clock import SYSTEM_CLOCK, Clock
-from .conversation import Deviation, LiveConversation
-from .conversations import Conversations
-from .fallback import is_oversized
-from .found import Found
-from .new_part import NO_TEXT, NOTHING_NEW, NewPart, Reckoned, SampledText
-from .opening import SingleMessage, Unpackable, Unreadable, detected
-from .outcome import Job, Outcome, Result
-from .packing import decoded, encoded
-from .sent_history import SentRequest
+from ..wire.content_encoding import BrokenEncoding, UndecodableRequest, decode_body, encode_body
+from .conversation import AnsweredRequest, Counted, Deviation, LiveConversation, SentRequest
+from .fallback import bare, continue_without_thinking, fall_back, is_oversized, next_body
+from .recognition import (
+    Conversations,
+    Found,
+    detected,
+)
+from .types import (
+    SYSTEM_CLOCK,
+    Clock,
+    Failed,
+    LiveRequest,
+    Oversized,
+    Result,
+    RewriteResult,
+    SingleMessage,
+    Unreadable,
+    whereabouts,
+)
 
 log = logging.getLogger("ibidem")
 
@@ -54,16 +65,14 @@ STORE_SHARE = 0.6
 LOCK_SECONDS = 0.05
 """Seconds for which a thread waits for a conversation before it looks whether anybody still waits for the request."""
 
+NOTE_SECONDS = 15.0
+"""Seconds that notes wait for a conversation that is being worked on."""
+
+MAX_CONVERSATIONS, MAX_MEMORY, MAX_BODY = 1000, 256 * 2**20, 100 * 2**20
+"""Conversations that are held in memory, bytes that they may take, and bytes of one request, if nothing else is set."""
+
 MAX_REASON = 200
 """Characters of a reason that are told."""
-
-
-class Failed(IbidemError):
-    """A request that can be read and was not rewritten."""
-
-
-class Oversized(IbidemError):
-    """A request with more in it than is read here."""
 
 
 class Rewriter:
@@ -84,11 +93,11 @@ class Rewriter:
         self._max_rewrite = max_rewrite
         self._now = clock.monotonic
 
-    def rewrite(self, job: Job) -> Outcome:
+    def rewrite(self, job: LiveRequest) -> RewriteResult:
         """Never raises."""
         return self._told(job, self._rewrite)
 
-    def rewrite_warm(self, job: Job) -> Outcome | None:
+    def rewrite_warm(self, job: LiveRequest) -> RewriteResult | None:
         """What `rewrite` gives, while everybody waits; None for what may take longer than that. Never raises."""
         found = self._warm(job)
         if found is None or not found.conversation.lock.acquire(blocking=False):
@@ -101,7 +110,7 @@ class Rewriter:
         finally:
             found.conversation.lock.release()
 
-    def _warm(self, job: Job) -> Found | None:
+    def _warm(self, job: LiveRequest) -> Found | None:
         if job.encoding or job.counts or job.wish is not None or not job.format:
             return None
         try:
@@ -109,22 +118,22 @@ class Rewriter:
         except Exception:  # who looks at it closely tells what is wrong
             return None
 
-    def _go_on(self, found: Found, job: Job, start: float) -> Outcome:
+    def _go_on(self, found: Found, job: LiveRequest, start: float) -> RewriteResult:
         """Under the conversation's lock."""
         job.decoded, job.conversation = job.body, found.conversation
         found.conversation.ask(job.model)
         return self._work(job, job.body, found, start, at_once=False)
 
-    def _told(self, job: Job, work: Callable[[Job, float], Outcome]) -> Outcome:
+    def _told(self, job: LiveRequest, work: Callable[[LiveRequest, float], RewriteResult]) -> RewriteResult:
         """What comes of it, whatever goes wrong."""
         start, unread, theirs = self._now(), False, False
         try:
             return work(job, start)
         except SingleMessage:
-            return Outcome(result="unchanged", took=self._now() - start)
-        except Unreadable as error:
+            return RewriteResult(result="unchanged", took=self._now() - start)
+        except (Unreadable, BrokenEncoding) as error:
             return self._theirs(str(error), start)
-        except Unpackable as error:
+        except UndecodableRequest as error:
             told, theirs = str(error), True
         except Oversized as error:
             told, unread = str(error), True
@@ -137,14 +146,14 @@ class Rewriter:
         except Exception as error:
             log.debug("a request cannot be rewritten", exc_info=True)
             told = whereabouts(error)
-        return Outcome(result="failed open", reason=told, theirs=theirs, unread=unread, took=self._now() - start)
+        return RewriteResult(result="failed open", reason=told, theirs=theirs, unread=unread, took=self._now() - start)
 
-    def _theirs(self, told: str, start: float) -> Outcome:
+    def _theirs(self, told: str, start: float) -> RewriteResult:
         """The client made it like that: it is between the client and its provider, and nothing failed here."""
-        return Outcome(result="unchanged", reason=told, theirs=True, took=self._now() - start)
+        return RewriteResult(result="unchanged", reason=told, theirs=True, took=self._now() - start)
 
-    def _rewrite(self, job: Job, start: float) -> Outcome:
-        body = job.decoded = decoded(job.body, job.encoding, self._max_body)
+    def _rewrite(self, job: LiveRequest, start: float) -> RewriteResult:
+        body = job.decoded = decode_body(job.body, job.encoding, self._max_body)
         if not job.format:
             self._weigh(body, 0)
             job.format = detected(body, job.model)
@@ -163,7 +172,7 @@ class Rewriter:
                 self.conversations.settle(found.conversation)
                 current = self.conversations.current(found, body)
                 if current is not None:
-                    job.conduct = current.conversation.count_conduct(current.scanned)
+                    job.observed = _observe(current)
                 if current is not None and current.conversation.off and not self._observe:
                     self.conversations.catch_up(current)
                     return self._off(job, current, start)
@@ -171,7 +180,7 @@ class Rewriter:
                     return self._work(job, body, current, start)
         raise Failed("busy: other requests of the same conversation were faster")
 
-    def _work(self, job: Job, body: bytes, found: Found, start: float, at_once: bool = True) -> Outcome:
+    def _work(self, job: LiveRequest, body: bytes, found: Found, start: float, at_once: bool = True) -> RewriteResult:
         """Under the conversation's lock."""
         conversation = found.conversation
         observes = self._observe or conversation.measured
@@ -181,7 +190,7 @@ class Rewriter:
         changed = compacted.request is not body
         try:
             _refuse(compacted)
-            new = encoded(compacted.request, job.encoding) if changed and not observes else None
+            new = encode_body(compacted.request, job.encoding) if changed and not observes else None
             result: Result = "observed" if observes else "rewritten" if changed else "unchanged"
             outcome = self._outcome(found, compacted, result, new, start, at_once)
             self.conversations.save(conversation)
@@ -192,7 +201,7 @@ class Rewriter:
             self._went_otherwise(conversation)
         return outcome
 
-    def _checksummed(self, job: Job, body: bytes, found: Found, start: float) -> Outcome:
+    def _checksummed(self, job: LiveRequest, body: bytes, found: Found, start: float) -> RewriteResult:
         """The outcome of a request that carries a checksum of its body. Under the conversation's lock.
 
         It is sent unchanged. If the provider accepts it, the conversation goes on from there, so its history has to say
@@ -204,14 +213,14 @@ class Rewriter:
         prefix = SentPrefix.unwritten(formats.named(job.format), found.scanned)
         return replace(outcome, sent=SentRequest(prefix, ()), deviation=Deviation(job.key, body, 0, False, job.at))
 
-    def _off(self, job: Job, found: Found, start: float) -> Outcome:
+    def _off(self, job: LiveRequest, found: Found, start: float) -> RewriteResult:
         """What is sent for it, `fallback` says; here is what the books need to know. Under the conversation's lock."""
         conversation, scanned = found.conversation, found.scanned
         first_new = conversation.messages if len(scanned) != conversation.messages else conversation.first_new
         model = scanned.head.get("model")
         conversation.pass_on()
         job.end()
-        return Outcome(
+        return RewriteResult(
             result="off",
             conversation=conversation,
             messages=len(scanned),
@@ -238,12 +247,12 @@ class Rewriter:
 
     def _outcome(
         self, found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float, at_once: bool
-    ) -> Outcome:
+    ) -> RewriteResult:
         """With what the books need to know of it: counted `at_once`, in a thread, where nobody else waits for that."""
         conversation, plan = found.conversation, compacted.plan
         point, prefix = conversation.plan_sent(plan, self._books), conversation.last
         measured, first_new = conversation.measured, conversation.first_new
-        return Outcome(
+        return RewriteResult(
             result=result,
             body=body,
             conversation=conversation,
@@ -284,7 +293,7 @@ class Rewriter:
             log.debug("what a request asks to be kept is not known: %s", whereabouts(error))
             return None
 
-    def _counted(self, job: Job, body: bytes, start: float) -> Outcome:
+    def _counted(self, job: LiveRequest, body: bytes, start: float) -> RewriteResult:
         """The size is asked of what would be sent, and nothing is: so nothing is remembered of it."""
         found = self.conversations.find(job.key, body, partial(self._weigh, body))
         if found is not None and found.conversation.inbox:
@@ -293,19 +302,164 @@ class Rewriter:
         off = found.conversation.off if found is not None else self.conversations.all_off
         if not self._observe and (off if job.wish is None else job.wish == "off"):
             job.end()
-            return Outcome(result="off", took=self._now() - start)
+            return RewriteResult(result="off", took=self._now() - start)
         if self.conversations.measures(job.key, found, body):
             job.end()
-            return Outcome(result="observed", took=self._now() - start)
+            return RewriteResult(result="observed", took=self._now() - start)
         compacted = self.conversations.preview(job.format, found, body, job.at, job.model)
         _refuse(compacted)
-        new = None if self._observe or not compacted.plan else encoded(compacted.request, job.encoding)
+        new = None if self._observe or not compacted.plan else encode_body(compacted.request, job.encoding)
         job.end()
-        return Outcome(result="unchanged" if new is None else "rewritten", body=new, took=self._now() - start)
+        return RewriteResult(result="unchanged" if new is None else "rewritten", body=new, took=self._now() - start)
+
+
+class Live:
+    """The conversations of one caller, and the only way to rewrite their requests. Safe to use from several threads.
+
+    `rewrite` gives the body to send. The caller then reports what became of it: `accepted`, `refused` or
+    `sent_as_it_came`, and `answered` with the provider's counts. A request that failed otherwise (5xx, a reset) needs
+    no report: the same request gives the same bytes again. No call raises.
+    """
+
+    def __init__(
+        self,
+        conversations: Conversations,
+        rewriter: Rewriter,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        run_later: Callable[[Callable[[], None]], None] = lambda work: work(),
+        on_fault: Callable[[Exception, str], object] = lambda error, what: None,
+    ) -> None:
+        """`run_later` runs what no request waits for, such as writing notes. `on_fault` gets errors of our own."""
+        self.conversations, self._rewriter = conversations, rewriter
+        self._now = clock.time
+        self._run_later, self._on_fault = run_later, on_fault
+
+    @classmethod
+    def for_profile(
+        cls,
+        profile: str,
+        store: Store,
+        *,
+        cache: CacheSettings | None = None,
+        max_body: int = MAX_BODY,
+        run_later: Callable[[Callable[[], None]], None] = lambda work: work(),
+        on_fault: Callable[[Exception, str], object] = lambda error, what: None,
+    ) -> Live:
+        """For a caller without accounting, within the usual limits of memory."""
+        conversations = Conversations(profile, store, MAX_CONVERSATIONS, MAX_MEMORY, cache=cache)
+        rewriter = Rewriter(conversations, False, max_body, books=False)
+        return cls(conversations, rewriter, run_later=run_later, on_fault=on_fault)
+
+    def has(self, outcome: RewriteResult) -> bool:
+        """Return True if the request is one of this caller's conversations, in memory."""
+        conversation = outcome.conversation or (outcome.job.conversation if outcome.job is not None else None)
+        return conversation is not None and self.conversations.has(conversation)
+
+    def rewrite(self, job: LiveRequest) -> RewriteResult:
+        """What to send. Runs in the calling thread; waits for locks and stores within the budget."""
+        outcome = self._rewriter.rewrite(job)
+        if outcome.result == "failed open" and not outcome.theirs:
+            log.warning("request sent without new edits: %s", outcome.reason)
+        try:
+            if outcome.result in ("failed open", "off") and not outcome.theirs:
+                outcome = fall_back(self.conversations, job, outcome)
+            outcome = continue_without_thinking(self.conversations, job, outcome) or outcome
+        except Exception as error:
+            self._on_fault(error, "fallback")
+        return replace(outcome, job=job)
+
+    def rewrite_at_once(self, job: LiveRequest) -> RewriteResult | None:
+        """`rewrite` for a known conversation with little that is new; None for all else. For event loops."""
+        return self._rewriter.rewrite_warm(job)
+
+    def preview(self, job: LiveRequest) -> RewriteResult:
+        """What would be sent. Leaves no trace. For token-counting endpoints."""
+        job.counts = True
+        return self.rewrite(job)
+
+    def accepted(self, outcome: RewriteResult) -> None:
+        """The provider answered 2xx: later requests start as this one did. Never blocks."""
+        conversation, deviation = outcome.conversation, outcome.deviation
+        if conversation is not None:
+            conversation.accept(outcome.sent, deviation)
+        if deviation is not None:
+            self._run_later(partial(self._learn, conversation, outcome.sent, deviation))
+
+    def refused(self, outcome: RewriteResult, kind: str, names_thinking: bool = False) -> RewriteResult | None:
+        """The provider rejected the body: the next one to try. None: give the client the first rejection."""
+        job = outcome.job
+        if job is None:
+            return None
+        job.tried.append(job.body if outcome.body is None else outcome.body)
+        log.warning("a request was refused: %s", kind)
+        try:
+            again = next_body(self.conversations, job, outcome, kind, job.tried, names_thinking)
+        except Exception as error:
+            self._on_fault(error, "fallback")
+            return None
+        return replace(again, job=job) if again is not None else None
+
+    def sent_as_it_came(self, outcome: RewriteResult, refused: bool = False) -> RewriteResult:
+        """The caller sent the original after all. Later requests start that way."""
+        if outcome.job is None:
+            return outcome
+        failed = RewriteResult(
+            result="failed open", refused=refused, conversation=outcome.conversation, job=outcome.job
+        )
+        bare_outcome = bare(outcome.job, failed)
+        self.accepted(bare_outcome)
+        return bare_outcome
+
+    def answered(
+        self, outcome: RewriteResult, counted: Counted, *, at: float | None = None, stop_revising: bool = False
+    ) -> None:
+        """Token counts of the provider, `at` now unless given. Never blocks; notes are written later."""
+        conversation = outcome.conversation
+        if conversation is None or not (outcome.follows_counts or counted.cleared):
+            return
+        if outcome.place is None:  # it is not known which request this is
+            counted = Counted(cleared=counted.cleared)
+        conversation.inbox.append(
+            AnsweredRequest(outcome.place, self._now() if at is None else at, counted, stop_revising)
+        )
+        self._run_later(partial(self._learn, conversation, None, None))
+
+    def without_breakpoints(self, outcome: RewriteResult) -> None:
+        """The provider rejected a request that cannot be sent again from here: later ones get no cache breakpoints."""
+        conversation, place = outcome.conversation, outcome.place
+        if conversation is not None and place is not None:
+            conversation.session.refuse(place)
+            self._run_later(partial(self._learn, conversation, None, None))
+
+    def _learn(
+        self, conversation: LiveConversation | None, sent: SentRequest | None, deviation: Deviation | None
+    ) -> None:
+        """The session of a conversation learns what is in its inbox, and the store too. No request waits for this."""
+        try:
+            if conversation is None and deviation is not None:
+                conversation = self.conversations.adopt(sent, deviation)
+            if conversation is not None and conversation.lock.acquire(timeout=NOTE_SECONDS):
+                try:
+                    self.conversations.settle(conversation)
+                    self.conversations.save(conversation, in_background=True)
+                finally:
+                    conversation.lock.release()
+        except Exception as error:
+            self._on_fault(error, "remember")
+
+
+def _observe(match: Found) -> object:
+    """What an experiment wants to know of a request. An error in it must not fail the request."""
+    assignment = match.conversation.assignment
+    try:
+        return assignment.observe(match.scanned) if assignment is not None else None
+    except Exception:
+        return None
 
 
 @contextmanager
-def _held(lock: threading.Lock, job: Job) -> Iterator[bool]:
+def _held(lock: threading.Lock, job: LiveRequest) -> Iterator[bool]:
     """Hold the lock, if it can be had while somebody waits for the job: a thread that waits longer is lost."""
     waited, held = 0.0, lock.acquire(blocking=False)
     while not held and waited < job.patience and not job.ended:
@@ -329,15 +483,6 @@ def _refuse(compacted: Compacted) -> None:
         raise Unreadable(compacted.reason)
     if compacted.reason:
         raise Failed(compacted.reason.partition(":")[0])
-
-
-def whereabouts(error: BaseException) -> str:
-    """What went wrong and where. Its message may quote what the client sent."""
-    trace, place = error.__traceback__, ""
-    while trace is not None:
-        place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return f"{type(error).__name__} at {place}"
 
 
 def _sampled(scanned: Scanned, first: int) -> SampledText:
