@@ -7,7 +7,6 @@ per million tokens in a file of one's own. How caches work is not in that packag
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,7 +17,6 @@ from ..errors import IbidemError
 from ..model import type_name
 from .budget import Economy
 from .caching import PAID_CACHING, USUAL_CACHING, Caching, bare_name, caching_of, unsure
-from .price_list import PACKAGE, shipped
 from .thinking import keeps_thinking, signs_thinking
 from .usage import Usage
 
@@ -168,9 +166,7 @@ def _listed(model: str, day: int | None) -> Price | None:
 @lru_cache(4096)
 def _looked_up(name: str, house: str | None) -> Any:
     """A model in the list, and its provider, by a name; None if there is none. What it costs depends on the day."""
-    if PACKAGE not in sys.modules and (listed := shipped()) is not None:
-        return listed.find(name, house)
-    import genai_prices  # whoever has loaded it may have given it a newer list
+    import genai_prices  # a seventh of a second and 20 MB, so only when a price is needed
 
     try:
         return genai_prices.calc_price(genai_prices.Usage(), name, provider_id=house)

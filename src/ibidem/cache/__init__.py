@@ -14,10 +14,9 @@ outputs it makes obsolete; the next output is then sent in full, even if equal. 
 
 from .dedup import ContentHash, DedupCache, DedupDecision, Fresh, Hint
 from .devboy import HintVerbosity, ResponsePipeline, ToolSettings, render_reference_hint, render_reference_hint_with
-from .memory import MemorySettings, OutputMemory
+from .memory import MemorySettings, OutputMemories, OutputMemory
 from .near_references import DeltaField, NearRefConfig, extract_delta, render_near_ref_hint
 from .outputs import Emission, ToolKind, content_hash, path_hash
-from .partitions import OutputMemories
 
 render_near_ref = render_near_ref_hint
 """The name of 0.1 for `render_near_ref_hint`."""

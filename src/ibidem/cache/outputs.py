@@ -15,6 +15,8 @@ WHITE_SPACE: Final = (
     "\u2028\u2029\u202f\u205f\u3000"
 )
 """White space of Rust, in which the ported systems are written. Python's `strip` also takes U+001C to U+001F."""
+MAX_SHOWN_CHARS: Final = 16_000
+"""Characters of an output that every version of Claude Code is known to show in full; Read has no such limit."""
 
 
 def utf8(text: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Which result answers which call. Rules and repair ask here; nobody else works it out again."""
+"""Pairs of calls and results, for the rules and for repair."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import msgspec
 from ..model import Conversation, Message, Thinking, ToolCall, ToolResult
 
 
-class Unanswered(NamedTuple):
+class UnansweredCall(NamedTuple):
     position: int
-    """In the conversation's messages."""
+    """Index of the message."""
     call: ToolCall
     running: bool
-    """Nothing but further calls comes after it: the tool may still be at work."""
+    """Only further calls follow: the tool may still be running."""
 
 
-class Stray(NamedTuple):
+class OrphanResult(NamedTuple):
     position: int
     result: ToolResult
     why: Literal["unknown", "misplaced", "duplicate"]
-    """Its call is nowhere; it stands elsewhere than the format demands; another result answered before."""
+    """The call is not in the request; the result is not at the position the format demands; the call has a result."""
 
 
 class AnsweredCall(msgspec.Struct, frozen=True):
@@ -36,13 +36,13 @@ class AnsweredCall(msgspec.Struct, frozen=True):
 
 
 class Pairing(NamedTuple):
-    unanswered: list[Unanswered]
-    strays: list[Stray]
+    unanswered: list[UnansweredCall]
+    strays: list[OrphanResult]
     answers: list[AnsweredCall]
 
 
-def fit(call: ToolCall, result: ToolResult) -> bool:
-    """Whether a result can be the answer to a call: by id, or by the tool's name where one of them has no id."""
+def is_answer_to(call: ToolCall, result: ToolResult) -> bool:
+    """Return True if ids match, or the tool names if the call or the result has no id."""
     if call.nameless or result.nameless:
         return call.name == result.name
     return call.id == result.call_id
@@ -80,7 +80,7 @@ class _Scope:
         found = None if result.nameless else self._first(self.by_id.get(result.call_id))
         if found is None:
             found = self._first(self.by_name.get(result.name))
-            if found is None or not fit(self.open[found][1], result):
+            if found is None or not is_answer_to(self.open[found][1], result):
                 return None
         self.answered.add(result.call_id)
         return self.open.pop(found)
@@ -91,8 +91,8 @@ class _Scope:
         return queue[0] if queue else None
 
 
-def pair(conv: Conversation) -> Pairing:
-    """Match calls and results as the format does: by id, and by where they stand. Linear."""
+def pair_calls(conv: Conversation) -> Pairing:
+    """Match calls and results as the format does, by id and by position, in linear time."""
     found, scope = Pairing([], [], []), _Scope()
     calls = [part for message in conv.messages for part in message.parts if type(part) is ToolCall]
     known, named = {call.id for call in calls}, {call.name for call in calls}
@@ -107,10 +107,10 @@ def pair(conv: Conversation) -> Pairing:
                 if (asked := scope.take(part)) is not None:
                     found.answers.append(AnsweredCall(*asked, position, part))
                 elif part.call_id in scope.answered:
-                    found.strays.append(Stray(position, part, "duplicate"))
+                    found.strays.append(OrphanResult(position, part, "duplicate"))
                 else:
                     elsewhere = part.name in named if part.nameless else part.call_id in known
-                    found.strays.append(Stray(position, part, "misplaced" if elsewhere else "unknown"))
+                    found.strays.append(OrphanResult(position, part, "misplaced" if elsewhere else "unknown"))
             elif type(part) is ToolCall:
                 asks = True
             elif type(part) is not Thinking:
@@ -122,7 +122,7 @@ def pair(conv: Conversation) -> Pairing:
             scope = _Scope()
         for call in message.calls if asks else ():
             while (given_up := scope.again(call, turn)) is not None:
-                found.unanswered.append(Unanswered(*given_up, running=False))
+                found.unanswered.append(UnansweredCall(*given_up, running=False))
             scope.ask(position, call)
     found.unanswered.extend(_left(scope, last_other))
     if conv.server_history:
@@ -131,7 +131,7 @@ def pair(conv: Conversation) -> Pairing:
 
 
 def _closes(conv: Conversation, message: Message) -> bool:
-    """Whether calls made before this message can no longer be answered after it."""
+    """Return True if earlier calls cannot be answered after this message."""
     match conv.dialect.answers:
         case "next":
             return True
@@ -141,9 +141,9 @@ def _closes(conv: Conversation, message: Message) -> bool:
             return False
 
 
-def _left(scope: _Scope, last_other: int) -> Iterator[Unanswered]:
+def _left(scope: _Scope, last_other: int) -> Iterator[UnansweredCall]:
     for position, call in scope.open.values():
-        yield Unanswered(position, call, running=position > last_other)
+        yield UnansweredCall(position, call, running=position > last_other)
 
 
 def _last_other(messages: tuple[Message, ...]) -> int:

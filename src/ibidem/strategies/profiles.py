@@ -12,6 +12,7 @@ from .arrival import BackReferences
 from .ported import Dedup, DedupToolCalls, Devboy, DropMiddle, Lingua, PruneThinking, Snippet
 from .repair import RepairPairing
 from .revision import Evict
+from .revision.gate import NEVER
 from .strategy import Strategy, adapted, is_strategy
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ PROFILES: dict[str, tuple[Strategy, ...]] = {
         RepairPairing(by_place=False),
     ),
     "devboy": (Devboy(),),
+    "balanced": (Evict(working_set=(NEVER, 25), pending=(0, 0), arguments=None),),
     "recoverable": (Evict(),),
-    "aggressive": (Evict(mask=10, arguments=512),),
+    "aggressive": (Evict(working_set=(12, 4), pending=(20, 10), edit_arguments=(60, 30)),),
 }
 
 
@@ -85,6 +87,8 @@ def chosen(profile: str, strategies: Any) -> tuple[Strategy, ...]:
     """The strategies that are to run. Raises UsageError for what is none."""
     if strategies is None:
         return named(profile)
+    if profile not in ("", "lossless"):  # the default: then only `strategies` was set
+        raise UsageError(f"profile={profile!r} and strategies=… are both set: pass one of them")
     if isinstance(strategies, str | bytes) or not isinstance(strategies, Iterable):
         wanted = f"[{strategies!r}]" if is_strategy(strategies) else "[ibidem.BackReferences()]"
         raise UsageError(f"strategies must be a list, not {strategies!r}: pass strategies={wanted}, or profile=…")

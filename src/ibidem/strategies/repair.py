@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ..markers import codetether
 from ..model import INSERTED_INDEX, Conversation, Kind, Message, Path, Text, ToolCall
 from ..plan import Edit
-from ..rules.pairing import Pairing, Stray, fit, pair
+from ..rules.pairing import OrphanResult, Pairing, is_answer_to, pair_calls
 from .ported.exact import Ported
 from .ported.pairing import repair_by_id
 from .strategy import ProviderDemands
@@ -38,16 +38,18 @@ class RepairPairing(Ported):
         return self._by_place(conv) if self.by_place else repair_by_id(conv, demands)
 
     def _by_place(self, conv: Conversation) -> Iterator[Edit]:
-        found = pair(conv)
+        found = pair_calls(conv)
         misplaced = [stray for stray in found.strays if stray.why == "misplaced"]
         answers: dict[int, list[tuple[ToolCall, Any]]] = {}
-        moved: list[Stray] = []
+        moved: list[OrphanResult] = []
         # Once one of the last calls gets its result, nothing is running any more.
         waiting = not any(
-            missing.running and fit(missing.call, stray.result) for missing in found.unanswered for stray in misplaced
+            missing.running and is_answer_to(missing.call, stray.result)
+            for missing in found.unanswered
+            for stray in misplaced
         )
         for missing in found.unanswered:
-            stray = next((stray for stray in misplaced if fit(missing.call, stray.result)), None)
+            stray = next((stray for stray in misplaced if is_answer_to(missing.call, stray.result)), None)
             if stray is not None:
                 misplaced.remove(stray)
                 moved.append(stray)
@@ -115,9 +117,9 @@ class RepairPairing(Ported):
             yield self._insert("before", message.index, (*parts, max(before, default=0)), block)
 
     def _remove(
-        self, conv: Conversation, strays: Sequence[Stray], moved: list[Stray], receiving: set[int]
+        self, conv: Conversation, strays: Sequence[OrphanResult], moved: list[OrphanResult], receiving: set[int]
     ) -> Iterator[Edit]:
-        by_position: dict[int, list[Stray]] = {}
+        by_position: dict[int, list[OrphanResult]] = {}
         for stray in strays:
             by_position.setdefault(stray.position, []).append(stray)
         whole = {

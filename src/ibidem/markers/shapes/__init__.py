@@ -20,8 +20,7 @@ from .codex import CodexHeader
 from .grep import Grep
 from .numbered import Numbered, tabbed
 from .prefixed import MIN_PREFIX, Prefixed
-from .pretty import PrettyJson
-from .rows import Rows
+from .rows import PrettyJson, Rows
 
 _FLAG = re.compile(r"([a-z])([0-9]*)")
 

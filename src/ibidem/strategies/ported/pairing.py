@@ -8,7 +8,7 @@ from typing import Any
 from ...markers import codetether
 from ...model import INSERTED_INDEX, Conversation, Message, Path, Text, ToolCall, ToolResult
 from ...plan import Edit
-from ...rules.pairing import pair
+from ...rules.pairing import pair_calls
 from ..strategy import ProviderDemands
 from .exact import codetether_messages
 
@@ -29,7 +29,7 @@ def repair_by_id(conv: Conversation, demands: ProviderDemands) -> Iterator[Edit]
     by_name: set[int] = set()
     if conv.dialect.answers == "next" and any(map(_has_unnamed, messages)):
         # Gemini pairs by name and order if a call or its response has no id.
-        for answer in pair(conv).answers:
+        for answer in pair_calls(conv).answers:
             answered.add(answer.call.id)
             by_name.add(id(answer.result))
     on_server: bool | None = None

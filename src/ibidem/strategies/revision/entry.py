@@ -18,8 +18,6 @@ class Candidate(NamedTuple):
     label: str
     why: str
     """What the model is told; every word is paid for at every turn."""
-    ends: bool = False
-    """Its head and its tail stay."""
     reason: str = ""
     """What a report says, where that is more."""
 
@@ -78,6 +76,10 @@ class Entry:
     """Of an argument: the JSON text it is a value in, where arguments are a string."""
     call: ToolCall | None = None
     """Whose result or argument it is."""
+    names: frozenset[str] = frozenset()
+    """Files that it may show, or that its call may write: see `names`."""
+    gated: bool = False
+    """A file that is in use protects it: see `gate`."""
     rank: int = 0
     """Which came to wait before which."""
     since: int = 0

@@ -1,12 +1,13 @@
-"""What was sent is looked at again, and goes when it is no longer needed: the strategy behind `recoverable`.
+"""What was sent is looked at again, and goes when it is no longer needed: the strategy behind `balanced`, `recoverable`
+and `aggressive`.
 
 A fold over the requests of a conversation. New text gets its arrival edits first (`BackReferences`). Texts that are no
 longer needed wait together until a change is free or pays (`billing.budget`); then all of them go at once, each with a
-marker that carries the reference under which the store keeps the original; thinking goes without one (`thoughts`). What
-lost its middle may lose the rest later. A text that a later reference points at stays until every text that refers to
-it goes too (law 5), and what is gone is never referred to again. A history that carries such a marker already, or lacks
-thinking that the store knows of, was looked at before, by someone who knows more of it: it stays as it is from there on
-(law 10). A tool may print what looks like a marker, so the store has to confirm it.
+marker that carries the reference under which the store keeps the original; thinking goes without one (`thoughts`).
+Text of files that are in use stays (`gate`). A text that a later reference points at stays until every text that refers
+to it goes too (law 5), and what is gone is never referred to again. A history that carries such a marker already, or
+lacks thinking that the store knows of, was looked at before, by someone who knows more of it: it stays as it is from
+there on (law 10). A tool may print what looks like a marker, so the store has to confirm it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ...store.recall import Keep, keeper
 from ..arrival.backrefs import BackReferences, BackrefFold
 from ..strategy import Fold, Revision, Start, Strategy
 from .entry import Entry, Eviction
+from .gate import Clock
 from .inventory import PART_TOKENS, Inventory
 from .thoughts import Thoughts
 
@@ -44,9 +46,9 @@ class Evict(Strategy):
     name: ClassVar[str] = "look-back"
     labels: ClassVar[tuple[str, ...]] = (
         *BackReferences.labels,
-        *("stale", "stale_arguments", "snippet", "mask", "thinking", "arguments", "calls", "prose", "middle"),
+        *("stale", "stale_arguments", "mask", "thinking", "arguments"),
     )
-    touches: ClassVar[frozenset[Kind]] = frozenset({"result", "thinking", "arguments", "assistant text"})
+    touches: ClassVar[frozenset[Kind]] = frozenset({"result", "thinking", "arguments"})
     revises: ClassVar[bool] = True
 
     arrival: BackReferences = field(default_factory=BackReferences)
@@ -56,29 +58,21 @@ class Evict(Strategy):
     """The share of what was saved that a change may spend."""
     credit: float = 0.03
     """By what share of its bill a conversation may be dearer for a while than with nothing done. 0: at no moment."""
-    age: int = 4
-    """Requests that a text has been in before it may be snipped, or arguments go."""
-    stale: bool = True
-    """Reads of a file that was written later, or read again, go."""
+    mask: int = 10
+    """Results that always stay: the last so many."""
+    working_set: Clock = (25, 8)
+    """Requests that a read stays for after a call last named its file."""
+    pending: Clock = (40, 20)
+    """Requests that a read stays for after it arrived, while its file was not written."""
+    arguments: int | None = 512
+    """Bytes from which an argument of a call goes as an old result does. None: arguments stay."""
+    edit_arguments: Clock | None = None
+    """Requests that an argument of a call that names files stays for after one last named them. None: it stays."""
     stale_arguments: bool = True
-    """What an edit replaced, and what was written into a file that was changed or read again later, go. Only where the
-    request says of a result that its call failed: else none is sure to have succeeded."""
-    snippet: int | None = 2048
-    """Bytes from which an old result keeps only its head and its tail."""
-    ends: int = 512
-    """Characters of each, rounded down to whole lines if there are any."""
-    mask: int | None = None
-    """Results before the last so many go."""
+    """The text that an edit replaced goes, and what was written into a file that was read again later. Only if requests
+    mark the results of failed calls: else no call is sure to have succeeded."""
     thinking: bool = True
     """Thinking of earlier turns goes, never that of the running tool loop."""
-    arguments: int | None = None
-    """Bytes from which a string in the arguments of an old call goes."""
-    calls: bool = False
-    """Strings in the arguments of an old call go if a call before it had the same arguments."""
-    prose: int | None = None
-    """Bytes from which an old text of the model keeps only its first and last paragraph and what is not plain prose."""
-    middle: int | None = None
-    """Results, long strings in arguments, and texts of the model before the last so many messages go."""
     store: Any = None
     """Where originals are kept. `compact` and `Session` put one here; without, nothing is kept: for measuring only."""
 
@@ -168,13 +162,15 @@ class EvictionFold(Fold):
         """Everything taken in is sent. Whether something goes first is decided here."""
         self._bank.reported(moment.context, self._standing, moment.cached)
         self._bank.keep(moment)
-        self.inventory.grow_older()
-        cold = not self._standing or self._bank.forgets(moment.idle)
+        forgotten = self._bank.forgets(moment.idle)
+        self.inventory.grow_older(forgotten)
+        cold = not self._standing or forgotten
         undone = self._arrival.as_is  # it went out without what was planned for it
         revision = None
         if self._revises and not (moment.refused or undone):
             revision = self._revised(moment)
         self._bank.settle(self._removed, self._spared, cold)
+        self.inventory.sent(forgotten)
         self.inventory.waiting.turn += 1  # what comes to wait from now on is still in this request, and has to be
         self._standing += self._new
         self._removed += self._spared

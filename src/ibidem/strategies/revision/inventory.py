@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 from ...billing.calibration import Weights
 from ...billing.thinking import thinking_tokens
 from ...calls import arguments
+from ...calls.file_access import Touch, touches
 from ...markers.backref import ABOVE, Source, opening
 from ...markers.layout import Shown, parsed
 from ...markers.numbering import Sources
 from ...markers.thinking import speaks
-from ...model import Message, Path, Text, Thinking, ToolCall, ToolResult, size, to_json
+from ...model import Kind, Message, Path, Text, Thinking, ToolCall, ToolResult, size, to_json
 from ...plan import Edit
 from ...tokens import estimate
 from ..arrival.sent import SentText
 from .entry import Candidate, Entry, Pin
-from .files import Touch, touches
+from .gate import Gate
+from .names import last_component, loose_names
 from .rewrites import NO_REWRITE, rewrite_of
 from .standing import Standing
 from .waiting import Waiting, least
@@ -30,18 +32,13 @@ if TYPE_CHECKING:
 
 PART_TOKENS = Weights().part
 """Tokens of a text beside its own. They stay when it goes."""
-MIN_REPEATED_ARGUMENT = 256
-"""Bytes from which a string in the arguments of a repeated call is worth a marker."""
 MIN_STALE_ARGUMENT = 160
 """Bytes from which a string in the arguments of a call that is over is worth a marker."""
-MIN_MIDDLE_ARGUMENT = 1024
-"""Bytes from which a string in arguments goes with the middle of a conversation."""
 MAX_READS = 128
 """Reads of a file that are compared with the next, the last ones: a file may be read in any number of pieces."""
-BEGINNING_MESSAGES = 2
-"""Messages that are not the middle of a conversation."""
 _message_of = attrgetter("message")
-CHANGED, READ_AGAIN = "the file was changed later", "the file was read again later"
+READ_AGAIN = "the file was read again later"
+OLD = "old"
 
 
 class Inventory:
@@ -56,22 +53,20 @@ class Inventory:
         """What stands of all that was taken in."""
         self.waiting = Waiting(settings)
         """Those that may go when a change pays."""
-        self._ageing: deque[Entry] = deque()
-        self._results: deque[Entry] = deque()
-        """Those that are not masked yet, oldest first."""
-        self._middle: deque[Entry] = deque()
-        """Those that may go with the middle of the conversation, oldest first."""
+        self.gate = Gate(settings.working_set, settings.pending, settings.edit_arguments or (0, 0))
+        self._recent: deque[tuple[Entry, int]] = deque()
+        """Texts that stay because few results came after them, oldest first, each with the results before it."""
+        self._results = 0
         self._reads: dict[str, list[tuple[Entry, Touch]]] = {}
         self._asked: dict[str, tuple[Touch, ...]] = {}
         self._asked_in: dict[str, int] = {}
+        self._names: dict[str, frozenset[str]] = {}
         self._called: dict[str, ToolCall] = {}
         """The message of each call: those of one have no order among them."""
         self._rewrites: dict[str, Entry] = {}
         """Arguments that are not needed any more if their call succeeds, or once its file changes again."""
         self._written: dict[str, Entry] = {}
         """The content of files, as it was written last."""
-        self._made: set[tuple[str, str]] = set()
-        """Tools and arguments of the calls so far, where it matters that they are the same."""
         self._calls = self._messages = 0
         self._tag = ""
         self._thoughts: list[Entry] = []
@@ -100,9 +95,6 @@ class Inventory:
             self.standing.add(entry.message, entry.sent + PART_TOKENS)
             if entry.free and entry.kind == "thinking":
                 self._thoughts.append(entry)
-            elif entry.free:
-                self._ageing.append(entry)
-                self._middle.append(entry)
         if speaks(message) and not self._answers:
             self._end_loop()
         self._answers = bool(message.results)
@@ -155,10 +147,8 @@ class Inventory:
                     self._fixed_thinking = message.index
                 yield entry
             elif isinstance(part, Text):
-                said = message.role == "assistant"
-                entry = Entry(message.index, part.path, "assistant text" if said else "messages", part.text, self.turn)
-                entry.free = said and begun and not part.bound and opening(self._tag) not in part.text
-                yield entry
+                kind: Kind = "assistant text" if message.role == "assistant" else "messages"
+                yield Entry(message.index, part.path, kind, part.text, self.turn, free=False)
 
     @property
     def _runs(self) -> bool:
@@ -172,44 +162,41 @@ class Inventory:
         touched = self._asked[call.id] = touches(call)
         self._asked_in[call.id] = message.index
         self._called[call.id] = call
+        names = self._names[call.id] = loose_names(call, touched)
+        for entry in self.gate.touch(names, self.turn):
+            self._set_aside(entry)
         rewrite = rewrite_of(call, touched) if self.settings.stale_arguments else NO_REWRITE
-        repeats = self.settings.calls and self._repeats(call)
         named, rest = arguments(call), dict[Any, Any]()
         texts: Mapping[Any, Any] = {} if named is None else named
         if named is None and isinstance(call.input, str) and call.input_path[-1] == "input":
             texts = {"input": call.input}  # free text
         for key, value in texts.items():
             stale = rewrite.part(key)
-            may = self._may(value, repeats, stale) if begun and not call.bound else frozenset[str]()
+            may = self._may(value, bool(names), stale) if begun and not call.bound else frozenset[str]()
             if not may or opening(self._tag) in value:
                 rest[key] = value
                 continue
             path = call.input_path if named is None else (*call.input_path, key)
             entry = Entry(message.index, path, "arguments", value, self.turn)
             entry.sources, entry.may, entry.call = (Source("call", self._calls, str(key)),), may, call
+            entry.names = names
             entry.written_in = call.input if isinstance(call.input, str) and named is not None else ""
             if stale in may:
                 self._rewrites[call.id] = entry
+            if "arguments" in may:
+                self._recent.append((entry, self._results))
             yield entry
         text = to_json(rest) if texts else call.arguments
         yield Entry(message.index, call.input_path, "arguments", text, self.turn, free=False)
 
-    def _repeats(self, call: ToolCall) -> bool:
-        """Whether a call before it had the same arguments."""
-        asked = (call.name, call.arguments)
-        repeats = asked in self._made
-        self._made.add(asked)
-        return repeats
-
-    def _may(self, value: Any, repeats: bool, stale: str) -> frozenset[str]:
-        """What a value may go for, if not for being stale."""
+    def _may(self, value: Any, of_file: bool, stale: str) -> frozenset[str]:
+        """What a value may go for."""
         if not isinstance(value, str):
             return frozenset()
         settings, length = self.settings, size(value)
+        allowed = settings.arguments is not None and (not of_file or settings.edit_arguments is not None)
         found = {
-            "arguments": settings.arguments is not None and length >= settings.arguments,
-            "calls": repeats and length >= MIN_REPEATED_ARGUMENT,
-            "middle": settings.middle is not None and length >= MIN_MIDDLE_ARGUMENT,
+            "arguments": allowed and length >= (settings.arguments or 0),
             stale: bool(stale) and length >= MIN_STALE_ARGUMENT,
         }
         return frozenset(label for label, so in found.items() if so)
@@ -230,7 +217,9 @@ class Inventory:
             if not result.failed:
                 self._succeeded(result.call_id, touched)
             if entry.free:
-                self._results.append(entry)
+                self._results += 1
+                entry.names = self._names.get(result.call_id, frozenset())
+                self._recent.append((entry, self._results))
                 self._reads_of(entry, touched)
             touched = tuple(touch for touch in touched if touch.kind == "read")  # what was written is told once
             yield entry
@@ -249,16 +238,14 @@ class Inventory:
                 self._reads.setdefault(touch.path, []).append((entry, touch))
 
     def _outdated(self, later: Touch, by: Entry, asked_in: int) -> None:
-        """Reads of a file that was written, or of what has now been read again: lines that are the same are referred
-        to and so stay; a note that nothing changed is no reading."""
+        """Reads of what has now been read again: lines that are the same are referred to and so stay; a note that
+        nothing changed is no reading."""
         reads, written = self._reads.get(later.path, []), self._written.get(later.path)
         written = None if written is not None and written.message == asked_in else written
         if later.kind == "write":
-            for entry, _ in reads:
-                self._propose(entry, Candidate("stale", CHANGED))
-            reads.clear()
-            if self._written.pop(later.path, None) is not None and written is not None:
-                self._propose(written, Candidate("stale_arguments", CHANGED))
+            self.gate.write(last_component(later.path), self.turn)
+            if written is not None:
+                del self._written[later.path]
             return
         if written is not None and _shows(later, by, written):
             self._propose(written, Candidate("stale_arguments", READ_AGAIN))
@@ -289,53 +276,58 @@ class Inventory:
 
     # ── what could go ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def grow_older(self) -> None:
-        """One more request is about to be sent."""
+    def grow_older(self, cold: bool) -> None:
+        """One more request is about to be sent. `cold`: its cache is."""
         settings = self.settings
         self.turn += 1
         self.waiting.turn = self.turn
-        while self._ageing and self._ageing[0].turn < self.turn - settings.age:
-            entry = self._ageing.popleft()
-            if (candidate := self._when_old(entry)) is not None:
-                self._propose(entry, candidate)
-        while settings.mask is not None and len(self._results) > settings.mask:
-            self._propose(
-                self._results.popleft(), Candidate("mask", "old", reason=f"before the last {settings.mask} results")
-            )
-        while (
-            settings.middle is not None and self._middle and self._middle[0].message < self._messages - settings.middle
-        ):
-            entry = self._middle.popleft()
-            fits = entry.kind in ("result", "assistant text") or "middle" in entry.may
-            if fits and entry.message >= BEGINNING_MESSAGES:
-                self._propose(entry, Candidate("middle", "old", reason=f"before the last {settings.middle} messages"))
+        while self._recent and self._recent[0][1] <= self._results - settings.mask:
+            entry, _ = self._recent.popleft()
+            if entry.candidate is None:
+                self._offer(entry)
+        for entry in self.gate.released(self.turn, cold):
+            self._propose(entry, _old(entry))
 
-    def _when_old(self, entry: Entry) -> Candidate | None:
-        settings, length = self.settings, size(entry.now)
-        if entry.kind == "result" and settings.snippet is not None and length >= settings.snippet:
-            return Candidate("snippet", "", ends=True, reason="the middle of an old result")
-        if entry.kind == "arguments" and "arguments" in entry.may:
-            return Candidate("arguments", "old", reason="an old argument")
-        if entry.kind == "arguments" and "calls" in entry.may:
-            return Candidate("calls", "as in an earlier call")
-        if entry.kind == "assistant text" and settings.prose is not None and length >= settings.prose:
-            return Candidate("prose", "", ends=True, reason="from an old text")
-        return None
+    def sent(self, cold: bool) -> None:
+        """The request was decided on. What was free to go only because its cache was cold, is protected again."""
+        for entry in [each for each in self.waiting.texts.values() if each.gated] if cold else ():
+            if self.gate.protects(entry, self.turn):
+                self.gate.drop(entry)
+                self._set_aside(entry)
+
+    def _offer(self, entry: Entry) -> None:
+        """A text is old enough to go, if no file in use protects it."""
+        if entry.names:
+            entry.gated = True
+            self.gate.hold(entry)
+        else:
+            self._propose(entry, _old(entry))
+
+    def _set_aside(self, entry: Entry) -> None:
+        """A text that was to go is protected."""
+        if entry.candidate is not None and not entry.gone:
+            self.waiting.withdraw(entry)
+            entry.candidate = None
+            self.gate.hold(entry)
 
     def _propose(self, entry: Entry, candidate: Candidate) -> None:
-        """What takes more goes before what takes less."""
+        """Let a text wait for a moment to go."""
         short = entry.sent < least(entry) and not entry.pins
-        if (
-            not entry.free
-            or short
-            or (entry.candidate is not None and not entry.candidate.ends)
-            or (entry.gone and candidate.ends)
-        ):
+        if not entry.free or short or entry.gone:
             return
-        if candidate.label == "stale" and not self.settings.stale:
+        if candidate.why != OLD and entry.gated:  # it goes whatever becomes of its file
+            entry.gated, entry.candidate = False, None
+            self.gate.drop(entry)
+        if entry.candidate is not None:
             return
         entry.candidate = candidate
         self.waiting.add(entry)
+
+
+def _old(entry: Entry) -> Candidate:
+    if entry.kind == "arguments":
+        return Candidate("arguments", OLD, reason="an old argument")
+    return Candidate("mask", OLD, reason="an old result")
 
 
 def _shows(read: Touch, by: Entry, written: Entry) -> bool:

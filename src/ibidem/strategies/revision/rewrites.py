@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...calls import FILE_KEYS, arguments
+from ...calls.file_access import Touch
 from ...model import ToolCall
-from .files import Touch
 
 REPLACED_KEYS = {
     "old_string": "new_string",  # Claude Code, Gemini CLI

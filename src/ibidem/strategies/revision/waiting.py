@@ -107,15 +107,13 @@ class Waiting:
             if pin.marker.source is not None:
                 by_source.setdefault(pin.marker.source, []).append(pin)
         for source, found in by_source.items():
-            target = self._by_source.get(source)
-            if target is not None and id(target) in self.texts and _has_ends(target) and not self._lasting.get(source):
-                self._doubt(target)
             self._referrers.setdefault(source, {})[id(entry)] = entry, tuple(found)
             self._lasting.setdefault(source, {})[id(entry)] = tuple(found)
 
     def add(self, entry: Entry) -> None:
         """A text waits, or waits to go in another way."""
         if id(entry) not in self.texts:
+            self._credit -= len(entry.text) if entry.rank else 0  # it waited before: what was worked out is forgotten
             entry.rank = self._came = self._came + 1
             entry.since = self.turn
             self.tokens += entry.sent
@@ -209,10 +207,8 @@ class Waiting:
         """
         pins = [pin for source in entry.sources for each in self._lasting.get(source, {}).values() for pin in each]
         self._credit -= KNOWN_ANSWER_COST + len(pins)
-        if _stuck(entry, pins):
+        if _stuck(pins):
             return None
-        if self._odd(entry):
-            return entry.sent
         answer = self._answer(entry, pins)
         if answer.going is None or not answer.smaller:
             return None
@@ -221,12 +217,6 @@ class Waiting:
         freed = entry.sent - answer.going.left
         freed = min(entry.sent, ESTIMATE_ERROR * freed + ESTIMATE_SLACK) if pins else freed
         return freed if freed >= (0.0 if entry.pins else least(entry)) else None
-
-    def _odd(self, entry: Entry) -> bool:
-        """Whether it could free more if less went: what refers to it may go, and it keeps its ends only then."""
-        if not _has_ends(entry) or any(self._lasting.get(source) for source in entry.sources):
-            return False
-        return any(self._referrers.get(source) for source in entry.sources)
 
     def _beside(self, entry: Entry) -> Iterator[Entry]:
         """The texts that wait which this one refers to, or which refer to it."""
@@ -278,7 +268,7 @@ class Waiting:
         referrers = [each for source in entry.sources for each in self._referrers.get(source, {}).values()]
         pins = [pin for other, found in referrers if id(other) not in going for pin in found]
         self._credit -= KNOWN_ANSWER_COST + len(referrers) + len(pins)
-        if _stuck(entry, pins):
+        if _stuck(pins):
             return False
         answer = self._answer(entry, pins)
         entry.going = answer.going
@@ -295,7 +285,7 @@ class Waiting:
                 len(entry.text) + len(entry.now) if entry.answers else 0
             )  # once for each text is unavoidable
             stay, shown = [(first, last) for first, last, _ in key], Shown.of(entry.now, self.tag)
-            going = eviction_of(entry, shown, stay, self.settings.ends, self.settings.way)
+            going = eviction_of(entry, shown, stay, self.settings.way)
             smaller = going is not None and _smaller(going.added, entry.text)
             true = going is not None and smaller and still_true(shown, going.added, pins)
             found = Outlook(going, smaller, true)
@@ -312,15 +302,29 @@ class Waiting:
     def _settle(self, hopeful: Iterable[Entry], going: Mapping[int, Entry]) -> None:
         """What was worked out is what could be freed, until something else begins to wait."""
         for entry in hopeful:
-            if not self._odd(entry):
-                how = entry.going if id(entry) in going else None
-                self._bound(entry, None if how is None else entry.sent - how.left)
-                self._settled.add(id(entry))
+            how = entry.going if id(entry) in going else None
+            self._bound(entry, None if how is None else entry.sent - how.left)
+            self._settled.add(id(entry))
 
     def evict(self, entry: Entry) -> float:
         """Returns the tokens freed."""
         assert entry.going is not None
         freed = entry.sent - entry.going.left
+        self._remove(entry)
+        for pin in entry.pins:
+            if pin.marker.source is not None:
+                self._referrers[pin.marker.source].pop(id(entry), None)
+                self._lasting[pin.marker.source].pop(id(entry), None)
+        entry.evicted, entry.pins, entry.sent = entry.going, (), entry.going.left
+        return freed
+
+    def withdraw(self, entry: Entry) -> None:
+        """A text does not wait any more, and stays."""
+        self._remove(entry)
+        for target in self._lasts(entry, True):
+            self._doubt(target)
+
+    def _remove(self, entry: Entry) -> None:
         if self.texts.pop(id(entry), None) is not None:
             self.tokens -= entry.sent
             self._begun -= entry.sent * entry.since
@@ -331,12 +335,6 @@ class Waiting:
             self._settled.discard(id(entry))
             self._unsure.pop(id(entry), None)
             entry.answers.clear()
-        for pin in entry.pins:
-            if pin.marker.source is not None:
-                self._referrers[pin.marker.source].pop(id(entry), None)
-                self._lasting[pin.marker.source].pop(id(entry), None)
-        entry.evicted, entry.pins, entry.sent = entry.going, (), entry.going.left
-        return freed
 
 
 def _smaller(new: str, old: str) -> bool:
@@ -348,11 +346,6 @@ def least(entry: Entry) -> float:
     return 0.0 if entry.kind == "thinking" else MIN_FREED_TOKENS
 
 
-def _stuck(entry: Entry, pins: list[Pin]) -> bool:
-    """Something refers to all of it; or to what is left of it, which stays as it is then."""
-    return any(not pin.last for pin in pins) or bool(entry.gone and pins)
-
-
-def _has_ends(entry: Entry) -> bool:
-    """Whether it keeps its head and its tail, and has a marker: it loses these when lines of it must stay."""
-    return entry.edit is not None and entry.candidate is not None and entry.candidate.ends
+def _stuck(pins: list[Pin]) -> bool:
+    """Something refers to all of it."""
+    return any(not pin.last for pin in pins)

@@ -1,11 +1,11 @@
-"""Which file, and which lines of it, a tool call reads or writes.
+"""Files, and lines of them, that a tool call reads or writes.
 
-Only what is certain counts: a touch that is missed keeps a text that could go, a wrong one lets a text go that the
-model still needs. So a tool is known by its name *and* by the arguments it is documented to take, a shell command is
-one plain command or nothing, and whatever does not fit is no touch at all.
+Only certain accesses count. If a read is missed, a text stays that could be evicted. If a read is wrong, a text is
+evicted that the model still needs. So a tool is recognized by its name *and* its documented arguments, and a shell
+command must be one plain command.
 
-A touch says what the call *asks* for. Whether it was answered stands in the result, which is not looked at here: a call
-can fail, be cut short by a limit on its output, or be answered with "unchanged since last read".
+A `Touch` is the access that the call *requests*. The result is not read here: a call can fail, its output can be
+truncated, or the result can be "unchanged since last read".
 
 A relative path stays relative unless the call itself names its working directory.
 """
@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ...calls import FILE_KEYS, arguments
-from ...model import ToolCall
+from ..model import ToolCall
+from . import FILE_KEYS, arguments
 
 Kind: TypeAlias = Literal["read", "write"]
 Arguments: TypeAlias = Mapping[str, Any]
@@ -29,21 +29,21 @@ Span: TypeAlias = tuple[int, int | None]
 class Touch:
     kind: Kind
     path: str
-    """With single slashes and no `./`; `~` and `..` are kept, since nobody here can resolve them."""
+    """With single slashes and no `./`; `~` and `..` are not resolved."""
     first: int = 1
     """Lines are counted from 1. A write counts for the whole file."""
     last: int | None = None
     """Inclusive; None: to the end of the file."""
 
     def covers(self, other: Touch) -> bool:
-        """Whether every line of the other, as far as the file has it, is a line of this."""
+        """Return True if this access includes every line of the other."""
         if self.path != other.path or self.first > other.first:
             return False
         return self.last is None or (other.last is not None and other.last <= self.last)
 
 
 def touches(call: ToolCall) -> tuple[Touch, ...]:
-    """One read, or any number of writes, or nothing: never several reads, never both."""
+    """Return one read, or any number of writes, or an empty tuple."""
     given = _arguments(call)
     if call.name in _PATCHERS:
         return _patched(call.input if given is None else _only(given, _PATCH_KEYS), "")
@@ -66,7 +66,7 @@ def _arguments(call: ToolCall) -> Arguments | None:
 
 
 def _only(given: Arguments, keys: Iterable[str]) -> str | None:
-    """The string under the one of these keys that is there."""
+    """Return the string if exactly one of these keys is present."""
     found = [given[key] for key in keys if key in given]
     return found[0] if len(found) == 1 and isinstance(found[0], str) else None
 
@@ -107,7 +107,7 @@ _PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", 
 
 
 def _patched(patch: Any, folder: str) -> tuple[Touch, ...]:
-    """The files of a patch in the format of Codex. Lines of content never begin with an asterisk there."""
+    """Return the files of a patch in Codex's format, in which no line of content starts with an asterisk."""
     text = patch.strip() if isinstance(patch, str) else ""
     whole = text.startswith("*** Begin Patch\n") and text.endswith("\n*** End Patch")
     here = whole and "\n*** Environment ID:" not in text
@@ -134,32 +134,32 @@ _MOVERS = ("move_file", "rename_file", "move_path", "move", "rename")
 _MOVES = (("source", "destination"), ("source_path", "destination_path"), ("old_path", "new_path"), ("src", "dst"))
 
 
-class Paging(NamedTuple):
-    """What a reader does with a call that does not say where to begin or to end."""
+class ReadRange(NamedTuple):
+    """Lines that a tool shows if a call does not name the first or the last."""
 
     lines: int | None = None
-    """Shown when no limit is given; None: all. 0: not known, so a call must say it."""
+    """Lines shown without a limit; None: all. 0: not known, so the call must name a limit."""
     base: int | None = None
-    """What `offset` calls the first line; None: not known, so only an offset of 0 is certain."""
+    """`offset` of the first line; None: not known, so only an offset of 0 is certain."""
     counts_lines: bool = False
     """`offset` and `limit` do, by its documentation."""
 
 
-_WHOLE, _UNKNOWN = Paging(), Paging(lines=0)
+_WHOLE, _UNKNOWN = ReadRange(), ReadRange(lines=0)
 _SHOW_ALL = ("view", "view_file", "cat", "get_file_contents", "fs_read")
-_READERS: dict[tuple[str, str], Paging] = {
-    ("Read", "file_path"): Paging(2000, 1, True),  # Claude Code
-    ("read", "path"): Paging(2000, 1, True),  # pi
-    ("read", "filePath"): Paging(2000, None, True),  # opencode: counts from 0, newer releases from 1
-    ("read_file", "absolute_path"): Paging(2000, 0, True),  # Gemini CLI
-    ("read_file", "file_path"): Paging(2000, None, True),  # Gemini CLI counts from 0, Codex from 1
-    ("read_file", "filePath"): Paging(2000, None, True),  # VS Code
+_READERS: dict[tuple[str, str], ReadRange] = {
+    ("Read", "file_path"): ReadRange(2000, 1, True),  # Claude Code
+    ("read", "path"): ReadRange(2000, 1, True),  # pi
+    ("read", "filePath"): ReadRange(2000, None, True),  # opencode: counts from 0, newer releases from 1
+    ("read_file", "absolute_path"): ReadRange(2000, 0, True),  # Gemini CLI
+    ("read_file", "file_path"): ReadRange(2000, None, True),  # Gemini CLI counts from 0, Codex from 1
+    ("read_file", "filePath"): ReadRange(2000, None, True),  # VS Code
     ("read_file", "path"): _WHOLE,
     ("read_text_file", "path"): _WHOLE,
     **{(name, key): _WHOLE for name in _SHOW_ALL for key in FILE_KEYS},
 }
-"""By tool and path argument. With any other argument it shows nobody knows what, unless it is asked for certain lines;
-the same goes for `open`, which shows a window."""
+"""By tool and path argument. With another argument, and for `open`, the lines shown are not known unless the call
+names them."""
 _READ_NAMES = frozenset(("open", "open_file", *(name for name, _ in _READERS)))
 _BESIDE = frozenset(("command", "description", "explanation", "reason", "security_risk"))
 _NO_LINES = (".ipynb", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".ico", ".docx", ".xlsx", ".pptx")
@@ -194,14 +194,14 @@ def _tool_read(name: str, given: Arguments) -> tuple[Touch, ...]:
 _BOUNDS = (("start_line", "end_line"), ("line_start", "line_end"), ("startLine", "endLine"))
 _CURSOR = ("start_line_one_indexed", "end_line_one_indexed_inclusive")
 _CURSOR_SHOWS = range(200, 251)
-"""Lines at once: asked for fewer or more, Cursor shows others than those asked for."""
+"""Lines per call. For a smaller or larger range, Cursor shows other lines than requested."""
 _PAIRS, _TEXTS = ("view_range", "read_range"), ("lines", "line_range")
 _NUMBER = "[0-9]{1,9}"
 _FROM_TO = re.compile(f"({_NUMBER})-({_NUMBER})")
 
 
-def _span(asked: Arguments, paging: Paging) -> Span | None:
-    """The lines that these arguments ask for; None if there is one that is not understood."""
+def _span(asked: Arguments, paging: ReadRange) -> Span | None:
+    """Return the lines that the arguments request, None if one of the arguments is not known."""
     if not asked:
         return None if paging.lines == 0 else (1, paging.lines)
     if asked.keys() <= {"offset", "limit"}:
@@ -222,15 +222,15 @@ def _span(asked: Arguments, paging: Paging) -> Span | None:
 
 
 def _between(first: Any, last: Any) -> Span | None:
-    """From and to, inclusive; to the end where `last` is None."""
+    """Return first and last line, inclusive; to the end of the file if `last` is None."""
     start, end = _number(first), _number(last)
     if start is None or start < 1 or (last is not None and (end is None or end < start)):
         return None
     return start, end
 
 
-def _paged(asked: Arguments, paging: Paging) -> Span | None:
-    """A limit beyond the tool's own may be cut to it: such a call says nothing certain."""
+def _paged(asked: Arguments, paging: ReadRange) -> Span | None:
+    """Return None for a limit beyond the tool's own: the tool may reduce it."""
     most = paging.lines or 0
     offset, limit = _number(asked.get("offset", 0)), _number(asked.get("limit", most))
     if offset is None or limit is None or not 1 <= limit <= most or (offset and paging.base is None):
@@ -265,8 +265,8 @@ _SETTLED = {"mode": ("sync",), "env": ({},), **dict.fromkeys(_BACKGROUND, (False
 _INNER = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash", "/usr/bin/zsh")
 
 
-class Pipeline(NamedTuple):
-    """One pipeline, the folder it runs in as far as the call says, and what `>` or `>>` at its end names."""
+class ShellPipeline(NamedTuple):
+    """One pipeline, its working directory if the call names it, and the file that `>` or `>>` at its end writes."""
 
     folder: str
     stages: list[list[str]]
@@ -287,7 +287,7 @@ def _shell_call(given: Arguments) -> tuple[Touch, ...]:
         return ()
     if len(words) == 3 and words[0] in _INNER and words[1] in ("-c", "-lc"):
         return _command(words[2], folder)
-    return _line_touches(Pipeline(folder, [words]))
+    return _line_touches(ShellPipeline(folder, [words]))
 
 
 _HEREDOC = re.compile(r"(.*?)<<-?[ \t]*(['\"]?)(\w+)\2(.*)")
@@ -314,7 +314,7 @@ _OPERATOR = "\0"
 
 
 def _tokens(text: str) -> list[str] | None:
-    """Words without their quotes, operators behind a NUL; None for all that a shell would expand, but for `~`."""
+    """Return words without quotes and operators after a NUL; None if a shell would expand something other than `~`."""
     found, at = [], 0
     while at < len(text):
         token = _TOKEN.match(text, at)
@@ -328,7 +328,7 @@ def _tokens(text: str) -> list[str] | None:
     return found
 
 
-def _line(text: str, folder: str) -> Pipeline | None:
+def _line(text: str, folder: str) -> ShellPipeline | None:
     tokens = _tokens(text) or []
     if tokens[:1] == ["cd"] and tokens[2:3] == [f"{_OPERATOR}&&"] and not tokens[1].startswith(("-", _OPERATOR)):
         folder, tokens = _within(folder, tokens[1]), tokens[3:]
@@ -343,7 +343,7 @@ def _line(text: str, folder: str) -> Pipeline | None:
             return None
         else:
             stages[-1].append(token)
-    return Pipeline(folder, stages, target) if all(stages) else None
+    return ShellPipeline(folder, stages, target) if all(stages) else None
 
 
 # Commands, a word a line.
@@ -366,7 +366,7 @@ _SOME = {
 }
 
 
-def _line_touches(line: Pipeline, body: str | None = None) -> tuple[Touch, ...]:
+def _line_touches(line: ShellPipeline, body: str | None = None) -> tuple[Touch, ...]:
     first, last = line.stages[0], line.stages[-1]
     if line.target is not None:
         return _writes([line.target], line.folder)

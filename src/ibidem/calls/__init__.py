@@ -1,7 +1,11 @@
-"""What a tool was asked for: the arguments of its call by name, the file among them, and a label for a reader.
+"""Arguments of tool calls: by name, the file among them, and a label of the call for a reader.
 
-Arguments stand on the wire as an object or as the JSON text of one, and agents spell the name of the same argument in
-many ways. Both are settled here, so that an edit, a marker and a report mean the same file by the same call.
+Arguments are sent as an object or as the JSON text of one, and agents use different names for the same argument. Both
+are handled here, so that an edit, a marker and a report mean the same file by the same call.
+
+- `file_access`: the file, and the lines of it, that a call reads or writes.
+
+Tests: tests/calls.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from .model import ToolCall
+from ..model import ToolCall
 
 FILE_KEYS = ("file_path", "path", "notebook_path", "filename", "file", "filePath", "target_file", "absolute_path")
 """Arguments that name a file, the likeliest first."""

@@ -1,0 +1,80 @@
+"""Loose recognition of the files that a call is about, used only to protect text.
+
+A name is the last component of a path: from path arguments, patch headers, and shell commands that print or write
+files. A wrong name only keeps a text for longer, so a guess is enough here. Whatever evicts a text uses
+`calls.file_access`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import Any
+
+from ...calls import FILE_KEYS, decoded
+from ...calls.file_access import Touch
+from ...model import ToolCall
+
+_SHELL_KEYS = ("command", "cmd", "input", "script")
+_PART = re.compile(r"[^|;&\n(`]+")
+"""One plain command of a command line."""
+_PRINTS_OR_WRITES = re.compile(
+    r"[\s{]*(?:[\"']?(?:cmd|command)[\"']?\s*:\s*[\"'])?(?:cat|tac|sed|head|tail|nl|less|more|bat|awk|tee|cp|mv|patch|Get-Content)(?![\w.-])"
+)
+"""Commands, also in a script, that print or write the files they name. With searches, tests and `git` too, Codex saves
+one point less and needs no less: a file that they name is seldom the one that the model copies from."""
+_TARGET = re.compile(r"(?<![0-9&<=-])>>?\s*([^\s>&|;]+)")
+"""The file that a command's output goes to."""
+_WORD = re.compile(r"[\w@+./\\-]+")
+_PATCH_HEADER = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
+MAX_EXTENSION = 8
+MAX_COMMAND = 1 << 16
+"""Characters of a command that are searched for names."""
+MAX_NAMES = 32
+"""Names of one call, the first ones. A patch of a thousand files would make each later write look at all of them."""
+
+
+def loose_names(call: ToolCall, touched: tuple[Touch, ...]) -> frozenset[str]:
+    """Names of the files that a call may show or change. `touched`: the accesses that are certain."""
+    names = chain((last_component(touch.path) for touch in touched), _guesses(decoded(call)))
+    return frozenset(islice(dict.fromkeys(names), MAX_NAMES))
+
+
+def last_component(path: str) -> str:
+    """The name of a file without its folders."""
+    return path.replace("\\", "/").rstrip("/").rpartition("/")[2]
+
+
+def _guesses(given: Any) -> Iterator[str]:
+    named = given if isinstance(given, dict) else {"input": given}
+    for key, value in named.items():
+        if key in FILE_KEYS and isinstance(value, str):
+            yield from _with_extension([value])
+        elif key in _SHELL_KEYS:
+            yield from _in_command(_line(value)[:MAX_COMMAND])
+
+
+def _line(command: Any) -> str:
+    """A command line, or the words of one."""
+    if isinstance(command, list):
+        words = list(map(str, command))
+        return words[-1] if words[1:2] in (["-c"], ["-lc"]) else " ".join(words)
+    return command if isinstance(command, str) else ""
+
+
+def _in_command(command: str) -> Iterator[str]:
+    yield from map(last_component, _PATCH_HEADER.findall(command))
+    for part in _PART.findall(command):
+        if _PRINTS_OR_WRITES.match(part):
+            yield from _with_extension(_WORD.findall(part))
+    yield from _with_extension(_TARGET.findall(command))
+
+
+def _with_extension(paths: Iterable[str]) -> Iterator[str]:
+    """Names that look like a file's: a folder, an option or a number has no extension."""
+    for path in paths:
+        name = last_component(path)
+        stem, _, extension = name.rpartition(".")
+        if stem and extension[:1].isalpha() and len(extension) <= MAX_EXTENSION:
+            yield name
