@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .errors import IbidemError
     from .formats import FormatError
     from .plan import Edit, Plan
-    from .rules.rule import Violation
+    from .rules.demands import Violation
     from .store.recall import recall
     from .strategies.arrival import BackReferences, HintStyle
     from .strategies.ported import Dedup, DedupToolCalls, Devboy, DropMiddle, Lingua, PruneThinking, Snippet
@@ -88,7 +88,7 @@ _HOME = {
     "strategies.repair": ("RepairPairing",),
     "strategies.ported": ("Dedup", "DedupToolCalls", "Devboy", "DropMiddle", "Lingua", "PruneThinking", "Snippet"),
     "strategies.revision": ("Evict",),
-    "rules.rule": ("Violation",),
+    "rules.demands": ("Violation",),
     "engine.session": ("Session",),
     "engine.stats": ("Stats",),
     "billing.budget": ("Economy",),

@@ -11,6 +11,7 @@ A status line reads this between two keystrokes, so nothing but the standard lib
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
@@ -277,6 +278,8 @@ REASONS = {
 def in_words(file: Path, error: sqlite3.Error | OSError) -> GainsError:
     where = one_line(str(file))
     if isinstance(error, OSError):
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return GainsError(f"{where}: too many files are open: close clients, or raise the limit (ulimit -n)")
         return GainsError(f"{where}: {error.strerror or type(error).__name__}: check its mode, and that of its folder")
     code = getattr(error, "sqlite_errorcode", None)
     known = REASONS.get((code or 0) & 0xFF)

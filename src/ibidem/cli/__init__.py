@@ -5,7 +5,7 @@ Every error is one line on standard error that begins with `ibidem: `.
 
 - `launch` is what the console script calls. `commands`: the table of all commands; a new one gets a line.
 - `reading`, `writing`: where requests come from and go to. A file gets its new content whole or not at all.
-- `encoding`, `errors`, `options`, `waiting`: what is said when something cannot be done, and what commands share.
+- `errors`, `options`, `waiting`: what is said when something cannot be done, and what commands share.
 - `view`: what `show` and `compact` draw.
 - `statusline` is run by a client every second or so: nothing that it loads may load more than it needs.
 

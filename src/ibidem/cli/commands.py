@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from importlib import import_module
@@ -12,8 +13,47 @@ import click
 
 from .. import __version__
 from ..errors import IbidemError
-from .encoding import PLAIN_SIGNS
 from .errors import our_fault, place, reason, say
+
+PLAIN_SIGNS = "ibidem-plain-signs"
+"""The name under which a stream is told of it."""
+
+PLAIN = {
+    **dict.fromkeys("█▉▊▋▌", "#"),
+    **dict.fromkeys("▍▎▏", ""),
+    "→": "->",
+    "…": "...",
+    "»": ">",
+    "│": "|",
+    "−": "-",
+    "–": "-",
+    "—": "-",
+    "·": "-",
+    "×": "x",
+    "≥": ">=",
+    "≤": "<=",
+    "’": "'",
+    "“": '"',
+    "”": '"',
+    "─": "-",
+    "━": "-",
+}
+"""Signs that mean as much in ASCII."""
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    found = [PLAIN.get(sign, sign.encode("ascii", "backslashreplace").decode()) for sign in _signs(error)]
+    return "".join(found), error.end
+
+
+def _signs(error: UnicodeEncodeError) -> str:
+    return error.object[error.start : error.end]
+
+
+codecs.register_error(PLAIN_SIGNS, _plain)
+
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "compact": (".compact", "Say nothing twice, and show what that saves."),
@@ -55,6 +95,17 @@ class _Commands(click.Group):
             return None
         found: click.Command = getattr(import_module(COMMANDS[name][0], __package__), name.replace("-", "_"))
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            close = difflib.get_close_matches(args[0], COMMANDS, 1)
+            if close:
+                ctx.fail(f"No such command '{args[0]}'. Did you mean '{close[0]}'?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -11,7 +11,7 @@ from ..engine import pipeline
 from .errors import InputError, say
 from .options import PROFILE, echo_json, format_option, json_option
 from .reading import Input, ask, open_source, refuse
-from .view.figures import Figures
+from .view.summary import CompactSummary
 from .writing import Write, output
 
 
@@ -37,9 +37,9 @@ def compact(file: str | None, out: str | None, profile: str, format: str | None,
     return 2 if figures.unreadable else 0
 
 
-def rewrite(source: Input, write: Write, profile: str, format: str | None) -> Figures:
+def rewrite(source: Input, write: Write, profile: str, format: str | None) -> CompactSummary:
     """Pass on every request, compacted. A line that cannot be read is passed on as it came, and the rest is done."""
-    figures = Figures(source.name, profile, source.size)
+    figures = CompactSummary(source.name, profile, source.size)
     call = partial(pipeline.compact, profile=profile, format=format)
     for request in source:
         data = request.data
@@ -63,7 +63,7 @@ def rewrite(source: Input, write: Write, profile: str, format: str | None) -> Fi
     return figures
 
 
-def _render(figures: Figures, as_json: bool, err: bool) -> None:
+def _render(figures: CompactSummary, as_json: bool, err: bool) -> None:
     if as_json:
         echo_json(figures.as_dict(), err)
         return

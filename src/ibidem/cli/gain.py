@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..gains import Gains, Sum
-    from .report.asking import Period
+    from .report.filters import Period
 
 BY = ("day", "week", "month", "model", "project", "client")
 SHOWN_ROWS = 30
@@ -50,7 +50,7 @@ def gain(
     file = path()
     if forgets:
         return _forget(file, as_json)
-    from .report.asking import period_asked, zone_named
+    from .report.filters import period_asked, zone_named
 
     zone = zone_named(timezone)
     period = period_asked(since, until, datetime.now(zone), usual=False)
@@ -142,7 +142,7 @@ WRONG = {"failures": "failed", "refusals": "refused", "misses": "cache misses"}
 def _draw(by: str, groups: Mapping[str, Sum], total: Sum, told: str) -> None:
     from rich.console import Console
 
-    from ..report.tables import say, table
+    from ..render.terminal_layout import say, table
 
     console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
     if told:
@@ -165,7 +165,7 @@ def _draw(by: str, groups: Mapping[str, Sum], total: Sum, told: str) -> None:
 
 
 def _plan_row(name: str, found: Sum) -> Sequence[Any]:
-    from ..report.numbers import percent
+    from ..render.number_format import percent
 
     row = _row(name, found, ())
     return [*row[:5], percent(found.removed_share), *row[5:]]
@@ -174,8 +174,8 @@ def _plan_row(name: str, found: Sum) -> Sequence[Any]:
 def _row(name: str, found: Sum, wrong: Sequence[str]) -> Sequence[Any]:
     from rich.text import Text
 
-    from ..report.numbers import NO_NUMBER, dollars, percent
-    from ..report.tables import colour, short
+    from ..render.number_format import NO_NUMBER, dollars, percent
+    from ..render.terminal_layout import colour, short
 
     look = colour(found.share)
     money = [dollars(found.paid), dollars(found.would_have_paid), dollars(found.saved), percent(found.share)]
@@ -186,7 +186,7 @@ def _row(name: str, found: Sum, wrong: Sequence[str]) -> Sequence[Any]:
 
 
 def _notes(total: Sum, more: int) -> Iterator[str]:
-    from ..report.numbers import dollars, plural
+    from ..render.number_format import dollars, plural
 
     if more:
         yield f"{more:,} more rows: --json has all of them."

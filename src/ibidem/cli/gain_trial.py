@@ -14,7 +14,7 @@ from .options import echo_json
 if TYPE_CHECKING:
     from ..gains import Gains, TrialUnit
     from ..trial.arms import ArmComparison, ArmDifference
-    from .report.asking import Period
+    from .report.filters import Period
 
 HEAD = ("", "only measured", "rewritten", "difference", "95 % interval")
 NOBODY = "No conversation took part in a trial yet. Begin one, and ask again: ibidem wrap --trial 0.5 -- claude"
@@ -39,7 +39,7 @@ def gain_trial(found: Gains, period: Period, zone: tzinfo, as_json: bool) -> int
 def draw_arms(compared: ArmComparison, told: str, zone: tzinfo) -> None:
     from rich.console import Console
 
-    from ..report.tables import say, table
+    from ..render.terminal_layout import say, table
 
     console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
     if told:
@@ -56,7 +56,7 @@ def draw_arms(compared: ArmComparison, told: str, zone: tzinfo) -> None:
 
 def _who(compared: ArmComparison, zone: tzinfo) -> str:
     from ..errors import one_line
-    from ..report.numbers import plural
+    from ..render.number_format import plural
 
     units = (*compared.measured, *compared.rewritten)
     newest = max(units, key=lambda each: each.first)
@@ -76,7 +76,7 @@ def _too_few(compared: ArmComparison) -> str:
 
 
 def _row(each: ArmDifference) -> Sequence[str]:
-    from ..report.numbers import NO_NUMBER
+    from ..render.number_format import NO_NUMBER
 
     between = f"{_change(each, each.low)}…{_change(each, each.high)}" if each.low is not None else each.problem
     shown = _change(each, each.value) if each.value is not None else NO_NUMBER
@@ -84,13 +84,13 @@ def _row(each: ArmDifference) -> Sequence[str]:
 
 
 def _level(each: ArmDifference, level: float | None) -> str:
-    from ..report.numbers import NO_NUMBER, dollars, fixed, tokens
+    from ..render.number_format import NO_NUMBER, dollars, format_fixed, tokens
 
     if level is None:
         return NO_NUMBER
     if each.ratio.above == "paid":
         return dollars(level)
-    return tokens(level) if each.ratio.above == "input" else fixed(level, 1)
+    return tokens(level) if each.ratio.above == "input" else format_fixed(level, 1)
 
 
 def _change(each: ArmDifference, value: float | None) -> str:
@@ -103,7 +103,7 @@ def _verdict(compared: ArmComparison) -> Iterator[str]:
     """What it comes to for reading again, and how many conversations would say more. Never that nothing differs.
 
     People look again until they like what they see, so all of it is from the interval that allows for that."""
-    from ..report.numbers import fixed
+    from ..render.number_format import format_fixed
     from ..trial.arms import WORTH_EXCLUDING
     from ..trial.verdict import signed
 
@@ -120,7 +120,7 @@ def _verdict(compared: ArmComparison) -> Iterator[str]:
     elif found.ever_high <= 0:
         yield f"Rewritten conversations read files again less often; {at}."
     else:
-        yield f"Reading again rises by {fixed(found.ever_high, 1)} per 100 requests at most; {at}."
+        yield f"Reading again rises by {format_fixed(found.ever_high, 1)} per 100 requests at most; {at}."
     targets = {WORTH_EXCLUDING: signed(WORTH_EXCLUDING)}
     if lost is not None:
         targets[lost] = f"{signed(lost)}, where the saving is gone,"
@@ -130,15 +130,15 @@ def _verdict(compared: ArmComparison) -> Iterator[str]:
 
 def _dollars(compared: ArmComparison) -> Iterator[str]:
     """Bills differ far more between conversations than by rewriting: what they do not show yet may be there."""
-    from ..report.numbers import fixed, plural
+    from ..render.number_format import format_fixed, plural
 
     found = compared.dollars
     if found is None or found.ever_low is None or found.ever_high is None:
         return
     if found.ever_high < 0:
-        yield f"A user turn costs at least {fixed(-100 * found.ever_high, 1)} % less when rewritten."
+        yield f"A user turn costs at least {format_fixed(-100 * found.ever_high, 1)} % less when rewritten."
     elif found.ever_low > 0:
-        yield f"A user turn costs at least {fixed(100 * found.ever_low, 1)} % more when rewritten."
+        yield f"A user turn costs at least {format_fixed(100 * found.ever_low, 1)} % more when rewritten."
     else:
         yield "Whether a user turn costs less when rewritten is not settled by the bills of so few conversations."
         if more := compared.more_dollars():
@@ -146,7 +146,7 @@ def _dollars(compared: ArmComparison) -> Iterator[str]:
 
 
 def _needed(compared: ArmComparison, target: float, words: str) -> Iterator[str]:
-    from ..report.numbers import plural
+    from ..render.number_format import plural
 
     more, found = compared.more(target), compared.rereads
     if more:
@@ -156,7 +156,7 @@ def _needed(compared: ArmComparison, target: float, words: str) -> Iterator[str]
 
 
 def _notes(compared: ArmComparison) -> Iterator[str]:
-    from ..report.numbers import plural
+    from ..render.number_format import plural
 
     yield "These lines hold however often you look. Intervals in the table are for one look planned ahead."
     yield "Intervals hold for conversations drawn by chance. Dollars are at list prices, for input and output."
@@ -172,7 +172,7 @@ def _notes(compared: ArmComparison) -> Iterator[str]:
 
 def _shares(compared: ArmComparison) -> Iterator[str]:
     """Where the share of the coin was changed: sides of different shares are of different times."""
-    from ..report.numbers import plural
+    from ..render.number_format import plural
     from ..trial.arms import LEAST_UNITS
 
     if len(compared.compared) > 1:

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +34,12 @@ def hooks(port: int | None, token: str | None) -> int:
     A tool output that the model was just sent becomes a line that says so. A running `ibidem proxy` answers hooks
     itself: this is for who wants none.
     """
+    from msgspec import structs
+
     from .. import environment
     from .proxy.serving import loaded, not_served
 
-    settings = replace(loaded({"port": port, "token": token}, environment.variables()).settings, host=HOST)
+    settings = structs.replace(loaded({"port": port, "token": token}, environment.variables()).settings, host=HOST)
     try:
         server = HookServer(settings)
     except OSError as error:

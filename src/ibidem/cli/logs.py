@@ -86,7 +86,7 @@ def fetched(file: str) -> bytes:
     """The bytes of a file, a store or an address. Raises InputError."""
     try:
         if "://" in file:
-            from ..report.places import fetch_url  # only it knows of addresses
+            from ..report.log_sources import fetch_url  # only it knows of addresses
 
             return fetch_url(file)
         return load(Path(file))

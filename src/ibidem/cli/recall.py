@@ -22,7 +22,7 @@ def recall(ref: str, target: str) -> int:
 
     name, wanted = one_line(ref), ref.strip().lower()
     if not is_reference(wanted):
-        raise InputError(name, "this is no reference: those have 12 hex digits")
+        raise InputError(name, "not a reference. Pass the 12 hex digits in the marker")
     with opened(target) as found:
         text = found.get([wanted]).get(wanted)
         where = found.where

@@ -32,7 +32,6 @@ from .gemini_cli import READER as GEMINI_CLI
 from .json_log import REFUSAL, is_logged
 from .log import Log, LogError, read_log
 from .mini_swe_agent import READER as MINI_SWE_AGENT
-from .moatless import READER as MOATLESS
 from .opencode import READER as OPENCODE
 from .openhands import READER as OPENHANDS
 from .packed import pack
@@ -42,8 +41,6 @@ from .recorded import READER as RECORDED
 from .recording import RecordedRequest, RecordedSegment, Recording, RequestBody, Skipped
 from .requests import READER as REQUESTS
 from .streams import LogBytes, LogFileStream, StreamedRows
-from .swe_agent import READER as SWE_AGENT
-from .tau_bench import READER as TAU_BENCH
 from .titles import on_one_line, title_of
 
 READERS: tuple[Reader, ...] = (
@@ -54,11 +51,8 @@ READERS: tuple[Reader, ...] = (
     GEMINI_CLI,
     PI,
     OPENCODE,
-    MOATLESS,
     MINI_SWE_AGENT,
-    SWE_AGENT,
     OPENHANDS,
-    TAU_BENCH,
     REQUESTS,
 )
 """The first that knows a row of the file reads it."""

@@ -144,10 +144,11 @@ class _Rollout:
         )
 
     def _begin(self, kept: list[Json], cause: Cause) -> None:
+        # This comes first: a history whose entries are no objects raises here, and must not leave a segment behind.
+        self._calls = {item.get("call_id") or "" for item in kept if item.get("type") in OUTPUTS}
         if cause == "compaction" and self.segments[-1].cause != "rewind":
             self.segments[-1] = self._put_away(self.segments[-1])
         self.segments.append(RecordedSegment(list(kept), [], len(kept), cause))
-        self._calls = {item.get("call_id") or "" for item in kept if item.get("type") in OUTPUTS}
         self._answering = False
         self._foreign = min(self._foreign, len(kept))
         self._unprompted = min(self._unprompted, len(kept)) if cause == "rewind" else 0

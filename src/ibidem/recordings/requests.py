@@ -64,7 +64,7 @@ def _body(row: Json) -> Json | None:
         if not OTHERS.isdisjoint(row):
             return None
         if any(known.history_key in row for known in formats.FORMATS.values()):
-            return row
+            return None if "task_id" in row else row  # tau2 logs messages beside it, in a form of its own
         inner = next((row[key] for key in WRAPPERS if isinstance(row.get(key), dict)), None)
         if inner is None:
             return None

@@ -26,6 +26,7 @@ from ..plan import Edit
 from ..strategies.arrival.backrefs import BackReferences, BackrefFold
 from ..strategies.arrival.sent import SentText
 from ..tokens import TokenCounter
+from .need import Outputs, outputs_of
 
 
 class CallTarget(NamedTuple):
@@ -305,6 +306,7 @@ class Groundwork:
         self._asked: dict[tuple[int, int], Mapping[str, CallTarget]] = {}
         self._numbers: dict[int, Numbers] = {}
         self._tapes: dict[tuple[int, BackReferences, bool], ArrivalTape] = {}
+        self._outputs: dict[int, Outputs] = {}
 
     def asked(self, segment: int, length: int | None = None) -> Mapping[str, CallTarget]:
         """Of the first so many messages, or of all."""
@@ -316,6 +318,12 @@ class Groundwork:
             self._asked[key] = asked_in(history[:length])
         return self._asked[key]
 
+    def outputs(self, segment: int, lengths: Sequence[int]) -> Outputs:
+        """The recorded outputs of a segment, and the text that each used."""
+        if segment not in self._outputs:
+            self._outputs[segment] = outputs_of(self.messages[segment], lengths)
+        return self._outputs[segment]
+
     def done(self) -> None:
         """Nobody needs what was kept of the segments so far."""
         for tape in self._tapes.values():
@@ -323,6 +331,7 @@ class Groundwork:
         self._numbers.clear()
         self._folded.clear()
         self._tapes.clear()
+        self._outputs.clear()
 
     def tape(self, segment: int, settings: BackReferences, refers: bool) -> ArrivalTape:
         key = (segment, settings, refers)

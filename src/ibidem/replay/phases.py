@@ -83,14 +83,14 @@ class FoldWatch:
                 self._referrers.setdefault(pin.marker.source, []).append(staged)
             if entry.gone and entry.edit is not None:
                 staged.stages.append(Stage(number, number, entry.edit))
-        waiting = inventory.waiting.texts
-        for key in waiting:
-            self._since.setdefault(key, number)
-        if len(self._progress.points) > self._made:
+        passed = len(self._progress.points) > self._made
+        if passed:
             self._made = len(self._progress.points)
             self.points.append(number)
             self._changed(number)
-            self._since = {key: max(since, number + 1) for key, since in self._since.items() if key in waiting}
+        self._since = {  # without those that do not wait any more: their file was named again
+            key: number + 1 if passed else self._since.get(key, number) for key in inventory.waiting.texts
+        }
 
     def _changed(self, number: int) -> None:
         for staged in reversed(self.staged_texts):  # what refers stands below

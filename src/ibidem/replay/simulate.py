@@ -23,6 +23,7 @@ from ..strategies.strategy import Fold, Progress, Start, Strategy, grows
 from ..wire import open_document
 from .billing import Told, shared_between
 from .groundwork import ArrivalTape, Groundwork
+from .need import Evicted, Need, find_needs, is_eviction
 from .phases import FoldWatch, Phase, TextStages
 from .removed import EditSizes
 from .spans import EditSpan, EditSpans, SpanBegun, identity
@@ -64,11 +65,13 @@ class Simulation:
         verify: bool = True,
         at_once: bool = True,
         texts: bool = True,
+        need: bool = False,
     ) -> None:
         """`groundwork` is what several simulations share; `elsewhere` is told in another world (`agrees`); `watched` if
         somebody asks for phases; `verify` if all that is sent is to be expanded, and not only a share of it. Unless
         `at_once`, segments are left to whoever calls `run` for each of them in order. Without `texts`, those of edits
-        are forgotten when their segment is done: they are about as large as the session."""
+        are forgotten when their segment is done: they are about as large as the session. `need`: also find the
+        requests that need evicted text."""
         self.points: list[Point] = []
         self.point_requests: list[int] = []
         """The request of each point, counted through the session; -1 if it was told with an earlier segment."""
@@ -76,6 +79,10 @@ class Simulation:
         """Of profiles that look back."""
         self.views: list[SentView] = []
         self._spans = EditSpans(texts)
+        self.needs: list[Need] = []
+        self.edits = self.evictions = 0
+        """Requests that need evicted text; edits in recorded outputs; and texts that were evicted, each once."""
+        self._need = need
         self.failures: list[str] = []
         """Laws that were broken, and requests that were left as they came because something went wrong."""
         self.expanded: set[int] = set()
@@ -328,6 +335,7 @@ class Simulation:
         """Views of requests whose plans may change what was sent before."""
         asked = self._shared.asked(segment)
         running: dict[tuple[Any, ...], SpanBegun] = {}
+        evicted: list[Evicted] = []
         start = len(self.views)
         view = SentView()
         for number, turn in enumerate(turns, start):
@@ -337,11 +345,23 @@ class Simulation:
             self.views.append(view)
             now = {identity(edit): edit for some in edits.values() for edit in some}
             for key in [] if turn.more else [key for key in running if key not in now]:
-                self._spans.add(running.pop(key), number, asked, history)
+                span = running.pop(key)
+                self._spans.add(span, number, asked, history)
+                evicted.append(Evicted(span.first - start, number - start, span.edit, span.tokens))
             for key, edit in now.items():
                 running.setdefault(key, SpanBegun(number, edit, tokens[id(edit)]))
         for span in running.values():
             self._spans.add(span, start + requests, asked, history)
+            evicted.append(Evicted(span.first - start, requests, span.edit, span.tokens))
+        if self._need:
+            self._find_needs(segment, start, evicted)
+
+    def _find_needs(self, segment: int, start: int, evicted: Sequence[Evicted]) -> None:
+        outputs = self._shared.outputs(segment, [sent.length for sent in self._session.segments[segment].requests])
+        self.edits += outputs.edits
+        self.evictions += len({(each.edit.message, each.edit.path) for each in evicted if is_eviction(each.edit)})
+        needs = find_needs(outputs, evicted)
+        self.needs += [need._replace(request=start + need.request) for need in needs]
 
     def _check(self, result: pipeline.Compacted, history: Sequence[Message], length: int) -> None:
         """Law 1, where a plan does more than put one text in another's place."""

@@ -1,13 +1,13 @@
-"""`ibidem report`: many logs, their figures, and four ways to show them.
+"""`ibidem report`: logs in, costs out, in four output formats.
 
-- `measure`: one log → `figures.FileFigures`. A pure function of the bytes and the settings: it runs anywhere.
-  `missed` says how it was cached, `asked` what asking for caching in another way would have cost.
+- `log_summary`: the sessions of a log and their recorded usage. `gather`: which requests count, and the work to do.
+- `measure`: one log → `session_result.FileFigures`. A pure function of the bytes and the settings: it runs anywhere.
+  `miss_counts` explains cache misses.
 - `trace`: one session, request by request, for `ibidem show`.
-- `cache`: figures of logs that were read before. `executors`: on all cores, or on a cluster.
-- `totals`: figures of many sessions, added up.
-- `numbers`: the one way to write a number.
-- `terminal` (with `tables`), `page` (with `charts`, `changes`, `caching`, page.js), `export`: who shows them.
+- `report_cache`: results of logs that were read before. `executors`: all cores, or a cluster.
+- `aggregate`: `ReportRow`, the row of every table and of the total, and the one group-by.
+- `terminal`, `page` (with page.js) and `export` show a `Report`.
 
-A new figure is a field of `figures`, a sum in `totals`, and a place in each of the four. JSON is a promise to other
-programs: docs/report.md. Tests: tests/report, where test_numbers.py holds the page's script to `numbers`.
+A new number is a field of `session_result`, an `add` there, and a column in the outputs. `report --json` is a promise
+to other programs: docs/report.md. Tests: tests/report.
 """

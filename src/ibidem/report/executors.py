@@ -46,7 +46,7 @@ def cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-class OnThisMachine:
+class LocalWorkers:
     """Processes that start when there is work for more than one, and stay until all is done."""
 
     elsewhere, base = False, ""
@@ -62,9 +62,11 @@ class OnThisMachine:
     def __exit__(self, *error: object) -> None:
         if self._pool is None:
             return
-        self._pool.shutdown(wait=False, cancel_futures=True)
         for worker in set(multiprocessing.active_children()) - self._before:
             worker.terminate()
+        # The pool's own thread must end here. Left to the end of the interpreter, it may close its pipe just before
+        # `concurrent.futures` writes to it, which prints a traceback.
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
     def each(
         self, call: Callable[[W], R], work: Sequence[W], alone: bool = False, lost: Callable[[W], R] | None = None

@@ -13,13 +13,21 @@ from typing import IO, Any, NamedTuple
 
 from .. import __version__
 from ..billing.misses import MISS_CAUSES, Shares
-from ..billing.usage import Usage
 from ..errors import one_line
-from .figures import NOTHING_DONE, Cached, Missed, Recorded, SessionFigures, Spent, World, plain
-from .groups import CachedTotal, Group, MissedTotal, Profile, Worlds, share
-from .rows import known_sessions, paid, repeated, session_named, tables
-from .tally import Tally, local
-from .totals import Report, saved_in
+from ..render.number_format import saved_share
+from .aggregate import Report, ReportRow, ScenarioTotals, local_time
+from .json_tables import cost_row, repeat_row, session_fields, tables
+from .session_result import (
+    NOTHING_DONE,
+    BilledCheck,
+    CacheUse,
+    MissCount,
+    ProfileOutcome,
+    Scenario,
+    SendCost,
+    SessionFigures,
+    plain,
+)
 
 JSON_SCHEMA = 1
 
@@ -33,8 +41,8 @@ def as_dict(report: Report) -> dict[str, Any]:
         "since": report.asked.since,
         "until": report.asked.until,
         "profiles": list(report.profiles),
-        "paid": paid(report.tally),
-        "logged": {"paid": report.tally.logged, "would_have_paid": report.tally.otherwise},
+        "paid": cost_row(report.total),
+        "logged": {"paid": report.total.logged, "would_have_paid": report.total.otherwise},
         "by": tables(report),
         "totals": {
             **_group(report.total),
@@ -46,10 +54,10 @@ def as_dict(report: Report) -> dict[str, Any]:
             "violations": dict(report.violations),
             "priced_as": report.priced_as,
         },
-        "agents": {name: _group(group) for name, group in report.agents.items()},
-        "projects": {name: _group(group) for name, group in report.projects.items()},
-        "tools": {name: repeated(each) for name, each in report.tools.items()},
-        "files": {name: repeated(each) for name, each in report.files.items()},
+        "agents": {name: _group(row) for name, row in report.groups("agent").items()},
+        "projects": {name: _group(row) for name, row in report.groups("project").items()},
+        "tools": {name: repeat_row(each) for name, each in report.tools.items()},
+        "files": {name: repeat_row(each) for name, each in report.files.items()},
         "sessions": _sessions(report),
         "unread": [plain(unread) for unread in report.unread],
     }
@@ -60,52 +68,54 @@ def write_json(report: Report, stream: IO[str]) -> None:
     stream.write("\n")
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(row: ReportRow) -> dict[str, Any]:
     return {
-        "sessions": group.sessions,
-        "requests": group.requests,
-        "baseline": plain(group.baseline),
-        "thinking": {"cost": group.thinking, "share": group.thinking_share},
+        "sessions": len(row.replayed),
+        "requests": row.session_requests,
+        "baseline": plain(row.baseline),
+        "thinking": {"cost": row.thinking, "share": row.thinking_share},
         "recorded": {
-            **_recorded(group.recorded),
-            "sessions": len(group.errors),
-            "error_median": group.error_at(0.5),
-            "error_90": group.error_at(0.9),
+            **_recorded(row.recorded),
+            "sessions": len(row.errors),
+            "error_median": row.error_at(0.5),
+            "error_90": row.error_at(0.9),
         },
-        "profiles": {name: _profile(group, profile) for name, profile in group.profiles.items()},
-        "cached": None if group.cached is None else _cached_total(group.cached),
+        "profiles": {name: _profile(row, name, outcome) for name, outcome in row.profiles.items()},
+        "cached": None if row.cached is None else _group_cached(row, row.cached),
         "caching": {
-            name: {way: _worlds(each, group.baseline.cost) for way, each in ways.items()}
-            for name, ways in group.caching.items()
+            mode: {name: _scenario_totals(each, row.baseline.cost) for name, each in by_profile.items()}
+            for mode, by_profile in row.caching.items()
         },
     }
 
 
-def _cached_total(cached: CachedTotal) -> dict[str, Any]:
+def _group_cached(row: ReportRow, cached: CacheUse) -> dict[str, Any]:
+    unmarked = row.unmarked
     return {
-        **_cached(cached.tokens, cached.shares),
-        "sessions": cached.sessions,
-        "misses": {cause: _missed_total(missed) for cause, missed in cached.misses.items()},
+        **_cached(cached),
+        "sessions": len(row.cached_sessions),
+        "misses": {cause: _group_misses(row, cause, misses) for cause, misses in cached.misses.items()},
         "unmarked": {
-            "sessions": cached.unmarked,
-            "cost": cached.unmarked_cost,
-            "with_marks": cached.unmarked_cost - cached.unmarked_saved,
+            "sessions": unmarked.sessions,
+            "cost": unmarked.cost,
+            "with_marks": unmarked.cost - unmarked.saved,
         },
     }
 
 
-def _missed_total(missed: MissedTotal) -> dict[str, Any]:
-    worst, session = missed.dearest, missed.dearest_in
-    named = None if session is None else {**_which(session), **_dearest(worst)}
-    return {"count": missed.count, "tokens": missed.tokens, "cost": missed.cost, "dearest": named}
+def _group_misses(row: ReportRow, cause: str, misses: MissCount) -> dict[str, Any]:
+    worst = row.most_expensive_miss(cause)
+    named = None if worst is None else {**_which(worst[0]), **_dearest(worst[1])}
+    return {"count": misses.count, "tokens": misses.tokens, "cost": misses.cost, "dearest": named}
 
 
-def _dearest(missed: Missed) -> dict[str, Any]:
+def _dearest(missed: MissCount) -> dict[str, Any]:
     return {"request": missed.request, "where": missed.where, "cost": missed.dearest}
 
 
-def _cached(tokens: Usage | Cached, shares: Shares) -> dict[str, Any]:
-    return {"tokens": {name: getattr(tokens, name) for name in Shares._fields}, "shares": shares._asdict()}
+def _cached(cached: CacheUse) -> dict[str, Any]:
+    shares = cached.shares
+    return {"tokens": {name: getattr(cached, name) for name in Shares._fields}, "shares": shares._asdict()}
 
 
 def _session_cached(session: SessionFigures) -> dict[str, Any] | None:
@@ -116,29 +126,31 @@ def _session_cached(session: SessionFigures) -> dict[str, Any] | None:
         cause: {"count": missed.count, "tokens": missed.tokens, "cost": missed.cost, "dearest": _dearest(missed)}
         for cause, missed in cached.misses.items()
     }
-    return {**_cached(cached, cached.shares), "misses": misses, "unmarked": cached.unmarked}
+    return {**_cached(cached), "misses": misses, "unmarked": cached.unmarked}
 
 
-def _profile(group: Group, profile: Profile) -> dict[str, Any]:
+def _profile(row: ReportRow, name: str, outcome: ProfileOutcome) -> dict[str, Any]:
+    scenarios = row.scenarios.get(name, {})
     return {
-        **_compared(profile.spent, group.baseline),
-        "dearer_sessions": profile.dearer,
-        "worst": profile.worst,
-        "law_failures": profile.law_failures,
-        "restored_requests": profile.restored,
-        "points": dict(profile.points),
-        "strategies": plain(profile.strategies),
-        "worlds": {name: _worlds(world, group.baseline.cost) for name, world in profile.worlds.items()},
+        **_compared(outcome.spent, row.baseline),
+        **_net(outcome, row.baseline, row.session_requests),
+        "dearer_sessions": row.more_expensive(name),
+        "worst": outcome.worst,
+        "law_failures": outcome.law_failures,
+        "restored_requests": outcome.restored,
+        "points": outcome.points,
+        "strategies": plain(outcome.strategies),
+        "worlds": {world: _scenario_totals(each, row.baseline.cost) for world, each in scenarios.items()},
     }
 
 
-def _worlds(world: Worlds, base: float) -> dict[str, Any]:
-    dearest, worst = world.dearest, world.worst_in
+def _scenario_totals(totals: ScenarioTotals, base: float) -> dict[str, Any]:
+    highest, worst = totals.highest, totals.worst_in
     return {
-        **_world(world, base),
-        "dearer_sessions": world.dearer,
-        "dearest": None if dearest is None else {**_which(dearest), "ratio": world.ratio},
-        "worst": None if worst is None else {**_which(worst), "share": world.worst},
+        **_scenario(totals, base),
+        "dearer_sessions": totals.more_expensive,
+        "dearest": None if highest is None else {**_which(highest), "ratio": totals.ratio},
+        "worst": None if worst is None else {**_which(worst), "share": totals.worst},
     }
 
 
@@ -146,34 +158,44 @@ def _which(session: SessionFigures) -> dict[str, str]:
     return {"path": session.path, "name": session.name}
 
 
-def _world(world: World | Worlds, base: float) -> dict[str, Any]:
-    found = {"cost": world.cost, "saved": base - world.cost, "rewrites": world.rewrites}
-    if world.best is None:
-        return found
-    saved = base - world.best
-    best = {"cost": world.best, "saved": saved, "saved_share": share(base, world.best)}
-    return {**found, "optimum": {**best, "reached": (base - world.cost) / saved if saved > 0 else None}}
+def _scenario(scenario: Scenario | ScenarioTotals, base: float) -> dict[str, Any]:
+    fields = {"cost": scenario.cost, "saved": base - scenario.cost, "rewrites": scenario.rewrites}
+    if scenario.best is None:
+        return fields
+    saved = base - scenario.best
+    best = {"cost": scenario.best, "saved": saved, "saved_share": saved_share(base, scenario.best)}
+    return {**fields, "optimum": {**best, "reached": (base - scenario.cost) / saved if saved > 0 else None}}
 
 
-def _compared(spent: Spent, baseline: Spent) -> dict[str, Any]:
-    return {**plain(spent), "saved": baseline.cost - spent.cost, "saved_share": share(baseline.cost, spent.cost)}
+def _compared(spent: SendCost, baseline: SendCost) -> dict[str, Any]:
+    return {**plain(spent), "saved": baseline.cost - spent.cost, "saved_share": saved_share(baseline.cost, spent.cost)}
 
 
-def _recorded(recorded: Recorded | None) -> dict[str, Any]:
+def _net(outcome: ProfileOutcome, baseline: SendCost, requests: int) -> dict[str, Any]:
+    """The saving net of one more request for each request that needs evicted text."""
+    cost = outcome.spent.cost + outcome.need_cost
+    need = {
+        "requests": outcome.needs,
+        "share": outcome.needs / requests if requests else 0.0,
+        "cost": outcome.need_cost,
+    }
+    return {"need": need, "net_saved": baseline.cost - cost, "net_saved_share": saved_share(baseline.cost, cost)}
+
+
+def _recorded(recorded: BilledCheck | None) -> dict[str, Any]:
     if recorded is None:
         return {"cost": None, "requests": 0, "baseline": None, "by_rule": None, "error": None}
     return {**plain(recorded), "error": recorded.baseline / recorded.cost - 1 if recorded.cost else None}
 
 
 def _sessions(report: Report) -> list[dict[str, Any]]:
-    """What was paid for each; and what would have been, where it was replayed."""
-    tallies, figures = dict(report.table("session")), {session.key: session for session in report.sessions}
-    found = []
-    for key, session in sorted(known_sessions(report).items()):
-        tally = tallies.get(key, Tally())
-        one = {**session_named(session), "requests": tally.requests, "paid": paid(tally)}
-        found.append({**one, **(_session(figures[key]) if key in figures else {})})
-    return found
+    """The recorded cost of each, and the replayed costs if it was replayed."""
+    by_session, sessions = report.session_rows(), []
+    for key, session in sorted(report.known_sessions.items()):
+        row = by_session.get(key, ReportRow())
+        fields = {**session_fields(session), "requests": row.requests, "paid": cost_row(row)}
+        sessions.append({**fields, **(_session(row.replayed[-1]) if row.replayed else {})})
+    return sessions
 
 
 def _session(session: SessionFigures) -> dict[str, Any]:
@@ -186,6 +208,7 @@ def _session(session: SessionFigures) -> dict[str, Any]:
         "profiles": {
             name: {
                 **_compared(outcome.spent, session.baseline),
+                **_net(outcome, session.baseline, session.requests),
                 "worst": outcome.worst,
                 "law_failures": outcome.law_failures,
                 "restored_requests": outcome.restored,
@@ -193,7 +216,7 @@ def _session(session: SessionFigures) -> dict[str, Any]:
                 "points": outcome.points,
                 "strategies": plain(outcome.strategies),
                 "worlds": {
-                    world: {**_world(each, session.baseline.cost), "worst": each.worst}
+                    world: {**_scenario(each, session.baseline.cost), "worst": each.worst}
                     for world, each in outcome.worlds.items()
                 },
             }
@@ -201,7 +224,7 @@ def _session(session: SessionFigures) -> dict[str, Any]:
         },
         "cached": _session_cached(session),
         "caching": {
-            name: {way: {**_world(each, session.baseline.cost), "worst": each.worst} for way, each in ways.items()}
+            name: {way: {**_scenario(each, session.baseline.cost), "worst": each.worst} for way, each in ways.items()}
             for name, ways in session.caching.items()
         },
         "skipped_lines": [{"line": line, "why": why} for line, why in session.skipped],
@@ -223,14 +246,14 @@ def write_csv(report: Report, stream: IO[str]) -> None:
         return
     replayed = _replayed_columns(report)
     writer.writerow([*NAMING, "started", "requests", "paid_input", "paid_output", "paid", *replayed])
-    tallies, figures = dict(report.table("session")), {session.key: session for session in report.sessions}
-    for key, session in sorted(known_sessions(report).items()):
-        named, tally = session_named(session), tallies.get(key, Tally())
-        row: list[Any] = [named[name] for name in NAMING]
-        spent = paid(tally)
-        row += [_spelt(session.started), figures[key].requests if key in figures else tally.requests]
-        row += ["" if spent[name] is None else spent[name] for name in ("input", "output", "total")]
-        writer.writerow([*row, *(_replayed(figures[key], report) if key in figures else [""] * len(replayed))])
+    by_session = report.session_rows()
+    for key, session in sorted(report.known_sessions.items()):
+        fields, row = session_fields(session), by_session.get(key, ReportRow())
+        figures, paid = row.replayed[-1] if row.replayed else None, cost_row(row)
+        cells: list[Any] = [fields[name] for name in NAMING]
+        cells += [_utc_text(session.started), figures.requests if figures else row.requests]
+        cells += ["" if paid[name] is None else paid[name] for name in ("input", "output", "total")]
+        writer.writerow([*cells, *(_replayed(figures, report) if figures else [""] * len(replayed))])
 
 
 NAMING = ("path", "name", "agent", "model", "project", "id", "title")
@@ -250,14 +273,14 @@ def _replayed(session: SessionFigures, report: Report) -> list[Any]:
     row: list[Any] = [session.baseline.cost, session.recorded.cost if session.recorded else ""]
     for profile in report.profiles:
         outcome = session.profiles[profile]
-        row += [outcome.spent.cost, saved_in(session, profile), outcome.worst, outcome.law_failures]
+        row += [outcome.spent.cost, session.saved_share(profile), outcome.worst, outcome.law_failures]
         row += [REVISION_COLUMNS[name](outcome.worlds) for name in _more(report, profile)]
     row += _caching_cells(session, report)
     base = session.baseline
     return [*row, round(base.tokens), round(base.peak), session.invalid, len(session.skipped)]
 
 
-class _Spelling(NamedTuple):
+class _TerminalEscaper(NamedTuple):
     """A terminal, which names in a log must not steer. Programs get them as they are."""
 
     stream: IO[str]
@@ -266,12 +289,12 @@ class _Spelling(NamedTuple):
         self.stream.write(one_line(line.removesuffix("\n")) + "\n")
 
 
-def _harmless(stream: IO[str]) -> IO[str] | _Spelling:
-    return _Spelling(stream) if stream.isatty() else stream
+def _harmless(stream: IO[str]) -> IO[str] | _TerminalEscaper:
+    return _TerminalEscaper(stream) if stream.isatty() else stream
 
 
-def _spelt(at: float | None) -> str:
-    when = local(at, UTC)
+def _utc_text(at: float | None) -> str:
+    when = local_time(at, UTC)
     return f"{when:%Y-%m-%dT%H:%M:%SZ}" if when else ""
 
 
@@ -315,7 +338,7 @@ def _caching_cells(session: SessionFigures, report: Report) -> list[Any]:
     return row + [session.caching[name][way].cost for name, found in report.total.caching.items() for way in found]
 
 
-REVISION_COLUMNS: dict[str, Callable[[Mapping[str, World]], float | None]] = {
+REVISION_COLUMNS: dict[str, Callable[[Mapping[str, Scenario]], float | None]] = {
     "rewrites": lambda worlds: worlds["hit"].rewrites,
     "optimum_cost": lambda worlds: worlds["hit"].best,
     "miss_cost": lambda worlds: worlds["miss"].cost,
@@ -328,6 +351,6 @@ REVISION_COLUMNS: dict[str, Callable[[Mapping[str, World]], float | None]] = {
 
 def _more(report: Report, profile: str) -> list[str]:
     """Of these columns, those that there are figures for."""
-    found = report.total.profiles[profile].worlds if report.sessions else {}
-    hindsight = any(world.best is not None for world in found.values())
-    return [name for name in REVISION_COLUMNS if found and (hindsight or "optimum" not in name)]
+    scenarios = report.total.scenarios.get(profile, {})
+    optimum = any(scenario.best is not None for scenario in scenarios.values())
+    return [name for name in REVISION_COLUMNS if scenarios and (optimum or "optimum" not in name)]

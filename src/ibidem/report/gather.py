@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from ..errors import IbidemError
 from ..recordings import LogBytes, LogError, read
-from .cache import ReportCache
 from .executors import LogWorkers
-from .facts import FileFacts, SessionFacts, read_facts
-from .figures import FileFigures, Unread
+from .log_sources import LogFile, fetch
+from .log_summary import FileFacts, SessionFacts, read_facts
 from .measure import ReportSettings, answers_in, measure_log
-from .places import LogFile, fetch
-from .selection import Chosen, Selection
+from .report_cache import ReportCache
+from .selection import RequestFilter, SessionFilter
+from .session_result import FileFigures, UnreadFile
 
 READ_ALONE_BYTES = 20 << 20
 """Bytes of logs that are read in less time than it takes to start processes."""
@@ -55,21 +55,21 @@ def facts_at(log: LogFile, base: str = "") -> tuple[LogFile, FileFacts]:
     try:
         return log, read_facts(log.path, fetch(log.path, base))
     except (OSError, LogError) as error:
-        return log, FileFacts(unread=[Unread(log.path, _why(error, log.path))])
+        return log, FileFacts(unread=[UnreadFile(log.path, _why(error, log.path))])
     except IbidemError:
         raise  # the settings are wrong, not the log
     except Exception as error:
-        return log, FileFacts(unread=[Unread(log.path, _fault(error))], size=log.size)
+        return log, FileFacts(unread=[UnreadFile(log.path, _fault(error))], size=log.size)
 
 
 LOST = "every worker that took it died, perhaps for want of memory: give them more"
 
 
 def lost_facts(log: LogFile) -> tuple[LogFile, FileFacts]:
-    return log, FileFacts(unread=[Unread(log.path, LOST)], size=log.size)
+    return log, FileFacts(unread=[UnreadFile(log.path, LOST)], size=log.size)
 
 
-def _is_lost(unread: Sequence[Unread]) -> bool:
+def _is_lost(unread: Sequence[UnreadFile]) -> bool:
     return any(each.why == LOST for each in unread)
 
 
@@ -90,7 +90,7 @@ class CountedSession(NamedTuple):
     """A session, and which of its requests count: those that were asked for and stand in no log before."""
 
     session: SessionFacts
-    chosen: Chosen
+    chosen: RequestFilter
     numbers: list[int]
 
     @property
@@ -98,7 +98,7 @@ class CountedSession(NamedTuple):
         return len(self.numbers) == len(self.session.times)
 
 
-class Family(NamedTuple):
+class LogGroup(NamedTuple):
     """Logs that have answers in common, in the order in which they are measured."""
 
     logs: tuple[LogFile, ...]
@@ -114,7 +114,7 @@ class Family(NamedTuple):
         return sum(log.size for log in self.logs)
 
 
-def families(found: Mapping[LogFile, FileFacts], selection: Selection) -> list[Family]:
+def group_logs(found: Mapping[LogFile, FileFacts], selection: SessionFilter) -> list[LogGroup]:
     """Those in which something is asked for, the newest first."""
     groups = [_counted(logs, found, selection) for logs in _related(found)]
     return sorted((each for each in groups if each.sessions), key=lambda family: -family.last)
@@ -149,7 +149,7 @@ def _answer_key(session: SessionFacts, answer: str) -> str:
     return f"{session.agent} {session.id} {answer}" if session.id and answer else ""
 
 
-def _counted(logs: list[LogFile], found: Mapping[LogFile, FileFacts], selection: Selection) -> Family:
+def _counted(logs: list[LogFile], found: Mapping[LogFile, FileFacts], selection: SessionFilter) -> LogGroup:
     known: set[str] = set()
     sessions = []
     for log in logs:
@@ -165,24 +165,24 @@ def _counted(logs: list[LogFile], found: Mapping[LogFile, FileFacts], selection:
             if numbers and selection.wants(session):
                 sessions.append(CountedSession(session, chosen, numbers))
         known |= new
-    return Family(tuple(logs), tuple(sessions))
+    return LogGroup(tuple(logs), tuple(sessions))
 
 
 # --- measuring ----------------------------------------------------------------------------------
 
 
-class Work(NamedTuple):
+class LogGroupTask(NamedTuple):
     """A family that is to be measured."""
 
     logs: tuple[LogFile, ...]
-    chosen: dict[str, dict[str, Chosen]]
+    chosen: dict[str, dict[str, RequestFilter]]
     """Path → session → which of its requests count; sessions that are not in it do not."""
     asked: str
     """What names this choice among others; empty where all counts."""
 
     @classmethod
-    def of(cls, family: Family) -> Work:
-        chosen: dict[str, dict[str, Chosen]] = {}
+    def of(cls, family: LogGroup) -> LogGroupTask:
+        chosen: dict[str, dict[str, RequestFilter]] = {}
         for each in family.sessions:
             chosen.setdefault(each.session.path, {})[each.session.name] = each.chosen
         names = [f"{each.session.key} {each.numbers}" for each in family.sessions]
@@ -190,16 +190,16 @@ class Work(NamedTuple):
         return cls(family.logs, chosen, asked)
 
 
-class MeasuredFamily(NamedTuple):
-    work: Work
+class MeasuredLogGroup(NamedTuple):
+    work: LogGroupTask
     figures: list[FileFigures]
     digests: list[str]
     """Of the logs, where all could be read."""
 
 
-def measured(
-    work: Sequence[Work], settings: ReportSettings, workers: LogWorkers, memory: ReportCache | None = None
-) -> Iterator[tuple[Work, list[FileFigures]]]:
+def measure_groups(
+    work: Sequence[LogGroupTask], settings: ReportSettings, workers: LogWorkers, memory: ReportCache | None = None
+) -> Iterator[tuple[LogGroupTask, list[FileFigures]]]:
     """Figures of every family, as they are done. Of logs that did not change since, they are not even opened."""
     rest = list(work)
     if memory is not None:
@@ -213,18 +213,20 @@ def measured(
         rest = [one for one, old in zip(work, remembered, strict=True) if not old]
     # Who is elsewhere has no share in what is remembered on this disk: it is kept here, when it comes.
     theirs = memory if not workers.elsewhere else None
-    call = partial(look, settings=settings, memory=theirs, base=workers.base)
+    call = partial(measure_group, settings=settings, memory=theirs, base=workers.base)
     for each in workers.each(call, rest, lost=lost_figures):
         if theirs is None and memory is not None and each.digests:
             memory.keep([log.state for log in each.work.logs], each.digests, each.figures, each.work.asked)
         yield each.work, each.figures
 
 
-def lost_figures(work: Work) -> MeasuredFamily:
-    return MeasuredFamily(work, [FileFigures(unread=[Unread(log.path, LOST) for log in work.logs])], [])
+def lost_figures(work: LogGroupTask) -> MeasuredLogGroup:
+    return MeasuredLogGroup(work, [FileFigures(unread=[UnreadFile(log.path, LOST) for log in work.logs])], [])
 
 
-def look(work: Work, settings: ReportSettings, memory: ReportCache | None = None, base: str = "") -> MeasuredFamily:
+def measure_group(
+    work: LogGroupTask, settings: ReportSettings, memory: ReportCache | None = None, base: str = ""
+) -> MeasuredLogGroup:
     """The figures of a family of logs. What cannot be read is named in them."""
     contents: list[tuple[str, LogBytes]] = []
     found: list[FileFigures] = []
@@ -232,7 +234,7 @@ def look(work: Work, settings: ReportSettings, memory: ReportCache | None = None
         try:
             contents.append((log.path, fetch(log.path, base)))
         except (OSError, LogError) as error:
-            found.append(FileFigures(unread=[Unread(log.path, _why(error, log.path))]))
+            found.append(FileFigures(unread=[UnreadFile(log.path, _why(error, log.path))]))
     # The path is part of the figures, so it is part of what is remembered.
     digests = [_digest(path, data) for path, data in contents]
     states = [log.state for log in work.logs]
@@ -240,7 +242,7 @@ def look(work: Work, settings: ReportSettings, memory: ReportCache | None = None
     if memory is not None and (remembered := memory.figures([digests], [work.asked])[0]) is not None:
         if not found:
             memory.keep(states, digests, remembered, work.asked)
-        return MeasuredFamily(work, remembered + found, whole)
+        return MeasuredLogGroup(work, remembered + found, whole)
     known: frozenset[str] = frozenset()
     figures = []
     for path, data in contents:
@@ -249,7 +251,7 @@ def look(work: Work, settings: ReportSettings, memory: ReportCache | None = None
             known |= _answers(path, data)
     if memory is not None and not found:
         memory.keep(states, digests, figures, work.asked)
-    return MeasuredFamily(work, figures + found, whole)
+    return MeasuredLogGroup(work, figures + found, whole)
 
 
 def _digest(path: str, data: LogBytes) -> str:
@@ -260,7 +262,7 @@ def _digest(path: str, data: LogBytes) -> str:
 
 
 def _measured(
-    path: str, data: LogBytes, settings: ReportSettings, known: frozenset[str], chosen: Mapping[str, Chosen]
+    path: str, data: LogBytes, settings: ReportSettings, known: frozenset[str], chosen: Mapping[str, RequestFilter]
 ) -> FileFigures:
     """One log that breaks us must not take the others with it."""
     try:
@@ -268,7 +270,7 @@ def _measured(
     except IbidemError:
         raise  # the settings are wrong, not the log
     except Exception as error:
-        return FileFigures(unread=[Unread(path, _fault(error))], size=len(data))
+        return FileFigures(unread=[UnreadFile(path, _fault(error))], size=len(data))
 
 
 def _answers(path: str, data: LogBytes) -> frozenset[str]:
@@ -282,5 +284,5 @@ Progress = Callable[[str, int], None]
 """What was done, and how many bytes that were."""
 
 
-def unread_in(facts: Iterable[FileFacts]) -> list[Unread]:
+def unread_in(facts: Iterable[FileFacts]) -> list[UnreadFile]:
     return sorted((each for one in facts for each in one.unread), key=lambda unread: unread.path)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from .numbers import dollars, percent, plural
-from .tally import Tally
-from .totals import Report
+from ..render.number_format import dollars, percent, plural
+from .aggregate import Report, ReportRow
 
 COMMANDS = {
     "claude-code": "ibidem wrap -- claude",
@@ -22,25 +21,25 @@ ALREADY_SHARE = 0.99
 
 def paid_line(report: Report) -> str:
     """What was paid, or why that is not known. Known before anything is replayed."""
-    tally = report.tally
-    sessions, requests = len(tally.sessions) or report.total.sessions, tally.requests or report.total.requests
+    row = report.total
+    sessions, requests = len(row.sessions) or len(row.replayed), row.requests or row.session_requests
     count = f"{plural(sessions, 'session')}, {plural(requests, 'request')}"
-    if not tally.counted:
+    if not row.counted:
         return f"{count}. What was paid is not known: the logs record no usage."
-    split = f"{dollars(tally.input)} for input, {dollars(tally.output)} for output"
+    split = f"{dollars(row.input)} for input, {dollars(row.output)} for output"
     part = ""
-    if tally.counted < tally.requests:
-        part = f", of which {tally.counted:,} recorded their usage"
-    return f"Paid {dollars(tally.total)} ({split}) for {count}{part}."
+    if row.counted < row.requests:
+        part = f", of which {row.counted:,} recorded their usage"
+    return f"Paid {dollars(row.total)} ({split}) for {count}{part}."
 
 
 def saving_line(report: Report) -> str:
     """What each profile would have saved of the input; empty where nothing was replayed."""
-    tally = report.tally
+    row = report.total
     parts = []
     spelt = False  # what follows "would have saved" may leave it out, what follows a cost may not
-    for name in report.profiles if tally.costs else ():
-        saved, part = tally.saved(name), tally.saved_share(name) or 0.0
+    for name in report.profiles if row.costs else ():
+        saved, part = row.net_saved(name), row.net_saved_share(name)
         if saved < 0 and dollars(-saved) != dollars(0.0):
             parts.append(f"{name} would have cost {dollars(-saved)} more ({percent(-part)})")
             spelt = False
@@ -52,22 +51,31 @@ def saving_line(report: Report) -> str:
     return f"{'; '.join(parts)}." if parts else ""
 
 
-def logged_line(tally: Tally) -> str:
-    """What was saved in fact, where requests went through our own proxy and it logged them."""
-    if not tally.otherwise:
+def need_line(name: str, row: ReportRow) -> str:
+    """What a profile saves before and after need; empty if no request needs text that it evicted."""
+    outcome, requests = row.profiles[name], row.session_requests
+    if not outcome.needs:
         return ""
-    part = 1 - tally.logged / tally.otherwise
-    how = f"{percent(abs(part))} {'less' if part >= 0 else 'more'}"
     return (
-        f"Through ibidem: input at list prices {dollars(tally.logged)} instead of {dollars(tally.otherwise)} ({how})."
+        f"{name}: {plural(outcome.needs, 'request')} ({percent(outcome.needs / requests)}) used evicted text later."
+        f" Saved {dollars(row.saved(name))}, net of one more request for each {dollars(row.net_saved(name))}."
     )
+
+
+def logged_line(row: ReportRow) -> str:
+    """What was saved in fact, where requests went through our own proxy and it logged them."""
+    if not row.otherwise:
+        return ""
+    part = 1 - row.logged / row.otherwise
+    how = f"{percent(abs(part))} {'less' if part >= 0 else 'more'}"
+    return f"Through ibidem: input at list prices {dollars(row.logged)} instead of {dollars(row.otherwise)} ({how})."
 
 
 def next_step(report: Report) -> str:
     """What to type to have it saved from now on; empty where nothing would be."""
     first = report.profiles[0] if report.profiles else ""
-    tally = report.tally
-    if not tally.costs or tally.saved(first) <= 0 or tally.logged >= ALREADY_SHARE * tally.input > 0:
+    row = report.total
+    if not row.costs or row.saved(first) <= 0 or row.logged >= ALREADY_SHARE * row.input > 0:
         return ""
     return f"To save it from now on: {wrap_command(report)}"
 

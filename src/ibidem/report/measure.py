@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import accumulate, compress, islice
@@ -13,14 +14,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from .. import recordings
+from .. import formats, recordings, rules
 from ..billing.budget import Economy
 from ..billing.calibration import Count, Weights
 from ..billing.prices import Price, Prices, economy_of
-from ..model import Text
+from ..model import Conversation, Message, Text
 from ..recordings import LogBytes, Recording
 from ..replay.billing import AfterBreak, Bill, Replay, Told
-from ..replay.caching import CachingName, cached_bill, pauses_of, recorded_as
+from ..replay.caching import CachingName, Keeping, cached_bill, pauses_of, recorded_as
 from ..replay.groundwork import CallTarget, Groundwork
 from ..replay.hindsight import best as best_moments
 from ..replay.histories import CountsByHash, Histories
@@ -29,24 +30,23 @@ from ..replay.views import SentView
 from ..strategies import profiles
 from ..strategies.strategy import Strategy
 from ..tokens import DEFAULT_ENCODING, Remembering, TokenNotes, counter, encoding_of, noting
-from .asked import asked_for
-from .facts import moment
-from .figures import (
+from .log_summary import moment
+from .miss_counts import cache_use_of
+from .selection import EVERYTHING, RequestFilter
+from .session_result import (
     NOTHING_DONE,
+    BilledCheck,
     FileFigures,
     ProfileOutcome,
-    Recorded,
-    Results,
-    Saved,
+    Removal,
+    Scenario,
+    SendCost,
     SessionFigures,
-    Spent,
-    Unread,
-    World,
+    ToolResultTotals,
+    UnreadFile,
+    merge,
     worst_share,
 )
-from .invalid import invalid_in
-from .missed import cached_in
-from .selection import EVERYTHING, Chosen
 
 UNDONE_LABEL = "taken back"
 """Where the price is put of a change that only undid an earlier one."""
@@ -84,7 +84,7 @@ def measure_log(
     data: LogBytes,
     settings: ReportSettings,
     known: frozenset[str] = frozenset(),
-    chosen: Mapping[str, Chosen] | None = None,
+    chosen: Mapping[str, RequestFilter] | None = None,
 ) -> FileFigures:
     """The sessions in a log. Answers in `known` are in another file already: a session that was resumed. `chosen` says
     by the name of a session which of its requests count; sessions that it does not name do not."""
@@ -92,10 +92,10 @@ def measure_log(
         try:
             found = recordings.read(path, data)
         except recordings.LogError as error:
-            return FileFigures(unread=[Unread(path, str(error).removeprefix(f"{path}: "))], size=len(data))
+            return FileFigures(unread=[UnreadFile(path, str(error).removeprefix(f"{path}: "))], size=len(data))
         figures = []
         for each in found:
-            session, which = without(each, known), EVERYTHING if chosen is None else chosen.get(each.name)
+            session, which = drop_counted_requests(each, known), EVERYTHING if chosen is None else chosen.get(each.name)
             if which and any(which.takes(sent) for segment in session.segments for sent in segment.requests):
                 figures.append(measure_session(session, settings, which))
         return FileFigures(figures, size=len(data))
@@ -114,7 +114,7 @@ def _seldom_collected() -> Iterator[None]:
             gc.enable()
 
 
-def without(session: Recording, known: frozenset[str]) -> Recording:
+def drop_counted_requests(session: Recording, known: frozenset[str]) -> Recording:
     """The session without requests that were counted elsewhere. Their history stays: it was sent again."""
     if known:
         for segment in session.segments:
@@ -129,7 +129,7 @@ def answers_in(session: Recording) -> Iterator[str]:
     return (sent.answer for segment in session.segments for sent in segment.requests if sent.answer)
 
 
-class Basis(NamedTuple):
+class SessionBasis(NamedTuple):
     """A session as every profile finds it: its requests, what its provider charges, and how tokens are counted."""
 
     replay: Replay
@@ -137,27 +137,27 @@ class Basis(NamedTuple):
     count: Remembering
 
 
-def basis_of(session: Recording, settings: ReportSettings) -> Basis:
+def basis_of(session: Recording, settings: ReportSettings) -> SessionBasis:
     exact = counter(session.models[0] if session.models else None)
     count = Remembering(CountsByHash(exact) if any(segment.apart for segment in session.segments) else exact)
     messages = Histories(session, count.known.clear, settings.optimum)  # what is known of texts goes with them
     replay = Replay(session, Prices(settings.prices, settings.model), count, messages)
     long = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
     economy = replace(economy_of(replay.steps[0].price, long), keeps_thinking=replay.keeps_thinking)
-    return Basis(replay, economy, count)
+    return SessionBasis(replay, economy, count)
 
 
-def measure_session(session: Recording, settings: ReportSettings, chosen: Chosen = EVERYTHING) -> SessionFigures:
+def measure_session(session: Recording, settings: ReportSettings, chosen: RequestFilter = EVERYTHING) -> SessionFigures:
     """The figures of those of its requests that were chosen, in a conversation that was sent as a whole."""
-    measured = _Measured(session, settings, chosen)
+    measured = _MeasuredSession(session, settings, chosen)
     with noting(measured.usual_notes):
         return measured.figures()
 
 
-class _Measured:
+class _MeasuredSession:
     """A session that was read, and what its figures are made of."""
 
-    def __init__(self, session: Recording, settings: ReportSettings, chosen: Chosen) -> None:
+    def __init__(self, session: Recording, settings: ReportSettings, chosen: RequestFilter) -> None:
         self.session, self.settings = session, settings
         self.replay, self.economy, self.count = basis_of(session, settings)
         usual = encoding_of(session.models[0] if session.models else None) == DEFAULT_ENCODING
@@ -208,7 +208,7 @@ class _Measured:
             baseline=_spent(self.baseline),
             recorded=self.recorded(),
             thinking=replay.thinking(self.counted),
-            cached=cached_in(replay, self.messages, Prices(settings.prices), self.counted),
+            cached=cache_use_of(replay, self.messages, Prices(settings.prices), self.counted),
             caching={name: self.asked_for(name) for name in settings.ways},
             unasked=not any(step.price.caching.marks for step in replay.steps),
             spoken=pauses.spoken,
@@ -233,6 +233,7 @@ class _Measured:
         told: Told,
         elsewhere: Told | None = None,
         at_once: bool = True,
+        need: bool = False,
     ) -> Simulation:
         return Simulation(
             self.session,
@@ -248,6 +249,7 @@ class _Measured:
             verify=self.settings.verify,
             at_once=at_once,
             texts=False,
+            need=need,
         )
 
     def simulate_all(self) -> None:
@@ -258,7 +260,7 @@ class _Measured:
         chosen = {name: profiles.named(name) for name in self.settings.profiles}
         final = [name for name, strategies in chosen.items() if all(each.final for each in strategies)]
         for name, strategies in chosen.items():
-            self.simulations[name] = self.simulate(strategies, self.economy, hit, miss, at_once=False)
+            self.simulations[name] = self.simulate(strategies, self.economy, hit, miss, at_once=False, need=True)
             if name not in final:
                 self.missing[name] = self.simulate(strategies, self.economy, miss, at_once=False)
         for number in range(len(self.messages)):
@@ -279,23 +281,33 @@ class _Measured:
         if name in self.missing:
             missing = self.missing[name]
             missed = self.over(self.replay.bill(missing.views, after_break="miss"))
+            found.needs, found.need_cost = self.needs(simulation, bill)
             found.worlds = {"hit": self.world(simulation, bill, "hit"), "miss": self.world(missing, missed, "miss")}
         return found
 
-    def world(self, simulation: Simulation, bill: Bill, world: AfterBreak) -> World:
+    def needs(self, simulation: Simulation, bill: Bill) -> tuple[int, float]:
+        """Requests that need evicted text, and the cost of one more request for each: it reads the context again and
+        writes the text that it fetches."""
+        needs, cost = [need for need in simulation.needs if self.counted[need.request]], 0.0
+        for need in needs:
+            step = self.replay.steps[need.request]
+            cost += step.rates.read * bill.charges[need.request].size + step.write * step.scale * need.tokens
+        return len(needs), cost
+
+    def world(self, simulation: Simulation, bill: Bill, world: AfterBreak) -> Scenario:
         best = None
         if self.settings.optimum and simulation.phases and all(self.counted):  # moments are those of a whole session
             best = best_moments(self.replay, simulation.phases, after_break=world).cost
-        return World(bill.cost, bill.rewrites, worst_share(self.baseline.costs, bill.costs), best)
+        return Scenario(bill.cost, bill.rewrites, worst_share(self.baseline.costs, bill.costs), best)
 
-    def asked_for(self, caching: CachingName) -> dict[str, World]:
-        bills = asked_for(caching, self.replay, self.economy, self.simulations, self.simulate)
+    def asked_for(self, caching: CachingName) -> dict[str, Scenario]:
+        bills = bill_what_if(caching, self.replay, self.economy, self.simulations, self.simulate)
         return {
-            way: World(bill.cost, bill.rewrites, worst_share(self.baseline.costs, bill.costs))
+            way: Scenario(bill.cost, bill.rewrites, worst_share(self.baseline.costs, bill.costs))
             for way, bill in ((way, self.over(bill)) for way, bill in bills.items())
         }
 
-    def recorded(self) -> Recorded | None:
+    def recorded(self) -> BilledCheck | None:
         replay, found = self.replay, self.replay.recorded()
         known = [number for number, cost in enumerate(found) if cost is not None and self.counted[number]]
         if not known:
@@ -303,7 +315,7 @@ class _Measured:
         bare = recorded_as(replay) == "none"  # by the rules, what nothing marks is not kept where marks are wanted
         by_rule = (cached_bill(replay, None, "none") if bare else replay.bill(by_rule=True)).costs
         costs = self.baseline.costs
-        return Recorded(
+        return BilledCheck(
             sum(found[number] or 0.0 for number in known),
             len(known),
             sum(costs[number] for number in known),
@@ -311,8 +323,8 @@ class _Measured:
         )
 
 
-def _spent(bill: Bill) -> Spent:
-    return Spent(bill.cost, bill.tokens, bill.read, bill.peak, bill.breaks)
+def _spent(bill: Bill) -> SendCost:
+    return SendCost(bill.cost, bill.tokens, bill.read, bill.peak, bill.breaks)
 
 
 def _outcome(
@@ -331,18 +343,21 @@ def _outcome(
     for step, view, old, new in zip(replay.steps, simulation.views, baseline.costs, bill.costs, strict=True):
         if old != new and not view.before(step.sent.length):
             # Only what was taken back broke the cache: no text to put it down to.
-            outcome.strategies.setdefault(UNDONE_LABEL, Saved()).add(1, 0.0, old - new)
+            outcome.strategies.setdefault(UNDONE_LABEL, Removal()).add(Removal(1, 0.0, old - new))
     earned = earned_by_token(replay, simulation.views, baseline, bill)
     for span in simulation.spans:
         if not whole and before[span.first] == before[span.last]:
             continue
         cost = span.tokens * (earned[span.last] - earned[span.first])
         once = (span.hits, span.taken) if whole or counted[span.first] else (0, 0.0)
-        outcome.strategies.setdefault(span.strategy, Saved()).add(*once, cost)
-        if span.asked.tool:
-            outcome.tools.setdefault(span.asked.tool, Saved()).add(*once, cost)
-        if span.asked.file:
-            outcome.files.setdefault(span.asked.file, Saved()).add(*once, cost)
+        removal = Removal(*once, cost)
+        for table, name in (
+            (outcome.strategies, span.strategy),
+            (outcome.tools, span.asked.tool),
+            (outcome.files, span.asked.file),
+        ):
+            if name:
+                merge(table, {name: removal}, Removal)
     return outcome
 
 
@@ -361,10 +376,10 @@ def _results(
     weights: Weights,
     count: Count,
     counted: Sequence[bool],
-) -> tuple[dict[str, Results], dict[str, Results]]:
+) -> tuple[dict[str, ToolResultTotals], dict[str, ToolResultTotals]]:
     """Tool results by tool and by file: those that a request that counts was the first to send."""
-    tools: dict[str, Results] = {}
-    files: dict[str, Results] = {}
+    tools: dict[str, ToolResultTotals] = {}
+    files: dict[str, ToolResultTotals] = {}
     rest = iter(counted)
     for number, (segment, history) in enumerate(zip(session.segments, groundwork.messages, strict=True)):
         here = list(islice(rest, len(segment.requests)))
@@ -379,7 +394,68 @@ def _results(
                 tokens = weights.result * sum(count(part.text) for part in result.segments if isinstance(part, Text))
                 for table, name in ((tools, what.tool), (files, what.file)):
                     if name:
-                        found = table.setdefault(name, Results())
-                        found.count += 1
-                        found.tokens += tokens
+                        table.setdefault(name, ToolResultTotals()).add(ToolResultTotals(1, tokens))
     return tools, files
+
+
+# --- other caching modes -------------------------------------------------------------------------
+
+Simulate = Callable[[Sequence[Strategy], Economy, Told], Simulation]
+
+
+def bill_what_if(
+    caching: CachingName,
+    replay: Replay,
+    economy: Economy,
+    simulations: Mapping[str, Simulation],
+    simulate: Simulate,
+) -> dict[str, Bill]:
+    """The bill with nothing done, and with every profile. A profile that changes what had been sent does so for other
+    reasons where caching costs something else, so it is simulated again. `auto` knows nothing of the user beforehand:
+    of the pauses in other sessions, none is known inside of one."""
+    found = {NOTHING_DONE: cached_bill(replay, None, caching)}
+    for name, simulation in simulations.items():
+        strategies = profiles.named(name)
+        if caching == "recorded" or all(each.final for each in strategies):
+            found[name] = cached_bill(replay, simulation.views, caching)
+        else:
+            keeping = Keeping(replay, caching)
+            simulated = simulate(strategies, _economy(caching, replay, economy), keeping.told())
+            found[name] = keeping.finish(simulated.views)
+    return found
+
+
+def _economy(caching: CachingName, replay: Replay, recorded: Economy) -> Economy:
+    """What looking back has to reckon with: the lifetime that is asked for."""
+    if caching == "auto":
+        return recorded
+    return replace(economy_of(replay.steps[0].price, caching == "1h"), keeps_thinking=recorded.keeps_thinking)
+
+
+# --- invalid requests ----------------------------------------------------------------------------
+
+
+def invalid_in(
+    session: Recording, messages: Sequence[Sequence[Message]], counted: Sequence[bool]
+) -> tuple[int, int, dict[str, int]]:
+    """Requests that break a rule of their provider, those among them that it counted, and how many break which rule.
+    What is wrong in a history is wrong in every longer one."""
+    dialect = formats.named(session.format)
+    invalid, accepted, broken = 0, 0, Counter[str]()
+    rest = iter(counted)
+    for segment, history in zip(session.segments, messages, strict=True):
+        here = list(islice(rest, len(segment.requests)))
+        lengths = [sent.length for sent in segment.requests]
+        found: dict[str, int] = {}
+        whole = Conversation(tuple(history[: lengths[-1]]), dialect, session.head)
+        for violation in rules.violations(whole):
+            index = re.search(r"\[(\d+)\]", violation.position)
+            place = int(index[1]) if index else 0
+            found[violation.rule] = min(place, found.get(violation.rule, place))
+        first = {rule: bisect_right(lengths, place) for rule, place in found.items()}
+        start = min(first.values(), default=len(lengths))
+        wrong = list(compress(segment.requests[start:], here[start:]))
+        invalid += len(wrong)
+        accepted += sum(sent.usage is not None for sent in wrong)
+        broken.update({rule: sum(here[number:]) for rule, number in first.items()})
+    return invalid, accepted, {rule: number for rule, number in broken.items() if number}

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import msgspec
 
 from ..recordings import RecordedRequest
-from .facts import SessionFacts, moment
+from .log_summary import SessionFacts, moment
 
 
-class Chosen(msgspec.Struct, frozen=True):
+class RequestFilter(msgspec.Struct, frozen=True):
     """Requests by time and model: from `since` on and before `until`, in Unix seconds."""
 
     since: float | None = None
@@ -38,10 +38,10 @@ class Chosen(msgspec.Struct, frozen=True):
         return self.counts(moment(sent), sent.model)
 
 
-EVERYTHING = Chosen()
+EVERYTHING = RequestFilter()
 
 
-class Selection(NamedTuple):
+class SessionFilter(NamedTuple):
     """What was asked for. Words are compared without regard to case."""
 
     since: float | None = None
@@ -62,7 +62,7 @@ class Selection(NamedTuple):
     @property
     def whole(self) -> bool:
         """Nothing was asked for."""
-        return self == Selection()
+        return self == SessionFilter()
 
     def wants(self, session: SessionFacts) -> bool:
         """Whether a session is asked for, whatever the times of its requests and their models."""
@@ -72,10 +72,10 @@ class Selection(NamedTuple):
             return False
         return not self.session or session.id.lower().startswith(self.session.lower())
 
-    def chosen(self, session: SessionFacts) -> Chosen:
+    def chosen(self, session: SessionFacts) -> RequestFilter:
         """Which of its requests are asked for."""
         models = tuple(model for model in session.models if _contains(model, self.models)) if self.models else None
-        return Chosen(self.since, self.until, models)
+        return RequestFilter(self.since, self.until, models)
 
     def may_hold(self, path: str, written: float | None, agent: str | None) -> bool:
         """Whether a log can hold what is asked for, by its name, the time it was last written and whose it is, as far

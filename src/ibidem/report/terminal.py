@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import IO
+from collections import Counter
+from typing import IO, Literal
 
 from rich.console import Console
 from rich.text import Text
 
-from . import caching
-from .groups import Group, Profile, share
-from .headline import logged_line, next_step, paid_line, saving_line
-from .listing import called, draw_sessions, draw_table, draw_windows, rest, top
-from .numbers import NO_NUMBER, dollars, file_size, percent, plural, tokens
-from .tables import Bar, TableCell, TableRow, colour, say, short, table
-from .totals import Repeated, Report, restored_notes, unread_notes
+from ..render.number_format import NO_NUMBER, dollars, file_size, percent, plural, saved_share, tokens
+from ..render.terminal_layout import Bar, TableCell, TableRow, colour, say, short, table
+from . import caching_section as caching
+from .aggregate import RepeatTotals, Report, ReportRow
+from .footnotes import restored_notes, unread_notes
+from .headline import logged_line, need_line, next_step, paid_line, saving_line
+from .terminal_tables import draw_sessions, draw_table, draw_windows, rest, session_name, top
 
 
 def draw_paid(report: Report, stream: IO[str], *, plain: bool = False) -> None:
@@ -39,8 +40,8 @@ def draw(report: Report, stream: IO[str], *, plain: bool = False, begun: bool = 
             _error(console, report.total)
             _cached(console, report)
             _strategies(console, report)
-            _groups(console, "agent", report.agents, report)
-            _groups(console, "project", report.projects, report)
+            _groups(console, "agent", report)
+            _groups(console, "project", report)
             for what, found in (("tool", report.tools), ("file", report.files)):
                 if what not in report.asked.by:
                     _repeated(console, what, found, report)
@@ -58,7 +59,7 @@ def _write(text: str, stream: IO[str]) -> None:
 
 
 def _title(console: Console, report: Report, begun: bool) -> None:
-    if said := caching.headline(report.total.cached):
+    if said := caching.headline(report.total):
         say(console, f"{said} ({caching.MARKS_COMMAND}).", "bold yellow")
     if not begun:
         _paid(console, report)
@@ -68,7 +69,7 @@ def _title(console: Console, report: Report, begun: bool) -> None:
         return
     if said := saving_line(report):
         say(console, said, "bold")
-    for said in filter(None, (logged_line(report.tally), next_step(report))):
+    for said in filter(None, (logged_line(report.total), next_step(report))):
         say(console, said, "green")
 
 
@@ -104,7 +105,7 @@ def _bills(console: Console, report: Report) -> None:
     widest = max(recorded, total.baseline.cost, *(each.spent.cost for each in total.profiles.values())) or 1.0
     rows: list[TableRow] = []
     if total.recorded:
-        some = "" if total.recorded.requests == total.requests else " in part"
+        some = "" if total.recorded.requests == total.session_requests else " in part"
         rows.append(
             (f"recorded{some}", dollars(total.recorded.cost), "", "", "", "", Bar(total.recorded.cost / widest, "dim"))
         )
@@ -113,12 +114,12 @@ def _bills(console: Console, report: Report) -> None:
     rows.append(("nothing done", dollars(base.cost), "", *sizes, Bar(base.cost / widest, "")))
     for name, profile in total.profiles.items():
         spent = profile.spent
-        saved = total.saved(name)
+        saved = total.profile_share(name)
         rows.append(
             (
                 name,
                 dollars(spent.cost),
-                Text(percent(saved), colour(saved)),
+                _saved(saved),
                 tokens(spent.tokens),
                 tokens(spent.peak),
                 f"{spent.breaks:,}",
@@ -131,14 +132,14 @@ def _bills(console: Console, report: Report) -> None:
         say(console, f"Of the bill with nothing done, {part} is for thinking that is sent back with later requests.")
 
 
-def _ways(console: Console, total: Group) -> None:
+def _ways(console: Console, total: ReportRow) -> None:
     """What asking for caching in another way costs, with and without each profile."""
-    found = list(caching.ways(total))
+    found = list(caching.caching_modes(total))
     widest = max([total.baseline.cost, *(each.cost for _, _, each in found)]) or 1.0
     rows: list[TableRow] = []
     for asked, way, each in found:
-        saved = share(total.baseline.cost, each.cost)
-        cells = (dollars(each.cost), Text(percent(saved), colour(saved)), f"{each.dearer:,}", percent(each.ratio))
+        saved = saved_share(total.baseline.cost, each.cost)
+        cells = (dollars(each.cost), _saved(saved), f"{each.more_expensive:,}", percent(each.ratio))
         rows.append((f"  {way}" if way else asked, *cells, Bar(each.cost / widest, colour(saved))))
     if not rows:
         return
@@ -148,8 +149,8 @@ def _ways(console: Console, total: Group) -> None:
         say(console, said)
     named: dict[tuple[str, str], str] = {}
     for asked, way, each in found:
-        if each.dearest and each.dearer:
-            named.setdefault((asked, called(each.dearest)), f"{asked}, {way}" if way else asked)
+        if each.highest and each.more_expensive:
+            named.setdefault((asked, session_name(each.highest)), f"{asked}, {way}" if way else asked)
     for (_, label), who in named.items():
         say(console, f"{who}: worst is {label}.")
 
@@ -163,11 +164,11 @@ WAYS = (
 
 def _cached(console: Console, report: Report) -> None:
     """Shares by agent, and what was missed for which reason."""
-    total = report.total.cached
-    if total is None:
+    total = report.total
+    if total.cached is None:
         return
     rows: list[TableRow] = [
-        (short(name), f"{each.sessions:,}", *map(percent, each.shares)) for name, each in caching.by_agent(report)
+        (short(name), f"{sessions:,}", *map(percent, shares)) for name, sessions, shares in caching.by_agent(report)
     ]
     table(console, ("how it was cached", "sessions", *caching.SHARES), rows)
     if said := caching.not_recorded(report):
@@ -176,40 +177,40 @@ def _cached(console: Console, report: Report) -> None:
     largest = max((abs(missed.cost) for _, missed in misses), default=0.0) or 1.0
     rows = []
     for cause, missed in misses:
-        part = missed.cost / total.cost if total.cost else 0.0
+        part = missed.cost / total.cached_cost if total.cached_cost else 0.0
         cells = (f"{missed.count:,}", tokens(missed.tokens), dollars(missed.cost), percent(part))
         rows.append((caching.CAUSES[cause], *cells, Bar(missed.cost / largest, "red")))
     table(console, ("read less than it could", "misses", "tokens", "lost $", "of bill", ""), rows)
-    for cause, missed in misses[: caching.NAMED_CAUSES]:
-        if named := caching.dearest(cause, missed):
-            say(console, f"{cause}: {named[0]} {called(named[1])}.")
+    for cause, _ in misses[: caching.NAMED_CAUSES]:
+        if named := caching.most_expensive_miss(total, cause):
+            say(console, f"{cause}: {named[0]} {session_name(named[1])}.")
 
 
 def _changes(console: Console, report: Report) -> None:
     """What it costs to change what had been sent: if a provider then finds what stands before, or nothing."""
     total = report.total
-    every = [world for profile in total.profiles.values() for world in profile.changing.values()]
-    hindsight = any(world.best is not None for world in every)
+    revising = {name: total.revisions(name) for name in total.profiles}
+    hindsight = any(each.best is not None for scenarios in revising.values() for each in scenarios.values())
     rows: list[TableRow] = []
-    for name, profile in total.profiles.items():
-        for world, each in profile.changing.items():
-            saved = share(total.baseline.cost, each.cost)
+    for name, scenarios in revising.items():
+        for world, each in scenarios.items():
+            saved = saved_share(total.baseline.cost, each.cost)
             row: list[TableCell] = [
                 name if world == "hit" else "  on a miss",
                 dollars(each.cost),
-                Text(percent(saved), colour(saved)),
+                _saved(saved),
             ]
             row.append(dollars(each.rewrites))
             if hindsight:
-                best = None if each.best is None else share(total.baseline.cost, each.best)
+                best = None if each.best is None else saved_share(total.baseline.cost, each.best)
                 row += [percent(best), percent(each.reached(total.baseline.cost))]
             rows.append([*row, percent(each.ratio), percent(each.worst, signed=True)])
     if rows:
         more = ("hindsight", "reached") if hindsight else ()
         table(console, ("after a change", "input $", "saved", "rewrites", *more, "worst", "ever"), rows)
         say(console, EXPLAINED + (HINDSIGHT if hindsight else ""), "dim")
-    for name, profile in total.profiles.items():
-        _verdict(console, name, profile)
+    for name in revising:
+        _verdict(console, name, total)
 
 
 EXPLAINED = (
@@ -220,17 +221,20 @@ EXPLAINED = (
 HINDSIGHT = " hindsight: what the same edits would have saved at the best moments; reached: the share that was."
 
 
-def _verdict(console: Console, name: str, profile: Profile) -> None:
+def _verdict(console: Console, name: str, total: ReportRow) -> None:
     """Why a profile changed what had been sent, and which session fares worst."""
-    if profile.points:
-        reasons = ", ".join(f"{reason} {number:,}" for reason, number in profile.points.most_common())
-        say(console, f"{name} changed what had been sent {profile.points.total():,} times: {reasons}.")
-    worst_ones = dict.fromkeys(called(each.dearest) for each in profile.changing.values() if each.dearest)
+    points, scenarios = Counter(total.profiles[name].points), total.revisions(name).values()
+    if points:
+        reasons = ", ".join(f"{reason} {number:,}" for reason, number in points.most_common())
+        say(console, f"{name} changed what had been sent {points.total():,} times: {reasons}.")
+    if needed := need_line(name, total):
+        say(console, needed)
+    worst_ones = dict.fromkeys(session_name(each.highest) for each in scenarios if each.highest)
     for label, when in zip(worst_ones, ("", " on a miss"), strict=False):
         say(console, f"{name}: worst{when} is {label}.")
-    dearer = max([profile.dearer, *(each.dearer for each in profile.changing.values())])
-    moments = [(each.worst, called(each.worst_in)) for each in profile.changing.values() if each.worst_in]
-    worst, label = max(moments, default=(profile.worst, ""))
+    dearer = max([total.more_expensive(name), *(each.more_expensive for each in scenarios)])
+    moments = [(each.worst, session_name(each.worst_in)) for each in scenarios if each.worst_in]
+    worst, label = max(moments, default=(total.profiles[name].worst, ""))
     if dearer or worst > 5e-4:
         say(
             console,
@@ -240,13 +244,14 @@ def _verdict(console: Console, name: str, profile: Profile) -> None:
         )
 
 
-def _error(console: Console, total: Group) -> None:
+def _error(console: Console, total: ReportRow) -> None:
     console.print()
     if total.recorded is None:
         say(console, "The logs record no usage: what doing nothing costs is computed, and cannot be checked.", "yellow")
         return
     recorded = total.recorded
-    of = "" if recorded.requests == total.requests else f" (for {recorded.requests:,} of {total.requests:,} requests)"
+    requests = total.session_requests
+    of = "" if recorded.requests == requests else f" (for {recorded.requests:,} of {requests:,} requests)"
     say(
         console,
         f"Replay against the recorded bill{of}: {percent(total.error, signed=True)} in all, median session"
@@ -268,18 +273,19 @@ def _strategies(console: Console, report: Report) -> None:
     table(console, ("strategy", "hits", "tokens", "saved $", "of bill", ""), rows)
 
 
-def _groups(console: Console, what: str, groups: dict[str, Group], report: Report) -> None:
+def _groups(console: Console, what: Literal["agent", "project"], report: Report) -> None:
+    groups = report.groups(what)
     if len(groups) < 2 or what in report.asked.by:
         return
     ordered = sorted(groups.items(), key=lambda item: -item[1].baseline.cost)
     rows: list[TableRow] = [
         (
             short(name),
-            f"{group.sessions:,}",
-            f"{group.requests:,}",
+            f"{len(group.replayed):,}",
+            f"{group.session_requests:,}",
             dollars(group.baseline.cost),
             percent(group.error, signed=True),
-            *(Text(percent(group.saved(profile)), colour(group.saved(profile))) for profile in report.profiles),
+            *(_saved(group.profile_share(profile)) for profile in report.profiles),
         )
         for name, group in ordered[: top(report)]
     ]
@@ -287,7 +293,11 @@ def _groups(console: Console, what: str, groups: dict[str, Group], report: Repor
     rest(console, len(ordered), top(report))
 
 
-def _repeated(console: Console, what: str, found: dict[str, Repeated], report: Report) -> None:
+def _saved(share: float) -> Text:
+    return Text(percent(share), colour(share))
+
+
+def _repeated(console: Console, what: str, found: dict[str, RepeatTotals], report: Report) -> None:
     """What is repeated most, by what the first profile saves."""
     first = report.profiles[0]
 
@@ -323,7 +333,7 @@ def _notes(console: Console, report: Report) -> None:
     notes += [f"{name}: {plural(number, 'law failure')}: --json names them." for name, number in failures.items()]
     notes += restored_notes(report)
     notes += map(short, unread_notes(report))
-    if caching.headline(report.total.cached):
+    if caching.headline(report.total):
         notes.append(caching.ADVICE)
     if notes:
         console.print()

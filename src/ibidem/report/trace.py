@@ -20,7 +20,7 @@ from ..replay.removed import kind_of
 from ..replay.simulate import Simulation
 from ..replay.spans import EditSpan
 from ..strategies import profiles
-from .measure import Basis, ReportSettings, basis_of, earned_by_token
+from .measure import ReportSettings, SessionBasis, basis_of, earned_by_token
 
 EditKey = tuple[Any, ...]
 """Of one edit, in every segment that it is in."""
@@ -66,7 +66,7 @@ class SessionTrace:
 
     def __init__(self, session: Recording, settings: ReportSettings, profile: str) -> None:
         self.session, self.profile = session, profile
-        self._basis: Basis = basis_of(session, settings)
+        self._basis: SessionBasis = basis_of(session, settings)
         replay, economy, count = self._basis
         self._simulation = Simulation(
             session,

@@ -8,7 +8,7 @@ may be left out), `r1:` the result of call 1. Results that follow each other ans
 >>> with Upstream([Calls(("Read", {"file_path": "a.py"})), Says("done")]) as provider:
 ...     client = anthropic.Anthropic(base_url=provider.url, api_key="any")
 
-The strategies need hypothesis: pip install 'ibidem-llm[testing]'.
+The strategies need hypothesis, which the extra `testing` installs.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Generated histories, whole and broken. They need hypothesis: pip install 'ibidem-llm[testing]'.
+"""Generated histories, whole and broken. They need hypothesis, which the extra `testing` installs.
 
 Each is made once: hypothesis checks a strategy when it is first drawn from, which takes as long as the drawing.
 """

@@ -16,8 +16,8 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from ..calls import FREE_TEXT, MAIN_KEYS, decoded
+from ..calls.file_access import touches
 from ..model import ToolCall
-from ..strategies.revision.files import touches
 from .files import ShownFiles, named_files, same_file, text_edits
 from .outcomes import Sample
 

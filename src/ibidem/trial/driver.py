@@ -29,7 +29,43 @@ from .order import CallKey, Ceiling, SessionPlan, lanes, most_of, paid_for, prob
 from .outcomes import PointResult
 from .planning import LoadedSession
 from .providers import ModelReply
-from .purse import OutOfMoney, Purse
+
+
+class BudgetExhausted(Exception):
+    """The next call could cost more than is left of the budget."""
+
+
+class TrialBudget:
+    """Remaining budget, minus the maximum cost of the calls in flight."""
+
+    def __init__(self, ledger: TrialLedger) -> None:
+        self._ledger = ledger
+        self._held = 0.0
+        self._calls = 0
+        self._changed = asyncio.Condition()
+
+    @property
+    def left(self) -> float:
+        return self._ledger.budget - self._ledger.spent - self._held
+
+    async def hold(self, dollars: float) -> None:
+        """Reserve an amount; wait until it is free. Raises BudgetExhausted if no call in flight could free some."""
+        async with self._changed:
+            while dollars > self.left:
+                if not self._calls:
+                    raise BudgetExhausted
+                await self._changed.wait()
+            self._held += dollars
+            self._calls += 1
+
+    async def free(self, dollars: float) -> None:
+        async with self._changed:
+            self._held -= dollars
+            self._calls -= 1
+            if not self._calls:
+                self._held = 0.0  # whatever rounding left
+            self._changed.notify_all()
+
 
 PILOT_POINTS = 20
 """Points whose original arm is asked first."""
@@ -98,7 +134,7 @@ class TrialRun:
         self.ledger = ledger
         self._sessions, self._load, self._client, self._price = sessions, load, client, price
         self._hooks, self._say, self._asked = hooks or TrialHooks(), say, asked
-        self._purse = Purse(ledger)
+        self._budget = TrialBudget(ledger)
         self._ceiling = Ceiling()
         self._ended = ""
         self._over = asyncio.Event()
@@ -220,7 +256,7 @@ class TrialRun:
     async def _answer(self, point: Askable, key: CallKey, begun: asyncio.Event) -> None:
         try:
             await self._persist(point, key, begun)
-        except OutOfMoney:
+        except BudgetExhausted:
             self.stop("budget")
         except IbidemError as error:
             self._fail(error)
@@ -239,7 +275,7 @@ class TrialRun:
             limit = point.loaded.asker.limit(rung)
             worst = most_of(self._price, self._ceiling.of(point.name, key.arm, point.tokens, point.before), limit)
             await self._wait_for_others()
-            await self._purse.hold(worst)
+            await self._budget.hold(worst)
             try:
                 if self._ended:
                     return
@@ -247,7 +283,7 @@ class TrialRun:
                 outcome = await self._client.ask(point.body(rung), begun)
                 trouble = self._take(point, key, rung, outcome, worst)
             finally:
-                await self._purse.free(worst)
+                await self._budget.free(worst)
             if trouble is None:
                 return
             tries[trouble] += 1

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..calls import arguments, decoded, file_of
+from ..calls.file_access import Touch, touches
 from ..model import Message, Path, Text, ToolCall, ToolResult
-from ..strategies.revision.files import Touch, touches
 
 OLD_TEXT_KEYS = ("old_string", "old_str", "oldText", "old_text", "oldString")
 """Arguments that quote what is to be replaced."""

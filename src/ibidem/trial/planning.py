@@ -21,9 +21,9 @@ from ..errors import IbidemError, one_line
 from ..model import to_json
 from ..recordings import Recording, read
 from ..recordings.recording import Json
-from ..report.facts import read_facts
+from ..report.log_sources import fetch
+from ..report.log_summary import read_facts
 from ..report.measure import ReportSettings, measure_log
-from ..report.places import fetch
 from ..strategies.profiles import named as strategies_of
 from .actions import RecordedAction, digest
 from .bodies import Asker, EntrySizes, SessionHead, ThinkingRung, has_unsized, session_head

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from math import comb
 from typing import Any
 
-from ..report.numbers import plural
+from ..render.number_format import plural
 from .outcomes import ProbeAnswer, ProbeKind, ProbeResult
 from .verdict import level, p_words
 

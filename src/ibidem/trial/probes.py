@@ -19,13 +19,13 @@ from textwrap import dedent
 from typing import NamedTuple
 
 from .. import formats
+from ..calls.file_access import touches
 from ..errors import one_line
 from ..markers import layout
 from ..markers.backref import ABOVE, Marker, Source, parse, which
 from ..markers.numbering import NumberedText, Sources
 from ..model import Message, Path
 from ..recordings.recording import Json
-from ..strategies.revision.files import touches
 from ..wire import Change
 from ..wire.tree import rebuild
 from .files import same_file

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..errors import one_line
-from ..report.tables import TableRow, say, table
+from ..render.terminal_layout import TableRow, say, table
 from .probed import PROBE_HEAD, ProbeTally, probe_cells, probe_lines
 from .stats import Judgement
 from .verdict import LIMITS, SIMULATED, Setting, TrialCall, TrialRow, call, cells, facts, lines, table_rows

@@ -13,7 +13,7 @@ from enum import StrEnum
 from math import ceil, comb
 from typing import NamedTuple
 
-from ..report.numbers import NO_NUMBER, dollars, fixed, plural, sign
+from ..render.number_format import NO_NUMBER, dollars, format_fixed, plural, sign
 from .estimates import Estimate
 from .outcomes import DroppedAnswers, Stratum
 from .stats import Comparison, Judgement
@@ -130,7 +130,7 @@ def _first(judgement: Judgement, setting: Setting) -> str:
 def _harm(judgement: Judgement, setting: Setting) -> str:
     parts = []
     if setting.stopped:
-        parts.append(f"text is read again more often (stopped early, e-value {fixed(judgement.harm, 0)})")
+        parts.append(f"text is read again more often (stopped early, e-value {format_fixed(judgement.harm, 0)})")
     elif judgement.looks.alarm:
         parts.append(f"text is read again more often ({p_words(judgement.looks.adjusted)})")
     if judgement.agreement.alarm:
@@ -179,7 +179,7 @@ def _at_most(looks: Estimate) -> str:
     most = 100 * (looks.high or 0.0)
     if most <= 0:
         return "Text is read again less often than before (95 %)"
-    return f"Reading again rises by {fixed(most, 1)} looks per 100 rewritten requests at most (95 %)"
+    return f"Reading again rises by {format_fixed(most, 1)} looks per 100 rewritten requests at most (95 %)"
 
 
 # --- the other two ----------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def _agreement_line(judgement: Judgement) -> str:
         return f"Same action: not tested ({agreement.problem})."
 
     def change(told: Estimate) -> str:
-        deficit = f"deficit {sign(told.value)}{fixed(abs(100 * told.value), 1)}, {within(told)}"
+        deficit = f"deficit {sign(told.value)}{format_fixed(abs(100 * told.value), 1)}, {within(told)}"
         return f"A/A {level(told.original)}, A/B {level(told.rewritten)} ({deficit})"
 
     said = f"Same action: {change(told)}{_where(agreement, change)}."
@@ -221,7 +221,7 @@ def _agreement_line(judgement: Judgement) -> str:
         return said
     if told.high <= 0:
         return f"{said} Rewritten requests are answered more alike, which is no gain in itself."
-    return f"{said} No deficit larger than {fixed(100 * told.high, 1)} points."
+    return f"{said} No deficit larger than {format_fixed(100 * told.high, 1)} points."
 
 
 def concerned(told: Comparison) -> Estimate | None:
@@ -341,12 +341,12 @@ SIMULATED = "Simulated: no model was asked. These are made-up answers, to show w
 
 
 def level(share: float) -> str:
-    return f"{fixed(100 * share, 1)} %"
+    return f"{format_fixed(100 * share, 1)} %"
 
 
 def signed(points: float, digits: int = 1) -> str:
     """What rounds to nothing has no sign."""
-    size = fixed(abs(points), digits)
+    size = format_fixed(abs(points), digits)
     return f"{'+' if points > 0 else '−'}{size}" if size.strip("0.") else size
 
 
@@ -364,7 +364,7 @@ def digits_of(unit: float) -> int:
 
 def cells(told: Estimate, unit: float) -> tuple[str, str, str, str]:
     """The levels of A and B, how they differ, and the interval."""
-    levels = [level(share) if unit == 100 else fixed(share, 0) for share in (told.original, told.rewritten)]
+    levels = [level(share) if unit == 100 else format_fixed(share, 0) for share in (told.original, told.rewritten)]
     return levels[0], levels[1], signed(unit * told.value, digits_of(unit)), between(told, unit)
 
 
@@ -375,4 +375,4 @@ def within(told: Estimate) -> str:
 def p_words(p: float | None) -> str:
     if p is None:
         return "p unknown"
-    return "p < 0.001" if p < 0.001 else f"p = {fixed(p, 3)}"
+    return "p < 0.001" if p < 0.001 else f"p = {format_fixed(p, 3)}"

@@ -22,7 +22,8 @@ def gemini_cli(setup: ClientSetup, context: ClientContext) -> ClientSetup:
         return setup
     if login == "vertex-ai":
         return _inherit(setup, context, GOOGLE_VERTEX, "vertex", "")
-    why = "the Google login has no base URL setting. Use an API key" if login else "no login type is selected in it"
+    reason = "the Google login has no base URL setting" if login else "no login type is selected in it"
+    why = f"{reason}. Select an API key or Vertex with /auth in it"
     kept = {name: text for name, text in setup.variables.items() if environment.get(name)}
     setup = replace(setup, variables=kept)
     return setup if GEMINI in kept else setup.noting(_directly("Gemini CLI", why))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from . import by_login, claude_code, codex, continue_dev, opencode, pi
+from . import by_login, claude_code, cline, codex, continue_dev, opencode, pi
 from .setup import VARIABLES, ClientContext, ClientSetup, inherit_base_urls
 
 Prepare = Callable[[ClientSetup, ClientContext], ClientSetup]
@@ -21,11 +21,11 @@ PREPARE: Mapping[str, Prepare] = {
     "kimi": by_login.kimi_code,
     "pi": pi.prepare,
     "cn": continue_dev.prepare,
+    "cline": cline.prepare,
 }
 """By program: what it needs beyond the base URL variables."""
 
 _SERVERS = "its own servers make the requests"
-_HUB = "its background hub outlives the command, and a later session would use the address of a proxy that has ended"
 UNROUTABLE = {
     "cursor-agent": (
         "Cursor",
@@ -35,12 +35,6 @@ UNROUTABLE = {
     "cursor": ("Cursor", _SERVERS, "Use an agent that takes a base URL, such as Claude Code in Cursor's terminal"),
     "windsurf": ("Windsurf", _SERVERS, "Use an agent that takes a base URL, in its terminal"),
     "amp": ("Amp", _SERVERS, "Use an agent that takes a base URL"),
-    "cline": (
-        "Cline",
-        _HUB,
-        "Start `ibidem proxy`, and set baseUrl in ~/.cline/data/settings/providers.json to its address and "
-        "/anthropic/v1 or /openai/v1",
-    ),
     "devin": ("Devin", _SERVERS, "Use an agent that runs on this machine"),
     "jules": ("Jules", _SERVERS, "Use an agent that runs on this machine"),
 }
@@ -90,6 +84,12 @@ CLIENTS = (
         "",
         "--config",
         "a copy of its configuration, for Anthropic and OpenRouter; Gemini by variable; not OpenAI",
+    ),
+    ClientRow(
+        "Cline",
+        "",
+        cline.SETTINGS_PATH,
+        "a copy of its providers.json, for a run with a prompt and an API key of Anthropic or OpenRouter",
     ),
     ClientRow(
         "Gemini CLI",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from ...proxy.files import content
+from ...environment import read_bounded
 from ...proxy.settings import PROVIDERS, base_url, is_loopback
 
 MAX_SETTINGS_BYTES = 2**20
@@ -216,7 +216,7 @@ def is_own_address(upstream: str, port: int) -> bool:
 
 def read_settings(path: Path) -> bytes:
     """Content of a settings file; empty if there is none. Raises IbidemError if it is too large or not readable."""
-    return content(path, MAX_SETTINGS_BYTES, WHAT_TO_DO) or b""
+    return read_bounded(path, MAX_SETTINGS_BYTES, WHAT_TO_DO) or b""
 
 
 def is_mentioned(word: str, files: Iterable[Path]) -> bool:

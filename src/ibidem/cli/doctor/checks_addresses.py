@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from ...environment import read_bounded
 from ...errors import IbidemError, one_line
-from ...proxy.files import content
 from ...proxy.settings import base_url, is_loopback
 from ..clients.claude_code import CLOUDS, settings_files
 from ..clients.opencode import CONFIG_CONTENT, config_files
@@ -164,7 +164,7 @@ def _context(machine: Machine) -> ClientContext:
 
 
 def _text(path: Path) -> str:
-    return (content(path, MAX_SETTINGS_BYTES, WHAT_TO_DO) or b"").decode("utf-8", "replace")
+    return (read_bounded(path, MAX_SETTINGS_BYTES, WHAT_TO_DO) or b"").decode("utf-8", "replace")
 
 
 def _parsed(path: Path, read: Any, kind: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from ... import environment
 from ...environment import install_command
 from ...errors import IbidemError, one_line
-from ...proxy.egress import certificate_sources, hop
+from ...providers.egress import certificate_sources, hop
 from ...proxy.settings import PROVIDERS
 from ..proxy.serving import loaded
 from .checking import CheckResult, Machine, problem_of

@@ -31,7 +31,7 @@ def doctor(as_json: bool) -> int:
     from .checking import Machine, examine
 
     home = environment.home()
-    lines = examine(_checks(), Machine(environment.variables(), home, current_folder() or home, sys.platform))
+    lines = examine(all_checks(), Machine(environment.variables(), home, current_folder() or home, sys.platform))
     if as_json:
         echo_json([line._asdict() for line in lines])
     else:
@@ -39,10 +39,31 @@ def doctor(as_json: bool) -> int:
     return FOUND_PROBLEMS if any(line.status == "problem" for line in lines) else 0
 
 
-def _checks() -> tuple[Check, ...]:
-    from .checks import CHECKS  # and with it the proxy, the store and the readers of logs
+def all_checks() -> tuple[Check, ...]:
+    """Return all checks, in the order of the output. Loads the proxy, the store and the log readers."""
+    from .checking import Check
+    from .checks_addresses import addresses
+    from .checks_data import ledger, prices, store
+    from .checks_logs import newest_logs
+    from .checks_machine import agents, node, optional_parts, versions
+    from .checks_network import certificates, egress, own_settings
+    from .checks_proxy import requests_come_through
 
-    return CHECKS
+    return (
+        Check("versions", versions),
+        Check("parts", optional_parts),
+        Check("agents", agents),
+        Check("node", node),
+        Check("addresses", addresses),
+        Check("settings", own_settings),
+        Check("egress", egress),
+        Check("certificates", certificates),
+        Check("proxy", requests_come_through),
+        Check("store", store),
+        Check("ledger", ledger),
+        Check("prices", prices),
+        Check("logs", newest_logs),
+    )
 
 
 def _drawn(lines: Sequence[CheckLine]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ...billing.lifetimes import CACHE_MODES
-from ...proxy.fields import OTEL_MODES
+from ...proxy.address import OTEL_MODES
 from ..options import PROFILE, without_password
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -31,9 +31,12 @@ _RECORD_BYTES = click.option("--record-bytes", type=int, metavar="BYTES", help="
 _OPTIONS: dict[str, Decorator] = {
     "host": click.option("--host", help="Where to listen, 127.0.0.1 if not given; all but loopback needs a token."),
     "port": click.option("--port", type=int, help="8123 if not given; 0 is a free one."),
-    "workers": click.option(
-        "--workers", type=int, metavar="N", help="Processes that serve on this port, 1 if not given."
+    "reuse port": click.option(
+        "--reuse-port/--no-reuse-port",
+        default=None,
+        help="Let several processes listen on this port, one per core; they share the store.",
     ),
+    "workers": click.option("--workers", hidden=True),  # removed: the error names the replacement
     "free port": click.option("--port", type=int, help="A free one if not given."),
     "token": click.option("--token", help="What clients must send as x-ibidem-token; better set IBIDEM_TOKEN."),
     "page token": click.option(
@@ -126,8 +129,8 @@ def settings_options(*names: str) -> Decorator:
 
 
 @click.command(short_help="Rewrite requests on their way, until stopped.")
-@settings_options("host", "port", "workers", "token", "page token", "texts", "profile", "cache", "upstream", "store")
-@settings_options("store limits", "observe", "trial", "json log", "ledger", "otel", "record")
+@settings_options("host", "port", "reuse port", "workers", "token", "page token", "texts", "profile", "cache")
+@settings_options("upstream", "store", "store limits", "observe", "trial", "json log", "ledger", "otel", "record")
 @settings_options("budget", "body", "rewrite", "conversations", "memory", "resend", "websockets", "config")
 def proxy(**flags: Any) -> int:
     """Rewrite requests on their way to the provider, until stopped.

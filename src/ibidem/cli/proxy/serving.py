@@ -17,6 +17,7 @@ from ... import environment
 from ...billing.pauses import load_pauses
 from ...errors import IbidemError, one_line
 from ...proxy.settings import Loaded, Settings, read
+from ...store.store import MEMORY_TARGET
 from ..clients.catalog import start_lines
 from ..errors import InputError, place, reason, say, warnings_said
 
@@ -39,15 +40,23 @@ def run(flags: Mapping[str, Any]) -> int:
         except OSError as error:
             raise InputError("standard error" if aside else "standard output", reason(error)) from None
 
+    if settings.reuse_port:
+        _refuse_lone_processes(settings)
     with warnings_said() as said:
-        if settings.workers > 1:
-            from .many import run_many
-
-            summary = run_many(settings, announce, lambda: loaded(flags, environment.variables()).settings)
-        else:
-            summary = loop_runner()(_until_stopped(settings, announce))
+        summary = loop_runner()(_until_stopped(settings, announce))
     click.echo(summary.line(), err=aside)
     return 0
+
+
+def _refuse_lone_processes(settings: Settings) -> None:
+    """Raise InputError if processes cannot share the port, or would share nothing else."""
+    if not hasattr(socket, "SO_REUSEPORT"):
+        raise InputError("--reuse-port", "this system cannot share a port: use one process, or one port for each")
+    if (settings.store or environment.store_target()) == MEMORY_TARGET:
+        raise InputError(
+            "--reuse-port",
+            "processes cannot share a store in memory: pass a file or a redis:// URL with --store",
+        )
 
 
 def loop_runner() -> Callable[[Coroutine[Any, Any, Any]], Any]:
@@ -133,7 +142,7 @@ def _gains(settings: Settings, project: str) -> GainsWriter | None:
 
 
 async def _until_stopped(settings: Settings, announce: Callable[[Address], None]) -> Summary:
-    stop = asyncio.Event()
+    stop, drain = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def asked(number: int) -> None:
@@ -143,8 +152,8 @@ async def _until_stopped(settings: Settings, announce: Callable[[Address], None]
     with suppress(NotImplementedError):  # Windows: an interrupt ends it at once
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a closed terminal sends the last one
             loop.add_signal_handler(number, asked, number)
-        loop.add_signal_handler(signal.SIGUSR1, say, "settings are read again only with --workers: start it again")
-    return await served(settings, announce, stop)
+        loop.add_signal_handler(signal.SIGUSR1, drain.set)
+    return await served(settings, announce, stop, drain=drain)
 
 
 _LISTENING = {

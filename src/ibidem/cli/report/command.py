@@ -114,6 +114,9 @@ def report(paths: tuple[str, ...], engine: str, **asked: Any) -> int:
         raise click.UsageError("--paid replays nothing, and --html shows what was replayed: leave one of them out")
     if asked["paid"] and (told := [by for by in asked["by"] if by in REPLAYED]):
         raise click.UsageError(f"--paid replays nothing, and --by {told[0]} shows what was replayed: leave one out")
-    from .measuring import Options, run  # prices, processes and tables are nothing that other commands should wait for
+    from .run import (  # prices, processes and tables are nothing that other commands should wait for
+        ReportOptions,
+        run,
+    )
 
-    return run(paths, Options(**asked))
+    return run(paths, ReportOptions(**asked))

@@ -39,7 +39,7 @@ ADVICE: dict[str, Advice] = {
             "Stronger still are .claude/settings.json and .claude/settings.local.json in a project.",
             STARTED,
         ),
-        "Remove both lines from env.",
+        "Remove these lines from env.",
     ),
     "codex": Advice(
         "codex",

@@ -15,7 +15,7 @@ from ...engine import pipeline
 from ..errors import InputError, reason, say
 from ..options import PROFILE, echo_json, format_option, json_option
 from ..reading import Input, ask, open_source
-from ..view.parts import View, view
+from ..view.edits import RequestView, view
 from ..writing import output
 
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ def show(
     through for it. Then one request of the session is shown, with what it cost and would have cost: the last with
     new edits, or number N.
     """
+    if out is not None:
+        from ...render.templates import check_jinja
+
+        check_jinja()
     asked = request is not None or session is not None
     if file is None:
         if asked:
@@ -103,9 +107,9 @@ def _show_request(
         found, count = last_readable(source, profile, format)
     with output(out) as write:
         if out is not None:
-            from ..view.page import page
+            from ..view.page import request_page
 
-            write(page(found).encode())
+            write(request_page(found).encode("utf-8", "replace"))
     err = out == "-" or (out is not None and not as_json)
     _introduce(found, file, count, err or as_json)
     if as_json:
@@ -119,7 +123,7 @@ def _show_request(
     return 0
 
 
-def last_readable(source: Input, profile: str, format: str | None) -> tuple[View, int]:
+def last_readable(source: Input, profile: str, format: str | None) -> tuple[RequestView, int]:
     """What is done to it, and how many requests there are. A line behind it that cannot be read is reported."""
     requests = [request for request in source if not request.blank]
     call = partial(pipeline.compact, profile=profile, format=format)
@@ -136,7 +140,7 @@ def last_readable(source: Input, profile: str, format: str | None) -> tuple[View
     raise errors[0]
 
 
-def _introduce(found: View, file: str | None, count: int, err: bool) -> None:
+def _introduce(found: RequestView, file: str | None, count: int, err: bool) -> None:
     if file is None:
         click.echo("No file given: this is the bundled sample conversation.", err=err)
     elif found.request.line is not None:

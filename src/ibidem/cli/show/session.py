@@ -10,13 +10,13 @@ import click
 
 from ...errors import IbidemError, one_line
 from ...recordings import Recording
+from ...render.number_format import plural
 from ...report.measure import ReportSettings
-from ...report.numbers import plural
 from ...report.trace import SessionTrace
 from ..errors import InputError, at_the_prompt
 from ..logs import FoundLog, label
 from ..options import echo_json
-from ..view.logged import LoggedRequest, logged_request
+from ..view.session_request import LoggedRequest, logged_request
 from ..waiting import waiting
 from ..writing import output
 
@@ -36,7 +36,7 @@ class SessionOptions(NamedTuple):
 def show_session(found: FoundLog, options: SessionOptions) -> int:
     session = found.named(options.session)
     number = _number(found, session, options.request)
-    trace = traced(session, options.profile)
+    trace = trace_session(session, options.profile)
     if number is None:
         number = max((place for place, each in enumerate(trace.requests) if each.new), default=len(trace) - 1)
     whole = options.everything or options.as_json
@@ -44,7 +44,7 @@ def show_session(found: FoundLog, options: SessionOptions) -> int:
     shown = logged_request(trace, number, command, everything=whole, linked=options.out is not None)
     with output(options.out) as write:
         if options.out is not None:
-            from ..view.logged_page import logged_page
+            from ..view.page import logged_page
 
             write(logged_page(shown).encode("utf-8", "replace"))
     err = options.out == "-" or (options.out is not None and not options.as_json)
@@ -65,7 +65,7 @@ def _draw(shown: LoggedRequest, options: SessionOptions, err: bool) -> None:
     draw_logged(shown, stream, everything=options.everything, plain=options.no_color, texts=options.out is None)
 
 
-def traced(session: Recording, profile: str) -> SessionTrace:
+def trace_session(session: Recording, profile: str) -> SessionTrace:
     try:
         with waiting(f"going through {plural(session.length, 'request')}"):
             return SessionTrace(session, ReportSettings((profile,)), profile)

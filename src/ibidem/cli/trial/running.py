@@ -16,8 +16,9 @@ from ...billing.prices import Prices
 from ...environment import data_folder, variables
 from ...errors import IbidemError, one_line
 from ...recordings import LogError, read
-from ...report.numbers import dollars, plural
-from ...report.places import LogFile, fetch
+from ...render.number_format import dollars, plural
+from ...render.templates import check_jinja
+from ...report.log_sources import LogFile, fetch
 from ...trial.ask import ProviderClient, base_for, key_for
 from ...trial.driver import HARM, TrialRun
 from ...trial.ledger import TrialLedger, TrialSetup, resumed
@@ -42,8 +43,8 @@ from ...trial.points import SessionSurvey, session_digest
 from ...trial.providers import TRIAL_PROVIDERS
 from ..errors import InputError, at_the_prompt, reason, say
 from ..prices import price_file
-from ..report.finding import found_here, named
 from ..report.progress import progress
+from ..report.select import installed_agent_logs, named
 from ..writing import check_place
 from .telling import hooks, told, told_plan
 from .watching import TrialWatch, interrupted
@@ -90,6 +91,8 @@ class _Ready:
 
 def run(paths: tuple[str, ...], options: TrialOptions) -> int:
     check_place(options.page)
+    if options.page is not None:
+        check_jinja()
     if options.out in ("", "-"):
         raise InputError("--out", "this is no file: name one, or leave it out to have one made")
     check_place(options.out)
@@ -168,7 +171,7 @@ def _say_resumable(ledger: TrialLedger, paths: Sequence[str], options: TrialOpti
 def _logs(paths: tuple[str, ...]) -> list[LogFile]:
     if paths:
         return list(named(paths, None))
-    newest = sorted(found_here(), key=lambda log: (log.written or 0.0, log.path), reverse=True)
+    newest = sorted(installed_agent_logs(), key=lambda log: (log.written or 0.0, log.path), reverse=True)
     if not newest:
         raise InputError(
             "trial", "no logs of agents on this machine: name some, or record with `ibidem proxy --record`"

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ...errors import one_line
-from ...report.numbers import dollars, percent, plural, tokens
+from ...render.number_format import dollars, percent, plural, tokens
 from ...trial.driver import TrialHooks
 from ...trial.evalue import harm
 from ...trial.export import as_json as as_values

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ...report.numbers import dollars
+from ...render.number_format import dollars
 from ...trial.ledger import TrialLedger
 from ..errors import say
 from ..waiting import ERASED

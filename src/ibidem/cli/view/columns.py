@@ -15,10 +15,10 @@ from rich.text import Text
 
 from ...errors import one_line
 from . import table
-from .parts import Block, View, ViewLine, ViewPart, change, left_out, shortened, spelt
+from .edits import Block, RequestView, ViewLine, ViewPart, change, collapse_runs, escape_controls, left_out
 
 if TYPE_CHECKING:
-    from .logged import LoggedRequest
+    from .session_request import LoggedRequest
 
 MIN_SIDE_BY_SIDE_COLUMNS = 100
 """Columns from which two texts have room beside each other."""
@@ -40,7 +40,9 @@ EMPTY_CELL = Cell("")
 COLUMN_RULE = " │ "
 
 
-def draw(view: View, stream: IO[str], *, everything: bool = False, plain: bool = False, texts: bool = True) -> None:
+def draw(
+    view: RequestView, stream: IO[str], *, everything: bool = False, plain: bool = False, texts: bool = True
+) -> None:
     """Totals, and then every edit (without `texts` the totals alone)."""
     console = _console(stream)
     totals = io.StringIO() if plain or console.no_color else stream
@@ -126,7 +128,7 @@ def _line(*cells: Cell) -> Text:
 
 
 def _cells(lines: list[ViewLine], width: int, everything: bool) -> Iterator[Cell]:
-    for middle, run in shortened(lines):
+    for middle, run in collapse_runs(lines):
         if middle and not everything:
             yield Cell(f"  {left_out(run)}", "dim italic")
             continue
@@ -140,16 +142,16 @@ def _cells(lines: list[ViewLine], width: int, everything: bool) -> Iterator[Cell
 
 def _pieces(line: ViewLine, room: int, everything: bool) -> list[str]:
     if line.look == "marker":  # half of one would be a riddle
-        words = textwrap.wrap(spelt(line.text), room, break_on_hyphens=False)
+        words = textwrap.wrap(escape_controls(line.text), room, break_on_hyphens=False)
         return [piece for each in words for piece in chop_cells(each, room)]
     if everything:
-        return chop_cells(spelt(line.text), room) or [""]
+        return chop_cells(escape_controls(line.text), room) or [""]
     return [_cut(line.text, room)]
 
 
 def _cut(text: str, room: int) -> str:
     start = text[: 4 * room]  # no need to look at all of a line that is a megabyte
-    shown = spelt(start)
+    shown = escape_controls(start)
     if cell_len(shown) <= room and len(start) == len(text):
         return shown
     return chop_cells(shown, room - 1)[0] + "…"

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ...errors import one_line
-from ...report.numbers import percent
-from .figures import MAX_COUNTED_BYTES, BeforeAfter, Figures
+from ...render.number_format import percent
+from .summary import MAX_COUNTED_BYTES, BeforeAfter, CompactSummary
 
 MAX_REASONS = 10
 """Reasons that are printed; the rest is in `--json`."""
@@ -21,7 +21,7 @@ NO_VALUE = "-"
 Row = Sequence[str]
 
 
-def draw(figures: Figures, stream: IO[str]) -> None:
+def draw(figures: CompactSummary, stream: IO[str]) -> None:
     # Names and reasons come from elsewhere: nothing in them is markup. Rich itself heeds NO_COLOR, COLUMNS and pipes.
     console = Console(file=stream, markup=False, emoji=False, highlight=False)
     totals, strategies = _totals(figures), _strategies(figures)
@@ -59,7 +59,7 @@ def _table(rows: list[Row], widths: list[int]) -> Table:
     return table
 
 
-def _totals(figures: Figures) -> list[Row]:
+def _totals(figures: CompactSummary) -> list[Row]:
     rows = [("", "before", "after", "saved"), _total("messages", figures.messages), _total("bytes", figures.size)]
     uncounted = ("tokens", "not counted", "not counted", NO_VALUE)
     return [*rows, _total("tokens", figures.tokens) if figures.tokens else uncounted]
@@ -70,7 +70,7 @@ def _total(name: str, change: BeforeAfter) -> Row:
     return (name, f"{change.before:,}", f"{change.after:,}", saved)
 
 
-def _strategies(figures: Figures) -> list[Row]:
+def _strategies(figures: CompactSummary) -> list[Row]:
     keys = ("hits", "bytes", "tokens")
     rows = [
         (name, *(f"{saved[key]:,}" if saved["hits"] else NO_VALUE for key in keys))
@@ -79,12 +79,12 @@ def _strategies(figures: Figures) -> list[Row]:
     return [("strategy", *keys), *rows]
 
 
-def _title(figures: Figures) -> str:
+def _title(figures: CompactSummary) -> str:
     count = "" if figures.requests == 1 else f"{figures.requests:,} requests, "
     return f"{figures.file}: {count}{', '.join(figures.formats) or 'no messages'}, profile {figures.profile}"
 
 
-def _left(figures: Figures) -> list[str]:
+def _left(figures: CompactSummary) -> list[str]:
     read = [left for left in figures.left if left.read]
     lines = [f"{left.position.capitalize()} left as it came: {left.reason}" for left in read[:MAX_REASONS]]
     if len(read) > MAX_REASONS:
@@ -94,7 +94,7 @@ def _left(figures: Figures) -> list[str]:
     return lines
 
 
-def _footnote(figures: Figures) -> str:
+def _footnote(figures: CompactSummary) -> str:
     notes = ["Requests are counted as JSON, strategies by the text in it."]
     if figures.encodings:
         notes.append(f"Tokens: {', '.join(figures.encodings)}.")

@@ -27,12 +27,13 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
+import msgspec
 
 from ... import environment
 from ...errors import IbidemError, one_line
 from ...proxy.books.closing import NO_REQUESTS
 from ...proxy.settings import Settings, check, inherited, told
-from ...report.numbers import plural
+from ...render.number_format import plural
 from ..clients.catalog import client_table, prepare_client
 from ..clients.setup import VARIABLES, ClientContext, ClientSetup, is_own_address, start_command
 from ..detach import detach_advice
@@ -50,7 +51,7 @@ STOP_SECONDS = 10.0
 
 WHY_NO_REQUESTS = "the command made no model calls, or uses its own base URL or login (see ibidem wrap --list)"
 
-PROXY_ONLY_SETTINGS = {"host", "port", "token", "websockets"}
+PROXY_ONLY_SETTINGS = {"host", "port", "reuse_port", "token", "websockets"}
 """Settings that are for `ibidem proxy`: this one is for one command, and listens where that finds it."""
 
 
@@ -166,7 +167,8 @@ def _settings(
     flags = {**flags, "host": "127.0.0.1", "port": port, "websockets": bool(flags.get("websockets"))}
     found = loaded(flags, inherited(before, setup.upstreams))
     context = replace(context, environment=environment)
-    return replace(found.settings, token=None), context, setup, found.line(PROXY_ONLY_SETTINGS)
+    settings = msgspec.structs.replace(found.settings, token=None, reuse_port=False)
+    return settings, context, setup, found.line(PROXY_ONLY_SETTINGS)
 
 
 def _is_own_address(text: str, port: int) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from . import anthropic, bedrock, gemini, openai_chat, openai_responses
+from . import anthropic, gemini, openai_chat, openai_responses
 from .dialect import Reply, UpstreamDialect
 
 __all__ = ["Reply", "UpstreamDialect", "UpstreamRoute", "asked"]
@@ -40,7 +40,7 @@ PATHS: tuple[tuple[str, UpstreamDialect, str], ...] = (
     (r"/publishers/anthropic/models/(?P<model>[^/:]+):rawPredict", anthropic.DIALECT, "answer"),
     (r"/publishers/anthropic/models/(?P<model>[^/:]+):streamRawPredict", anthropic.DIALECT, "stream"),
     (r"/model/(?P<model>[^/]+)/invoke", anthropic.DIALECT, "answer"),
-    (r"/model/(?P<model>[^/]+)/invoke-with-response-stream", bedrock.DIALECT, "stream"),
+    (r"/model/(?P<model>[^/]+)/invoke-with-response-stream", anthropic.BEDROCK_DIALECT, "stream"),
 )
 """Ends of paths: what stands before them is the client's base URL."""
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import struct
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
 from ...billing.caching import CACHING
 from ...billing.usage import Usage
@@ -229,4 +234,35 @@ DIALECT = UpstreamDialect(
     counted=lambda usage: {"input_tokens": usage.input},
     headers=lambda number: (("request-id", f"req_{number:06}"),),
     refusal=refusal,
+)
+
+EVENT_HEADERS = {":event-type": "chunk", ":content-type": "application/json", ":message-type": "event"}
+STRING_HEADER = 7
+"""Type of a header value that is a string."""
+
+
+def frame_event(event: bytes) -> bytes:
+    """Wrap a server-sent event in the binary frame of Amazon's streams."""
+    data = event.partition(b"data: ")[2].strip()
+    content = json.dumps({"bytes": b64encode(data).decode()}).encode()
+    headers = b"".join(
+        struct.pack(
+            f">B{len(name)}sBH{len(value)}s", len(name), name.encode(), STRING_HEADER, len(value), value.encode()
+        )
+        for name, value in EVENT_HEADERS.items()
+    )
+    lengths = struct.pack(">II", 16 + len(headers) + len(content), len(headers))
+    whole = lengths + struct.pack(">I", crc32(lengths)) + headers + content
+    return whole + struct.pack(">I", crc32(whole))
+
+
+def bedrock_events(reply: Reply) -> Iterator[bytes]:
+    return map(frame_event, events(reply))
+
+
+BEDROCK_DIALECT = replace(
+    DIALECT,
+    events=bedrock_events,
+    ping=frame_event(PING),
+    stream_type="application/vnd.amazon.eventstream",
 )

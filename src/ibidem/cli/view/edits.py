@@ -1,0 +1,303 @@
+"""What `show` shows: every edit with its place, its two texts line by line, and what its markers point at."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from itertools import groupby
+from typing import Any, Literal, NamedTuple
+
+from ... import formats
+from ...calls import arguments, label_of
+from ...engine.pipeline import Compacted
+from ...errors import one_line
+from ...markers import codetether
+from ...markers.backref import ABOVE, Marker, Source
+from ...markers.layout import Shown, parsed
+from ...markers.numbering import NumberedText, Sources
+from ...model import Conversation, Message, Path, to_json
+from ...plan import Edit
+from ...rules.demands import position_text
+from ...tokens import counter
+from ...wire import open_document
+from ..reading import InputRequest
+from .summary import BeforeAfter, CompactSummary
+
+LineStyle = Literal["kept", "gone", "new", "marker"]
+
+SHOWN_END_LINES = 3
+"""Lines that are shown at either end of a long run."""
+MAX_DIFF_LINES = 2000
+"""Lines of both texts beyond which the best way to line them up takes too long to find."""
+SHORT_RUN_LINES = 10
+"""Lines up to which a run is not long."""
+
+FOREIGN_MARKERS = (
+    codetether.DEDUPED,
+    codetether.SNIPPED,
+    "[...streaming-llm trim",
+    "[REPEAT of call_id=",
+    "[tool result ",
+    "> [ref: ",
+)
+"""How the markers of the other profiles begin."""
+_CALL_ID = re.compile(r"(?:call_id=|\[ref: )([^\s,\]]+)")
+
+
+class ViewLine(NamedTuple):
+    text: str
+    look: LineStyle
+    place: int
+    """In its text, from 0."""
+    marker: Marker | None = None
+    """Known for those of our own wording."""
+
+
+class Block(NamedTuple):
+    """Lines of the original, and what is sent for them."""
+
+    original: list[ViewLine]
+    sent: list[ViewLine]
+
+    @property
+    def kept(self) -> bool:
+        return bool(self.original) and self.original[0].look == "kept"
+
+
+class LinkTarget(NamedTuple):
+    """What a marker points at: some lines of a text, as it is sent."""
+
+    source: Source
+    lines: list[str]
+    first: int | None = None
+    """Place of the first of them; None for the whole text."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPart:
+    edit: Edit
+    position: str
+    """In the request's own names."""
+    name: str
+    """`result 6, read_file(larder/amounts.py)`"""
+    source: Source | None
+    original: str
+    sent: str
+    tokens: BeforeAfter
+    blocks: list[Block]
+    facts: str = ""
+    """What else is known of it: since when, and what it saves."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "message": self.edit.message,
+            "path": list(self.edit.path),
+            "strategy": self.edit.strategy,
+            "reason": self.edit.reason,
+            "original": self.original,
+            "sent": self.sent,
+            "bytes_saved": self.edit.bytes_saved,
+            "tokens": {"before": self.tokens.before, "after": self.tokens.after},
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class EditTexts:
+    """The edits of a request, and what their markers point at."""
+
+    tag: str = ""
+    parts: list[ViewPart] = field(default_factory=list)
+    places: dict[Source, NumberedText] = field(default_factory=dict)
+    """Every text that a marker can point at, as it is sent."""
+    _shown: dict[Source, Shown] = field(default_factory=dict)
+
+    def target(self, line: ViewLine) -> LinkTarget | None:
+        if line.look != "marker":
+            return None
+        place = self._pointed_at(line)
+        if place is None:
+            return None
+        lines = place.text.split("\n")
+        marker = line.marker
+        if marker is None or not marker.unit:
+            return LinkTarget(place.source, lines)
+        shown = self.shown(place.source)
+        if shown.layout.comma:  # items of one long line: there is nothing smaller to show than all of it
+            return LinkTarget(place.source, lines)
+        first = shown.position(marker)
+        if first < 0:
+            return LinkTarget(place.source, lines)
+        return LinkTarget(place.source, lines[first : first + marker.last - marker.first + 1], first)
+
+    def shown(self, source: Source) -> Shown:
+        if source not in self._shown:
+            self._shown[source] = Shown.of(self.places[source].text, self.tag)
+        return self._shown[source]
+
+    def _pointed_at(self, line: ViewLine) -> NumberedText | None:
+        if line.marker is not None:
+            return self.places.get(line.marker.source) if line.marker.source else None
+        named = _CALL_ID.search(line.text)
+        results = (place for place in self.places.values() if named and place.call_id == named[1])
+        return next(results, None)
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestView(EditTexts):
+    """One request, before and after."""
+
+    request: InputRequest
+    figures: CompactSummary
+
+
+def view(request: InputRequest, result: Compacted, profile: str) -> RequestView:
+    figures = CompactSummary(request.where, profile)
+    figures.add(request, result)
+    if result.conversation is None:
+        return RequestView(request=request, figures=figures)
+    given = formats.parse(open_document(request.data).value, formats.named(result.format))
+    places, tag = index_texts(result.conversation)
+    model = given.head.get("model")
+    count = counter(model if isinstance(model, str) else None)
+    names = PositionNames(given, tag)
+    parts = [
+        names.part(edit, BeforeAfter(sum(map(count, edit.removed)), count(sent_text(edit))))
+        for edit in sorted(result.plan, key=lambda edit: edit.message)
+    ]
+    return RequestView(request=request, figures=figures, tag=tag, parts=parts, places=places)
+
+
+def index_texts(sent: Conversation) -> tuple[dict[Source, NumberedText], str]:
+    """Every text of a request that a marker can point at, and the tag of its markers."""
+    sources = Sources()
+    return {place.source: place for message in sent.messages for place in sources.read(message)}, sources.tag
+
+
+class PositionNames:
+    """What people call the positions of a request as it came, and of any that begins with it."""
+
+    def __init__(self, given: Conversation, tag: str) -> None:
+        self._given, self._tag = given, tag
+        self._names = _names(given)
+
+    def part(self, edit: Edit, tokens: BeforeAfter, facts: str = "") -> ViewPart:
+        original, sent = "\n".join(edit.removed), sent_text(edit)
+        whole = self._names.get((edit.message, ()), (None, ""))
+        source, name = self._names.get((edit.message, edit.path), whole)
+        position = position_text(self._given, Message(edit.message, "", (), None), edit.path)
+        lined_up = list(blocks(original, sent, self._tag, source))
+        return ViewPart(edit, position, name, source, original, sent, tokens, lined_up, facts)
+
+
+def _names(given: Conversation) -> dict[tuple[int, Path], tuple[Source | None, str]]:
+    """What people call a position: which result or call it is, or whose message."""
+    names: dict[tuple[int, Path], tuple[Source | None, str]] = {}
+    sources = Sources()
+    calls = 0
+    for message in given.messages:
+        names[message.index, ()] = (None, f"{message.role} message")
+        for place in sources.read(message):
+            if place.segment is not None:
+                name = ", ".join(filter(None, (str(place.source), place.asked.label)))
+                names[message.index, place.segment.path] = (place.source, name)
+        for call in message.calls:
+            calls += 1
+            names[message.index, call.input_path] = (
+                None,
+                f"call {calls}, {label_of(call.name, arguments(call))}",
+            )
+    return names
+
+
+def sent_text(edit: Edit) -> str:
+    """The text, or the JSON of what is put in without one."""
+    if edit.added and not isinstance(edit.value, list):
+        return edit.added
+    return "" if edit.value is None else to_json(edit.value)
+
+
+def blocks(original: str, sent: str, tag: str, source: Source | None = None) -> Iterator[Block]:
+    """Both texts, line by line, with what they have in common beside each other."""
+    old, new = _lines(original), _lines(sent)
+    found = parsed(sent, new, tag)
+    markers = {at: each._replace(source=source) if each.source == ABOVE else each for at, each in found.items()}
+    for same, first, last, start, end in _lined_up(old, new):
+        yield Block(
+            [ViewLine(old[place], "kept" if same else "gone", place) for place in range(first, last)],
+            [
+                ViewLine(new[place], "kept", place) if same else _looked_at(new[place], place, markers.get(place))
+                for place in range(start, end)
+            ],
+        )
+
+
+def _lined_up(old: list[str], new: list[str]) -> Iterator[tuple[bool, int, int, int, int]]:
+    """Stretches of both, in order, and whether they are the same; in long texts each line beside its next copy."""
+    if len(old) + len(new) <= MAX_DIFF_LINES:
+        for op, *stretch in SequenceMatcher(None, old, new).get_opcodes():
+            yield op == "equal", *stretch  # type: ignore[misc]  # four numbers
+        return
+    places: dict[str, list[int]] = {}
+    for place, line in enumerate(old):
+        places.setdefault(line, []).append(place)
+    at = start = 0
+    while start < len(new):
+        end, there = start, len(old)
+        while end < len(new) and (there := _next(places, new[end], at)) < 0:
+            end += 1
+        there = there if end < len(new) else len(old)
+        if at < there or start < end:
+            yield False, at, there, start, end
+        at, start = there, end
+        while at < len(old) and end < len(new) and old[at] == new[end]:
+            at, end = at + 1, end + 1
+        if start < end:
+            yield True, there, at, start, end
+        start = end
+    if at < len(old):
+        yield False, at, len(old), start, start
+
+
+def _next(places: dict[str, list[int]], line: str, at: int) -> int:
+    """Where a line stands next; -1 if nowhere."""
+    found = places.get(line, [])
+    number = bisect_left(found, at)
+    return found[number] if number < len(found) else -1
+
+
+def _lines(text: str) -> list[str]:
+    return text.split("\n") if text else []
+
+
+def _looked_at(line: str, place: int, marker: Marker | None) -> ViewLine:
+    return ViewLine(line, "marker" if marker or line.startswith(FOREIGN_MARKERS) else "new", place, marker)
+
+
+def collapse_runs(lines: list[ViewLine]) -> Iterator[tuple[bool, list[ViewLine]]]:
+    """Stretches of lines, and whether they are the middle of a long run, which can be left out."""
+    for look, group in groupby(lines, key=lambda line: line.look):
+        run = list(group)
+        if look == "marker" or len(run) <= SHORT_RUN_LINES:
+            yield False, run
+        else:
+            yield from (
+                (False, run[:SHOWN_END_LINES]),
+                (True, run[SHOWN_END_LINES:-SHOWN_END_LINES]),
+                (False, run[-SHOWN_END_LINES:]),
+            )
+
+
+def escape_controls(text: str) -> str:
+    """A line for people: tabs are spaces, every other control character is spelt out."""
+    return one_line(text.expandtabs(4))
+
+
+def left_out(lines: list[ViewLine]) -> str:
+    return f"… {len(lines):,} lines …"
+
+
+def change(tokens: BeforeAfter) -> str:
+    return f"{tokens.before:,} → {tokens.after:,} tokens"

@@ -1,0 +1,132 @@
+"""What a run of `compact` did, added up over its requests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...engine.pipeline import Compacted
+from ...strategies.profiles import labels, named
+from ...tokens import counter, encoding_of
+from ...wire import open_document
+from ..errors import at_the_prompt
+from ..reading import InputRequest
+
+MAX_COUNTED_BYTES = 32 << 20
+"""Bytes of requests up to which their tokens are counted; that takes seconds, and far more than the rewriting."""
+
+
+@dataclass(slots=True)
+class BeforeAfter:
+    before: int = 0
+    after: int = 0
+
+    def add(self, before: int, after: int) -> None:
+        self.before += before
+        self.after += after
+
+    @property
+    def saved(self) -> float:
+        """Share that went, 0 to 1; negative if it grew."""
+        return 1 - self.after / self.before if self.before else 0.0
+
+
+class SkippedRequest(NamedTuple):
+    """A request that was left as it came although something could have been done, or that could not be read."""
+
+    position: str
+    reason: str
+    read: bool = True
+
+
+@dataclass(slots=True)
+class CompactSummary:
+    file: str
+    profile: str
+    expected: int = 0
+    """Bytes that will come, if known beforehand."""
+    requests: int = 0
+    formats: dict[str, None] = field(default_factory=dict)
+    """Names in order of appearance."""
+    encodings: dict[str, None] = field(default_factory=dict)
+    messages: BeforeAfter = field(default_factory=BeforeAfter)
+    size: BeforeAfter = field(default_factory=BeforeAfter)
+    """Bytes of the requests as JSON text, while strategies count the content that the model reads."""
+    tokens: BeforeAfter | None = field(default_factory=BeforeAfter)
+    """Of the same text; None when there is too much of it."""
+    strategies: dict[str, Counter[str]] = field(default_factory=dict)
+    left: list[SkippedRequest] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        names = labels(named(self.profile))
+        self.strategies = {name: Counter(hits=0, bytes=0, tokens=0) for name in names}
+
+    def add(self, request: InputRequest, result: Compacted) -> None:
+        self.requests += 1
+        self.formats |= {result.format: None} if result.format else {}
+        self.messages.add(*_messages(result))
+        self.size.add(len(request.data), len(result.request))
+        self._count(request.data, result)
+        for name, saved in result.stats.strategies.items():
+            self.strategies[name].update(saved.as_dict())
+        if result.reason:
+            self.left.append(SkippedRequest(request.position, at_the_prompt(result.reason)))
+
+    def add_unreadable(self, request: InputRequest, why: str) -> None:
+        self.left.append(SkippedRequest(request.position, why, read=False))
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.requests or self.left)
+
+    @property
+    def unreadable(self) -> int:
+        return sum(not left.read for left in self.left)
+
+    def _count(self, data: bytes, result: Compacted) -> None:
+        model = _model(result)
+        self.encodings[encoding_of(model)] = None
+        if self.tokens is None or max(self.expected, self.size.before) > MAX_COUNTED_BYTES:
+            self.tokens = None
+            return
+        count = counter(model)
+        before = count(data.decode("utf-8", "replace"))
+        unchanged = result.request is data
+        self.tokens.add(before, before if unchanged else count(result.request.decode("utf-8", "replace")))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "file": self.file,
+            "format": ", ".join(self.formats) or None,
+            "profile": self.profile,
+            "requests": self.requests,
+            "messages": self.messages.before,
+            "bytes": {"before": self.size.before, "after": self.size.after},
+            "tokens": {
+                "before": self.tokens and self.tokens.before,
+                "after": self.tokens and self.tokens.after,
+            },
+            "strategies": {name: dict(saved) for name, saved in self.strategies.items()},
+            "left_as_it_came": [{"position": left.position, "reason": left.reason} for left in self.left],
+        }
+
+
+def _messages(result: Compacted) -> tuple[int, int]:
+    after = len(result.conversation.messages) if result.conversation else _entries(result.request)
+    whole = [edit for edit in result.plan if not edit.path]
+    dropped = len({edit.message for edit in whole if edit.op == "drop"})
+    inserted = sum(edit.op in ("before", "after") for edit in whole)
+    return after + dropped - inserted, after
+
+
+def _entries(data: bytes) -> int:
+    """Of a request that could be of several formats: those that are alike have their history in the same place."""
+    value = open_document(data).value
+    history = value.get("messages") if isinstance(value, dict) else value
+    return len(history) if isinstance(history, list) else 0
+
+
+def _model(result: Compacted) -> str | None:
+    model = result.conversation.head.get("model") if result.conversation else None
+    return model if isinstance(model, str) else None

@@ -1,0 +1,81 @@
+"""HTML pages from Jinja2 templates, with autoescape.
+
+A value in a template is text: markup in it is escaped, and control characters are spelled out. Only `Markup` passes
+unchanged. Templates lie beside the module that fills them, in files named `*.html`. Jinja2 is optional: it is imported
+when the first page is written.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from ..environment import install_command
+from ..errors import IbidemError, one_line
+from . import charts, number_format
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def read_asset(package: str, name: str) -> str:
+    return (resources.files(package) / name).read_text("utf-8")
+
+
+def check_jinja() -> None:
+    """Raise IbidemError with the install command if Jinja2 is missing. Call it before long work."""
+    _environment()
+
+
+def fill_template(name: str, **values: Any) -> str:
+    """Fill a template, named by its path below the package: `report/page.html`."""
+    return _environment().get_template(name).render(**values)
+
+
+@cache
+def _environment() -> Environment:
+    try:
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
+        from markupsafe import Markup
+    except ImportError:
+        raise IbidemError(f"HTML pages need Jinja2. Install it: {install_command('html')}") from None
+
+    def as_text(value: Any) -> Any:
+        if isinstance(value, str) and not isinstance(value, Markup):
+            return "\t".join(map(one_line, value.split("\t")))  # browsers show a tab
+        return value
+
+    environment = Environment(
+        loader=FunctionLoader(lambda name: read_asset("ibidem", name)),
+        autoescape=True,
+        finalize=as_text,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    names = ("dollars", "tokens", "percent", "plural", "file_size", "format_fixed", "drop_rounding", "saved_share")
+    environment.globals |= {name: getattr(number_format, name) for name in names}
+    environment.globals |= {name: getattr(charts, name) for name in ("MAX_ROWS", "MIN_SHARE", "last_slash")}
+    environment.globals |= {"NO_NUMBER": number_format.NO_NUMBER, "newline": Markup("\n")}
+    environment.filters["count"] = lambda number: f"{number:,}"
+    environment.filters["width"] = lambda share: f"{share:.2%}"
+    environment.filters["points"] = lambda percent: f"{percent:.2f}%"
+    return environment
+
+
+def page_assets(style: str, script: str = "", style_policy: str = "") -> dict[str, Any]:
+    """Values of render/page.html: style, script, and a policy that allows nothing else."""
+    from markupsafe import Markup
+
+    allowed = f"style-src {style_policy or _digest(style)}"
+    if script:
+        allowed += f"; script-src {_digest(script)}"
+    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+    return {"style": Markup(style), "script": Markup(script), "policy": Markup(policy)}
+
+
+def _digest(source: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"

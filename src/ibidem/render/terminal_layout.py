@@ -1,0 +1,123 @@
+"""Lines, tables and bars for a terminal. Texts in them are never parsed as markup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+BAR_LENGTH = 30
+"""Characters of the longest bar."""
+LEAST_NAME = 12
+"""Characters that are left of a name where there is no room."""
+
+
+class Bar(NamedTuple):
+    part: float
+    style: str
+
+    def drawn(self, width: int) -> Text:
+        eighths = round(max(0.0, min(1.0, self.part)) * width * 8)
+        return Text(("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8]).rstrip()[:width], self.style)
+
+
+class TitledCell(NamedTuple):
+    """Words, and a line below them with what else is known. Both are cut at their end."""
+
+    words: str
+    below: str
+
+    def drawn(self, width: int, cut: str) -> Text:
+        return Text("\n").join(
+            [Text(_begun(self.words, width, cut)), Text(_begun(f"  {self.below}", width, cut), "dim")]
+        )
+
+
+TableCell = str | Text | Bar | TitledCell
+TableRow = Sequence[TableCell]
+
+
+def say(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(text, style=style))
+
+
+def table(console: Console, head: Sequence[str], rows: Sequence[TableRow]) -> None:
+    """Numbers are never cut short: where it is narrow, bars become shorter, then names."""
+    if not rows:
+        return
+    widths = [max(_width(cell) for cell in column) for column in zip(head, *rows, strict=True)]
+    spare = console.width - sum(widths) - 2 * (len(widths) - 1)
+    for place in (len(head) - 1, 0):
+        if place == 0 or not head[place]:
+            least = LEAST_NAME if place == 0 else 0
+            cut = min(max(0, -spare), max(0, widths[place] - least))
+            widths[place] -= cut
+            spare += cut
+    drawn = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False, header_style="bold")
+    mark = cut_mark(console)
+    for place, name in enumerate(head):
+        text = place == 0 or not name  # a column without a name holds bars
+        drawn.add_column(
+            _cell(name, widths[place], mark), justify="left" if text else "right", no_wrap=True, min_width=widths[place]
+        )
+    for row in rows:
+        drawn.add_row(*(_cell(cell, width, mark) for cell, width in zip(row, widths, strict=True)))
+    console.print()
+    console.print(drawn, crop=False)
+
+
+def cut_mark(console: Console) -> str:
+    """What stands where something was cut off: one character, that the terminal has."""
+    try:
+        "…".encode(console.encoding)
+    except (UnicodeEncodeError, LookupError):
+        return "~"
+    return "…"
+
+
+def _width(cell: TableCell) -> int:
+    if isinstance(cell, TitledCell):
+        return max(cell_len(cell.words), cell_len(cell.below) + 2)
+    return BAR_LENGTH if isinstance(cell, Bar) else cell_len(str(cell))
+
+
+def _cell(cell: TableCell, width: int, cut: str) -> Text:
+    if isinstance(cell, Bar):
+        return cell.drawn(width)
+    if isinstance(cell, TitledCell):
+        return cell.drawn(width, cut)
+    text = cell if isinstance(cell, Text) else Text(cell)
+    if cell_len(text.plain) <= width:
+        return text
+    rest = text.plain[1 - width :]
+    while cell_len(rest) >= width:
+        rest = rest[1:]
+    return Text(cut + rest, text.style)
+
+
+def _begun(text: str, width: int, cut: str) -> str:
+    """As much of its beginning as there is room for."""
+    if cell_len(text) <= width:
+        return text
+    start = text[: max(0, width - 1)]
+    while cell_len(start) >= width:
+        start = start[:-1]
+    return start.rstrip() + cut
+
+
+def ending(console: Console, name: str, width: int) -> str:
+    """On one line: the end of a long path says most."""
+    return _cell(short(name), max(width, LEAST_NAME), cut_mark(console)).plain
+
+
+def colour(saved: float) -> str:
+    return "green" if saved > 0.0005 else "red" if saved < -0.0005 else ""
+
+
+def short(name: str) -> str:
+    """One line, whatever is in it."""
+    return "".join(char if char.isprintable() else "�" for char in name)

@@ -1,0 +1,150 @@
+"""Who works where one machine is not enough: a Dask cluster that somebody started, whose address is known.
+
+Its scheduler and its workers have the same ibidem installed as this process, and workers reach the logs by name: on a
+disk that they share, or at a URL. What a worker had taken when it died is done again by another.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Generic, Self, TypeVar
+
+from ..environment import install_command
+from ..errors import IbidemError
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+CONNECT_SECONDS = 10.0
+WORKERS_WITHIN = 60.0
+"""Seconds that a cluster may be without any worker: some start them when there is work."""
+LOOK_SECONDS = 0.02
+"""Between two looks at what is done."""
+COUNT_SECONDS = 2.0
+"""Between two looks at who is there."""
+GREETING_BYTES = 1 << 20
+"""More than a scheduler ever says of itself. Others begin with letters, which read as a length are far above."""
+PACKAGES = ("ibidem-llm", "genai-prices")
+"""Whose versions decide what figures are."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionCheckedCall(Generic[W, R]):
+    """A call that is made only where versions are those of whoever asks: others would find other figures."""
+
+    call: Callable[[W], R]
+    versions: tuple[str, ...]
+
+    def __call__(self, one: W) -> R:
+        if (here := versions()) != self.versions:
+            theirs = " and ".join(f"{name} {version}" for name, version in zip(PACKAGES, here, strict=True))
+            ours = " and ".join(f"{name} {version}" for name, version in zip(PACKAGES, self.versions, strict=True))
+            raise IbidemError(f"a worker of the cluster has {theirs}, and this is {ours}: install the same there")
+        return self.call(one)
+
+
+def versions() -> tuple[str, ...]:
+    return tuple(map(metadata.version, PACKAGES))
+
+
+class DaskWorkers:
+    """An existing cluster."""
+
+    elsewhere = True
+
+    def __init__(self, scheduler: str) -> None:
+        try:
+            import distributed
+        except ImportError:
+            raise IbidemError(f"--engine dask needs: {install_command('dask')}") from None
+        self.base = os.getcwd()
+        self._address, self._dask = scheduler, distributed
+        for name in [each for each in logging.root.manager.loggerDict if each.startswith("distributed")]:
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is told in one line, by us
+        try:
+            _greeted(scheduler, distributed.comm.get_address_host_port(scheduler))
+            self._client = distributed.Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise IbidemError(f"no Dask scheduler at {scheduler} ({error}): start one, or name another") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._client.close()
+
+    def each(
+        self, call: Callable[[W], R], work: Sequence[W], alone: bool = False, lost: Callable[[W], R] | None = None
+    ) -> Iterator[R]:
+        pieces = list(work)
+        if not pieces:
+            return
+        with self._understood():
+            futures = self._client.map(VersionCheckedCall(call, versions()), pieces, pure=False)
+            numbers = {future.key: number for number, future in enumerate(futures)}
+            waiting = self._dask.as_completed(futures, loop=self._client.loop)
+        del futures  # what is done is forgotten there, too
+        for done in self._done(waiting):
+            try:
+                with self._understood():
+                    found: R = done.result()
+            except self._dask.scheduler.KilledWorker:
+                if lost is None:
+                    raise IbidemError("workers died, perhaps for want of memory: give them more") from None
+                found = lost(pieces[numbers[done.key]])
+            yield found
+            done.release()
+
+    def _done(self, waiting: Any) -> Iterator[Any]:
+        """Futures, as they are done; while there is somebody who does them."""
+        seen = looked = time.monotonic()
+        while waiting.count():
+            batch = waiting.next_batch(block=False)
+            yield from batch
+            now = time.monotonic()
+            if batch:
+                seen = now
+                continue
+            if now - looked > COUNT_SECONDS:
+                with self._understood():
+                    looked, seen = now, now if self._client.nthreads() else seen
+            if now - seen > WORKERS_WITHIN:
+                fix = f"start some (dask worker {self._address}), or name another"
+                raise IbidemError(f"the cluster at {self._address} has no workers: {fix}")
+            time.sleep(LOOK_SECONDS)
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """What may go wrong between us and the cluster, in words for whoever asked."""
+        try:
+            yield
+        except (self._dask.scheduler.KilledWorker, IbidemError):
+            raise
+        except (self._dask.client.FutureCancelledError, self._dask.CancelledError, OSError):
+            raise IbidemError(f"the Dask scheduler at {self._address} is gone: start it, and run again") from None
+        except (ImportError, RuntimeError) as error:  # a scheduler that cannot read what is asked says the latter
+            if isinstance(error, RuntimeError) and "deserializ" not in str(error):
+                raise
+            fix = f"install version {versions()[0]} on all of its machines: {install_command('dask')}"
+            raise IbidemError(f"the cluster at {self._address} has no ibidem, or another one: {fix}") from None
+
+
+def _greeted(scheduler: str, place: tuple[str, int]) -> None:
+    """A scheduler speaks first, and begins with a length. Elsewhere, a client gives up after half a minute."""
+    with socket.create_connection(place, timeout=CONNECT_SECONDS) as connection:
+        if scheduler.partition("://")[0] not in (scheduler, "tcp"):
+            return  # who speaks TLS waits for us
+        try:
+            said = connection.recv(8, socket.MSG_WAITALL) if hasattr(socket, "MSG_WAITALL") else connection.recv(8)
+        except TimeoutError:
+            raise OSError("something else answers there") from None
+        if len(said) < 8 or struct.unpack("<Q", said)[0] > GREETING_BYTES:
+            raise OSError("something else answers there")

@@ -1,0 +1,100 @@
+"""Costs and the tables of `--by` as JSON values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .aggregate import KnownSession, RepeatTotals, Report, ReportRow
+from .plan_windows import plan_windows
+from .session_result import NOTHING_DONE, plain
+
+
+def cost_row(row: ReportRow) -> dict[str, Any]:
+    """Recorded dollars and tokens; null if no request has usage."""
+    used, known = row.tokens, bool(row.counted)
+    return {
+        "input": row.input if known else None,
+        "output": row.output if known else None,
+        "total": row.total if known else None,
+        "requests": row.counted,
+        "tokens": {
+            "fresh": used.fresh,
+            "read": used.read,
+            "written": used.written,
+            "written_1h": used.written_1h,
+            "output": used.output,
+        },
+    }
+
+
+def _savings(report: Report, row: ReportRow) -> dict[str, Any]:
+    """Savings by profile; empty if nothing was replayed."""
+    if not row.costs:
+        return {}
+    return {
+        name: {"cost": row.costs[name], "saved": row.saved(name), "saved_share": row.saved_share(name)}
+        for name in report.profiles
+    }
+
+
+def tables(report: Report) -> dict[str, list[dict[str, Any]]]:
+    """The requested tables by name, with the requested number of rows. Of windows, these are the last."""
+    top = report.asked.top
+    return {
+        by: rows[-top:] if top and by == "window" else rows[:top]
+        for by, rows in ((by, table(report, by)) for by in report.asked.by)
+    }
+
+
+def table(report: Report, by: str) -> list[dict[str, Any]]:
+    if by == "window":
+        return _windows(report)
+    if by in ("tool", "file"):
+        totals = report.most_saved(report.tools if by == "tool" else report.files)
+        return [{"name": name, **repeat_row(each)} for name, each in totals]
+    known = report.known_sessions
+    rows = report.table(by)  # type: ignore[arg-type]  # the command line accepts nothing else
+    named = ({"name": row.key[0]} if by != "session" else session_fields(known[row.key]) for row in rows)
+    return [{**names, **_row(report, row)} for names, row in zip(named, rows, strict=True)]
+
+
+def repeat_row(totals: RepeatTotals) -> dict[str, Any]:
+    return {**plain(totals.results), "profiles": plain(totals.profiles)}
+
+
+def session_fields(session: KnownSession) -> dict[str, Any]:
+    """Fields that identify a session."""
+    return {
+        "path": session.path,
+        "name": session.name,
+        "agent": session.agent,
+        "id": session.id,
+        "title": session.title,
+        "project": session.project,
+        "model": session.models[0] if session.models else "",
+        "models": session.models,
+        "started": session.started,
+    }
+
+
+def _row(report: Report, row: ReportRow) -> dict[str, Any]:
+    return {
+        "sessions": len(row.sessions),
+        "requests": row.requests,
+        **{name: value for name, value in cost_row(row).items() if name != "requests"},
+        "baseline": row.costs.get(NOTHING_DONE),
+        "profiles": _savings(report, row),
+    }
+
+
+def _windows(report: Report) -> list[dict[str, Any]]:
+    return [
+        {
+            "agent": window.agent,
+            "start": window.start,
+            "end": window.end,
+            **_row(report, window.row),
+            "requests_left": window.left,
+        }
+        for window in plan_windows(report.paid, report.sessions)
+    ]

@@ -1,0 +1,180 @@
+"""What was found in logs that were read before, so that a second run reads only what is new.
+
+Facts go by a file's size and time, figures by its content. A cache and nothing more: it may be deleted at any time, and
+whatever goes wrong with it, the work is done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from .log_summary import FileFacts
+from .measure import ReportSettings
+from .session_result import FileFigures, decode_result, encode_result
+
+T = TypeVar("T")
+
+MAX_KEPT_LOGS = 50_000
+"""Logs of which something is kept; the ones that were used longest ago go first."""
+STATES_PER_LOG = 4
+"""Sizes and times under which a log is known: it grows while it is written."""
+ASKED_AT_ONCE = 500
+"""Rows that one question is about."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS logs (state TEXT PRIMARY KEY, digest TEXT);
+CREATE TABLE IF NOT EXISTS figures (key TEXT PRIMARY KEY, used REAL, data BLOB);
+CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, used REAL, data BLOB);
+CREATE INDEX IF NOT EXISTS figures_used ON figures (used, key);
+CREATE INDEX IF NOT EXISTS facts_used ON facts (used, key);
+"""
+
+
+class ReportCache:
+    """Opened anew for every question: workers and runs beside this one may share it."""
+
+    def __init__(self, folder: Path, settings: ReportSettings) -> None:
+        self._path = folder / "report.sqlite"
+        self._asked = hashlib.sha256(repr(settings).encode("utf-8", "backslashreplace") + code_version()).hexdigest()
+
+    # --- what logs say --------------------------------------------------------------------------
+
+    def facts(self, states: Iterable[str]) -> dict[str, FileFacts]:
+        """What is known of logs, by size and time."""
+        keys = {_fact_key(state): state for state in states if state}
+        found: dict[str, FileFacts] = {}
+        for key, data in self._rows("facts", keys):
+            with suppress(msgspec.DecodeError, TypeError):
+                found[keys[key]] = msgspec.msgpack.decode(data, type=FileFacts)
+        return found
+
+    def keep_facts(self, facts: Mapping[str, FileFacts]) -> None:
+        """By state; of a log whose state cannot be told, nothing is kept."""
+        rows = []
+        for state, each in facts.items():
+            with suppress(UnicodeEncodeError):  # a lone surrogate in a name: such a log is read again each time
+                rows.append((_fact_key(state), time.time(), msgspec.msgpack.encode(each)))
+        self._keep("facts", rows)
+
+    # --- what they would have cost --------------------------------------------------------------
+
+    def digests(self, states: Iterable[str]) -> dict[str, str]:
+        """Of logs that were read when their size and time were the same."""
+        spelt = {_spelt(state): state for state in states if state}
+        found = self._ask(lambda db: list(_select(db, "SELECT state, digest FROM logs WHERE state", list(spelt))))
+        return {spelt[state]: str(digest) for state, digest in found or () if isinstance(digest, str)}
+
+    def figures(self, logs: Sequence[Sequence[str]], asked: Sequence[str]) -> list[list[FileFigures] | None]:
+        """The figures of logs with these contents, that were read together, and what was asked of each such family."""
+        keys = [self._key(digests, what) for digests, what in zip(logs, asked, strict=True)]
+        found: dict[str, list[FileFigures]] = {}
+        for key, data in self._rows("figures", keys):
+            with suppress(msgspec.DecodeError, TypeError):
+                found[key] = [decode_result(part) for part in msgspec.msgpack.decode(data, type=list[bytes])]
+        return [found.get(key) for key in keys]
+
+    def keep(self, states: Sequence[str], digests: Sequence[str], figures: Sequence[FileFigures], asked: str) -> None:
+        try:
+            data = msgspec.msgpack.encode([encode_result(each) for each in figures])
+        except UnicodeEncodeError:  # as above
+            return
+        pairs = [pair for pair in zip(map(_spelt, states), digests, strict=True) if pair[0]]
+
+        def write(db: sqlite3.Connection) -> None:
+            db.executemany("INSERT OR REPLACE INTO logs VALUES (?, ?)", pairs)
+            db.execute(
+                "DELETE FROM logs WHERE rowid <= (SELECT max(rowid) FROM logs) - ?", (STATES_PER_LOG * MAX_KEPT_LOGS,)
+            )
+
+        self._ask(write)
+        self._keep("figures", [(self._key(digests, asked), time.time(), data)])
+
+    def _key(self, digests: Sequence[str], asked: str) -> str:
+        return hashlib.sha256("\n".join([self._asked, asked, *digests]).encode()).hexdigest()
+
+    # --- the database ---------------------------------------------------------------------------
+
+    def _rows(self, table: str, keys: Iterable[str]) -> list[tuple[str, bytes]]:
+        """Keys and what is kept under them; that they were used is noted."""
+        names = list(keys)
+
+        def read(db: sqlite3.Connection) -> list[tuple[str, bytes]]:
+            found = list(_select(db, f"SELECT key, data FROM {table} WHERE key", names))
+            for some in _batches([key for key, _ in found]):
+                marks = ", ".join("?" * len(some))
+                db.execute(f"UPDATE {table} SET used = ? WHERE key IN ({marks})", (time.time(), *some))
+            return found
+
+        return (self._ask(read) if names else None) or []
+
+    def _keep(self, table: str, rows: Sequence[tuple[str, float, bytes]]) -> None:
+        oldest = f"SELECT key FROM {table} ORDER BY used DESC LIMIT -1 OFFSET ?"
+
+        def write(db: sqlite3.Connection) -> None:
+            db.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", rows)
+            db.execute(f"DELETE FROM {table} WHERE key IN ({oldest})", (MAX_KEPT_LOGS,))
+
+        if rows:
+            self._ask(write)
+
+    def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T | None:
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self._path, timeout=5)) as db, db:
+                os.chmod(self._path, 0o600)
+                db.execute("PRAGMA synchronous = OFF")  # what a power cut takes is found again
+                db.executescript(SCHEMA)
+                return question(db)
+        except sqlite3.OperationalError:
+            pass  # somebody else is writing, or may and we may not
+        except sqlite3.DatabaseError:  # damaged: else nothing would ever be remembered again
+            with suppress(OSError):
+                self._path.unlink()
+        except (sqlite3.Error, OSError):
+            pass
+        return None
+
+
+def _select(db: sqlite3.Connection, question: str, keys: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    for some in _batches(keys):
+        yield from db.execute(f"{question} IN ({', '.join('?' * len(some))})", some)
+
+
+def _batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (keys[first : first + ASKED_AT_ONCE] for first in range(0, len(keys), ASKED_AT_ONCE))
+
+
+def _fact_key(state: str) -> str:
+    return hashlib.sha256(f"{_edition_digest()} {_spelt(state)}".encode()).hexdigest()
+
+
+def _spelt(state: str) -> str:
+    """File names need not be Unicode."""
+    return state.encode("utf-8", "backslashreplace").decode()
+
+
+@cache
+def code_version() -> bytes:
+    """Changes whenever the code or the prices do."""
+    parts = [metadata.version("genai-prices")]
+    package = Path(__file__).parent.parent
+    for path in sorted(package.rglob("*.py")):
+        status = path.stat()
+        parts.append(f"{path.relative_to(package)} {status.st_size} {status.st_mtime_ns}")
+    return "\n".join(parts).encode()
+
+
+@cache
+def _edition_digest() -> str:
+    return hashlib.sha256(code_version()).hexdigest()
