@@ -16,10 +16,12 @@ from statistics import median
 from typing import NamedTuple
 
 from ibidem.billing.prices import Prices
-from ibidem.recordings import LogError, Recording, read
+from ibidem.recordings import LogError, Recording
 from ibidem.recordings.discovery import load, logs_in
 from ibidem.replay.billing import Replay, messages_of
 from ibidem.tokens import counter, remembering
+
+from .readers import read
 
 ALL = "all"
 

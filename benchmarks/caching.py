@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from ibidem.billing.lifetimes import CREDIT, Pauses
 from ibidem.billing.prices import Prices, economy_of
-from ibidem.recordings import LogError, Recording, read
+from ibidem.recordings import LogError, Recording
 from ibidem.recordings.discovery import load, logs_in
 from ibidem.replay.billing import Bill, Replay, messages_of
 from ibidem.replay.caching import CachingName, Keeping, pauses_of
@@ -30,6 +30,8 @@ from ibidem.replay.simulate import Simulation
 from ibidem.strategies import profiles
 from ibidem.strategies.strategy import Strategy
 from ibidem.tokens import counter, remembering
+
+from .readers import read
 
 STARTS: tuple[CachingName, ...] = ("none", "5m", "1h")
 CREDITS = (0.0, CREDIT, 0.1, 0.3, 1e9)

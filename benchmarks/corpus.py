@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ibidem.recordings import LogError, read
+from ibidem.recordings import LogError
 from ibidem.recordings.discovery import load, logs_in
+
+from .readers import read
 
 
 @dataclass(frozen=True)

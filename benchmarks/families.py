@@ -19,15 +19,17 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
 
-from ibidem.recordings import LogError, Recording, read
+from ibidem.recordings import LogError, Recording
 from ibidem.recordings.discovery import load, logs_in
-from ibidem.report.figures import SessionFigures, World
 from ibidem.report.measure import ReportSettings, measure_session
+from ibidem.report.session_result import Scenario, SessionFigures
+
+from .readers import read
 
 FAMILY = re.compile(
     r"claude-(?:\d-\d-)?(?:opus|sonnet|haiku|fable|mythos)(?:-\d+)*?(?=-\d{8}|$|\[)|gpt-[\d.]+|gemini-[\d.]+-\w+"
 )
-LOOKING_BACK = ("recoverable", "aggressive")
+LOOKING_BACK = ("balanced", "recoverable", "aggressive")
 NOTHING = 1e-9
 """A share of the bill that is none."""
 
@@ -86,7 +88,7 @@ def cells(sessions: Sequence[SessionFigures], profile: str, optimum: bool) -> st
     saved = 1 - sum(each.profiles[profile].spent.cost for each in sessions) / base if base else 0.0
     if profile not in LOOKING_BACK:
         return f"{saved:6.1%}"
-    worlds: list[tuple[float, World]] = [
+    worlds: list[tuple[float, Scenario]] = [
         (each.baseline.cost, world) for each in sessions for world in each.profiles[profile].worlds.values()
     ]
     worst = max((world.worst for _, world in worlds), default=0.0)

@@ -1,17 +1,24 @@
-"""What the house is like to live in, as a table: `python -m benchmarks.house`.
+"""Size of the source, as a table: `python -m benchmarks.house`.
 
-How much there is to read, how far one reading goes, what is named twice, and which functions one request walks
-through. `--src FOLDER` measures another checkout, by the same script: FOLDER is the one that holds `ibidem`.
+Lines, tokens by package, names that are used twice, and the functions that one request goes through. `--src FOLDER`
+measures another checkout, by the same script: FOLDER is the one that holds `ibidem`.
+
+`--check` compares tokens and the walk with the bounds in tests/size.toml, `--write` lowers these bounds to what is
+measured, and `--write --why "reason"` also raises them.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import importlib
+import asyncio
 import json
+import re
 import sys
+import threading
 import tokenize
+import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,11 +32,15 @@ HERE = Path(__file__).parent.parent / "src"
 PROVIDERS = frozenset({"anthropic", "openai", "openai-chat", "openai-responses", "gemini", "google"})
 """Names of providers and of their wire formats."""
 
-PROVIDER_ROOMS = ("formats/", "recordings/", "testing/", "proxy/providers.py", "proxy/routes.py", "cli/clients/")
+PROVIDER_ROOMS = ("formats/", "recordings/", "testing/", "providers/", "cli/clients/")
 """Where each provider, each agent's log, and each client's settings have a file or a table: they name them."""
 
 WALKED_PROFILE = "lossless"
 WALKED_TURNS = 4
+WALKS = 6
+"""Walks behind a bound that is written. A check takes one."""
+UNCOUNTED = ("<", "_flush")
+"""Comprehensions, which belong to the function that they stand in, and a function that is called or not by timing."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -167,13 +178,6 @@ def _protocol(node: ast.ClassDef) -> bool:
     return any("Protocol" in set(_names(base)) for base in node.bases)
 
 
-def layers(src: Path) -> int:
-    """Rows of the table that says who may import whom."""
-    tree = ast.parse((src.parent / "tests" / "test_repository.py").read_text("utf-8"))
-    tables = (node.value for node in tree.body if isinstance(node, ast.Assign) and "LAYERS" in set(_assigned([node])))
-    return max((len(table.elts) for table in tables if isinstance(table, ast.Tuple)), default=0)
-
-
 def lengths(files: Iterable[Module]) -> list[int]:
     """Of all functions, in lines."""
     return sorted((node.end_lineno or 0) - node.lineno + 1 for each in files for node in each.functions())
@@ -184,40 +188,80 @@ Step = tuple[str, str]
 
 
 def walk(src: Path) -> list[Step]:
-    """The functions that a warm request goes through on its way out, in the order in which each is called first.
+    """The functions that a warm request goes through in the proxy, in the order in which each is called first.
 
-    A conversation in which one file is read again and again, rewritten as the proxy does it, without its sockets; the
-    last request is watched. Comprehensions belong to the function that they stand in. Classes are looked up by name,
-    wherever a checkout has them.
+    A conversation in which one file is read again and again goes through the real proxy on loopback. The last request
+    is watched, from its first byte to the last of its accounting. Comprehensions belong to the function that they stand
+    in. Steps of worker threads follow those of the event loop.
     """
     sys.path.insert(0, str(src))
-    store = importlib.import_module("ibidem.store").MemoryStore()
-    files = modules(src)
-    conversations = _class(files, "Conversations")(WALKED_PROFILE, store, 10, 2**30)
-    rewriter = _class(files, "Rewriter")(conversations, False, 2**30)
-    job = _class(files, "Job")
-    jobs = [job("anthropic", "", "", body, float(at)) for at, body in enumerate(_requests())]
-    for each in jobs[:-1]:
-        rewriter.rewrite(each)
-    steps: dict[Step, None] = {}
+    return asyncio.run(_walk(src))
+
+
+async def _walk(src: Path) -> list[Step]:
+    from ibidem.proxy.edge import app, server
+    from ibidem.proxy.settings import Settings
+    from ibidem.store import MemoryStore
+    from ibidem.testing import Says, Upstream
+
+    steps: dict[int, dict[Step, None]] = {}
+    watching = threading.Event()
+    package, testing = str(src / "ibidem"), str(src / "ibidem" / "testing")
 
     def hook(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(src)) and not code.co_name.startswith("<"):
-            steps.setdefault((code.co_filename, code.co_qualname))
+        name = code.co_filename
+        is_ours = name.startswith(package) and not name.startswith(testing) and not code.co_name.startswith(UNCOUNTED)
+        if event == "call" and watching.is_set() and is_ours:
+            steps.setdefault(threading.get_ident(), {}).setdefault((name, code.co_qualname))
 
-    sys.setprofile(hook)
-    outcome = rewriter.rewrite(jobs[-1])
-    sys.setprofile(None)
-    assert outcome.result == "rewritten", outcome
-    return list(steps)
+    app.PAUSE_SECONDS = 1e9  # else one request in a second reads pauses, and is longer
+    proxies: list[app.Proxy] = []
+    warm = app.Proxy.warm
+
+    def note_proxy(proxy: app.Proxy) -> None:
+        proxies.append(proxy)
+        warm(proxy)
+
+    app.Proxy.warm = note_proxy  # type: ignore[assignment, method-assign]
+    threading.setprofile(hook)
+    address: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    stop = asyncio.Event()
+    with Upstream(lambda _: Says("ok")) as upstream:
+        settings = Settings(port=0, profile=WALKED_PROFILE, upstreams={"anthropic": upstream.url}, budget_ms=60_000)
+        serving = asyncio.ensure_future(
+            server.serve(settings, ready=address.set_result, stop=stop, store=MemoryStore())
+        )
+        reader, writer = await asyncio.open_connection("127.0.0.1", (await address).port)
+        *bodies, last = _requests()
+        for body in bodies:
+            await _ask(reader, writer, body)
+            while not proxies[0]._warmup.over or proxies[0]._background:
+                await asyncio.sleep(0.01)
+        watching.set()
+        sys.setprofile(hook)
+        await _ask(reader, writer, last)
+        while proxies[0].records.figures(0.0)["totals"]["requests"] <= len(bodies):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        sys.setprofile(None)
+        watching.clear()
+        assert len(upstream.seen[-1].body) < len(last), "it was not rewritten"
+        writer.close()
+        stop.set()
+        await serving
+    threading.setprofile(None)
+    own = steps.pop(threading.get_ident())
+    return [*own, *(step for each in steps.values() for step in each if step not in own)]
 
 
-def _class(files: Iterable[Module], name: str) -> Any:
-    home = next(
-        each for each in files if any(isinstance(node, ast.ClassDef) and node.name == name for node in each.tree.body)
-    )
-    return getattr(importlib.import_module(".".join(("ibidem", *Path(home.name).with_suffix("").parts))), name)
+async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> None:
+    head = f"POST /v1/messages HTTP/1.1\r\nHost: 127.0.0.1\r\nx-api-key: k\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    answered = await reader.readuntil(b"\r\n\r\n")
+    assert answered.startswith(b"HTTP/1.1 200 "), answered
+    length = re.search(rb"(?i)content-length: (\d+)", answered)
+    await (reader.readexactly(int(length[1])) if length else reader.readuntil(b"0\r\n\r\n"))
 
 
 def _requests() -> Iterator[bytes]:
@@ -230,6 +274,97 @@ def _requests() -> Iterator[bytes]:
         result = {"type": "tool_result", "tool_use_id": f"t{turn}", "content": read}
         messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
         yield json.dumps({"model": "claude-sonnet-4-5", "max_tokens": 100, "messages": messages}).encode()
+
+
+LAYOUT = frozenset(
+    {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENCODING,
+        tokenize.ENDMARKER,
+    }
+)
+
+
+def tokens(src: Path) -> dict[str, int]:
+    """Python tokens without comments and layout, by package. Modules beside the packages are `modules`."""
+    counts: Counter[str] = Counter()
+    for path in sorted((src / "ibidem").rglob("*.py")):
+        parts = path.relative_to(src / "ibidem").parts
+        with path.open("rb") as file:
+            found = tokenize.tokenize(file.readline)
+            counts[parts[0] if len(parts) > 1 else "modules"] += sum(token.type not in LAYOUT for token in found)
+    return dict(sorted(counts.items()))
+
+
+def walk_size(src: Path, walks: int = 1) -> dict[str, int]:
+    """Size of the walk; of several walks, each number is the largest one.
+
+    The response comes in one piece or in two, which decides whether its head is flushed early: the order of three
+    functions differs from walk to walk.
+    """
+    sizes = [_measure_steps(walk(src)) for _ in range(walks)]
+    return {name: max(size[name] for size in sizes) for name in sizes[0]}
+
+
+def _measure_steps(steps: list[Step]) -> dict[str, int]:
+    changes = sum(before != after for (before, _), (after, _) in pairwise(steps))
+    return {"functions": len(steps), "files": len({file for file, _ in steps}), "changes_of_file": changes}
+
+
+# ── bounds ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+BOUNDS = Path(__file__).parent.parent / "tests" / "size.toml"
+TOKEN_STEP = 100
+"""Bounds of tokens are multiples of this, so that a small change needs no new bound."""
+HEAD = """\
+# Bounds of the source in src/ibidem, checked by tests/test_repository.py.
+# A change may lower a bound. Raising one needs a reason behind it.
+#   python -m benchmarks.house --write                  lower bounds to what is measured, and add packages
+#   python -m benchmarks.house --write --why "reason"   raise bounds too
+# tokens: Python tokens without comments and layout, by package, rounded up to hundreds.
+# walk: one warm request through the proxy, from its first byte to the end of its accounting.
+"""
+Bounds = dict[str, dict[str, int]]
+
+
+def measure_bounds(src: Path, walks: int) -> Bounds:
+    """The lowest bounds that this source keeps."""
+    rounded = {name: -(-count // TOKEN_STEP) * TOKEN_STEP for name, count in tokens(src).items()}
+    return {"tokens": rounded, "walk": walk_size(src, walks)}
+
+
+def exceeded(measured: Bounds, bounds: Bounds) -> list[str]:
+    """A line for each bound that is exceeded or missing, and for each package that is gone."""
+    lines = []
+    for table, values in measured.items():
+        known = bounds.get(table, {})
+        lines += [
+            f"{table}.{name}: {value:,}, bound {known.get(name, 0):,}"
+            for name, value in values.items()
+            if value > known.get(name, 0)
+        ]
+        lines += [f"{table}.{name}: there is no such package" for name in known.keys() - values.keys()]
+    return lines
+
+
+def write_bounds(measured: Bounds, text: str, why: str) -> str:
+    """The file with new bounds and the reasons that it has. Raises ValueError if a bound is raised without a reason."""
+    known, reasons = tomllib.loads(text), dict(re.findall(r"^(\w+) = \d+  # (.*)$", text, re.MULTILINE))
+    lines = [HEAD]
+    for table, values in measured.items():
+        lines.append(f"[{table}]\n")
+        for name, value in values.items():
+            bound = known.get(table, {}).get(name)
+            if bound is not None and value > bound and not why:
+                raise ValueError(f"{table}.{name}: {value:,} is above the bound of {bound:,}: say --why")
+            reason = f"raised from {bound}: {why}" if bound is not None and value > bound else reasons.get(name, "")
+            lines.append(f"{name} = {value}{f'  # {reason}' if reason else ''}\n")
+        lines.append("\n")
+    return "".join(lines).rstrip("\n") + "\n"
 
 
 def figures(src: Path) -> Iterator[tuple[str, str]]:
@@ -245,7 +380,6 @@ def figures(src: Path) -> Iterator[tuple[str, str]]:
         f"{hundredths[49]:.0f} / {hundredths[89]:.0f} / {hundredths[98]:.0f} / {sizes[-1]}",
     )
     yield "loose modules", f"{len(loose(files))}"
-    yield "layers", f"{layers(src)}"
     yield "class names in two modules", f"{len(shared_names(files))}"
     yield "`isinstance` on strategies", f"{len(asked_types(files))}"
     yield "`getattr` by a name in quotes", f"{len(hooks(files))}"
@@ -253,18 +387,33 @@ def figures(src: Path) -> Iterator[tuple[str, str]]:
     yield "things named `found`", f"{locals_named(files, 'found')}"
     yield "lines with a comment", f"{comment_lines(src) / lines:.1%}"
     yield "providers named in logic", f"{len(provider_names(files))}"
-    steps = walk(src)
-    changes = sum(before != after for (before, _), (after, _) in pairwise(steps))
-    places = len({file for file, _ in steps})
-    yield "walk of a warm request: functions / files / changes of file", f"{len(steps)} / {places} / {changes}"
+    yield "tokens", f"{sum(tokens(src).values()):,}"
+    steps = walk_size(src)
+    yield "walk of a warm request: functions / files / changes of file", " / ".join(map(str, steps.values()))
+
+
+def check_or_write(measured: Bounds, writes: bool, why: str) -> None:
+    text = BOUNDS.read_text() if BOUNDS.exists() else ""
+    if not writes:
+        sys.exit("\n".join(exceeded(measured, tomllib.loads(text))) or None)
+    try:
+        BOUNDS.write_text(write_bounds(measured, text, why))
+    except ValueError as error:
+        sys.exit(str(error))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--src", type=Path, default=HERE, help="the folder that holds `ibidem`")
     parser.add_argument("--where", action="store_true", help="also say where what is counted stands")
+    parser.add_argument("--check", action="store_true", help="compare with the bounds in tests/size.toml")
+    parser.add_argument("--write", action="store_true", help="write these bounds")
+    parser.add_argument("--why", default="", help="the reason, if a bound is raised")
     args = parser.parse_args()
     src = args.src.resolve()
+    if args.check or args.write:
+        check_or_write(measure_bounds(src, WALKS if args.write else 1), args.write, args.why)
+        return
     print("| | |\n|---|---|")
     for name, value in figures(src):
         print(f"| {name} | {value} |")

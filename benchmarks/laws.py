@@ -77,7 +77,7 @@ def every_request(session: Recorded) -> tuple[int, list[Failure]]:
 
 FREE = ibidem.Economy(read=1.0, write=1.0)
 """Without a cache everything goes as soon as it may."""
-EAGER = ibidem.Evict(economy=FREE, mask=10, arguments=512, thinking=True, calls=True, prose=600, middle=60)
+EAGER = ibidem.Evict(economy=FREE, mask=5, working_set=(0, 0), pending=(0, 0), edit_arguments=(0, 0))
 PAUSE = 4000.0
 """Seconds after which every cache has forgotten."""
 
@@ -196,7 +196,7 @@ def main() -> int:
     }
     if "lossless" in works:
         works = {"lossless, each request": every_request, **works}
-    for name in {"recoverable", "aggressive"} & works.keys():
+    for name in {"balanced", "recoverable", "aggressive"} & works.keys():
         works = {f"{name}, each request": partial(looking_back, strategies=ibidem.PROFILES[name]), **works}
         works = {"all at once, each request": partial(looking_back, strategies=(EAGER,)), **works}
     if args.cache:

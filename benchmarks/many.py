@@ -1,8 +1,8 @@
-"""Several processes of the proxy on one port: `python -m benchmarks.proxy --workers 1,2,4`.
+"""Several processes of the proxy on one port: `python -m benchmarks.proxy --processes 1,2,4`.
 
-Against as many plain pass-throughs that share a port in the same way: connections are handed to them in turn.
-Ours are `ibidem proxy --workers N` as anybody starts it, with a store in a file. The provider and the load have a
-process each, and so take cores of their own: where there are fewer cores than processes, more of them bring little.
+Against as many plain pass-throughs that share a port in the same way (SO_REUSEPORT): the system chooses a process for
+each connection. The provider and the load have a process each, and so take cores of their own: where there are fewer
+cores than processes, more of them bring little.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import json
 import multiprocessing
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,8 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
-
-from ibidem.proxy.edge.dealing import Dealer
+from urllib.parse import urlsplit
 
 from .proxy import WARM_REQUESTS, Client, Growing, plain, run, serving, tail, upstream
 
@@ -62,67 +60,58 @@ def _resident(pid: int) -> float:
 @contextmanager
 def plain_ones(base: str, count: int, plain_loop: bool) -> Iterator[Several]:
     context = multiprocessing.get_context("spawn")
-    processes, ends, hands = [], [], []
+    processes, ends, url = [], [], ""
     for _ in range(count):
-        (mine, theirs), (hand, taken) = context.Pipe(), socket.socketpair()
-        process = context.Process(target=run, args=(plain, theirs, plain_loop, base, taken), daemon=True)
+        mine, theirs = context.Pipe()
+        port = urlsplit(url).port or 0
+        process = context.Process(target=run, args=(plain, theirs, plain_loop, base, port), daemon=True)
         process.start()
         theirs.close()
-        taken.close()
         processes.append(process)
         ends.append(mine)
-        hands.append(hand)
-    for end in ends:
-        end.recv()
-    listening = socket.create_server(("127.0.0.1", 0))
-    dealer = context.Process(target=_deal, args=(listening, hands), daemon=True)
-    dealer.start()
+        url = mine.recv()
     try:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         yield Several(url, [process.pid or 0 for process in processes])
     finally:
         for end in ends:
             end.close()
-        for process in (dealer, *processes):
+        for process in processes:
             process.terminate()
             process.join(10)
 
 
-def _deal(listening: socket.socket, hands: Sequence[socket.socket]) -> None:
-    async def deal() -> None:
-        dealer = Dealer([listening])
-        for hand in hands:
-            dealer.add(hand)
-        await asyncio.Event().wait()
-
-    asyncio.run(deal())
-
-
 @contextmanager
-def our_ones(base: str, count: int, profile: str) -> Iterator[Several]:
+def proxies(count: int, *options: str) -> Iterator[Several]:
+    """`ibidem proxy` as users start it: so many processes on one port, with one store in a file."""
+    started: list[subprocess.Popen[str]] = []
     with tempfile.TemporaryDirectory() as home:
-        options = ["--workers", str(count), "--port", "0", "--profile", profile, "--no-ledger"]
-        options += ["--store", str(Path(home, "store.sqlite3")), "--upstream", f"anthropic={base}"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ibidem.cli", "proxy", *options],
-            env={**os.environ, "HOME": home, "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
+        store, url = str(Path(home, "store.sqlite3")), ""
+        env = {**os.environ, "HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home, "PYTHONUNBUFFERED": "1"}
         try:
-            found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
-            assert found is not None
-            pids = state(found[0]).get("workers", {}).get("pids", [process.pid])
-            yield Several(found[0], pids)
+            for _ in range(count):
+                shared = ["--reuse-port", "--port", str(urlsplit(url).port or 0), "--store", store]
+                command = [sys.executable, "-m", "ibidem.cli", "proxy", *shared, *options]
+                started.append(process := subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True))
+                assert process.stdout is not None
+                found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
+                assert found is not None
+                url = found[0]
+            yield Several(url, [process.pid for process in started])
         finally:
-            process.terminate()
-            process.communicate(timeout=30)
+            for process in started:
+                process.terminate()
+            for process in started:
+                process.communicate(timeout=60)
 
 
-def state(url: str) -> Any:
-    with urllib.request.urlopen(f"{url}/ibidem/api/state", timeout=30) as answer:
-        return json.load(answer)
+def states(several: Several) -> list[Any]:
+    """The state of each process. A new connection reaches any of them."""
+    found: dict[int, Any] = {}
+    while len(found) < len(several.pids):
+        with urllib.request.urlopen(f"{several.url}/ibidem/api/state", timeout=30) as answer:
+            state = json.load(answer)
+            found[state["process"]] = state
+    return [found[pid] for pid in several.pids]
 
 
 async def load(url: str, each: int, seed: int) -> Load:
@@ -145,12 +134,10 @@ async def _asked(client: Client, conversations: Sequence[Growing], steps: range)
     return [await client.ask(conversation.request(step)) for conversation in conversations for step in steps]
 
 
-def busiest(found: Any) -> float:
-    """The share of requests that the busiest process served, of the conversations that are listed."""
-    served: Counter[str] = Counter()
-    for each in found["conversations"]:
-        served[each["id"].rpartition("-")[0]] += each["requests"]
-    return max(served.values()) / served.total()
+def busiest(found: Sequence[Any]) -> float:
+    """The share of requests that the busiest process served."""
+    served: list[int] = [state["totals"]["requests"] for state in found]
+    return max(served) / sum(served)
 
 
 def compare(counts: Sequence[int], profile: str, requests: int, rounds: int, plain_loop: bool) -> None:
@@ -163,18 +150,19 @@ def compare(counts: Sequence[int], profile: str, requests: int, rounds: int, pla
         with (
             serving(upstream) as provider,
             plain_ones(provider.url, count, plain_loop) as one,
-            our_ones(provider.url, count, profile) as two,
+            proxies(count, "--profile", profile, "--no-ledger", "--upstream", f"anthropic={provider.url}") as two,
         ):
             best = {"plain": Load(), "ours": Load()}
             for turn in range(rounds + 1):  # the first is for what is loaded once
                 for name, url in (("plain", one.url), ("ours", two.url))[:: -1 if turn % 2 else 1]:
                     found = asyncio.run(load(url, each, 100_000 * turn))
                     best[name] = max(best[name], found if turn else Load(), key=lambda load: load.rate)
-            told, memory = state(two.url), (one.resident / 1e6, two.resident / 1e6)
+            told, memory = states(two), (one.resident / 1e6, two.resident / 1e6)
         rows = zip(best.values(), memory, strict=True)
         columns = [(r.rate, 1e3 * median(r.times), 1e3 * tail(list(r.times)), size) for r, size in rows]
         cells = (f"{value:10.{digits}f}" for some in columns for value, digits in zip(some, (0, 1, 1, 0), strict=True))
-        warm = told["lookups"]["warm"] / sum(told["lookups"].values())
+        lookups = sum((Counter(state["lookups"]) for state in told), Counter[str]())
+        warm = lookups["warm"] / lookups.total()
         ratio = columns[1][0] / columns[0][0]
         print(f"{count:<10}", *cells, f"{ratio:7.2f} {busiest(told):8.0%} {warm:6.0%}", flush=True)
         first = first or columns[1][0]

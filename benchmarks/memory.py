@@ -14,17 +14,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gzip
-import json
-import os
 import random
 import re
-import subprocess
 import sys
-import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -32,6 +26,7 @@ from typing import Any, NamedTuple
 import orjson
 from aiohttp import web
 
+from .many import Several, proxies, states
 from .proxy import PATH, Client, _output, listen, serving
 
 MINUTES, RATE, CLIENTS, ACTIVE = 10.0, 10.0, 6, 16
@@ -245,36 +240,7 @@ def sizes(pid: int) -> Sizes:
     return Sizes(named["Rss"], named["Pss"])
 
 
-class Proxy(NamedTuple):
-    url: str
-    pids: Sequence[int]
-
-    def state(self) -> Any:
-        with urllib.request.urlopen(f"{self.url}/ibidem/api/state", timeout=60) as answer:
-            return json.load(answer)
-
-
-@contextmanager
-def proxy(base: str, profile: str, memory: int, workers: int) -> Iterator[Proxy]:
-    with tempfile.TemporaryDirectory() as home:
-        options = ["--workers", str(workers), "--port", "0", "--profile", profile, "--memory-mb", str(memory)]
-        options += ["--store", str(Path(home, "store.sqlite3")), "--upstream", f"anthropic={base}"]
-        command = [sys.executable, "-m", "ibidem.cli", "proxy", *options]
-        env = {**os.environ, "HOME": home, "XDG_DATA_HOME": home, "XDG_CONFIG_HOME": home, "PYTHONUNBUFFERED": "1"}
-        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        try:
-            url = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
-            assert url is not None
-            with urllib.request.urlopen(f"{url[0]}/ibidem/api/state", timeout=60) as answer:
-                pids = json.load(answer).get("workers", {}).get("pids", [process.pid])
-            yield Proxy(url[0], pids)
-        finally:
-            process.terminate()
-            process.communicate(timeout=60)
-
-
-async def watched(running: Proxy, load: Load, rate: float, minutes: float, step: float) -> list[list[Sizes]]:
+async def watched(running: Several, load: Load, rate: float, minutes: float, step: float) -> list[list[Sizes]]:
     """What each process has, at each step."""
     start, rows = time.monotonic(), list[list[Sizes]]()
     until = start + 60 * minutes
@@ -284,16 +250,16 @@ async def watched(running: Proxy, load: Load, rate: float, minutes: float, step:
         while (due := start + (len(rows) + 1) * step) < until + step / 2:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             rows.append([sizes(pid) for pid in running.pids])
-            state = await asyncio.to_thread(running.state)
-            print_row(time.monotonic() - start, rows[-1], state, load)
+            told = await asyncio.to_thread(states, running)
+            print_row(time.monotonic() - start, rows[-1], told, load)
     return rows
 
 
-def print_row(seconds: float, found: Sequence[Sizes], state: Any, load: Load) -> None:
+def print_row(seconds: float, found: Sequence[Sizes], told: Sequence[Any], load: Load) -> None:
     columns = " ".join(f"{each.rss:8.1f} {each.pss:8.1f}" for each in found)
-    memory = state.get("memory", {})
-    known = f"{memory.get('conversations', 0):6} {memory.get('bytes', 0) / 1e6:8.1f}"
-    print(f"{seconds / 60:6.1f} {columns} {known} {load.requests:8} {load.sent / 1e6:9.0f}", flush=True)
+    known, size = (sum(state["memory"][name] for state in told) for name in ("conversations", "bytes"))
+    counts = f"{known:6} {size / 1e6:8.1f} {load.requests:8} {load.sent / 1e6:9.0f}"
+    print(f"{seconds / 60:6.1f} {columns} {counts}", flush=True)
 
 
 def print_verdict(rows: Sequence[Sequence[Sizes]], memory: int) -> bool:
@@ -310,12 +276,13 @@ def print_verdict(rows: Sequence[Sequence[Sizes]], memory: int) -> bool:
     return good
 
 
-def measure(profile: str, memory: int, workers: int, minutes: float, step: float, rate: float, seed: int) -> bool:
-    with serving(provider) as base, proxy(base.url, profile, memory, workers) as running:
+def measure(profile: str, memory: int, processes: int, minutes: float, step: float, rate: float, seed: int) -> bool:
+    options = ("--profile", profile, "--memory-mb", str(memory))
+    with serving(provider) as base, proxies(processes, *options, "--upstream", f"anthropic={base.url}") as running:
         heads = " ".join(f"{'RSS':>8} {'PSS':>8}" for _ in running.pids)
-        print(f"{profile}, --memory-mb {memory}, --workers {workers}; MB", flush=True)
+        print(f"{profile}, --memory-mb {memory}, {processes} processes; MB", flush=True)
         print(f"minute {heads} {'known':>6} {'believed':>8} {'requests':>8} {'MB sent':>9}")
-        print_row(0.0, [sizes(pid) for pid in running.pids], running.state(), load := Load(seed))
+        print_row(0.0, [sizes(pid) for pid in running.pids], states(running), load := Load(seed))
         rows = asyncio.run(watched(running, load, rate, minutes, step))
     return print_verdict(rows, memory)
 
@@ -324,13 +291,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", default="recoverable")
     parser.add_argument("--memory-mb", type=int, default=256)
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=MINUTES)
     parser.add_argument("--step", type=float, default=60.0, help="seconds between two rows")
     parser.add_argument("--rate", type=float, default=RATE, help="requests per second")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    args = (given.profile, given.memory_mb, given.workers, given.minutes, given.step, given.rate, given.seed)
+    args = (given.profile, given.memory_mb, given.processes, given.minutes, given.step, given.rate, given.seed)
     sys.exit(not measure(*args))
 
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from ibidem.report.aggregate import add_up
 from ibidem.report.measure import ReportSettings, measure_log
 from ibidem.report.page import write_page
 from ibidem.report.terminal import draw
-from ibidem.report.totals import add_up
 
 from .shown_sessions import PROFILES, made_up_report
 

@@ -19,7 +19,6 @@ import multiprocessing
 import os
 import platform
 import random
-import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -37,7 +36,6 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from ibidem.proxy.edge.dealing import Taker
 from ibidem.proxy.edge.server import run as run_loop
 from ibidem.proxy.edge.server import serve
 from ibidem.proxy.settings import Settings
@@ -74,18 +72,15 @@ LINE = 200_000 // len(LINES) + 14
 async def listen(
     handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
     told: Connection,
-    hand: socket.socket | None = None,
+    port: int | None = None,
 ) -> None:
-    """Or take the connections that come from `hand`."""
+    """With a `port`, other processes listen there too (0: a free one)."""
     server = web.Server(handler, handler_cancellation=True, auto_decompress=False, access_log=None)
     runner = web.ServerRunner(server)
     await runner.setup()
-    if hand is None:
-        await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
-        told.send(f"http://127.0.0.1:{runner.addresses[0][1]}")
-    else:
-        _taker = Taker(hand, server)
-        told.send("")
+    site = web.TCPSite(runner, "127.0.0.1", port or 0, backlog=1024, reuse_port=port is not None or None)
+    await site.start()
+    told.send(f"http://127.0.0.1:{runner.addresses[0][1]}")
     await asyncio.Event().wait()
 
 
@@ -109,7 +104,7 @@ async def upstream(told: Connection) -> None:
     await listen(answer, told)
 
 
-async def plain(told: Connection, base: str, hand: socket.socket | None = None) -> None:
+async def plain(told: Connection, base: str, port: int | None = None) -> None:
     """The pass-through."""
     client = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
@@ -132,7 +127,7 @@ async def plain(told: Connection, base: str, hand: socket.socket | None = None) 
             await response.write_eof()
             return response
 
-    await listen(handle, told, hand)
+    await listen(handle, told, port)
 
 
 def passed_on(headers: Sequence[tuple[bytes, bytes]]) -> CIMultiDict[str]:
@@ -465,18 +460,18 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="about twenty seconds")
     parser.add_argument("--profile", default="lossless")
     parser.add_argument("--plain-loop", action="store_true", help="without uvloop, also where it is installed")
-    parser.add_argument("--workers", metavar="N,N", help="only what several processes on one port bring: 1,2,4")
+    parser.add_argument("--processes", metavar="N,N", help="only what several processes on one port bring: 1,2,4")
     args = parser.parse_args()
     amounts = QUICK if args.quick else FULL
     python, cores = platform.python_version(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else "?"
     Server.plain_loop = args.plain_loop
     loop = "asyncio" if args.plain_loop or find_spec("uvloop") is None else "uvloop"
     made_of = f"Python {python}, aiohttp {aiohttp.__version__} on {loop}"
-    if args.workers:
+    if args.processes:
         from .many import compare as compare_many
 
         print(f"{made_of}, {cores} cores, of which provider and load take two; profile {args.profile}")
-        counts = [int(count) for count in args.workers.split(",")]
+        counts = [int(count) for count in args.processes.split(",")]
         compare_many(counts, args.profile, 2 * amounts.requests, amounts.rounds, args.plain_loop)
         return
     print(f"{made_of}, {cores} cores for 4 processes; profile {args.profile}")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from ibidem.billing.budget import Economy
 from ibidem.billing.caching import Caching
 from ibidem.billing.prices import Price, Prices, Rates
-from ibidem.recordings import LogError, Recording, read
+from ibidem.recordings import LogError, Recording
 from ibidem.recordings.discovery import load, logs_in
 from ibidem.replay import hindsight
 from ibidem.replay.billing import AfterBreak, Replay, messages_of
@@ -28,6 +28,8 @@ from ibidem.replay.simulate import Simulation
 from ibidem.strategies import profiles
 from ibidem.strategies.revision.evict import Evict
 from ibidem.tokens import counter, remembering
+
+from .readers import read
 
 MODELS = {
     "5 min": (300, 0.1, 1.25),

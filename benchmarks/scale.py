@@ -123,7 +123,7 @@ def amount(size: float) -> str:
 ROWS: tuple[tuple[str, Callable[[Needs], str]], ...] = (
     ("requests/s at the peak", lambda each: f"{each.rate:,.1f}"),
     ("cores for proxies", lambda each: f"{each.cores:,.1f}"),
-    ("processes (--workers)", lambda each: f"{math.ceil(each.cores):,}"),
+    ("processes (--reuse-port)", lambda each: f"{math.ceil(each.cores):,}"),
     ("memory of proxies", lambda each: amount(each.memory)),
     ("store, in SQLite", lambda each: amount(each.store)),
     ("store, in Redis", lambda each: amount(each.redis_store)),

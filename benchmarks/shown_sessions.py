@@ -13,10 +13,10 @@ from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
 from ibidem.recordings import Recording
 from ibidem.recordings.recording import RecordedRequest, RecordedSegment
-from ibidem.report.facts import facts_of, paid_requests
-from ibidem.report.figures import FileFigures
+from ibidem.report.aggregate import Report, ReportRequest, add_up
+from ibidem.report.log_summary import facts_of, paid_requests
 from ibidem.report.measure import ReportSettings, measure_session
-from ibidem.report.totals import Report, Telling, add_up
+from ibidem.report.session_result import FileFigures
 
 from .history import line, text
 
@@ -84,7 +84,7 @@ def made_up_report(sessions: int = 48, profiles: tuple[str, ...] = PROFILES) -> 
     size = sum(len(str(each.segments[0].history)) for each in found)
     report = add_up(profiles, [FileFigures(figures, size=size)], lambda _: None, paid)
     report.files_read = sessions
-    report.asked = Telling("Requests from 2026-05-04 to 2026-07-03.")
+    report.asked = ReportRequest("Requests from 2026-05-04 to 2026-07-03.")
     return report
 
 

@@ -20,11 +20,13 @@ from typing import Any
 import msgspec
 
 from ibidem.billing.calibration import Weights, weigh
-from ibidem.recordings import LogError, read
+from ibidem.recordings import LogError
 from ibidem.recordings.discovery import load, logs_in
 from ibidem.replay.billing import messages_of
 from ibidem.report.measure import ReportSettings, measure_log
 from ibidem.tokens import counter, remembering
+
+from .readers import read
 
 ONE_REQUEST = b'[{"request": {"model": "gpt-5", "messages": [{"role": "user", "content": "Why?"}]}}]'
 BOTH = ("lossless", "recoverable")

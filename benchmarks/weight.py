@@ -33,7 +33,7 @@ SETTLED_SECONDS = 2.0
 
 DISK_AIM_MB = 60
 VERSION_AIM = 7.0
-MEMORY_AIMS_MB = {"idle": 60, "after the first rewritten request": 100}
+MEMORY_AIMS_MB = {"idle": 60, "after the first rewritten request": 125}
 
 SIZES = """
 import json

@@ -17,11 +17,13 @@ from ibidem import formats
 from ibidem.billing.calibration import Count
 from ibidem.billing.prices import Prices
 from ibidem.model import Message, Text, ToolCall
-from ibidem.recordings import LogError, RecordedSegment, Recording, read
+from ibidem.recordings import LogError, RecordedSegment, Recording
 from ibidem.recordings.discovery import load, logs_in
 from ibidem.recordings.recording import by_model
 from ibidem.replay.billing import Replay, Step, idle_between, messages_of
 from ibidem.tokens import counter, remembering
+
+from ..readers import read
 
 Json = dict[str, Any]
 
