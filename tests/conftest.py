@@ -1,7 +1,7 @@
 """What every test finds: a store in memory, signals that are not ignored, and a Redis server where one is installed.
 
-On CI, generated examples are always the same, so that a merge does not depend on luck. Elsewhere they vary.
-`pytest --hypothesis-profile long` generates many more.
+On CI, generated examples are always the same, so that a merge does not depend on luck. Elsewhere they vary. The inner
+loop (`pytest -m "not slow"`) generates fewer, `pytest --hypothesis-profile long` many more.
 """
 
 import gc
@@ -37,8 +37,15 @@ def pytest_collection_finish() -> None:
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("long", deadline=None, max_examples=1000)
+settings.register_profile("quick", deadline=None, max_examples=15)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    chosen = config.getoption("--hypothesis-profile", None)
+    if config.option.markexpr == "not slow" and not chosen and not os.environ.get("CI"):
+        settings.load_profile("quick")
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import configparser
 import json
 import re
 import shlex
-from dataclasses import fields
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ibidem.cli.proxy.command import proxy
+from ibidem.providers.routes import SESSION_HEADERS
 from ibidem.proxy.page.dashboard import metrics
-from ibidem.proxy.routes import SESSION_HEADERS
 from ibidem.proxy.settings import Settings
 from tests.support.proxied import growing, talk
 
@@ -27,7 +27,7 @@ KUBERNETES = DEPLOY / "kubernetes" / "ibidem.yaml"
 UNITS = sorted(DEPLOY.rglob("*.service"))
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and path.name != "README.md")
 OPTIONS = {name for each in proxy.params for name in (*each.opts, *each.secondary_opts)}
-VARIABLES = {f"IBIDEM_{each.name.upper()}" for each in fields(Settings)} | {"IBIDEM_CONFIG"}
+VARIABLES = {f"IBIDEM_{name.upper()}" for name in Settings.__struct_fields__} | {"IBIDEM_CONFIG"}
 DASHBOARD = DEPLOY / "grafana" / "ibidem.json"
 PORT, HEALTH = 8123, "/ibidem/health"
 
@@ -41,8 +41,8 @@ def container() -> Any:
     return found
 
 
-def service() -> Any:
-    return yaml.safe_load(COMPOSE.read_text())["services"]["ibidem"]
+def service(name: str = "ibidem") -> Any:
+    return yaml.safe_load(COMPOSE.read_text())["services"][name]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DEPLOY)))
@@ -70,7 +70,7 @@ def test_the_containers_start_the_proxy_where_it_is_looked_for() -> None:
     for words in (service()["command"], container()["args"]):
         assert words[0] == "proxy"
         assert {*words[1:]} <= OPTIONS
-    assert service()["ports"] == [f"127.0.0.1:{PORT}:{PORT}"]
+    assert service("nginx")["ports"] == [f"127.0.0.1:{PORT}:8080"]
     assert service()["environment"]["IBIDEM_STORE"].startswith("redis://redis:")
     assert f"http://127.0.0.1:{PORT}{HEALTH}" in service()["healthcheck"]["test"][-1]
     [port] = container()["ports"]
@@ -80,6 +80,21 @@ def test_the_containers_start_the_proxy_where_it_is_looked_for() -> None:
     dockerfile = (DEPLOY / "compose" / "Dockerfile").read_text()
     assert f"EXPOSE {PORT}" in dockerfile
     assert (COMPOSE.parent / service()["build"]["context"] / service()["build"]["dockerfile"]).exists()
+
+
+def test_nginx_of_compose_routes_to_all_replicas(tmp_path: Path) -> None:
+    """Its command changes the addresses in the documented file, and nothing else."""
+    [volume] = service("nginx")["volumes"]
+    source, _, target = volume.removesuffix(":ro").rpartition(":")
+    documented = COMPOSE.parent / source
+    made = tmp_path / "default.conf"
+    command = service("nginx")["command"][-1].partition("exec ")[0]
+    command = command.replace(target, str(documented)).replace("/etc/nginx/conf.d/default.conf", str(made))
+    subprocess.run(["sh", "-c", command], check=True)
+    before, after = documented.read_text().splitlines(), made.read_text().splitlines()
+    assert [line.strip() for line in after if line not in before] == [f"server ibidem:{PORT};", "listen 8080;"]
+    assert [line for line in after if "127.0.0.1" in line] == []
+    assert service()["deploy"]["replicas"] > 1
 
 
 def test_what_kubernetes_selects_is_there() -> None:
@@ -124,7 +139,7 @@ def test_the_dashboard_asks_for_what_a_proxy_tells() -> None:
             found.send("anthropic", body)
         found.send("anthropic", b"{")
         state = found.settled(8)
-    families = [*text_string_to_metric_families(metrics({**state, "workers": {"running": 1, "replaced": 0}}))]
+    families = [*text_string_to_metric_families(metrics(state))]
     labels = {sample.name: {*sample.labels} for family in families for sample in family.samples}
     named = {family.name + "_total" * (family.type == "counter") for family in families} | {*labels}
     took = {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}

@@ -32,7 +32,7 @@ import pytest
 
 import ibidem
 from ibidem.rules import RULES
-from ibidem.rules.rule import Rule
+from ibidem.rules.demands import Rule
 from ibidem.testing import Says, Upstream
 from ibidem.tokens import counter
 
@@ -51,7 +51,7 @@ NOT_RUN = {
     "needs a proxy that runs": 2,
     "needs programs of your own": 1,
     "needs the framework, and is run as a file in examples/": 16,
-    "needs the recorded sessions": 12,
+    "needs the recorded sessions": 13,
     "runs until stopped": 3,
     "takes minutes": 2,
     "times depend on the machine, and it takes minutes": 11,
@@ -325,6 +325,7 @@ def test_every_page_is_in_the_site_and_in_the_index() -> None:
     assert {*re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "index.md").read_text())} == pages - {"index.md"}
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("zensical", reason="needs: pip install -e '.[docs]'")
     shutil.copytree(ROOT / "docs", tmp_path / "docs")

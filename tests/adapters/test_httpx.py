@@ -23,6 +23,7 @@ from ibidem.errors import IbidemError, UsageError
 from ibidem.store import MemoryStore
 from ibidem.store.store import Notes
 from ibidem.testing import Answer, Calls, Fails, Gzips, Says, Seen, Slow, Upstream, conv
+from tests.support.evict import EAGER_PROFILE
 from tests.support.sdks import KEY, PATHS
 
 FAMILIES: dict[str, Any] = {"httpx": httpx, "httpx2": httpx2}
@@ -356,14 +357,14 @@ def test_recoverable_lets_go_after_a_pause_and_goes_on_from_the_store(upstream: 
             client.post("/v1/messages", content=body("anthropic", *lines[:count]))
         return upstream.seen[-1].body
 
-    transport = Transport("recoverable", store=store)
+    transport = Transport(EAGER_PROFILE, store=store)
     for count in range(3, len(lines) - 2, 2):
         ask(transport, count)
     clock[0] += 7200.0
     shorter = ask(transport, len(lines) - 2)
     whole = body("anthropic", *lines[: len(lines) - 2])
     assert len(shorter) < 0.6 * len(whole)
-    again = ask(Transport("recoverable", store=store), len(lines))
+    again = ask(Transport(EAGER_PROFILE, store=store), len(lines))
     assert json.loads(again)["messages"][: len(lines) - 2] == json.loads(shorter)["messages"]
     assert ibidem.expand(again.decode(), format="anthropic", store=store).encode() == body("anthropic", *lines)
 

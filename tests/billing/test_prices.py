@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ibidem.billing import prices
 from ibidem.billing.caching import PAID_CACHING, USUAL_CACHING, Caching, caching_of
 from ibidem.billing.prices import DEFAULT_MODELS, Price, Prices, Rates, economy_of, own_prices
 from ibidem.errors import IbidemError
@@ -332,3 +336,28 @@ def test_how_long_a_cache_may_still_know_reaches_who_decides() -> None:
     assert economy_of(Prices().of("claude-sonnet-4-5", "anthropic")).forgotten is None
     own = own_prices('{"m": {"input": 1, "lifetime": 60}}', "prices.json")
     assert economy_of(own["m"]).forgets(61.0)  # who says how long it is need not be doubted
+
+
+# ── the package that has the list ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["", " ", "/", "x" * 10_000, "\ud800", "İclaude-opus-4-5", "house-model-7"])
+def test_a_name_that_no_list_has_gets_an_assumed_price(name: str) -> None:
+    assert Prices().of(name, "anthropic").assumed
+
+
+def test_package_that_was_given_a_newer_list_is_asked_for_it() -> None:
+    set_custom_snapshot(DataSnapshot([], from_auto_update=True))
+    try:
+        assert prices._looked_up.__wrapped__("claude-opus-4-5", None) is None
+    finally:
+        set_custom_snapshot(None)
+
+
+def test_package_is_loaded_with_the_first_price() -> None:
+    code = (
+        "import sys; from ibidem.billing.prices import Prices; before = 'genai_prices' in sys.modules\n"
+        "Prices().of('claude-opus-4-5', 'anthropic'); print(before, 'genai_prices' in sys.modules)"
+    )
+    shown = subprocess.check_output([sys.executable, "-W", "error", "-c", code], text=True, timeout=60)
+    assert shown == "False True\n"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.cli.report.asking import (
+from ibidem.cli.report.filters import (
     MachineZone,
     Period,
     check_words,
@@ -22,8 +22,8 @@ from ibidem.cli.report.asking import (
     period_asked,
     zone_named,
 )
-from ibidem.report.facts import SessionFacts
-from ibidem.report.selection import Selection
+from ibidem.report.log_summary import SessionFacts
+from ibidem.report.selection import SessionFilter
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 18, 14, 30, tzinfo=BERLIN)
@@ -217,18 +217,20 @@ SESSIONS = [
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        pytest.param(Selection(agents=("gemini",)), "'gemini' fits nothing here: there is codex, pi", id="agent"),
-        pytest.param(Selection(agents=("cod",)), "--agent: 'cod' fits nothing here", id="half of an agent"),
-        pytest.param(Selection(projects=("zoo",)), "there is /home/me/bank, /home/me/shop", id="project"),
-        pytest.param(Selection(projects=("shop", "zoo")), "--project: 'zoo'", id="the second of two"),
-        pytest.param(Selection(models=("llama",)), "there is claude-opus-4-6, gpt-5", id="model"),
-        pytest.param(Selection(session="ab"), "'ab' is the beginning of several: abc1, abd2", id="several sessions"),
-        pytest.param(Selection(session="x"), "no id begins with 'x': `ibidem report", id="no session"),
-        pytest.param(Selection(session="x", since=1), "no id begins with 'x' in that time", id="none in that time"),
-        pytest.param(Selection(models=("\x1b[31m\n",)), r"'\x1b[31m\n'", id="a word that could break its line"),
+        pytest.param(SessionFilter(agents=("gemini",)), "'gemini' fits nothing here: there is codex, pi", id="agent"),
+        pytest.param(SessionFilter(agents=("cod",)), "--agent: 'cod' fits nothing here", id="half of an agent"),
+        pytest.param(SessionFilter(projects=("zoo",)), "there is /home/me/bank, /home/me/shop", id="project"),
+        pytest.param(SessionFilter(projects=("shop", "zoo")), "--project: 'zoo'", id="the second of two"),
+        pytest.param(SessionFilter(models=("llama",)), "there is claude-opus-4-6, gpt-5", id="model"),
+        pytest.param(
+            SessionFilter(session="ab"), "'ab' is the beginning of several: abc1, abd2", id="several sessions"
+        ),
+        pytest.param(SessionFilter(session="x"), "no id begins with 'x': `ibidem report", id="no session"),
+        pytest.param(SessionFilter(session="x", since=1), "no id begins with 'x' in that time", id="none in that time"),
+        pytest.param(SessionFilter(models=("\x1b[31m\n",)), r"'\x1b[31m\n'", id="a word that could break its line"),
     ],
 )
-def test_words_that_fit_nothing_are_one_line_with_what_there_is(asked: Selection, words: str) -> None:
+def test_words_that_fit_nothing_are_one_line_with_what_there_is(asked: SessionFilter, words: str) -> None:
     with pytest.raises(click.UsageError) as error:
         check_words(asked, SESSIONS)
     assert words in error.value.format_message()
@@ -238,24 +240,24 @@ def test_words_that_fit_nothing_are_one_line_with_what_there_is(asked: Selection
 @pytest.mark.parametrize(
     "asked",
     [
-        Selection(),
-        Selection(agents=("PI", "codex")),
-        Selection(projects=("me",), models=("OPUS",)),
-        Selection(session="ABC"),
+        SessionFilter(),
+        SessionFilter(agents=("PI", "codex")),
+        SessionFilter(projects=("me",), models=("OPUS",)),
+        SessionFilter(session="ABC"),
     ],
 )
-def test_words_that_fit_are_taken(asked: Selection) -> None:
+def test_words_that_fit_are_taken(asked: SessionFilter) -> None:
     check_words(asked, SESSIONS)
 
 
 def test_what_there_is_is_told_in_a_few_words() -> None:
     many = [session(project=f"/p/{n:02}\x1b[31m") for n in range(20)]
     with pytest.raises(click.UsageError, match=r"/p/07\\x1b\[31m and 12 more$") as error:
-        check_words(Selection(projects=("x/",)), many)
+        check_words(SessionFilter(projects=("x/",)), many)
     assert error.value.format_message().isprintable()
 
 
 def test_agents_whose_logs_were_not_read_are_known() -> None:
     with pytest.raises(click.UsageError, match="there is claude-code, codex"):
-        check_words(Selection(agents=("gemini",)), [], {"codex", "claude-code"})
-    check_words(Selection(agents=("codex",)), [], {"codex", "claude-code"})
+        check_words(SessionFilter(agents=("gemini",)), [], {"codex", "claude-code"})
+    check_words(SessionFilter(agents=("codex",)), [], {"codex", "claude-code"})

@@ -636,7 +636,7 @@ def test_no_command_is_loaded_to_tell_the_version_or_to_list_them(option: str) -
     loaded = set(done.stderr.split())
     assert not loaded.intersection(HEAVY)
     assert not {name for name in loaded if name.startswith("ibidem.")} - {
-        *("ibidem.cli", "ibidem.cli.commands", "ibidem.cli.encoding", "ibidem.cli.errors", "ibidem.errors")
+        *("ibidem.cli", "ibidem.cli.commands", "ibidem.cli.errors", "ibidem.errors")
     }
 
 
@@ -648,3 +648,7 @@ def test_the_list_of_commands_says_of_each_what_it_says_of_itself() -> None:
         assert (found.name, found.short_help) == (name, about)
     assert list(COMMANDS) == main.list_commands(context)
     assert main.get_command(context, "no-such") is None
+
+
+def test_a_misspelled_command_gets_a_suggestion() -> None:
+    assert the_error(run("reprot")) == "No such command 'reprot'. Did you mean 'report'? (see ibidem --help)"

@@ -19,13 +19,13 @@ import pytest
 
 from ibidem.cli.doctor import checking
 from ibidem.cli.doctor.checking import Check, CheckResult, Machine, examine
-from ibidem.cli.doctor.checks import CHECKS
 from ibidem.cli.doctor.checks_addresses import addresses
 from ibidem.cli.doctor.checks_data import kept_in, prices
 from ibidem.cli.doctor.checks_logs import newest_logs
 from ibidem.cli.doctor.checks_machine import OTHER_PARTS, PROXY_PART, agents, node, optional_parts
 from ibidem.cli.doctor.checks_network import certificates, egress, own_settings
 from ibidem.cli.doctor.checks_proxy import TRIED_FORMATS, requests_come_through
+from ibidem.cli.doctor.command import all_checks
 from ibidem.environment import install_command
 from ibidem.errors import IbidemError
 from ibidem.formats import FORMATS
@@ -86,7 +86,7 @@ def test_a_home_without_anything_is_in_order(tmp_path: Path) -> None:
     assert {tuple(row) for row in rows} == {("check", "status", "text", "remedy")}
     assert [row for row in rows if row["status"] == "problem"] == []
     assert (done.returncode, done.stderr) == (0, "")
-    assert list(dict.fromkeys(row["check"] for row in rows)) == [check.name for check in CHECKS]
+    assert list(dict.fromkeys(row["check"] for row in rows)) == [check.name for check in all_checks()]
     assert not list(tmp_path.iterdir()), "a doctor changes nothing"
 
 

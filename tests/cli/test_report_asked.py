@@ -18,8 +18,8 @@ from click.testing import CliRunner, Result
 from ibidem.cli import main
 from ibidem.cli.report.command import BY, ORDERS
 from ibidem.report import executors
-from ibidem.report.listing import BYS
-from ibidem.report.tally import ORDERS as KNOWN_ORDERS
+from ibidem.report.aggregate import ORDERS as KNOWN_ORDERS
+from ibidem.report.terminal_tables import BYS
 from tests.cli import test_report as prompt
 from tests.cli.test_report import empty_home, put, the_error
 from tests.recordings.codex import EXAMPLES as CODEX

@@ -34,12 +34,12 @@ def ended(running: subprocess.Popen[bytes], seconds: float = 60) -> str:
 HELD = """
 import os, time
 from ibidem.report import gather
-whole = gather.look
+whole = gather.measure_group
 def held(*args, **named):
     while not os.path.exists({gate!r}):
         time.sleep(0.01)
     return whole(*args, **named)
-gather.look = held
+gather.measure_group = held
 """
 """A replay that takes until a file is there."""
 

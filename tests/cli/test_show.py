@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 import ibidem
 from ibidem.cli import main
-from ibidem.cli.view.parts import blocks, shortened
+from ibidem.cli.view.edits import blocks, collapse_runs
 
 LINES = [f"{number:03} something that is said in line {number}" for number in range(40)]
 LONG = "\n".join(LINES) + "\n"
@@ -323,7 +323,7 @@ def test_no_line_is_lost_and_none_shown_twice(original: str, sent: str) -> None:
         lines = [line for block in found for line in block[side]]
         assert "\n".join(line.text for line in lines) == text
         assert [line.place for line in lines] == list(range(len(lines)))
-        assert [line for _, run in shortened(lines) for line in run] == lines
+        assert [line for _, run in collapse_runs(lines) for line in run] == lines
 
 
 def test_many_lines_are_lined_up_in_no_time() -> None:

@@ -70,8 +70,10 @@ def test_recall_takes_a_reference_as_it_is_copied(path: Path) -> None:
     ("ref", "words"),
     [
         pytest.param("0123456789ab", "0123456789ab: not in the store {path}: name another with --store", id="unknown"),
-        pytest.param("abc", "abc: this is no reference: those have 12 hex digits", id="too short"),
-        pytest.param("\x1b[0m", "\\x1b[0m: this is no reference: those have 12 hex digits", id="an escape sequence"),
+        pytest.param("abc", "abc: not a reference. Pass the 12 hex digits in the marker", id="too short"),
+        pytest.param(
+            "\x1b[0m", "\\x1b[0m: not a reference. Pass the 12 hex digits in the marker", id="an escape sequence"
+        ),
     ],
 )
 def test_a_reference_that_is_not_there(path: Path, ref: str, words: str) -> None:

@@ -252,7 +252,7 @@ doors: Any = ibidem
     [
         pytest.param(lambda: doors.expand([HI], store="x.db"), "open_store('x.db')", id="expand from a path"),
         pytest.param(lambda: doors.recall("0" * 12, store="x.db"), "open_store('x.db')", id="recall from a path"),
-        pytest.param(lambda: doors.recall(7), "7 is no text", id="recall a number"),
+        pytest.param(lambda: doors.recall(7), "7: not a reference", id="recall a number"),
         pytest.param(lambda: doors.expand([HI], format="openai"), "unknown format", id="expand in an unknown format"),
         pytest.param(lambda: doors.validate([HI], format="openai"), "unknown format", id="validate in one"),
         pytest.param(lambda: doors.Session(state="x"), "no state of a session", id="a state that is none"),

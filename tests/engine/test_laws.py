@@ -13,6 +13,7 @@ import ibidem
 from ibidem import testing
 from ibidem.formats import FORMATS
 from ibidem.model import Kind
+from tests.support.evict import NO_CLOCKS
 from tests.support.lanes import daily
 
 STRATEGIES: dict[str, Any] = {
@@ -28,14 +29,14 @@ STRATEGIES: dict[str, Any] = {
     "Devboy": (ibidem.Devboy(),),
     "Evict, eager": (
         ibidem.Evict(
-            economy=ibidem.Economy(read=1.0, write=1.0), age=1, snippet=300, mask=2, thinking=True, arguments=80
+            economy=ibidem.Economy(read=1.0, write=1.0), mask=2, arguments=80, edit_arguments=(0, 0), **NO_CLOCKS
         ),
     ),
     "BackReferences, greedy": (ibidem.BackReferences(min_gain=0, repeat_guard=0),),
     "BackReferences, inside": (ibidem.BackReferences(min_gain=0, repeat_guard=0, inside=1, diffs=True),),
     "Evict, inside": (
         ibidem.Evict(
-            arrival=ibidem.BackReferences(inside=1), economy=ibidem.Economy(read=1.0, write=1.0), age=1, snippet=300
+            arrival=ibidem.BackReferences(inside=1), economy=ibidem.Economy(read=1.0, write=1.0), mask=1, **NO_CLOCKS
         ),
     ),
     **{f"profile {name}": chosen for name, chosen in ibidem.PROFILES.items()},
@@ -45,7 +46,7 @@ HEEDS_TOOL_TEXT = {"profile codetether-all"}
 EXACT = {name for name, strategies in STRATEGIES.items() if all(strategy.exact for strategy in strategies)}
 """They reproduce another system, also where a text grows (law 4) or a second pass changes more (law 10)."""
 LOSSLESS = {"profile lossless", "BackReferences, greedy", "BackReferences, inside"}
-READS_LAYOUT = {"Evict, eager", "Evict, inside", "profile recoverable", "profile aggressive"}
+READS_LAYOUT = {"Evict, eager", "Evict, inside", "profile balanced", "profile recoverable", "profile aggressive"}
 """They read the layout of a text, so that enciphering it changes what they see; their law 9 is in
 tests/strategies/test_backrefs.py."""
 

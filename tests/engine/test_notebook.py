@@ -14,9 +14,10 @@ from ibidem.engine.notebook import Notebook
 from ibidem.store import MemoryStore
 from ibidem.store.store import Notes, NotesPlace
 from tests.engine.test_session import begun, file_of, lengths, reads
+from tests.support.evict import NO_CLOCKS
 
 CACHED = Economy(read=0.1, write=1.25, lifetime=300)
-LOOKING = ibidem.Evict(economy=CACHED, age=1, snippet=300, mask=2)
+LOOKING = ibidem.Evict(**NO_CLOCKS, economy=CACHED, mask=2)
 NAME = "a conversation"
 
 

@@ -17,6 +17,7 @@ from ibidem.engine.journal import Journal, Ranges
 from ibidem.formats import FORMATS
 from ibidem.store import MemoryStore
 from ibidem.wire.scan import rescan, scan
+from tests.support.evict import NO_CLOCKS
 from tests.support.lanes import daily
 from tests.support.timed import seconds
 
@@ -324,7 +325,7 @@ def test_what_went_otherwise_is_learned_from_another_replica() -> None:
 # ── what is known beside the history ────────────────────────────────────────────────────────────────────────────────
 
 CACHED = Economy(read=0.1, write=1.25, lifetime=300)
-LOOKING = ibidem.Evict(economy=CACHED, age=1, snippet=300, mask=2)
+LOOKING = ibidem.Evict(**NO_CLOCKS, economy=CACHED, mask=2)
 
 
 def looking(store: MemoryStore, state: bytes | None = None) -> ibidem.Session:

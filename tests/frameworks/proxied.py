@@ -12,7 +12,7 @@ import urllib.request
 import weakref
 from typing import Any
 
-from ibidem.proxy.providers import PROVIDERS
+from ibidem.providers.addresses import PROVIDERS
 
 ADDRESS = re.compile(r"on (http://\S+)")
 

@@ -11,7 +11,7 @@ from ibidem.markers.counting import TABLE_NUMBERS, TabbedUnits, counting, writte
 from ibidem.markers.layout import lay_out, number
 from ibidem.markers.line_numbers import STYLES, TABBED, numbered, style_of
 from ibidem.markers.shapes.numbered import tabbed
-from ibidem.strategies.arrival.margin import least_tokens
+from ibidem.strategies.arrival.outgoing import least_tokens
 from ibidem.tokens import counter, fewer
 
 BODIES = st.sampled_from(

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from markdown_it import MarkdownIt
 
 import ibidem
 from ibidem.markers.evicted import EvictedMarker, stands_for, stub
 from ibidem.store import MemoryStore
-from ibidem.strategies.revision.prose import plain
 from ibidem.testing import conv
 from ibidem.wire.spelling import SPELLINGS as WAYS
 from ibidem.wire.spelling import respell
+from tests.support.evict import NO_CLOCKS
 
 FREE = ibidem.Economy(read=1.0, write=1.0)
 """A provider without a cache: whatever may go, goes at once."""
@@ -30,7 +28,7 @@ def other(seed: int) -> str:
 
 
 def run(request: Any, store: Any = None, **fields: Any) -> ibidem.Compacted:
-    looking = ibidem.Evict(**{"economy": FREE, "age": 1, "snippet": None, "stale": False, **fields})
+    looking = ibidem.Evict(**{"economy": FREE, **NO_CLOCKS, "mask": 1, "edit_arguments": (0, 0), **fields})
     return ibidem.compact(request, strategies=[looking], store=store or MemoryStore())
 
 
@@ -115,20 +113,7 @@ def test_an_argument_that_something_refers_to_stays() -> None:
     lines = [line for n in range(3, 8) for line in (f"a>{n}", f"r{n}:done")]
     request = conv("u:go", "a>1", "r1:done", "a>2", f"r2:{CONTENT}", *lines, format="openai-chat", calls={"1": call})
     assert "call 1.content" in ibidem.compact(request).request["messages"][4]["content"]
-    assert "arguments" not in {edit.strategy for edit in run(request, arguments=1024).plan}
-
-
-def test_a_repeated_call_keeps_its_keys() -> None:
-    script = {"command": "python - <<'EOF'\n" + "print(1)\n" * 60 + "EOF", "timeout": 5}
-    calls = dict.fromkeys(("1", "3"), ("Bash", script))
-    lines = [line for n in range(1, 7) for line in (f"a>{n}", f"r{n}:done")]
-    for format in ("anthropic", "openai-chat", "openai-responses", "gemini"):
-        request, store = conv("u:go", *lines, format=format, calls=calls), MemoryStore()
-        found = run(request, store, calls=True)
-        assert [(edit.strategy, edit.message) for edit in found.plan] == [("calls", 5)]
-        assert "62 lines left out, as in an earlier call" in json.dumps(found.request)
-        assert not ibidem.validate(found.request, format=format)
-        assert ibidem.expand(found.request, store=store) == request
+    assert "arguments" not in {edit.strategy for edit in run(request, arguments=1024, mask=6).plan}
 
 
 def test_a_call_that_quotes_a_marker_is_left_alone_by_expand() -> None:
@@ -180,105 +165,3 @@ def test_a_text_stands_for_what_it_is_left_of_and_for_nothing_else(lines: list[s
     assert stands_for(text, original, "123")
     assert not stands_for(text, f"{original}\nmore", "123")
     assert not stands_for(text, f"more\n{original}", "123") or "left out" in text or len(set(lines)) < 2
-
-
-# ── prose ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-SENTENCE = "This sentence says what was done and why it had to be done in just that way and in no other. "
-PARAGRAPH = SENTENCE * 4
-KEPT = {
-    "a fence": f"```\n{PARAGRAPH}\n\n{PARAGRAPH}\n```",
-    "a long fence with others inside": f"````md\n```\n{PARAGRAPH}\n```\n\n{PARAGRAPH}\n\n~~~\n````",
-    "a fence of tildes": f"~~~~ python\n{PARAGRAPH}\n\n```\n{PARAGRAPH}\n~~~\n\n{PARAGRAPH}\n~~~~",
-    "an indented fence": f"  ```\n{PARAGRAPH}\n\n{PARAGRAPH}\n  ```",
-    "a fence in a list": f"- so:\n\n  ```\n{PARAGRAPH}\n\n{PARAGRAPH}\n  ```",
-    "a fence in a quote": f"> ```\n{PARAGRAPH}\n\n{PARAGRAPH}\n> ```",
-    "a fence that never ends": f"```\n\n{PARAGRAPH}\n\n{PARAGRAPH}",
-    "indented code": f"    {PARAGRAPH}\n\n\t{PARAGRAPH}",
-    "code in a line": f"{PARAGRAPH} `x = 1` {PARAGRAPH}",
-    "a list": f"- {PARAGRAPH}\n* {PARAGRAPH}\n+ {PARAGRAPH}\n1. {PARAGRAPH}\n2) {PARAGRAPH}",
-    "a list with a lazy line": f"- {SENTENCE}\n{PARAGRAPH}",
-    "a heading": f"# {PARAGRAPH}",
-    "an underlined heading": f"{PARAGRAPH}\n======",
-    "a table": f"a | b\n--|--\n{PARAGRAPH} | {PARAGRAPH}",
-    "a quote": f"> {PARAGRAPH}\n{PARAGRAPH}",
-    "a link": f"{PARAGRAPH} [here](x.md) {PARAGRAPH}",
-    "an address": f"{PARAGRAPH} https://example.com {PARAGRAPH}",
-    "a footnote": f"[1]: {PARAGRAPH}",
-    "HTML": f"<details>\n{PARAGRAPH}\n</details>",
-    "a formula": f"{PARAGRAPH} $x$ {PARAGRAPH}",
-}
-
-
-@pytest.mark.parametrize("block", KEPT.values(), ids=KEPT)
-def test_what_is_more_than_prose_is_not_touched(block: str) -> None:
-    text = f"First.\n\n{block}\n\nLast."
-    assert plain(text.split("\n")) == []
-
-
-def test_plain_paragraphs_of_an_old_text_go_but_for_the_first_and_the_last() -> None:
-    code = KEPT["a long fence with others inside"]
-    text = f"What I did.\n\n{PARAGRAPH}\n{PARAGRAPH}\n\n{PARAGRAPH}\n\n{code}\n\n{PARAGRAPH}\n\nWhat comes next."
-    request, store = conv("u:go", f"a:{text}", "u:on", "a:So", "u:on", "a:So", "u:on"), MemoryStore()
-    found = run(request, store, prose=500)
-    sent = found.request["messages"][1]["content"][0]["text"]
-    lines = sent.split("\n")
-    assert lines[2].endswith(": 4 lines left out]")
-    assert sent.startswith("What I did.\n\n[ibidem ")
-    assert sent.endswith("1 line left out]\n\nWhat comes next.")
-    assert code in sent
-    assert ibidem.expand(found.request, store=store) == request
-    assert run(found.request, store, prose=500).request == found.request
-
-
-PIECES = [
-    *KEPT.values(),
-    PARAGRAPH,
-    SENTENCE,
-    "",
-    "```",
-    "~~~~",
-    "````",
-    "> ~~~",
-    "    x",
-    "\t- y",
-    "- ```",
-    "1. z",
-    "***",
-]
-
-
-@given(st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(["\n", "\n\n", "\n\n\n"])), max_size=12))
-@settings(deadline=None)
-def test_what_goes_is_a_paragraph_of_words_to_a_markdown_parser_too(pieces: list[tuple[str, str]]) -> None:
-    lines = "".join(text + gap for text, gap in pieces).split("\n")
-    blocks = MarkdownIt("commonmark").enable("table").parse("\n".join(lines))
-    words: set[int] = set()
-    for token, inline in pairwise(blocks):
-        kinds = {child.type for child in inline.children or ()}
-        if token.type == "paragraph_open" and token.level == 0 and token.map and kinds <= {"text", "softbreak"}:
-            words |= set(range(*token.map))
-    going = {number for first, last in plain(lines) for number in range(first, last) if lines[number].strip()}
-    assert going <= words
-
-
-# ── the middle ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "gemini"])
-def test_the_middle_of_a_long_conversation_goes_but_for_what_the_user_said(format: str) -> None:
-    lines = [
-        line for n in range(9) for line in (f"a:{n} {PARAGRAPH}>{n}", f"r{n}:{other(n)}", "a:So", f"u:{n} {CONTENT}")
-    ]
-    calls = {"2": ("Write", {"path": "a", "content": CONTENT})}
-    request, store = conv("u:go", *lines, format=format, calls=calls), MemoryStore()
-    found = run(request, store, middle=8)
-    text = json.dumps(found.request, ensure_ascii=False)
-    assert {edit.strategy for edit in found.plan} == {"middle"}
-    assert text.count("left out, old]") > 12
-    for n in range(9):
-        assert json.dumps(f"{n} {CONTENT}", ensure_ascii=False)[1:-1] in text  # said by the user
-    assert not ibidem.validate(found.request, format=format)
-    assert ibidem.expand(found.request, store=store) == request
-    short = conv("u:go", *lines[:4], format=format)
-    assert run(short, middle=8).request is short

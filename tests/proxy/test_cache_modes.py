@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from ibidem.billing.cache_directives import cache_asked
 from ibidem.billing.lifetimes import CacheMode
-from ibidem.proxy.asked import cache_asked
 from ibidem.store import MemoryStore, StoreError
 from ibidem.store.store import Notes
 from ibidem.testing.laws import unmarked

@@ -12,10 +12,10 @@ import pytest
 import ibidem
 from ibidem.adapters.httpx import Transport
 from ibidem.formats import CHECKSUM_REASON
+from ibidem.live.conversation import NOTHING_SENT
+from ibidem.live.types import LiveRequest, RewriteResult
 from ibidem.proxy.compacting import COMPACT_PATH
 from ibidem.proxy.edge.app import Proxy
-from ibidem.proxy.outcome import Job, Outcome
-from ibidem.proxy.sent_history import NOTHING_SENT
 from ibidem.store import MemoryStore
 from ibidem.testing import Answer, Fails, Seen, Signing, Upstream
 from tests.support.proxied import Talk, dumped, growing, talk
@@ -153,8 +153,8 @@ def test_conversation_that_was_rewritten_goes_on_unchanged() -> None:
 
 
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def late(*_: Any) -> Outcome:
-        return Outcome(result="failed open", reason="time-out", took=1e9)
+    async def late(*_: Any) -> RewriteResult:
+        return RewriteResult(result="failed open", reason="time-out", took=1e9)
 
     monkeypatch.setattr(Proxy, "_rewrite", late)
 
@@ -162,12 +162,12 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> None:
 def restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was sent is worked out from the history."""
 
-    async def failed(proxy: Proxy, job: Job) -> Outcome:
+    async def failed(proxy: Proxy, job: LiveRequest) -> RewriteResult:
         job.decoded = job.body
         found = proxy.conversations.find(job.key, job.body)
         assert found is not None
         found.conversation.history, found.conversation.elsewhere = NOTHING_SENT, True
-        return Outcome(result="failed open", reason="store", conversation=found.conversation)
+        return RewriteResult(result="failed open", reason="store", conversation=found.conversation)
 
     monkeypatch.setattr(Proxy, "_rewrite", failed)
 

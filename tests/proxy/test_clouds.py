@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 
 import ibidem
+from ibidem.providers.addresses import PROVIDERS, in_region
 from ibidem.proxy.edge.server import Running
-from ibidem.proxy.providers import PROVIDERS, in_region
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore
 from ibidem.testing import Calls, Says, Upstream, by_turn

@@ -20,8 +20,8 @@ import pytest
 
 import ibidem
 from ibidem.formats import FORMATS
+from ibidem.live.live import Rewriter
 from ibidem.proxy.compacting import COMPACT_PATH, is_near
-from ibidem.proxy.rewriter import Rewriter
 from ibidem.store import MemoryStore
 from ibidem.store.recall import recall
 from tests.support.proxied import Clock, Talk, dumped, growing, requests, stale, talk, waited_for

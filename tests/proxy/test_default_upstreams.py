@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from ibidem.providers.addresses import PROVIDERS
 from ibidem.proxy.edge.server import Running
-from ibidem.proxy.providers import PROVIDERS
 from ibidem.proxy.settings import Settings, load
 from ibidem.store import MemoryStore
 from ibidem.testing import Says, Upstream
@@ -169,7 +169,11 @@ class Refused(NamedTuple):
 REFUSED = {
     # rows of the table in which the request may not be sent
     "Code Assist": Refused(
-        "/v1internal:generateContent", bearer("ya29.x"), "/v1internal:generateContent", "openai=URL", False
+        "/v1internal:generateContent",
+        bearer("ya29.x"),
+        "belongs to Gemini Code Assist",
+        "openai=https://cloudcode-pa.googleapis.com",
+        False,
     ),
     "Code Assist, header": Refused(
         "/v1internal:streamGenerateContent?alt=sse",
@@ -209,10 +213,10 @@ REFUSED = {
         "openai=URL",
     ),
     "OpenRouter, messages": Refused(
-        "/api/v1/messages", bearer("sk-or-v1-x"), "belongs to OpenRouter", "openai=https://openrouter.ai/api"
+        "/api/v1/messages", bearer("sk-or-v1-x"), "belongs to OpenRouter", "openai=https://openrouter.ai"
     ),
     "OpenRouter, chat": Refused(
-        "/api/v1/chat/completions", bearer("sk-or-v1-x"), "belongs to OpenRouter", "openai=https://openrouter.ai/api"
+        "/api/v1/chat/completions", bearer("sk-or-v1-x"), "belongs to OpenRouter", "openai=https://openrouter.ai"
     ),
     "OpenRouter, key": Refused(
         "/v1/chat/completions",
@@ -220,7 +224,7 @@ REFUSED = {
         "(sk-or-…) belongs to OpenRouter",
         "openai=https://openrouter.ai/api",
     ),
-    "Ollama": Refused("/api/chat", {}, "no provider is known for /api/chat", "openai=URL", False),
+    "Ollama": Refused("/api/chat", {}, "belongs to Ollama", "openai=http://localhost:11434", False),
     "Ollama, key": Refused("/api/chat", {"x-api-key": "k"}, "belongs to Ollama", "anthropic=http://localhost:11434"),
     "Bedrock, SigV4": Refused(
         f"{SONNET}/invoke", SIGNED, "signed with AWS credentials for another host", "bedrock=URL"
@@ -258,6 +262,7 @@ REFUSED = {
     "Google's at Anthropic": Refused("/v1/messages", {"x-goog-api-key": "x"}, "belongs to Google", "anthropic=URL"),
     "Google's at OpenAI": Refused("/v1/chat/completions?key=AIzax", {}, "(AIza…) belongs to Google", "openai=URL"),
     "Google's token at OpenAI": Refused("/v1/responses", bearer("ya29.x"), "(ya29.…) belongs to Google", "openai=URL"),
+    "Copilot": Refused("/chat/completions", bearer("tid=x;exp=1"), "(tid=…) belongs to GitHub", "openai=URL"),
     "Groq": Refused("/openai/v1/chat/completions", bearer("gsk_x"), "to Groq", "openai=https://api.groq.com/openai"),
     # providers without a default
     "/foundry": Refused("/foundry/v1/messages", {"x-api-key": "k"}, "no default upstream", "foundry=URL"),
@@ -350,6 +355,22 @@ def test_a_request_of_another_provider_is_refused_with_the_option_to_set(client:
     assert refused.words in message
     assert f"--upstream {refused.option}" in message
     assert client.provider.seen[count:] == []
+
+
+WITH_URL = {name: each for name, each in REFUSED.items() if "=http" in each.option and each.assigned}
+
+
+@pytest.mark.parametrize("refused", WITH_URL.values(), ids=WITH_URL)
+def test_the_option_leads_to_the_path_that_the_service_serves(client: Client, refused: Refused) -> None:
+    _, text = client.ask("POST", refused.path, body_in(""), refused.headers)
+    name, _, url = json.loads(text)["error"]["message"].rpartition("--upstream ")[2].partition("=")
+    with Upstream(lambda _: Says("ok")) as provider:
+        there = f"{name}={provider.url}{urlsplit(url).path}"
+        with serving(load({"port": 0, "budget_ms": 60_000.0, "upstream": [there]}), provider) as found:
+            found.ask("POST", refused.path, body_in(""), refused.headers)
+        (seen,) = provider.seen
+    # Clients of OpenRouter may have `/api` in their base URL or not.
+    assert seen.target.removeprefix("/api") == refused.path.removeprefix("/api")
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ibidem.billing.usage import Usage
+from ibidem.providers.headers import for_client, for_upstream
 from ibidem.proxy.commands import (
     CancelUpstream,
     Command,
@@ -38,7 +39,6 @@ from ibidem.proxy.events import (
     UpstreamFailed,
 )
 from ibidem.proxy.exchange import NO_WEBSOCKETS, REVERSE_PROXY_ONLY, Exchange
-from ibidem.proxy.headers import for_client, for_upstream
 from ibidem.proxy.states import NEXT_STATES, State
 
 Play = list[tuple[Event, list[Command]]]

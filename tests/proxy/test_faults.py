@@ -1,19 +1,23 @@
 """Fail open, always (law 12): whatever goes wrong in us, the request goes out, and that is counted."""
 
+import errno
 import gzip
+import io
 import json
+import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ibidem
 from ibidem.engine.session import Session
-from ibidem.proxy import rewriter
-from ibidem.proxy.conversations import Conversations
+from ibidem.live import live as rewriter
+from ibidem.live.recognition import Conversations
 from ibidem.store import MemoryStore, StoreError
 from ibidem.store.store import Notes
 from ibidem.testing.answers import Says
@@ -164,13 +168,13 @@ SEAMS = {
     "rewriting": (Conversations, "rewrite"),
     "the session": (Session, "compact"),
     "what the session writes": (Session, "_grow"),
-    "unpacking": (rewriter, "decoded"),
-    "packing": (rewriter, "encoded"),
+    "unpacking": (rewriter, "decode_body"),
+    "packing": (rewriter, "encode_body"),
     "counting": (rewriter, "_sampled"),
 }
 
 
-IN_THREADS = ("find_or_begin", "decoded", "_sampled")
+IN_THREADS = ("find_or_begin", "decode_body", "_sampled")
 """What is not done with a request that is soon done."""
 
 
@@ -469,3 +473,43 @@ def test_answers_of_any_kind_reach_the_client() -> None:
     with talk([said]) as found:
         status, answer = found.send("anthropic", ONE)
         assert (status, json.loads(answer)["content"][0]["text"]) == (200, "fine")
+
+
+class SmallDisk(io.RawIOBase):
+    """Accept `room` bytes in all, as a file on a disk that is nearly full."""
+
+    def __init__(self, path: Path, room: int) -> None:
+        self._handle, self.room = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), room
+
+    def write(self, data: Any) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = os.write(self._handle, data[: self.room])
+        self.room -= written
+        return written
+
+    def fileno(self) -> int:
+        return self._handle
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._handle)
+        super().close()
+
+
+def test_json_log_has_no_partial_row_and_continues_after_a_full_disk(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    with talk(json_log=str(log)) as found, SmallDisk(log, 100) as disk:
+        assert found.service.log_file is not None
+        found.service.log_file.close()
+        found.service.log_file = disk  # type: ignore[assignment]
+        for requests, room in ((1, 0), (2, 0), (3, 10**6)):
+            disk.room = room or disk.room
+            assert found.send("anthropic", next(growing("anthropic", 1)))[0] == 200
+            found.settled(requests)
+            if room:
+                waited_for(lambda: log.stat().st_size)
+            assert [json.loads(line)["id"] for line in log.read_bytes().splitlines()] == ["e3"] * (requests == 3)
+        events = [each["text"] for each in found.state["events"] if each["kind"] == "log"]
+    assert len(events) == 1
+    assert events[0].endswith("requests are not logged until there is room")

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ibidem.cache.outputs import MAX_SHOWN_CHARS
 from ibidem.cache.parts import MAX_PARTS
 from ibidem.proxy.edge.server import Running
-from ibidem.proxy.hooks import HOOKS_PATH, MAX_EVENT_BYTES, MAX_SESSIONS, MAX_SHOWN_CHARS, ToolHooks, parse_event
+from ibidem.proxy.hooks import HOOKS_PATH, MAX_EVENT_BYTES, MAX_SESSIONS, ToolHooks, parse_event
 from ibidem.store import MemoryStore
 from ibidem.testing import Says, Upstream
 from tests.support.raw import to
@@ -204,7 +205,7 @@ def test_a_proxy_answers_hooks_of_sessions_that_do_not_come_through_it() -> None
         )
 
 
-@pytest.mark.parametrize("more", [{"observe": True}, {"workers": 2}])
+@pytest.mark.parametrize("more", [{"observe": True}, {"reuse_port": True}])
 def test_a_proxy_that_must_not_or_cannot_answers_nothing(more: dict[str, Any]) -> None:
     """Several processes of a proxy do not share what they remember, nor that a context was compacted."""
     with Running(to("http://127.0.0.1:9", **more), store=MemoryStore()) as proxy:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ibidem.live.recognition import BACKGROUND_SECONDS
 from ibidem.store.guarded import FIRST_PAUSE
 from ibidem.testing import Answer, Calls, Says, Seen
 from tests.support.proxied import text
@@ -38,6 +39,7 @@ PAUSE = 4200.0
 """Seconds after which the provider has nothing in its cache: a revision costs nothing."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 @pytest.mark.parametrize("profile", PROFILES)
 def test_random_worlds(profile: str, chunk: int) -> None:
@@ -187,3 +189,15 @@ def test_clearing_is_known_to_a_proxy_whose_last_request_failed(profile: str) ->
         assert found.ask(branch, second).cleared
         found.talk(branch, 6, [first, second])
         assert found.counts["rejections"] == 0
+
+
+def test_notes_of_a_response_that_hang_do_not_hold_up_the_next_request() -> None:
+    with world("recoverable") as found:
+        branch, link = grown(found), found.replicas[0].link
+        before = link.own.calls
+        found.talk(branch, 1)
+        found.oracle.lose_notes(found.branches)
+        link.own.arm(Fault("hang", first=link.own.calls - before, seconds=3 * (BACKGROUND_SECONDS + BUSY_SECONDS)))
+        found.ask(branch, settles=False)
+        assert found.ask(branch, settles=False).seconds < BACKGROUND_SECONDS + BUSY_SECONDS
+        assert link.own.hits, "the store was not asked"

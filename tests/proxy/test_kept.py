@@ -14,11 +14,11 @@ import pytest
 
 from ibidem.billing.prices import Prices
 from ibidem.gains import Gains, Sum
+from ibidem.live.types import SYSTEM_CLOCK
+from ibidem.live.types import Clock as ProxyClock
 from ibidem.proxy.books.closing import NO_COST, ClosingLine, InputCost, closing_line, less, money
 from ibidem.proxy.books.gains import GainsWriter
 from ibidem.proxy.books.rows import ExchangeRow
-from ibidem.proxy.clock import SYSTEM_CLOCK
-from ibidem.proxy.clock import Clock as ProxyClock
 from ibidem.testing.answers import Answer, Fails, Says
 from ibidem.testing.seen import Seen
 from tests.support.proxied import PATHS, Clock, Talk, dumped, growing, talk, waited_for

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from ibidem.billing.collapse import Verdict
+from ibidem.live.live import Rewriter
+from ibidem.live.recognition import Conversations
+from ibidem.live.types import LiveRequest, RewriteResult
 from ibidem.proxy import allocator
 from ibidem.proxy.books.records import Records
-from ibidem.proxy.conversations import Conversations
-from ibidem.proxy.outcome import Job, Outcome
-from ibidem.proxy.rewriter import Rewriter
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore
 from ibidem.strategies.arrival.index import LineIndex
@@ -33,7 +33,7 @@ class Place:
         self.conversations = Conversations(profile, MemoryStore(), 1000, memory)
         self.rewriter = Rewriter(self.conversations, False, 2**30)
 
-    def converse(self, name: str, reads: int, arrow: str, again: bool) -> Outcome:
+    def converse(self, name: str, reads: int, arrow: str, again: bool) -> RewriteResult:
         """The outcome of its last request. Of files, every other one is read a second time if `again`."""
         messages: list[Any] = [{"role": "user", "content": f"look at {name}"}]
         for number in range(reads):
@@ -45,9 +45,9 @@ class Place:
             outcome = self._send(messages, float(number))
         return outcome
 
-    def _send(self, messages: list[Any], at: float) -> Outcome:
+    def _send(self, messages: list[Any], at: float) -> RewriteResult:
         body = json.dumps({"model": "claude-sonnet-4-5", "messages": messages}, ensure_ascii=False).encode()
-        outcome = self.rewriter.rewrite(Job("anthropic", "", "", body, at))
+        outcome = self.rewriter.rewrite(LiveRequest("anthropic", "", "", body, at))
         assert outcome.conversation is not None
         return outcome
 

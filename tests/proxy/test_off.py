@@ -14,16 +14,17 @@ import ibidem
 from ibidem import rules, testing
 from ibidem.engine import journal
 from ibidem.formats import FORMATS
-from ibidem.proxy.conversations import Conversations
-from ibidem.proxy.fallback import fall_back, replayed
-from ibidem.proxy.headers import for_upstream
-from ibidem.proxy.outcome import Job, Outcome
-from ibidem.proxy.rewriter import Rewriter
-from ibidem.proxy.switch import MAX_NAMES, Switch, Wish, wish
+from ibidem.live.fallback import fall_back, replayed
+from ibidem.live.live import Rewriter
+from ibidem.live.policy import MAX_NAMES, Switch, Wish, wish
+from ibidem.live.recognition import Conversations
+from ibidem.live.types import LiveRequest, RewriteResult
+from ibidem.providers.headers import for_upstream
 from ibidem.store import MemoryStore, Store
 from ibidem.testing import Says, Signing
 from ibidem.testing.laws import read
 from ibidem.wire.scan import scan
+from tests.support.evict import EAGER_PROFILE
 from tests.support.lanes import daily
 from tests.support.proxied import Clock, Talk, dumped, growing, talk
 from tests.support.signed import Agent, history, thinks
@@ -49,10 +50,10 @@ class Line:
 
     def sent(
         self, body: bytes, wish: Wish | None = None, taken: bool = True, pause: float = 5.0
-    ) -> tuple[Outcome, bytes]:
+    ) -> tuple[RewriteResult, bytes]:
         """What becomes of a request, and what its provider gets."""
         self.at += pause
-        job = Job(self.format, "", "", body, self.at, wish=wish)
+        job = LiveRequest(self.format, "", "", body, self.at, wish=wish)
         found = self.rewriter.rewrite(job)
         assert found.result != "failed open", found.reason
         if found.result == "off":
@@ -242,7 +243,7 @@ def test_a_provider_that_signs_thinking_takes_all_of_it(profile: str) -> None:
 
 def test_a_revision_does_not_happen_while_it_is_off() -> None:
     clock, agent = Clock(), Agent(outputs=30, lines=90)
-    with talk(thinks, profile="recoverable", clock=clock) as found:
+    with talk(thinks, profile=EAGER_PROFILE, clock=clock) as found:
         for turn in range(16):
             clock.now += 4000 if turn in (10, 13, 15) else 10
             assert (

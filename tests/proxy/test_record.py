@@ -25,8 +25,8 @@ from ibidem.proxy.books.tapes import TapeLimits, Tapes
 from ibidem.recordings import recorded
 from ibidem.recordings.bodies import RequestBodies
 from ibidem.recordings.log import LogError, read_log
-from ibidem.report.facts import paid_requests, read_facts
-from ibidem.report.tally import in_all
+from ibidem.report.aggregate import total_row
+from ibidem.report.log_summary import paid_requests, read_facts
 from ibidem.testing import Answer, Fails, Gzips, Halves, Says, Seen, Upstream
 from tests.support.proxied import PATHS, Clock, Talk, dumped, growing, talk, waited_for
 from tests.support.signed import Agent, history, thinks
@@ -126,7 +126,7 @@ def test_what_was_counted_is_paid_and_sizes_only_what_went_as_it_came(tmp_path: 
     [facts] = read_facts(str(file), file.read_bytes()).sessions
     names = ("fresh", "read", "written", "written_1h", "output")
     assert facts.counted == [tuple(row["usage"][name] for name in names) for row, _ in listed]
-    paid = in_all(paid_requests(facts, Prices()), ())
+    paid = total_row(paid_requests(facts, Prices()), ())
     assert paid.logged == pytest.approx(state["totals"]["paid"]) == pytest.approx(paid.input)
     assert paid.otherwise == pytest.approx(state["totals"]["would_have_paid"])
     assert paid.otherwise > paid.logged
@@ -143,12 +143,12 @@ def test_with_observe_all_goes_as_it_came(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
 def test_what_is_compressed_on_its_way_is_told_as_it_was_before(tmp_path: Path, encoding: str) -> None:
-    from ibidem.proxy.packing import encoded
+    from ibidem.wire.content_encoding import encode_body
 
     with talk(lambda _: Gzips(Says("ok")), record=str(tmp_path)) as found:
         came = [dumped(body) for body in growing("anthropic", 6)]
         for body in came:
-            found.send("anthropic", encoded(body, encoding), content_encoding=encoding)
+            found.send("anthropic", encode_body(body, encoding), content_encoding=encoding)
         went = [each.text for each in found.upstream.seen]
         listed = written(tmp_path, 7)
     assert [(bodies.came, bodies.went) for _, bodies in listed] == list(zip(came, went, strict=True))

@@ -9,22 +9,22 @@ import ibidem
 from ibidem.billing.collapse import Verdict
 from ibidem.billing.usage import Usage
 from ibidem.engine.session import Session
+from ibidem.live.conversation import LiveConversation
+from ibidem.live.types import RewriteResult
 from ibidem.plan import Edit
 from ibidem.proxy.books import records
 from ibidem.proxy.books.records import Records
-from ibidem.proxy.conversation import LiveConversation
-from ibidem.proxy.outcome import Outcome
 from ibidem.proxy.settings import Settings
 from tests.support.proxied import Clock, dumped, growing, talk
 
 USAGE = Usage(fresh=10, read=1000, written=90)
 
 
-def outcome(id: str, *, size: int = 0, first_new: int = 0, messages: int = 3) -> Outcome:
+def outcome(id: str, *, size: int = 0, first_new: int = 0, messages: int = 3) -> RewriteResult:
     owner = LiveConversation(id, ("anthropic", ""), id, Session(), title=f"about {id}", model="claude-sonnet-4-5")
     removed = (f"{id} " * size,)
     edits = (Edit(strategy="spans", op="set", message=2, path=("content",), removed=removed, added="short"),)
-    return Outcome(
+    return RewriteResult(
         result="rewritten",
         body=b"short",
         conversation=owner,
@@ -36,7 +36,7 @@ def outcome(id: str, *, size: int = 0, first_new: int = 0, messages: int = 3) ->
     )
 
 
-def told(books: Records, found: Outcome, at: float = 1.0, size: int = 1000) -> records.ExchangeRow:
+def told(books: Records, found: RewriteResult, at: float = 1.0, size: int = 1000) -> records.ExchangeRow:
     exchange = books.begin("/v1/messages", found, at, "client", "anthropic", size)
     books.end(exchange, found, 200, USAGE, Verdict())
     return exchange
@@ -114,6 +114,6 @@ def test_what_cannot_be_priced_is_in_no_sum() -> None:
     totals = books.snapshot(1.0)["totals"]
     assert (totals["unpriced"], totals["paid"], totals["removed"]) == (1, 0.0, 0)
     assert books.line == "1 request, cost unknown: no response reported its token usage"
-    late = Outcome(result="failed open", reason="time-out")
+    late = RewriteResult(result="failed open", reason="time-out")
     books.end(books.begin("/v1/messages", late, 1.0, "", "anthropic", 10), late, 200, USAGE, Verdict())
     assert books.snapshot(1.0)["totals"]["unpriced"] == 2

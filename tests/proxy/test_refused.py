@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 import ibidem
-from ibidem.proxy import packing, refusals
+from ibidem.providers import rejections
 from ibidem.store import MemoryStore, SqliteStore
 from ibidem.testing import Answer, Fails, Seen, Signing, Slow
+from ibidem.wire.content_encoding import encode_body
+from tests.support.evict import EAGER_PROFILE
 from tests.support.proxied import Clock, Talk, talk, waited_for
 from tests.support.signed import Agent, history, thinks
 
@@ -55,7 +57,7 @@ def test_a_revision_that_is_refused_is_undone_and_nobody_notices() -> None:
     """The provider signs thinking against what it was sent, which we are not told: only its refusal tells."""
     script, clock, store = Signing(thinks), Clock(), MemoryStore()
     agent = Agent(outputs=30, lines=90)
-    with talk(script, profile="recoverable", clock=clock, store=store) as found:
+    with talk(script, profile=EAGER_PROFILE, clock=clock, store=store) as found:
         for turn in range(20):
             clock.now += 4000 if turn in (9, 14) else 10
             assert agent.ask(found) == 200, turn
@@ -140,11 +142,11 @@ def test_what_is_refused_for_another_reason_is_not_sent_again(message: str) -> N
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
 def test_a_refusal_that_unpacks_to_much_is_not_read(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its 60 KB would be 60 MB of JSON, read while everybody waits."""
-    body = packing.encoded(b"[" + b"[]," * 20_000_000 + b"[]]", encoding)
-    refusal = refusals.Refusal(400, "", [("Content-Encoding", encoding)], bytearray(body))
-    assert len(body) < refusals.MAX_HELD_BYTES
+    body = encode_body(b"[" + b"[]," * 20_000_000 + b"[]]", encoding)
+    refusal = rejections.Refusal(400, "", [("Content-Encoding", encoding)], bytearray(body))
+    assert len(body) < rejections.MAX_HELD_BYTES
     read: list[int] = []
-    monkeypatch.setattr("ibidem.proxy.refusals.json.loads", lambda data: read.append(len(data)))
+    monkeypatch.setattr("ibidem.providers.rejections.json.loads", lambda data: read.append(len(data)))
     assert (refusal.kind, read) == ("unknown", [])
 
 

@@ -17,7 +17,7 @@ from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore, reference
 from ibidem.testing import Says, Upstream, conv
 from tests.support.proxied import waited_for
-from tests.support.raw import answering, asked, connect, proxied, to
+from tests.support.raw import PATIENCE, answering, asked, connect, proxied, to
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 PAGES = [
@@ -98,7 +98,7 @@ def test_page_of_another_site_opens_no_websocket(origin: str) -> None:
         assert status(answer) == 403
         assert upstream.seen.empty()
         assert status(asked(proxy, get("/v1/realtime", *UPGRADE, host="localhost:8123"))) == 200
-        assert not upstream.seen.empty()
+        assert upstream.seen.get(timeout=PATIENCE)
 
 
 def test_a_link_to_the_page_may_be_followed_and_to_nothing_else() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ OWN = Path("own")
 VALUES: dict[str, tuple[Any, Any, Any]] = {
     "host": ("127.0.0.2", "::1", "localhost"),
     "port": (1, 0, 65535),
-    "workers": (1, 2, 64),
+    "reuse_port": (True, False, True),
     "token": ("a", "b", "c"),
     "page_token": ("d", "e", "f"),
     "texts": (False, True, False),
@@ -82,7 +81,7 @@ def test_without_a_word_the_defaults_hold() -> None:
 
 
 def test_every_setting_can_be_said_in_each_way() -> None:
-    assert set(VALUES) == set(FIELDS) == set(asdict(Settings())) - {"upstreams", "regions"}
+    assert set(VALUES) == set(FIELDS) == set(Settings.__struct_fields__) - {"upstreams", "regions"}
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -104,6 +103,16 @@ def test_a_share_of_all_or_nothing_is_no_trial(share: float) -> None:
 @pytest.mark.parametrize(("name", "value"), [("observe", True), ("ledger", False)])
 def test_a_trial_that_could_show_nothing_is_refused(name: str, value: bool) -> None:
     assert error(flags={"trial": 0.5, name: value}).startswith("trial: ")
+
+
+def test_error_for_a_removed_setting_names_it_and_the_replacement() -> None:
+    path = saved("[proxy]\nworkers = 4\n")
+    replacement = "this setting was removed: start one process per core, each with --reuse-port (docs/scale.md)"
+    assert error(own=OWN) == f"{path}: proxy.workers: {replacement}"
+    assert error(environment={"IBIDEM_WORKERS": "4"}) == f"IBIDEM_WORKERS: {replacement}"
+    assert error(flags={"workers": "4"}) == f"--workers: {replacement}"
+    path.rename(HERE / path.name)
+    assert "workers in" in read(folder=HERE).line(), "a file in the current folder is not trusted, so it stops nothing"
 
 
 def test_upstreams_are_joined_by_provider() -> None:

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from ibidem.adapters.httpx import Transport
+from ibidem.live.fallback import BINDING_BETA
 from ibidem.proxy.compacting import COMPACT_PATH, REJECTED_HEADER
-from ibidem.proxy.fallback import BINDING_BETA
 from ibidem.store import MemoryStore
 from ibidem.testing import Answer, Fails, Seen, Signing, Upstream
 from tests.support.proxied import Clock, Talk, talk
@@ -109,6 +109,50 @@ def test_client_gets_the_first_rejection_if_the_provider_does_not_know_the_optio
         assert status == 400
         assert b"another beginning" in answer
         assert len(found.upstream.seen) == 2
+
+
+def test_redacted_thinking_alone_is_dropped_too() -> None:
+    agent = LongAgent(**ADAPTIVE)
+    talk_first(agent, Signing(thinks))
+    for message in agent.body["messages"][1::2]:
+        message["content"][0] = {"type": "redacted_thinking", "data": message["content"][0]["signature"]}
+
+    def script(seen: Seen) -> Answer:
+        drops = "block_binding" in seen.json["thinking"]
+        return thinks(seen) if drops else Fails(400, message="thinking blocks do not fit")
+
+    with talk(script, profile=FORGETFUL, store=MemoryStore()) as found:
+        assert agent.ask(found) == 200
+        assert len(found.upstream.seen) == 2
+
+
+def test_thinking_is_removed_if_the_client_has_disabled_it() -> None:
+    """The option is a part of enabled thinking. A provider that does not think demands no thinking in a tool loop."""
+    script, agent = Signing(thinks), LongAgent(**ADAPTIVE)
+    talk_first(agent, script)
+    agent.body["thinking"] = {"type": "disabled"}
+    with talk(script, profile=FORGETFUL, store=MemoryStore()) as found:
+        assert agent.ask(found) == 200
+        last = found.upstream.seen[-1]
+        assert (json.loads(last.body)["thinking"], thinking_blocks(last.body)) == ({"type": "disabled"}, 0)
+
+
+@pytest.mark.parametrize("betas", [{}, {"anthropic_beta": ["something-else"]}])
+def test_beta_of_the_option_is_in_the_body_on_bedrock(betas: dict[str, Any]) -> None:
+    script, agent = Signing(thinks), LongAgent(**ADAPTIVE)
+    talk_first(agent, script)
+    agent.body |= {"anthropic_version": "bedrock-2023-05-31", **betas}
+
+    def bedrock(seen: Seen) -> Answer:
+        if BINDING_BETA in seen.json.get("anthropic_beta", ()):
+            return thinks(seen)
+        return script(seen)
+
+    with talk(bedrock, profile=FORGETFUL, store=MemoryStore(), strict=False) as found:
+        assert agent.ask(found) == 200
+        last = found.upstream.seen[-1]
+        assert json.loads(last.body)["anthropic_beta"] == [*betas.get("anthropic_beta", ()), BINDING_BETA]
+        assert last.header("anthropic-beta") is None
 
 
 def test_rejection_for_another_reason_is_not_retried() -> None:

@@ -22,9 +22,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from ibidem.environment import install_command
 from ibidem.errors import IbidemError
+from ibidem.providers.addresses import PROVIDERS
 from ibidem.proxy.books.spans import MAX_MODELS, NO_SDK, OTHER_MODEL, PROVIDER_NAMES, Telemetry
 from ibidem.proxy.books.telemetry import NoTelemetry, telemetry_of
-from ibidem.proxy.providers import PROVIDERS
 from ibidem.proxy.settings import Settings
 from ibidem.testing import Answer, Fails, Halves, Says, Slow
 from ibidem.testing.prompt_cache import PromptCache

@@ -13,8 +13,7 @@ import pytest
 from ibidem import formats
 from ibidem.gains import Gains, TrialUnit
 from ibidem.proxy.books.gains import GainsWriter
-from ibidem.proxy.coin import KEY_NAME, Arm, Coin, session_in, shared_key
-from ibidem.proxy.conduct import Conduct, ConductReader
+from ibidem.proxy.experiment import KEY_NAME, Arm, Coin, Conduct, ConductReader, session_in, shared_key
 from ibidem.store import MemoryStore, open_store
 from ibidem.store.store import NO_NOTES, Notes, NotesPlace, StoreError
 from ibidem.testing.scripts import Turn, build
@@ -348,7 +347,7 @@ def test_without_a_trial_nothing_is_tossed_or_noted(tmp_path: Path) -> None:
             found.send("anthropic", body)
         state = found.settled(3)
         [conversation] = found.service.conversations._all.values()
-        assert conversation.conduct is None
+        assert conversation.assignment is None
     assert [each["arm"] for each in state["conversations"]] == [""]
     assert not store.notes(KEY_NAME).rows
     assert units(file) == {}

@@ -10,23 +10,25 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import ibidem
 from ibidem.engine.session import Session
-from ibidem.proxy import fallback, rewriter
-from ibidem.proxy.conversations import PER_NOTE, Conversations
+from ibidem.live import fallback
+from ibidem.live import live as rewriter
+from ibidem.live.live import Rewriter
+from ibidem.live.pool import Workers
+from ibidem.live.recognition import PER_NOTE, Conversations
+from ibidem.live.types import LiveRequest
 from ibidem.proxy.edge.app import WORKERS
-from ibidem.proxy.edge.workers import Workers
-from ibidem.proxy.outcome import Job
-from ibidem.proxy.rewriter import Rewriter
 from ibidem.store import MemoryStore, SqliteStore, StoreError
 from ibidem.testing import Answer, Fails, Seen, Signing, Slow
+from tests.support.evict import EAGER_PROFILE
 from tests.support.proxied import Clock, Talk, talk, waited_for
 from tests.support.signed import Agent, history, thinks
 
@@ -111,7 +113,7 @@ def broken_before(found: Talk) -> Any:
 
 def half_done(found: Talk) -> Any:
     """The session has gone on when it goes wrong."""
-    return going_wrong(rewriter, "encoded", raising)
+    return going_wrong(rewriter, "encode_body", raising)
 
 
 def forgetful(found: Talk) -> Any:
@@ -182,11 +184,11 @@ def test_a_revision_that_was_just_made_is_undone() -> None:
     """A pause makes a revision free; the request with it fails, and goes out without."""
     clock, store = Clock(), MemoryStore()
     agent = Agent(outputs=30, lines=90)
-    with talk(thinks, profile="recoverable", clock=clock, store=store) as found:
+    with talk(thinks, profile=EAGER_PROFILE, clock=clock, store=store) as found:
         for turn in range(14):
             clock.now += 4000 if turn in (10, 12) else 10
             if turn == 10:
-                with going_wrong(rewriter, "encoded", raising):
+                with going_wrong(rewriter, "encode_body", raising):
                     agent.ask(found)
                 begins_as_before(found, agent)
             else:
@@ -432,7 +434,7 @@ def test_notes_of_other_runs_are_counted_as_memory() -> None:
         agent = Agent("the same prompt", outputs=1, lines=3)
         for turn in range(4):
             agent.hear([{"type": "tool_use", "id": f"{run} {turn}", "name": "Read", "input": {}}])
-            rewriter.rewrite(Job("anthropic", "", "", agent.request, 1e9 + run))
+            rewriter.rewrite(LiveRequest("anthropic", "", "", agent.request, 1e9 + run))
     held = sum(PER_NOTE * each.session.notes for each in conversations._all.values())
     assert held <= conversations.held <= 2**18
 

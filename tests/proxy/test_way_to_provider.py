@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from ibidem.environment import install_command
+from ibidem.providers.egress import CERTIFICATE_VARIABLES
 from ibidem.proxy.edge.server import Running
-from ibidem.proxy.egress import CERTIFICATE_VARIABLES
 from ibidem.store import MemoryStore
 from tests.support.hops import NAME, Authority, http_proxy, socks_proxy
 from tests.support.raw import Script, Server, answering, asked, connect, to

@@ -10,15 +10,14 @@ from typing import get_args
 
 import pytest
 
+from ibidem.live.pool import LATE_SECONDS, TooLate, Workers
+from ibidem.live.types import SYSTEM_CLOCK, RewriteResult
+from ibidem.providers.headers import Headers, first
 from ibidem.proxy import commands, events, exchange
-from ibidem.proxy.clock import SYSTEM_CLOCK
 from ibidem.proxy.edge import driver
 from ibidem.proxy.edge.connections import _head_end
-from ibidem.proxy.edge.workers import LATE_SECONDS, TooLate, Workers
-from ibidem.proxy.headers import Headers, first
-from ibidem.proxy.outcome import Outcome
 
-DONE = Outcome(result="unchanged")
+DONE = RewriteResult(result="unchanged")
 PATIENCE = 60.0
 
 
@@ -29,7 +28,7 @@ class Seen:
         self.threads: set[int] = set()
         self.most = self._now = 0
 
-    def work(self) -> Outcome:
+    def work(self) -> RewriteResult:
         self._now += 1
         self.most = max(self.most, self._now)
         self.threads.add(threading.get_ident())
@@ -52,7 +51,7 @@ def test_another_helps_out_while_one_is_stuck_and_retires_when_it_is_not() -> No
     async def main() -> None:
         workers, go, seen = Workers(2, "ibidem-test", SYSTEM_CLOCK), threading.Event(), Seen()
 
-        def stuck() -> Outcome:
+        def stuck() -> RewriteResult:
             assert go.wait(PATIENCE)
             return DONE
 
@@ -79,14 +78,14 @@ def test_another_helps_out_while_one_is_stuck_and_retires_when_it_is_not() -> No
 
 
 def test_an_error_is_that_of_who_asked() -> None:
-    def wrong() -> Outcome:
+    def wrong() -> RewriteResult:
         raise ValueError("of ours")
 
     async def main() -> None:
         workers = Workers(1, "ibidem-test", SYSTEM_CLOCK)
         with pytest.raises(ValueError, match="of ours"):
             await workers.finish(wrong, PATIENCE, lambda: True)
-        assert await workers.finish(partial(Outcome, result="unchanged"), PATIENCE, lambda: True) == DONE
+        assert await workers.finish(partial(RewriteResult, result="unchanged"), PATIENCE, lambda: True) == DONE
         workers.pool.shutdown()
 
     asyncio.run(main())

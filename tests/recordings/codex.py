@@ -179,6 +179,9 @@ def _broken() -> bytes:
         s.output("c1"),
         s.row("event_msg", type="token_count", info={"last_token_usage": {"input_tokens": "many"}}),
         s.message("assistant", "Done"),
+        s.row("compacted", message="", replacement_history="of another type"),
+        s.message("user", "Go on"),
+        s.message("assistant", "Done again"),
     )
 
 
@@ -251,7 +254,7 @@ EXAMPLES = [
         data=_broken(),
         agent="codex",
         format="openai-responses",
-        lengths=[[[1, 3]]],
-        skipped=[3, 8],
+        lengths=[[[1, 3, 5]]],
+        skipped=[3, 8, 10],
     ),
 ]

@@ -71,6 +71,7 @@ def test_a_conversation_takes_no_more_than_its_last_request_a_few_times() -> Non
     assert sum(map(len, bodies)) > 20 * len(bodies[-1])
 
 
+@pytest.mark.slow  # it compares processor times, which a coverage tracer changes
 def test_only_what_is_new_in_a_request_is_parsed() -> None:
     tape, bodies = Tape(), [dumped(body) for body in growing("anthropic", 120)]
     log = b"".join(as_line(tape.row(number, body)) for number, body in enumerate(bodies))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import ibidem
+from benchmarks import readers
 from ibidem import formats, recordings
 from ibidem.recordings.titles import TITLE_LENGTH
 from ibidem.wire import zstd
@@ -20,11 +21,13 @@ from ibidem.wire import zstd
 from .examples import Example
 from .hostile import ODD, Hostile, refusal
 
+TESTS = Path(__file__).parent.parent
 EXAMPLES: list[Example] = [
     example
-    for found in pkgutil.iter_modules([str(Path(__file__).parent)])
-    if not found.name.startswith("test_") and found.name not in ("examples", "hostile")
-    for example in importlib.import_module(f".{found.name}", __package__).EXAMPLES
+    for package in ("recordings", "benchmarks")
+    for found in pkgutil.iter_modules([str(TESTS / package)])
+    if not found.name.startswith("test_") and found.name not in ("conftest", "examples", "hostile")
+    for example in importlib.import_module(f"tests.{package}.{found.name}").EXAMPLES
 ]
 each = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.agent}: {example.name}")
 
@@ -35,6 +38,13 @@ def read(example: Example, data: bytes | None = None) -> list[recordings.Recordi
 
 def test_every_reader_has_examples() -> None:
     assert {reader.agent for reader in recordings.READERS} == {example.agent for example in EXAMPLES}
+
+
+def test_a_benchmark_log_is_not_known_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    benchmarks = {reader.agent for reader in readers.BENCHMARK_READERS}
+    logs = [example.data for example in EXAMPLES if example.agent in benchmarks]
+    assert {refusal(data) for data in logs} == {f"some.log: {recordings.UNKNOWN}"}
 
 
 @each

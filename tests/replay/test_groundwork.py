@@ -21,7 +21,7 @@ from .test_promise import recorded
 
 ECONOMY = Economy(read=0.1, write=1.25, lifetime=300)
 PRICE = Price("m", ((0, Rates(1.0, 0.1, 1.25, 1.25)),), Caching(0, 1, 300, 300), "anthropic")
-SESSION = recorded(60, 3, 1.0, 20_000)
+SESSION = recorded(60, 5, 1.0, 20_000)
 REPLAY = Replay(SESSION, Prices({"m": PRICE}), counter(), messages_of(SESSION))
 
 

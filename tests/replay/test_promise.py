@@ -44,7 +44,7 @@ RATES = {
 
 
 def recorded(turns: int, seed: int, density: float, head: int) -> Recording:
-    """Files are read, changed and read again, with a pause now and then, and the user speaks now and then. Sizes are
+    """Files are read, changed and read again, commands run, pauses, and the user speaks now and then. Sizes are
     what a replay takes them for: else what stands before the history would shrink while that grows, which none does."""
     random, anthropic, count, weights = Random(seed), named("anthropic"), counter(), WEIGHTS["anthropic"]
     history: list[dict[str, Any]] = [{"role": "user", "content": f"Look around, {seed}"}]
@@ -61,6 +61,9 @@ def recorded(turns: int, seed: int, density: float, head: int) -> Recording:
         given = {"file_path": f"{name}.py"} | ({"content": "x = 1\n" * random.randrange(60)} if writes else {})
         call = {"type": "tool_use", "id": f"c{number}", "name": "Write" if writes else "Read", "input": given}
         text = "written" if writes else file_of(random.choice([30, 120, 400]), 10 * name + versions[name])
+        if random.random() < 0.4:
+            call |= {"name": "Bash", "input": {"command": f"make step-{number}"}}
+            text = file_of(random.choice([30, 120, 400]), 1000 + number)
         result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text}
         history += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
         if random.random() < 0.15:

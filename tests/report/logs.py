@@ -12,14 +12,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ibidem.report.cache import ReportCache
-from ibidem.report.executors import LogWorkers, OnThisMachine
-from ibidem.report.facts import FileFacts
-from ibidem.report.figures import FileFigures
-from ibidem.report.gather import Family, Work, families, gather, look, measured
+from ibidem.report.executors import LocalWorkers, LogWorkers
+from ibidem.report.gather import LogGroup, LogGroupTask, gather, group_logs, measure_group, measure_groups
+from ibidem.report.log_sources import LogFile
+from ibidem.report.log_summary import FileFacts
 from ibidem.report.measure import ReportSettings
-from ibidem.report.places import LogFile
-from ibidem.report.selection import Selection
+from ibidem.report.report_cache import ReportCache
+from ibidem.report.selection import SessionFilter
+from ibidem.report.session_result import FileFigures
 from tests.report.test_report import TWICE, log
 
 NOON = datetime(2026, 5, 6, 12, tzinfo=UTC)
@@ -57,20 +57,20 @@ def spoil(path: str) -> None:
 def read(
     paths: Iterable[str], memory: ReportCache | None = None, workers: LogWorkers | None = None
 ) -> dict[LogFile, FileFacts]:
-    return dict(gather([LogFile.at(path) for path in paths], workers or OnThisMachine(1), memory))
+    return dict(gather([LogFile.at(path) for path in paths], workers or LocalWorkers(1), memory))
 
 
-def related(paths: Iterable[str], selection: Selection | None = None) -> list[Family]:
-    return families(read(paths), selection or Selection())
+def related(paths: Iterable[str], selection: SessionFilter | None = None) -> list[LogGroup]:
+    return group_logs(read(paths), selection or SessionFilter())
 
 
-def names(found: Iterable[Family]) -> list[tuple[str, ...]]:
+def names(found: Iterable[LogGroup]) -> list[tuple[str, ...]]:
     return [tuple(log.path for log in family.logs) for family in found]
 
 
-def alone(family: Family, memory: ReportCache | None = None, settings: ReportSettings | None = None) -> Any:
+def alone(family: LogGroup, memory: ReportCache | None = None, settings: ReportSettings | None = None) -> Any:
     """The figures of one family."""
-    return look(Work.of(family), settings or ReportSettings(), memory)[1]
+    return measure_group(LogGroupTask.of(family), settings or ReportSettings(), memory)[1]
 
 
 def done(
@@ -81,10 +81,10 @@ def done(
     workers: LogWorkers | None = None,
 ) -> dict[str, FileFigures]:
     """Figures by path, whatever the order in which they came; and what could not be read."""
-    with workers or OnThisMachine(jobs) as working:
+    with workers or LocalWorkers(jobs) as working:
         facts = read(paths, memory, working)
-        work = [Work.of(family) for family in families(facts, Selection())]
-        found = [one for _, some in measured(work, settings or ReportSettings(), working, memory) for one in some]
+        work = [LogGroupTask.of(family) for family in group_logs(facts, SessionFilter())]
+        found = [one for _, some in measure_groups(work, settings or ReportSettings(), working, memory) for one in some]
     found += [FileFigures(unread=one.unread) for one in facts.values() if one.unread]
     return by_path(found)
 

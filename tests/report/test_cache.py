@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from ibidem.billing.prices import own_prices
-from ibidem.report import cache as remembering
 from ibidem.report import gather as gathering
-from ibidem.report.cache import ASKED_AT_ONCE, ReportCache
-from ibidem.report.facts import FileFacts, SessionFacts
-from ibidem.report.figures import FileFigures
+from ibidem.report import report_cache as remembering
+from ibidem.report.log_summary import FileFacts, SessionFacts
 from ibidem.report.measure import ReportSettings
-from ibidem.report.selection import Selection
+from ibidem.report.report_cache import ASKED_AT_ONCE, ReportCache
+from ibidem.report.selection import SessionFilter
+from ibidem.report.session_result import FileFigures
 from tests.report.logs import NOON, alone, done, put, read, related, several, spoil, timed
 from tests.report.test_report import ALL, TWICE, log
 
@@ -73,7 +73,7 @@ def test_another_edition_forgets(cache: Path, paths: list[str], monkeypatch: pyt
     done(paths, memory=ReportCache(cache, ReportSettings()))
     for path in paths:
         spoil(path)
-    monkeypatch.setattr(remembering, "edition", lambda: b"another")
+    monkeypatch.setattr(remembering, "code_version", lambda: b"another")
     remembering._edition_digest.cache_clear()
     try:
         assert all(one.unread for one in done(paths, memory=ReportCache(cache, ReportSettings())).values())
@@ -96,7 +96,7 @@ def test_parts_of_a_session_are_remembered_apart(cache: Path, tmp_path: Path) ->
     cuts = [None, *(NOON.timestamp() + 60 * minute for minute in (2, 4, 6))]
     for _ in range(2):  # the second time from memory
         for since in cuts:
-            [family] = related(paths, Selection(since=since))
+            [family] = related(paths, SessionFilter(since=since))
             assert alone(family, memory) == alone(family)
 
 
@@ -287,7 +287,7 @@ def test_a_memory_that_cannot_be_written_is_harmless(cache: Path, paths: list[st
 def test_what_was_used_longest_ago_is_forgotten_first(
     cache: Path, paths: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ibidem.report.cache.MAX_KEPT_LOGS", 2)
+    monkeypatch.setattr("ibidem.report.report_cache.MAX_KEPT_LOGS", 2)
     memory = ReportCache(cache, ReportSettings())
     for path in (paths[0], paths[1], paths[0], paths[2]):
         done([path], memory=memory)
@@ -298,7 +298,7 @@ def test_what_was_used_longest_ago_is_forgotten_first(
 
 
 def test_no_more_than_so_many_are_kept(cache: Path, paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ibidem.report.cache.MAX_KEPT_LOGS", 2)
+    monkeypatch.setattr("ibidem.report.report_cache.MAX_KEPT_LOGS", 2)
     for _ in range(2):
         done(paths, memory=ReportCache(cache, ReportSettings()))
     with closing(sqlite3.connect(cache / "report.sqlite")) as db:

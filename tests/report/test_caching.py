@@ -14,11 +14,11 @@ from ibidem.billing.lifetimes import Pauses
 from ibidem.billing.misses import MISS_CAUSES
 from ibidem.billing.prices import Prices
 from ibidem.replay.caching import CACHING_NAMES
-from ibidem.report.caching import ADVICE, ASKED, CAUSES, headline
-from ibidem.report.facts import SessionFacts
-from ibidem.report.figures import NOTHING_DONE, decoded, encoded
+from ibidem.report.aggregate import PAUSE_DAYS, Report, add_up, pauses_in
+from ibidem.report.caching_section import ADVICE, ASKED, CAUSES, headline
+from ibidem.report.log_summary import SessionFacts
 from ibidem.report.measure import ReportSettings, measure_log
-from ibidem.report.totals import PAUSE_DAYS, Report, add_up, pauses_in
+from ibidem.report.session_result import NOTHING_DONE, decode_result, encode_result
 from tests.recordings.claude_code import OPUS
 from tests.recordings.examples import lines
 from tests.report.test_page import page as page_of
@@ -172,7 +172,7 @@ def test_a_model_that_all_is_priced_as_says_nothing_of_what_was_cached() -> None
 
 def test_figures_are_stored_and_read_back() -> None:
     found = measure_log("some.jsonl", missing(3), ReportSettings(caching=("none", "auto")))
-    assert decoded(encoded(found)) == found
+    assert decode_result(encode_result(found)) == found
     assert found.sessions[0].cached is not None
 
 
@@ -181,17 +181,19 @@ def test_totals_are_sums_and_name_the_dearest() -> None:
     cached = found.total.cached
     each = [one.cached for one in found.sessions]
     assert cached is not None
-    assert cached.sessions == 3
+    assert len(found.total.cached_sessions) == 3
     missed = cached.misses["unexplained"]
     ours = [one.misses["unexplained"] for one in each if one]
     assert missed.count == 3
     assert missed.tokens == sum(one.tokens for one in ours)
     assert missed.cost == pytest.approx(sum(one.cost for one in ours))
-    assert missed.dearest_in is found.sessions[1]
-    assert missed.dearest.request == 6
+    worst = found.total.most_expensive_miss("unexplained")
+    assert worst is not None
+    assert worst[0] is found.sessions[1]
+    assert worst[1].request == missed.request == 6
     assert sum(cached.shares) == pytest.approx(1.0)
     assert found.total.recorded is not None
-    assert 0 < missed.cost < found.total.recorded.cost == pytest.approx(cached.cost)
+    assert 0 < missed.cost < found.total.recorded.cost == pytest.approx(found.total.cached_cost)
 
 
 # ── sessions without marks ──────────────────────────────────────────────────────────────────────────────────────────
@@ -212,15 +214,13 @@ def test_a_session_without_marks_is_told_against_five_minute_ones() -> None:
 
 def test_the_headline_comes_first_and_the_advice_last() -> None:
     found = report_of(unmarked(), unmarked(id="b"), log(*TWICE, id="c"))
-    cached = found.total.cached
-    assert cached is not None
-    assert (cached.unmarked, cached.sessions) == (2, 3)
+    assert (found.total.unmarked.sessions, len(found.total.cached_sessions)) == (2, 3)
     said = shown(found, 200)
     assert said.startswith("2 sessions asked their provider to keep nothing: they cost $")
     assert said.splitlines()[0].endswith("with marks (ibidem wrap --cache auto -- …).")
     assert said.strip().splitlines()[-1] == ADVICE
     page = page_of(found)
-    assert page.said.index(headline(cached)) < page.said.index("Cost of input")
+    assert page.said.index(headline(found.total)) < page.said.index("Cost of input")
     assert " ".join(ADVICE.split()) in page.said
     value = exported(found)["totals"]["cached"]["unmarked"]
     assert value["sessions"] == 2
@@ -235,7 +235,7 @@ def test_one_session_is_one() -> None:
 def test_who_marks_or_need_not_hears_nothing_of_it(data: bytes) -> None:
     found = report_of(data)
     assert found.total.cached is not None
-    assert headline(found.total.cached) == ""
+    assert headline(found.total) == ""
     assert "asked" not in shown(found, 200).splitlines()[0]
     assert ADVICE not in shown(found, 200)
 
@@ -257,9 +257,8 @@ def bodies(minutes: int) -> bytes:
 def test_the_headline_is_what_the_row_of_five_minutes_says(minutes: int) -> None:
     """Pauses count in both, also where only the times of requests are known."""
     found = report_of(bodies(minutes), caching=("5m", "1h"))
-    cached, ways = found.total.cached, found.total.caching
-    assert cached is not None
-    with_marks = cached.unmarked_cost - cached.unmarked_saved
+    unmarked, ways = found.total.unmarked, found.total.caching
+    with_marks = unmarked.cost - unmarked.saved
     assert with_marks == pytest.approx(ways["5m"][NOTHING_DONE].cost, rel=0.05)
     assert (ways["5m"][NOTHING_DONE].cost > ways["1h"][NOTHING_DONE].cost) == (minutes == 10)
 
@@ -296,9 +295,9 @@ def test_by_default_nothing_of_it_is_told() -> None:
 def test_the_dearest_session_is_named() -> None:
     found = report_of(log(*TWICE), log(*FILES, prompts=9, id="b").replace(b"Begin", b"Go on"), caching=("none",))
     none = found.total.caching["none"][NOTHING_DONE]
-    assert none.dearest is found.sessions[1]
-    assert none.dearer == 2
-    assert none.ratio == pytest.approx(none.dearest.caching["none"][NOTHING_DONE].cost / none.dearest.baseline.cost)
+    assert none.highest is found.sessions[1]
+    assert none.more_expensive == 2
+    assert none.ratio == pytest.approx(none.highest.caching["none"][NOTHING_DONE].cost / none.highest.baseline.cost)
     assert "no cache: worst is s1 “Go on”." in shown(found, 120)
     assert "Go on" not in shown(report_of(log(*TWICE), caching=("none",)), 120)
 

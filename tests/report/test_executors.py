@@ -19,11 +19,11 @@ import pytest
 from ibidem.billing.prices import own_prices
 from ibidem.environment import install_command
 from ibidem.errors import IbidemError
-from ibidem.report.cache import ReportCache
-from ibidem.report.cluster import OnDask
-from ibidem.report.executors import OnThisMachine
-from ibidem.report.gather import MeasuredFamily, Work, look
+from ibidem.report.dask_cluster import DaskWorkers
+from ibidem.report.executors import LocalWorkers
+from ibidem.report.gather import LogGroupTask, MeasuredLogGroup, measure_group
 from ibidem.report.measure import ReportSettings
+from ibidem.report.report_cache import ReportCache
 from tests.report.logs import command, done, put, related, several, spoil
 from tests.report.test_report import TWICE, log
 
@@ -52,7 +52,7 @@ def whose(number: int) -> tuple[int, int]:
 
 
 def test_one_process_works_in_order_and_by_itself() -> None:
-    with OnThisMachine(1) as workers:
+    with LocalWorkers(1) as workers:
         assert list(workers.each(whose, range(5))) == [(number, os.getpid()) for number in range(5)]
 
 
@@ -65,14 +65,14 @@ def test_one_process_works_in_order_and_by_itself() -> None:
     ],
 )
 def test_processes_are_not_started_for(numbers: list[int], alone: bool) -> None:
-    with OnThisMachine(2) as workers:
+    with LocalWorkers(2) as workers:
         assert list(workers.each(whose, numbers, alone)) == [(number, os.getpid()) for number in numbers]
         assert our_workers() == []
 
 
 @pytest.mark.slow
 def test_processes_are_started_once_for_all_that_is_to_be_done() -> None:
-    with OnThisMachine(2) as workers:
+    with LocalWorkers(2) as workers:
         found = [pid for _ in range(3) for _, pid in workers.each(whose, range(8))]
     assert os.getpid() not in found
     assert len(found) == 24
@@ -104,14 +104,14 @@ def gone(seconds: float = 5) -> bool:
     return not our_workers()
 
 
-def work(paths: list[str]) -> tuple[Callable[[Work], MeasuredFamily], list[Work]]:
-    return partial(look, settings=ReportSettings()), [Work.of(family) for family in related(paths)]
+def work(paths: list[str]) -> tuple[Callable[[LogGroupTask], MeasuredLogGroup], list[LogGroupTask]]:
+    return partial(measure_group, settings=ReportSettings()), [LogGroupTask.of(family) for family in related(paths)]
 
 
 @pytest.mark.slow
 @posix
 def test_who_stops_asking_stops_the_workers(tmp_path: Path) -> None:
-    with OnThisMachine(2) as workers:
+    with LocalWorkers(2) as workers:
         assert next(workers.each(*work(several(tmp_path, 8))))
         assert len(our_workers()) == 2
     assert gone()
@@ -121,7 +121,7 @@ def test_who_stops_asking_stops_the_workers(tmp_path: Path) -> None:
 @posix
 def test_an_error_on_the_way_stops_the_workers(tmp_path: Path) -> None:
     def fail() -> None:
-        with OnThisMachine(2) as workers:
+        with LocalWorkers(2) as workers:
             next(workers.each(*work(several(tmp_path, 8))))
             raise KeyboardInterrupt
 
@@ -134,7 +134,7 @@ def test_an_error_on_the_way_stops_the_workers(tmp_path: Path) -> None:
 @posix
 def test_a_worker_that_is_killed_ends_the_run_with_a_clear_message(tmp_path: Path) -> None:
     paths = put(tmp_path, **{f"log{n}": log(*TWICE * 8, id=f"x{n}") for n in range(40)})
-    with OnThisMachine(2) as workers:
+    with LocalWorkers(2) as workers:
         found = workers.each(*work(paths))
         assert next(found)
         for worker in our_workers():
@@ -157,7 +157,7 @@ def test_a_cluster_finds_what_this_machine_does(tmp_path: Path) -> None:
     settings = ReportSettings(("lossless", "codetether"), prices=own_prices('{"claude-opus-4-6": {"input": 1}}', "p"))
     options = {"n_workers": 2, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
     with distributed.LocalCluster(**options, processes=True, silence_logs=50) as cluster:
-        found = done(paths, settings, workers=OnDask(cluster.scheduler_address))
+        found = done(paths, settings, workers=DaskWorkers(cluster.scheduler_address))
     assert found == done(paths, settings)
 
 
@@ -183,7 +183,7 @@ def test_another_server_at_that_address_is_told_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as one:
         answered = one.submit(_refuse, server)
         with pytest.raises(IbidemError, match=r"no Dask scheduler at .* \(something else answers there\): start one"):
-            OnDask(f"tcp://127.0.0.1:{server.getsockname()[1]}")
+            DaskWorkers(f"tcp://127.0.0.1:{server.getsockname()[1]}")
         answered.result()
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from ibidem.billing.prices import Prices, own_prices
 from ibidem.billing.usage import Usage
-from ibidem.report.cache import ReportCache
-from ibidem.report.facts import PROXY_LOG, FileFacts, PaidRequest, SessionFacts, paid_requests, read_facts
-from ibidem.report.gather import families
+from ibidem.report.gather import group_logs
+from ibidem.report.log_summary import PROXY_LOG, FileFacts, PaidRequest, SessionFacts, paid_requests, read_facts
 from ibidem.report.measure import ReportSettings
-from ibidem.report.selection import Selection
+from ibidem.report.report_cache import ReportCache
+from ibidem.report.selection import SessionFilter
 from tests.recordings.claude_code import OPUS
 from tests.recordings.examples import lines
 from tests.report.logs import NOON, alone, put, read, related, timed
@@ -167,7 +167,7 @@ def exchange(conversation: int, paid: float | None, otherwise: float | None, **f
 def test_what_our_own_proxy_logged_is_paid_and_nothing_is_replayed(tmp_path: Path) -> None:
     rows = [exchange(1, 1.0, 3.0), exchange(1, 0.5, 0.5), exchange(2, 2.0, 2.0), exchange(3, None, None, status=500)]
     found = read(put(tmp_path, proxy=lines(*rows)))
-    [family] = families(found, Selection())
+    [family] = group_logs(found, SessionFilter())
     assert [each.session.agent for each in family.sessions] == [PROXY_LOG, PROXY_LOG]
     assert not any(each.session.replayed for each in family.sessions)
     paid = [one for each in family.sessions for one in requests(each.session, each.numbers)]

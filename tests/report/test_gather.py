@@ -13,13 +13,13 @@ import pytest
 
 from ibidem.errors import IbidemError
 from ibidem.report import gather as gathering
-from ibidem.report.cache import ReportCache
-from ibidem.report.executors import OnThisMachine
-from ibidem.report.figures import FileFigures
-from ibidem.report.gather import Work, families, gather, measured
+from ibidem.report.executors import LocalWorkers
+from ibidem.report.gather import LogGroupTask, gather, group_logs, measure_groups
+from ibidem.report.log_sources import LogFile, below
 from ibidem.report.measure import ReportSettings, measure_log
-from ibidem.report.places import LogFile, below
-from ibidem.report.selection import Selection
+from ibidem.report.report_cache import ReportCache
+from ibidem.report.selection import SessionFilter
+from ibidem.report.session_result import FileFigures
 from ibidem.wire import zstd
 from tests.recordings.examples import lines
 from tests.report.logs import DAY, NOON, alone, by_path, done, names, put, read, related, several, timed
@@ -106,7 +106,7 @@ def test_the_newest_family_is_first(tmp_path: Path) -> None:
 
 def test_no_logs_are_no_families() -> None:
     assert related([]) == []
-    assert list(measured([], ReportSettings(), OnThisMachine(2))) == []
+    assert list(measure_groups([], ReportSettings(), LocalWorkers(2))) == []
 
 
 # ── a family ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -150,7 +150,7 @@ def test_a_part_of_a_family_counts_what_stands_in_no_log_before(tmp_path: Path) 
     one = timed(log(*TWICE), NOON)
     two = timed(log(*TWICE, "c.py", id="b", known=4), NOON)
     paths = put(tmp_path, one=one, two=two)
-    [family] = related(paths, Selection(since=NOON.timestamp() + 100))
+    [family] = related(paths, SessionFilter(since=NOON.timestamp() + 100))
     assert [len(each.numbers) for each in family.sessions] == [3, 1]
     assert [session.requests for each in alone(family) for session in each.sessions] == [3, 1]
 
@@ -162,7 +162,7 @@ def test_the_newest_logs_are_read_first(tmp_path: Path) -> None:
     paths = several(tmp_path, 4)
     for path, day in zip(paths, (2, 4, 1, 3), strict=True):
         os.utime(path, (day * 86400, day * 86400))
-    found = gather([LogFile.at(path) for path in paths], OnThisMachine(1), None)
+    found = gather([LogFile.at(path) for path in paths], LocalWorkers(1), None)
     assert [log.path for log, _ in found] == [paths[1], paths[3], paths[0], paths[2]]
 
 
@@ -213,9 +213,9 @@ def test_a_log_by_another_name_is_remembered_under_that(tmp_path: Path, monkeypa
 
 def test_a_log_that_is_gone_is_named(tmp_path: Path) -> None:
     good, gone = put(tmp_path, good=log(*TWICE), gone=log(*TWICE, id="b"))
-    work = [Work.of(family) for family in related([good, gone])]
+    work = [LogGroupTask.of(family) for family in related([good, gone])]
     os.unlink(gone)
-    some = measured(work, ReportSettings(), OnThisMachine(1))
+    some = measure_groups(work, ReportSettings(), LocalWorkers(1))
     found = by_path(one for _, figures in some for one in figures)
     assert [(each.path, each.why) for each in found[gone].unread] == [(gone, "no such file")]
     assert found[good] == measure_log(good, log(*TWICE), ReportSettings())
@@ -358,5 +358,5 @@ def test_a_url_of_a_kind_that_is_not_known_gets_a_clear_message(url: str) -> Non
 def test_families_of_what_was_read_need_no_file(tmp_path: Path) -> None:
     facts = read(put(tmp_path, one=log(*TWICE)))
     (tmp_path / "one.jsonl").unlink()
-    [family] = families(facts, Selection())
+    [family] = group_logs(facts, SessionFilter())
     assert (family.size, family.last) == (len(log(*TWICE)), 1767261608.0)

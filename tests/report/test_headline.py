@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ibidem.report.figures import NOTHING_DONE
+from ibidem.report.aggregate import Report, ReportRow
 from ibidem.report.headline import logged_line, next_step, paid_line, saving_line, wrap_command
-from ibidem.report.tally import Tally
-from ibidem.report.totals import Report
+from ibidem.report.session_result import NOTHING_DONE
 from tests.report.test_report import TWICE, log, report
 
 
 def told(*names: str, **fields: object) -> Report:
     """Of these profiles."""
-    return Report(names or ("lossless",), tally=Tally(**fields))  # type: ignore[arg-type]
+    return Report(names or ("lossless",), total=ReportRow(**fields))  # type: ignore[arg-type]
 
 
 def keys(number: int) -> set[tuple[str, str]]:
@@ -98,7 +97,7 @@ def test_what_would_have_been_saved(costs: dict[str, float], expected: str) -> N
     ],
 )
 def test_what_was_saved_in_fact(paid: float, otherwise: float, expected: str) -> None:
-    assert logged_line(Tally(logged=paid, otherwise=otherwise)) == expected
+    assert logged_line(ReportRow(logged=paid, otherwise=otherwise)) == expected
 
 
 def test_what_to_type_next_is_told_where_it_saves_something() -> None:

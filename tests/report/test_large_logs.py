@@ -21,7 +21,7 @@ from ibidem.recordings.packed import Unpacked, pack
 from ibidem.recordings.recording import RecordedSegment
 from ibidem.recordings.streams import STREAMED_BYTES
 from ibidem.replay.histories import Histories
-from ibidem.report.facts import read_facts
+from ibidem.report.log_summary import read_facts
 from ibidem.report.measure import ReportSettings, measure_log
 
 MOST_TIMES = 1.5
@@ -141,5 +141,6 @@ def test_a_report_takes_little_more_memory_than_the_log_has(tmp_path: Path) -> N
     """The limit is lower here, and so the log is smaller and constant costs weigh more: without streaming it is more
     than four sizes of the log. `tests_slow` has a log above the real limit."""
     least = STREAMED_BYTES // 4
-    code = f"from ibidem.report import places; places.STREAMED_BYTES = {least}; from ibidem.cli import main; main()"
+    change = f"from ibidem.report import log_sources; log_sources.STREAMED_BYTES = {least}"
+    code = f"{change}; from ibidem.cli import main; main()"
     assert extra_memory(tmp_path, 60, least, ["-c", code]) < 2 * MOST_TIMES

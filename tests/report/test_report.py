@@ -15,24 +15,24 @@ from rich.cells import cell_len
 
 from ibidem.billing.prices import own_prices
 from ibidem.recordings import READERS
+from ibidem.render.number_format import dollars, percent, tokens
+from ibidem.report.aggregate import NAMED_SESSIONS, Report, add_up
 from ibidem.report.export import as_dict, write_csv, write_json
-from ibidem.report.figures import (
+from ibidem.report.measure import ReportSettings, measure_log
+from ibidem.report.session_result import (
+    BilledCheck,
     FileFigures,
     ProfileOutcome,
-    Recorded,
-    Results,
-    Saved,
+    Removal,
+    Scenario,
+    SendCost,
     SessionFigures,
-    Spent,
-    Unread,
-    World,
-    decoded,
-    encoded,
+    ToolResultTotals,
+    UnreadFile,
+    decode_result,
+    encode_result,
 )
-from ibidem.report.measure import ReportSettings, measure_log
-from ibidem.report.numbers import dollars, percent, tokens
 from ibidem.report.terminal import draw
-from ibidem.report.totals import NAMED_SESSIONS, Report, add_up
 from ibidem.strategies.profiles import PROFILES
 from tests.recordings import codex
 from tests.recordings.claude_code import OPUS, Script, call, result, text
@@ -145,7 +145,7 @@ def test_the_parts_add_up(profile: str, thinking: bool, usage: str) -> None:
     saved = found.baseline.cost - outcome.spent.cost
     assert sum(each.cost for each in outcome.strategies.values()) == pytest.approx(saved, rel=1e-9)
     by_tool = sum(each.cost for each in outcome.tools.values())
-    elsewhere = outcome.strategies.get("thinking", Saved()).cost
+    elsewhere = outcome.strategies.get("thinking", Removal()).cost
     assert by_tool + elsewhere == pytest.approx(saved, rel=1e-9)
     assert outcome.law_failures == 0
 
@@ -178,7 +178,7 @@ def test_several_profiles_are_compared_with_the_same_baseline() -> None:
 
 def test_figures_that_were_stored_are_the_same_figures() -> None:
     found = measure_log("some.jsonl", log(*TWICE, model="house-model-7") + b"rubbish\n", ReportSettings(ALL))
-    assert decoded(encoded(found)) == found
+    assert decode_result(encode_result(found)) == found
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.agent}: {example.name}")
@@ -421,17 +421,17 @@ def figures(number: int, saved: float = 0.1, **fields: Any) -> SessionFigures:
         "skipped": [],
         "invalid": 0,
         "violations": {},
-        "baseline": Spent(1.0, 1e6, 9e5, 2e5),
-        "recorded": Recorded(1.25, 10, 1.0, 1.0),
-        "profiles": {"lossless": ProfileOutcome(Spent(1.0 - saved, 9e5, 8e5, 1e5), worst=max(0.0, -saved))},
-        "tools": {"Read": Results(5, 1000.0)},
-        "files": {"a.py": Results(2, 400.0)},
+        "baseline": SendCost(1.0, 1e6, 9e5, 2e5),
+        "recorded": BilledCheck(1.25, 10, 1.0, 1.0),
+        "profiles": {"lossless": ProfileOutcome(SendCost(1.0 - saved, 9e5, 8e5, 1e5), worst=max(0.0, -saved))},
+        "tools": {"Read": ToolResultTotals(5, 1000.0)},
+        "files": {"a.py": ToolResultTotals(2, 400.0)},
     }
     return SessionFigures(**(known | fields))
 
 
 def added_up(
-    *sessions: SessionFigures, profiles: Sequence[str] = ("lossless",), unread: Sequence[Unread] = ()
+    *sessions: SessionFigures, profiles: Sequence[str] = ("lossless",), unread: Sequence[UnreadFile] = ()
 ) -> Report:
     files = [FileFigures([each], size=1000) for each in sessions] + [FileFigures(unread=[each]) for each in unread]
     return add_up(profiles, files, lambda _: None)
@@ -457,19 +457,19 @@ def test_groups_are_told_apart_by_agent_and_project() -> None:
         figures(3, 0.0, agent="codex", project=""),
         figures(4, 0.2, agent="codex"),
     )
-    assert {name: group.sessions for name, group in found.agents.items()} == {"claude-code": 2, "codex": 2}
+    agents, by_project = found.groups("agent"), found.groups("project")
+    assert {name: len(row.replayed) for name, row in agents.items()} == {"claude-code": 2, "codex": 2}
     projects = {"/home/me/shop": 2, "/home/me/till": 1, "(unknown)": 1}
-    assert {name: group.sessions for name, group in found.projects.items()} == projects
-    for groups in (found.agents, found.projects):
+    assert {name: len(row.replayed) for name, row in by_project.items()} == projects
+    for groups in (agents, by_project):
         for field in ("cost", "tokens", "read", "breaks"):
             total = sum(getattr(group.baseline, field) for group in groups.values())
             assert total == pytest.approx(getattr(found.total.baseline, field))
         costs = [group.profiles["lossless"].spent.cost for group in groups.values()]
         assert sum(costs) == pytest.approx(found.total.profiles["lossless"].spent.cost)
     assert found.total.baseline.peak == 2e5
-    assert found.total.saved("lossless") == pytest.approx(0.05)
-    profile = found.total.profiles["lossless"]
-    assert (profile.dearer, profile.worst) == (1, 0.5)
+    assert found.total.profile_share("lossless") == pytest.approx(0.05)
+    assert (found.total.more_expensive("lossless"), found.total.profiles["lossless"].worst) == (1, 0.5)
 
 
 def test_totals_do_not_depend_on_the_order_of_the_files() -> None:
@@ -499,14 +499,14 @@ ERRORS = {
 @pytest.mark.parametrize("case", ERRORS)
 def test_errors_by_session(case: str) -> None:
     errors, half, most = ERRORS[case]
-    found = added_up(*(figures(n, recorded=Recorded(1.0, 10, 1 + each, 1.0)) for n, each in enumerate(errors)))
+    found = added_up(*(figures(n, recorded=BilledCheck(1.0, 10, 1 + each, 1.0)) for n, each in enumerate(errors)))
     assert found.total.error_at(0.5) == pytest.approx(half)
     assert found.total.error_at(0.9) == pytest.approx(most)
 
 
 def test_a_report_about_nothing_is_a_report() -> None:
-    found = added_up(unread=[Unread("a.json", "empty")])
-    assert (found.files_read, found.total.sessions, found.extremes("lossless")) == (1, 0, ([], []))
+    found = added_up(unread=[UnreadFile("a.json", "empty")])
+    assert (found.files_read, len(found.total.replayed), found.extremes("lossless")) == (1, 0, ([], []))
     assert exported(found)["totals"]["baseline"]["cost"] == 0
     assert "Not read: a.json: empty" in shown(found, 80)
     assert len(table(found)) == 1
@@ -527,8 +527,9 @@ def changed(*profiles: str, optimum: bool = False) -> Report:
 
 
 def test_what_was_written_again_is_stated_and_so_is_what_a_miss_would_cost() -> None:
-    found = changed("aggressive").total.profiles["aggressive"]
-    hit, miss = found.worlds["hit"], found.worlds["miss"]
+    total = changed("aggressive").total
+    found, scenarios = total.profiles["aggressive"], total.scenarios["aggressive"]
+    hit, miss = scenarios["hit"], scenarios["miss"]
     assert found.points["it pays"] == found.spent.breaks > 0
     assert hit.cost == found.spent.cost <= miss.cost
     assert 0 < hit.rewrites <= miss.rewrites
@@ -559,23 +560,21 @@ def test_a_text_is_taken_out_once_however_often_the_user_goes_back(profile: str)
 
 def test_the_dearest_session_is_named_with_its_share() -> None:
     found = changed("aggressive", "codetether")
-    for profile in found.total.profiles.values():
-        for name, world in profile.worlds.items():
+    assert [*found.total.scenarios] == ["aggressive", "codetether"]
+    for profile, scenarios in found.total.scenarios.items():
+        for name, scenario in scenarios.items():
             shares = {
-                each.path: each.profiles[key].worlds[name].cost / each.baseline.cost
-                for key, other in found.total.profiles.items()
-                if other is profile
-                for each in found.sessions
+                each.path: each.profiles[profile].worlds[name].cost / each.baseline.cost for each in found.sessions
             }
-            assert world.dearest is not None
-            assert (world.dearest.path, world.ratio) == max(shares.items(), key=lambda item: item[1])
-    assert found.total.profiles["aggressive"].worlds["miss"].worst_in is None
+            assert scenario.highest is not None
+            assert (scenario.highest.path, scenario.ratio) == max(shares.items(), key=lambda item: item[1])
+    assert found.total.scenarios["aggressive"]["miss"].worst_in is None
 
 
 def test_the_terminal_says_which_session_is_dearest_on_a_miss() -> None:
     def costing(number: int, hit: float, miss: float) -> SessionFigures:
-        worlds = {"hit": World(hit, 0.1, 0.0), "miss": World(miss, 0.1, 0.0)}
-        outcome = ProfileOutcome(Spent(hit, 9e5, 8e5, 1e5, 1), points={"it pays": 1}, worlds=worlds)
+        worlds = {"hit": Scenario(hit, 0.1, 0.0), "miss": Scenario(miss, 0.1, 0.0)}
+        outcome = ProfileOutcome(SendCost(hit, 9e5, 8e5, 1e5, 1), points={"it pays": 1}, worlds=worlds)
         return figures(number, profiles={"recoverable": outcome})
 
     page = shown(added_up(costing(1, 0.9, 0.9), costing(2, 0.8, 0.95), profiles=("recoverable",)), 80)
@@ -584,28 +583,28 @@ def test_the_terminal_says_which_session_is_dearest_on_a_miss() -> None:
 
 def test_a_profile_that_was_dearer_names_the_session_of_its_worst_moment() -> None:
     files = [measure_log("/a.jsonl", log("a.py", "b.py", prompts=4, thinking=True), ReportSettings(("codetether",)))]
-    world = add_up(("codetether",), files, lambda _: None).total.profiles["codetether"].worlds["hit"]
+    world = add_up(("codetether",), files, lambda _: None).total.scenarios["codetether"]["hit"]
     assert world.worst_in is not None
-    assert (world.worst_in.path, world.dearer) == ("/a.jsonl", 1)
+    assert (world.worst_in.path, world.more_expensive) == ("/a.jsonl", 1)
     assert world.worst >= world.ratio - 1 > 0
 
 
 def test_in_hindsight_no_less_is_saved() -> None:
     found = changed("recoverable", "aggressive", optimum=True)
     base = found.total.baseline.cost
-    for profile in found.total.profiles.values():
-        for world in profile.worlds.values():
+    for scenarios in found.total.scenarios.values():
+        for world in scenarios.values():
             assert world.best is not None
             assert world.best <= world.cost
             assert 0 < (world.reached(base) or 0.0) <= 1
-    aggressive = found.total.profiles["aggressive"]
-    assert (aggressive.worlds["hit"].best or 0.0) < aggressive.spent.cost
+    best = found.total.scenarios["aggressive"]["hit"].best
+    assert (best or 0.0) < found.total.profiles["aggressive"].spent.cost
 
 
 def test_profiles_that_change_nothing_again_have_nothing_of_this() -> None:
     settings = ReportSettings(("lossless", "devboy"), optimum=True)
     found = add_up(settings.profiles, [measure_log("/a.jsonl", log(*TWICE), settings)], lambda _: None)
-    assert all(profile.worlds == {} for profile in found.total.profiles.values())
+    assert found.total.scenarios == {}
     assert all(each["worlds"] == {} for each in exported(found)["totals"]["profiles"].values())
     assert not [column for column in table(found)[0] if "miss" in column or "rewrites" in column]
     page = shown(found, 80)
@@ -624,7 +623,7 @@ def test_the_terminal_says_what_changing_it_again_costs(width: int) -> None:
     assert all(cell_len(line) <= width for line in page.splitlines())
     rows = [line.split() for line in page.splitlines() if line.startswith(("recoverable  ", "aggressive  ", "  on a"))]
     assert len(rows) == 2 + 4  # two in the table of all bills
-    world = found.total.profiles["aggressive"].worlds["miss"]
+    world = found.total.scenarios["aggressive"]["miss"]
     base = found.total.baseline.cost
     saved, best = (percent(1 - cost / base) for cost in (world.cost, world.best or 0.0))
     cells = (dollars(world.cost), saved, dollars(world.rewrites), best, percent(world.reached(base)))
@@ -635,7 +634,7 @@ def test_the_terminal_says_what_changing_it_again_costs(width: int) -> None:
 
 def test_the_optimum_is_exported() -> None:
     found = changed("lossless", "aggressive", optimum=True)
-    world = found.total.profiles["aggressive"].worlds["miss"]
+    world = found.total.scenarios["aggressive"]["miss"]
     told = exported(found)["totals"]["profiles"]["aggressive"]["worlds"]["miss"]["optimum"]
     assert told.keys() == {"cost", "saved", "saved_share", "reached"}
     assert (told["cost"], told["reached"]) == (world.best, world.reached(found.total.baseline.cost))
@@ -675,6 +674,9 @@ COMPARED = SPENT | {
     "worst",
     "law_failures",
     "restored_requests",
+    "need",
+    "net_saved",
+    "net_saved_share",
     "points",
     "strategies",
     "worlds",
@@ -862,10 +864,10 @@ def large() -> Report:
     """Figures as long as they get."""
     some = []
     for n in range(12):
-        spent = Spent(123_456.78 + n, 9.87e11, 8e11, 1.23e6, 12_345)
-        saved = {"dedup": Saved(1_234_567, 9.8e9, 54_321.98), "spans": Saved(7, 300.0, 0.0123)}
+        spent = SendCost(123_456.78 + n, 9.87e11, 8e11, 1.23e6, 12_345)
+        saved = {"dedup": Removal(1_234_567, 9.8e9, 54_321.98), "spans": Removal(7, 300.0, 0.0123)}
         outcome = ProfileOutcome(
-            Spent(98_765.43 + n, 8.76e11, 7e11, 1.11e6, 23_456), 0.1234, 0, [], saved, saved, saved
+            SendCost(98_765.43 + n, 8.76e11, 7e11, 1.11e6, 23_456), 0.1234, 0, [], saved, saved, saved
         )
         project = f"/home/somebody/work/projects/a-project-with-a-long-name-{n}"
         some.append(
@@ -876,9 +878,9 @@ def large() -> Report:
                 path=f"{project}/sessions/{n:032}.jsonl",
                 requests=1_234_567,
                 baseline=spent,
-                recorded=Recorded(133_333.33, 1_234_567, 123_456.78, 120_000.0),
+                recorded=BilledCheck(133_333.33, 1_234_567, 123_456.78, 120_000.0),
                 profiles={"lossless": outcome, "codetether-all": outcome},
-                tools={f"mcp__a_server__a_tool_{n}": Results(1_234_567, 9.87e9)},
+                tools={f"mcp__a_server__a_tool_{n}": ToolResultTotals(1_234_567, 9.87e9)},
             )
         )
     return added_up(*some, profiles=("lossless", "codetether-all"))
@@ -888,16 +890,17 @@ def numbers(found: Report) -> set[str]:
     """Every figure of the totals, as it is to be read."""
     total = found.total
     wanted = {dollars(total.baseline.cost), tokens(total.baseline.tokens), tokens(total.baseline.peak)}
-    wanted |= {f"{total.sessions:,} session", f"{total.requests:,} request", f"{total.baseline.breaks:,}"}
+    wanted |= {f"{len(total.replayed):,} session", f"{total.session_requests:,} request"}
+    wanted |= {f"{total.baseline.breaks:,}"}
     if total.recorded:
         wanted |= {dollars(total.recorded.cost), percent(total.error, signed=True), percent(total.error_at(0.5))}
     for name, profile in total.profiles.items():
-        wanted |= {dollars(profile.spent.cost), percent(total.saved(name)), tokens(profile.spent.tokens)}
+        wanted |= {dollars(profile.spent.cost), percent(total.profile_share(name)), tokens(profile.spent.tokens)}
         wanted |= {tokens(profile.spent.peak), f"{profile.spent.breaks:,}"}
         for saved in profile.strategies.values():
             wanted |= {f"{saved.hits:,}", tokens(saved.tokens), dollars(saved.cost)}
-    for group in found.agents.values():
-        wanted |= {f"{group.sessions:,}", f"{group.requests:,}", dollars(group.baseline.cost)}
+    for group in found.groups("agent").values():
+        wanted |= {f"{len(group.replayed):,}", f"{group.session_requests:,}", dollars(group.baseline.cost)}
     return wanted
 
 
@@ -930,12 +933,14 @@ def test_where_it_is_narrow_names_and_bars_give_way_first(width: int) -> None:
 @pytest.mark.parametrize("case", ODD_NAMES)
 def test_odd_names_are_harmless(case: str, width: int) -> None:
     name = ODD_NAMES[case]
-    some = [figures(n, path=f"{n}{name}", project=f"{name}{n}", files={name: Results(2, 400.0)}) for n in range(7)]
-    page = shown(added_up(*some, unread=[Unread(name, "empty")]), width)
+    some = [
+        figures(n, path=f"{n}{name}", project=f"{name}{n}", files={name: ToolResultTotals(2, 400.0)}) for n in range(7)
+    ]
+    page = shown(added_up(*some, unread=[UnreadFile(name, "empty")]), width)
     assert not [char for char in page if char != "\n" and not char.isprintable()]
     if case not in ("very long", "wide characters"):  # which may take the note to another line
         usual = [figures(n, path=f"{n}/a", project=f"/a{n}") for n in range(7)]
-        assert page.count("\n") == shown(added_up(*usual, unread=[Unread("/a", "empty")]), width).count("\n")
+        assert page.count("\n") == shown(added_up(*usual, unread=[UnreadFile("/a", "empty")]), width).count("\n")
     if case != "wide characters":
         assert all(cell_len(line) <= width for line in page.splitlines())
 
@@ -962,7 +967,7 @@ def test_a_models_name_is_harmless(width: int) -> None:
 
 
 def test_the_reason_why_a_file_was_not_read_is_harmless() -> None:
-    page = shown(added_up(figures(1), unread=[Unread("a.json", "KeyError: \x1b[31m\x07")]), 80)
+    page = shown(added_up(figures(1), unread=[UnreadFile("a.json", "KeyError: \x1b[31m\x07")]), 80)
     assert not [char for char in page if char != "\n" and not char.isprintable()]
 
 
@@ -1026,6 +1031,6 @@ def test_the_terminal_says_that_no_usage_was_recorded() -> None:
 
 
 def test_many_files_that_were_not_read_are_counted() -> None:
-    page = shown(added_up(figures(1), unread=[Unread(f"{n}.json", "empty") for n in range(20)]), 80)
+    page = shown(added_up(figures(1), unread=[UnreadFile(f"{n}.json", "empty") for n in range(20)]), 80)
     assert page.count("Not read: ") == 9
     assert "Not read: 12 more: --json names them." in page

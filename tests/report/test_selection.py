@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from ibidem import recordings
 from ibidem.recordings import RecordedRequest
-from ibidem.report.facts import SessionFacts, facts_of, moment
-from ibidem.report.figures import ProfileOutcome, SessionFigures
+from ibidem.report.log_summary import SessionFacts, facts_of, moment
 from ibidem.report.measure import ReportSettings, measure_session
-from ibidem.report.selection import EVERYTHING, Chosen, Selection
+from ibidem.report.selection import EVERYTHING, RequestFilter, SessionFilter
+from ibidem.report.session_result import ProfileOutcome, SessionFigures
 from tests.recordings.examples import lines
 from tests.report.logs import NOON, timed
 from tests.report.test_report import TWICE, log
+from tests.support.evict import EAGER_PROFILE
 
 ID = "0badcafe-1111-2222-3333-444444444444"
 OTHER = "0badcafd-1111-2222-3333-444444444444"
@@ -32,19 +33,21 @@ OTHER = "0badcafd-1111-2222-3333-444444444444"
     [
         pytest.param(EVERYTHING, 5.0, True, id="everything has a request of any time"),
         pytest.param(EVERYTHING, None, True, id="everything has a request of an unknown time"),
-        pytest.param(Chosen(since=5), 5.0, True, id="the first moment counts"),
-        pytest.param(Chosen(since=5), 4.9, False, id="what is before does not"),
-        pytest.param(Chosen(until=5), 5.0, False, id="the last moment does not count"),
-        pytest.param(Chosen(until=5), 4.9, True, id="what is before it does"),
-        pytest.param(Chosen(since=5), None, False, id="an unknown time is in no range that begins"),
-        pytest.param(Chosen(until=5), None, False, id="an unknown time is in no range that ends"),
-        pytest.param(Chosen(models=("x",)), None, True, id="an unknown time does not matter to a choice by model"),
-        pytest.param(Chosen(models=("y",)), 5.0, False, id="another model is not asked for"),
-        pytest.param(Chosen(models=()), 5.0, False, id="no model is no request"),
-        pytest.param(Chosen(since=-9e9, until=0.0), -5.0, True, id="times before 1970 are times"),
+        pytest.param(RequestFilter(since=5), 5.0, True, id="the first moment counts"),
+        pytest.param(RequestFilter(since=5), 4.9, False, id="what is before does not"),
+        pytest.param(RequestFilter(until=5), 5.0, False, id="the last moment does not count"),
+        pytest.param(RequestFilter(until=5), 4.9, True, id="what is before it does"),
+        pytest.param(RequestFilter(since=5), None, False, id="an unknown time is in no range that begins"),
+        pytest.param(RequestFilter(until=5), None, False, id="an unknown time is in no range that ends"),
+        pytest.param(
+            RequestFilter(models=("x",)), None, True, id="an unknown time does not matter to a choice by model"
+        ),
+        pytest.param(RequestFilter(models=("y",)), 5.0, False, id="another model is not asked for"),
+        pytest.param(RequestFilter(models=()), 5.0, False, id="no model is no request"),
+        pytest.param(RequestFilter(since=-9e9, until=0.0), -5.0, True, id="times before 1970 are times"),
     ],
 )
-def test_what_counts(chosen: Chosen, at: float | None, counts: bool) -> None:
+def test_what_counts(chosen: RequestFilter, at: float | None, counts: bool) -> None:
     assert chosen.counts(at, "x") is counts
 
 
@@ -52,7 +55,7 @@ def test_a_request_is_where_its_answer_was_complete() -> None:
     assert moment(RecordedRequest(1, at=4.0, answered=9.0)) == 9.0
     assert moment(RecordedRequest(1, at=4.0)) == 4.0
     assert moment(RecordedRequest(1)) is None
-    assert Chosen(since=5).takes(RecordedRequest(1, at=4.0, answered=9.0))
+    assert RequestFilter(since=5).takes(RecordedRequest(1, at=4.0, answered=9.0))
 
 
 times = st.none() | st.floats(-1e12, 1e12)
@@ -60,7 +63,7 @@ times = st.none() | st.floats(-1e12, 1e12)
 
 @given(st.lists(times), st.floats(-1e12, 1e12))
 def test_a_moment_cuts_all_known_times_in_two(every: list[float | None], cut: float) -> None:
-    before, after = Chosen(until=cut), Chosen(since=cut)
+    before, after = RequestFilter(until=cut), RequestFilter(since=cut)
     for at in every:
         assert before.counts(at, "") + after.counts(at, "") == (at is not None)
 
@@ -73,43 +76,43 @@ FACTS = SessionFacts("a.jsonl", "claude-code", "anthropic", id=ID, project="/hom
 @pytest.mark.parametrize(
     ("selection", "wanted"),
     [
-        pytest.param(Selection(), True, id="nothing asked for"),
-        pytest.param(Selection(agents=("Claude-Code",)), True, id="its agent, in other letters"),
-        pytest.param(Selection(agents=("codex", "claude-code")), True, id="one of several agents"),
-        pytest.param(Selection(agents=("claude",)), False, id="half of its agent"),
-        pytest.param(Selection(projects=("shop",)), True, id="a part of its project, in other letters"),
-        pytest.param(Selection(projects=("bank", "me/")), True, id="one of several projects"),
-        pytest.param(Selection(projects=("bank",)), False, id="another project"),
-        pytest.param(Selection(session="0BAD"), True, id="the beginning of its id, in other letters"),
-        pytest.param(Selection(session=ID), True, id="all of its id"),
-        pytest.param(Selection(session="cafe"), False, id="the middle of its id"),
-        pytest.param(Selection(agents=("claude-code",), projects=("bank",)), False, id="all of what is asked for"),
-        pytest.param(Selection(since=1, until=2), True, id="a time, which is asked of requests"),
+        pytest.param(SessionFilter(), True, id="nothing asked for"),
+        pytest.param(SessionFilter(agents=("Claude-Code",)), True, id="its agent, in other letters"),
+        pytest.param(SessionFilter(agents=("codex", "claude-code")), True, id="one of several agents"),
+        pytest.param(SessionFilter(agents=("claude",)), False, id="half of its agent"),
+        pytest.param(SessionFilter(projects=("shop",)), True, id="a part of its project, in other letters"),
+        pytest.param(SessionFilter(projects=("bank", "me/")), True, id="one of several projects"),
+        pytest.param(SessionFilter(projects=("bank",)), False, id="another project"),
+        pytest.param(SessionFilter(session="0BAD"), True, id="the beginning of its id, in other letters"),
+        pytest.param(SessionFilter(session=ID), True, id="all of its id"),
+        pytest.param(SessionFilter(session="cafe"), False, id="the middle of its id"),
+        pytest.param(SessionFilter(agents=("claude-code",), projects=("bank",)), False, id="all of what is asked for"),
+        pytest.param(SessionFilter(since=1, until=2), True, id="a time, which is asked of requests"),
     ],
 )
-def test_what_is_wanted(selection: Selection, wanted: bool) -> None:
+def test_what_is_wanted(selection: SessionFilter, wanted: bool) -> None:
     assert selection.wants(FACTS) is wanted
 
 
 def test_a_session_without_a_project_or_an_id_is_none_that_was_named() -> None:
     bare = SessionFacts("a.jsonl", "pi", "anthropic")
-    assert Selection().wants(bare)
-    assert not Selection(projects=("shop",)).wants(bare)
-    assert not Selection(session="0").wants(bare)
+    assert SessionFilter().wants(bare)
+    assert not SessionFilter(projects=("shop",)).wants(bare)
+    assert not SessionFilter(session="0").wants(bare)
 
 
 def test_words_choose_models_by_parts_of_their_names() -> None:
     several = SessionFacts("a", "pi", "anthropic", models=["claude-opus-4-6", "claude-haiku-4-5", "gpt-5"])
-    assert Selection(models=("HAIKU", "gpt")).chosen(several) == Chosen(models=("claude-haiku-4-5", "gpt-5"))
-    assert Selection(models=("gemini",)).chosen(several) == Chosen(models=())
-    assert Selection(since=3.0).chosen(several) == Chosen(since=3.0)
+    assert SessionFilter(models=("HAIKU", "gpt")).chosen(several) == RequestFilter(models=("claude-haiku-4-5", "gpt-5"))
+    assert SessionFilter(models=("gemini",)).chosen(several) == RequestFilter(models=())
+    assert SessionFilter(since=3.0).chosen(several) == RequestFilter(since=3.0)
 
 
 def test_what_is_asked_for_is_known() -> None:
-    assert Selection().whole
-    assert not Selection().timed
-    assert Selection(until=0.0).timed
-    assert not Selection(session="a").whole
+    assert SessionFilter().whole
+    assert not SessionFilter().timed
+    assert SessionFilter(until=0.0).timed
+    assert not SessionFilter(session="a").whole
 
 
 # ── logs that need not be read ──────────────────────────────────────────────────────────────────────────────────────
@@ -121,36 +124,46 @@ ROLLOUT = "/home/me/.codex/sessions/2026/05/03/rollout-2026-05-03T10-00-00-{}.js
 @pytest.mark.parametrize(
     ("selection", "path", "written", "agent", "holds"),
     [
-        pytest.param(Selection(), "a.jsonl", None, None, True, id="nothing asked for and nothing known"),
-        pytest.param(Selection(since=MAY), "a.jsonl", MAY - 1, None, False, id="last written before"),
-        pytest.param(Selection(since=MAY), "a.jsonl", MAY, None, True, id="written since"),
-        pytest.param(Selection(since=MAY), "a.jsonl", None, None, True, id="written at an unknown time"),
-        pytest.param(Selection(until=MAY), "a.jsonl", MAY + 9e6, None, True, id="written later may have begun before"),
-        pytest.param(Selection(until=MAY), ROLLOUT, MAY, None, False, id="begun later, by its name"),
-        pytest.param(Selection(until=MAY + 86400), ROLLOUT, MAY, None, True, id="begun a day later, on another clock"),
-        pytest.param(Selection(until=MAY), "rollout-2026-13-45T1.jsonl", MAY, None, True, id="a day that is none"),
-        pytest.param(Selection(agents=("codex",)), "a", None, "claude-code", False, id="another agent's"),
-        pytest.param(Selection(agents=("Codex",)), "a", None, "codex", True, id="the agent's"),
-        pytest.param(Selection(agents=("codex",)), "a", None, None, True, id="nobody knows whose"),
-        pytest.param(Selection(session="0bad"), f"/p/{ID}.jsonl", None, None, True, id="named after the session"),
-        pytest.param(Selection(session="0BADCAFE"), f"/p/{ID.upper()}.jsonl", None, None, True, id="in other letters"),
-        pytest.param(Selection(session="1"), f"/p/{ID}.jsonl", None, None, False, id="named after another one"),
-        pytest.param(Selection(session=ID), f"/p/{ID}/subagents/agent-1.jsonl", None, None, True, id="its sub-agent's"),
-        pytest.param(Selection(session=OTHER), f"/p/{ID}/subagents/agent-1.jsonl", None, None, False, id="another's"),
-        pytest.param(Selection(session=ID), rf"C:\p\{OTHER}.jsonl", None, None, False, id="on another machine"),
-        pytest.param(Selection(session="x"), "opencode.db", None, None, True, id="named after nothing"),
-        pytest.param(Selection(projects=("x",), models=("y",)), "a", None, None, True, id="only reading tells"),
+        pytest.param(SessionFilter(), "a.jsonl", None, None, True, id="nothing asked for and nothing known"),
+        pytest.param(SessionFilter(since=MAY), "a.jsonl", MAY - 1, None, False, id="last written before"),
+        pytest.param(SessionFilter(since=MAY), "a.jsonl", MAY, None, True, id="written since"),
+        pytest.param(SessionFilter(since=MAY), "a.jsonl", None, None, True, id="written at an unknown time"),
+        pytest.param(
+            SessionFilter(until=MAY), "a.jsonl", MAY + 9e6, None, True, id="written later may have begun before"
+        ),
+        pytest.param(SessionFilter(until=MAY), ROLLOUT, MAY, None, False, id="begun later, by its name"),
+        pytest.param(
+            SessionFilter(until=MAY + 86400), ROLLOUT, MAY, None, True, id="begun a day later, on another clock"
+        ),
+        pytest.param(SessionFilter(until=MAY), "rollout-2026-13-45T1.jsonl", MAY, None, True, id="a day that is none"),
+        pytest.param(SessionFilter(agents=("codex",)), "a", None, "claude-code", False, id="another agent's"),
+        pytest.param(SessionFilter(agents=("Codex",)), "a", None, "codex", True, id="the agent's"),
+        pytest.param(SessionFilter(agents=("codex",)), "a", None, None, True, id="nobody knows whose"),
+        pytest.param(SessionFilter(session="0bad"), f"/p/{ID}.jsonl", None, None, True, id="named after the session"),
+        pytest.param(
+            SessionFilter(session="0BADCAFE"), f"/p/{ID.upper()}.jsonl", None, None, True, id="in other letters"
+        ),
+        pytest.param(SessionFilter(session="1"), f"/p/{ID}.jsonl", None, None, False, id="named after another one"),
+        pytest.param(
+            SessionFilter(session=ID), f"/p/{ID}/subagents/agent-1.jsonl", None, None, True, id="its sub-agent's"
+        ),
+        pytest.param(
+            SessionFilter(session=OTHER), f"/p/{ID}/subagents/agent-1.jsonl", None, None, False, id="another's"
+        ),
+        pytest.param(SessionFilter(session=ID), rf"C:\p\{OTHER}.jsonl", None, None, False, id="on another machine"),
+        pytest.param(SessionFilter(session="x"), "opencode.db", None, None, True, id="named after nothing"),
+        pytest.param(SessionFilter(projects=("x",), models=("y",)), "a", None, None, True, id="only reading tells"),
     ],
 )
 def test_logs_that_can_hold_it(
-    selection: Selection, path: str, written: float | None, agent: str | None, holds: bool
+    selection: SessionFilter, path: str, written: float | None, agent: str | None, holds: bool
 ) -> None:
     assert selection.may_hold(path, written, agent) is holds
 
 
 # ── parts add up ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-PROFILES = ("lossless", "recoverable", "codetether")
+PROFILES = ("lossless", EAGER_PROFILE, "codetether")
 
 
 def much() -> bytes:
@@ -167,7 +180,7 @@ def much() -> bytes:
 def part(since: float | None = None, until: float | None = None) -> SessionFigures | None:
     """None where nothing counts."""
     [session] = recordings.read("a.jsonl", much())
-    found = measure_session(session, ReportSettings(PROFILES), Chosen(since, until))
+    found = measure_session(session, ReportSettings(PROFILES), RequestFilter(since, until))
     return found if found.requests else None
 
 
@@ -255,7 +268,7 @@ def test_models_of_a_session_add_up_too(number: int) -> None:
 
     def of(models: tuple[str, ...] | None) -> SessionFigures:
         [session] = recordings.read("a.jsonl", mixed)
-        return measure_session(session, ReportSettings(PROFILES), Chosen(models=models))
+        return measure_session(session, ReportSettings(PROFILES), RequestFilter(models=models))
 
     whole = of(None)
     parts = [of((model,)) for model in whole.models]

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from ibidem.report.figures import SessionFigures
-from ibidem.report.totals import Report
+from ibidem.report.aggregate import Report
+from ibidem.report.session_result import SessionFigures
 from tests.report.test_page import HOSTILE, TYPICAL, page, report, session
 from tests.support.browser import hard_to_read, launched, scrolls_sideways
 

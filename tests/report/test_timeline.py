@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ibidem.report.figures import SessionFigures
-from ibidem.report.timeline import MOST_DAYS, time_slots, timeline
+from ibidem.report.session_result import SessionFigures
+from ibidem.report.timeline import MOST_DAYS, time_slots
 from tests.report.test_page import page, report, session
 
 DAY = 86400.0
@@ -17,9 +17,9 @@ def days(*numbers: float) -> list[SessionFigures]:
 
 
 def test_days_in_between_are_there() -> None:
-    found = time_slots(report(*days(0, 3)), ["lossless"])
+    found = time_slots(report(*days(0, 3)))
     assert found.unit == "day"
-    assert [(slot.name, round(slot.amount, 6), round(slot.saved.get("lossless", 0.0), 6)) for slot in found.shown] == [
+    assert [(row.key[0], round(found.amount(row), 6), round(row.saved("lossless"), 6)) for row in found.shown] == [
         ("2025-10-09", 2.5, 0.5),
         ("2025-10-10", 0.0, 0.0),
         ("2025-10-11", 0.0, 0.0),
@@ -28,16 +28,16 @@ def test_days_in_between_are_there() -> None:
 
 
 def test_many_days_are_months() -> None:
-    found = time_slots(report(*days(0, 1, MOST_DAYS)), [])
-    assert (found.unit, found.shown[0].name, round(found.shown[0].amount, 6)) == ("month", "2025-10", 5.0)
-    assert [slot.name for slot in found.shown] == ["2025-10", "2025-11", "2025-12", "2026-01", "2026-02"]
+    found = time_slots(report(*days(0, 1, MOST_DAYS)))
+    assert (found.unit, found.shown[0].key, round(found.amount(found.shown[0]), 6)) == ("month", ("2025-10",), 5.0)
+    assert [row.key[0] for row in found.shown] == ["2025-10", "2025-11", "2025-12", "2026-01", "2026-02"]
 
 
 def test_times_that_no_clock_shows_cost_no_more_room() -> None:
-    found = time_slots(report(*days(0, -20_000, 2_900_000, float("nan"), 1e300)), [])
-    assert [slot.name for slot in found.shown] == ["1971-01", "2025-10", "9965-09"]
+    found = time_slots(report(*days(0, -20_000, 2_900_000, float("nan"), 1e300)))
+    assert [row.key[0] for row in found.shown] == ["1971-01", "2025-10", "9965-09"]
     assert found.untold == pytest.approx(5.0)
-    many = time_slots(report(*days(*range(0, 32 * 200, 32))), [])
+    many = time_slots(report(*days(*range(0, 32 * 200, 32))))
     assert (len(many.shown), many.earlier) == (MOST_DAYS, 200 - MOST_DAYS)
 
 
@@ -57,9 +57,7 @@ def test_bars_stay_inside_whatever_is_saved() -> None:
         session("/logs/a.jsonl", 20.0, (1.0, 30.0), recorded=0.5),
         session("/logs/b.jsonl", 0.0, (0.0, 0.0), recorded=0.0, started=START + DAY),
     ]
-    looks = {"lossless": "p0", "other": "p1"}
-    found = report(*some)
-    chart = timeline(time_slots(found, list(looks)), looks, counted=True)
+    chart = page(report(*some)).source.partition('<svg class="timeline"')[2].partition("</svg>")[0]
     assert "other would have cost more: $10.00" in chart
     assert 'y="0.00%" height="100.00%"' in chart
     assert "-" not in [part[:1] for part in chart.split('height="')[1:]]
@@ -72,4 +70,4 @@ def test_without_recorded_usage_it_is_what_the_replay_says() -> None:
 
 
 def test_one_day_needs_no_chart() -> None:
-    assert timeline(time_slots(report(*days(0)), []), {}, counted=True) == ""
+    assert "timeline" not in page(report(*days(0))).values("class")

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ibidem.report.facts import PaidRequest, SessionFacts
-from ibidem.report.figures import NOTHING_DONE, SessionFigures
+from ibidem.report.log_summary import PaidRequest, SessionFacts
 from ibidem.report.measure import ReportSettings, measure_log
-from ibidem.report.windows import HOUR, PLAN_WINDOW, plan_windows, requests_left
+from ibidem.report.plan_windows import HOUR, PLAN_WINDOW, plan_windows, requests_left
+from ibidem.report.session_result import NOTHING_DONE, SessionFigures
 from tests.report.logs import NOON, timed
 from tests.report.test_report import TWICE, log
 
@@ -48,7 +48,7 @@ def test_windows(hours: list[float | None], expected: list[int]) -> None:
 
 def test_every_agent_has_its_own_plan() -> None:
     found = plan_windows([request(10 * HOUR), request(12 * HOUR, "codex"), request(13 * HOUR)], [])
-    assert [(window.agent, window.start / HOUR, window.tally.requests) for window in found] == [
+    assert [(window.agent, window.start / HOUR, window.row.requests) for window in found] == [
         ("claude-code", 10, 2),
         ("codex", 12, 1),
     ]
@@ -57,7 +57,7 @@ def test_every_agent_has_its_own_plan() -> None:
 @given(st.lists(st.floats(0, 1e6), max_size=60))
 def test_every_request_is_in_one_window_and_windows_do_not_overlap(times: list[float]) -> None:
     found = plan_windows([request(at) for at in times], [])
-    assert sum(window.tally.requests for window in found) == len(times)
+    assert sum(window.row.requests for window in found) == len(times)
     assert all(window.end == window.start + PLAN_WINDOW for window in found)
     assert all(one.end <= other.start or one.end <= other.end - 1 for one, other in pairwise(found))
     for at in times:
@@ -74,8 +74,8 @@ def test_what_would_have_been_is_in_the_window_of_its_request() -> None:
     paid = [request(at) for at in session.times]
     found = plan_windows(paid, [session])
     assert len(found) == 2
-    assert [window.tally.requests for window in found] == [window.tally.measured for window in found]
-    total = sum(window.tally.costs["lossless"] for window in found)
+    assert [window.row.requests for window in found] == [window.row.measured for window in found]
+    total = sum(window.row.costs["lossless"] for window in found)
     assert total == pytest.approx(session.profiles["lossless"].spent.cost)
 
 

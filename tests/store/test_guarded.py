@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ibidem.proxy.manner import NothingKept
+from ibidem.live.policy import NothingKept
 from ibidem.store import Limits, MemoryStore, RedisStore, SqliteStore, Store, StoreError, guarded, reference
 from ibidem.store.guarded import GuardedStore
 from ibidem.store.store import NO_NOTES, NotesPlace
@@ -454,6 +454,26 @@ def test_one_trial_call_closes_the_breaker(bench: Bench) -> None:
     assert not bench.store.health["open"]
     assert bench.store.refs("s") == set()
     assert bench.news[1:] == ["The store memory: answers again."]
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2.0])
+def test_caller_of_a_trial_does_not_wait_for_the_deadline(bench: Bench, seconds: float) -> None:
+    """The breaker closes when the call ends in time, although its caller has gone."""
+    bench.open()
+    bench.clock.now += 1
+    bench.inner.faults[0] = "hangs"
+    started = time.perf_counter()
+    with bench.store.until(LONG), pytest.raises(StoreError, match="within 50 ms"):
+        bench.store.refs("s")
+    assert time.perf_counter() - started < LONG / 2
+    assert bench.store.health["retry_in"] == 2
+    bench.clock.now += LONG * seconds
+    bench.inner.go_on.set()
+    assert bench.inner.ended.acquire(timeout=LONG)
+    deadline = time.perf_counter() + (LONG if seconds < 1 else 0.1)
+    while bench.store.health["open"] and time.perf_counter() < deadline:
+        time.sleep(0.001)
+    assert bench.store.health["open"] == (seconds > 1)
 
 
 @pytest.mark.parametrize("fault", ["fails", "hangs"])

@@ -18,6 +18,7 @@ from ibidem.formats import FORMATS
 from ibidem.markers.backref import EXPLANATION, digest_of, tag_of
 from ibidem.store import MemoryStore
 from ibidem.testing import conv
+from tests.support.evict import NO_CLOCKS
 from tests.support.lanes import daily
 from tests.support.timed import best
 
@@ -154,7 +155,7 @@ def test_the_laws_hold(format: str, shown: list[str], inside: int | None, shapes
     ):
         law(run, given, format)
     testing.references_are_visible(run(given), format)
-    looking = ibidem.Evict(arrival=chosen, economy=FREE, age=1, snippet=60, ends=100, mask=2)
+    looking = ibidem.Evict(**NO_CLOCKS, arrival=chosen, economy=FREE, mask=2)
     store = MemoryStore()
     found = ibidem.compact(given, strategies=[looking], format=format, store=store)
     assert not found.stats.failures

@@ -17,14 +17,12 @@ from ibidem.formats import FORMATS
 from ibidem.markers.evicted import EvictedMarker, gone_lines, merged, refs_in, thinned
 from ibidem.store import Limits, MemoryStore, StoreError
 from ibidem.testing import conv
+from tests.support.evict import NO_CLOCKS
 from tests.support.lanes import daily
 
 FREE = Economy(read=1.0, write=1.0)
 """A provider without a cache: whatever may go, goes at once."""
-EAGER: dict[str, Any] = {
-    **{"economy": FREE, "age": 1, "snippet": 300, "mask": 2, "thinking": True, "arguments": 80},
-    **{"calls": True, "prose": 200, "middle": 6},
-}
+EAGER: dict[str, Any] = {"economy": FREE, "mask": 2, "arguments": 80, "edit_arguments": (0, 0), **NO_CLOCKS}
 SLOW = settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
 
 PROSE = "\n".join(f"{n}. a line that says something about the number {n * 7919 % 1000}" for n in range(120))
@@ -54,7 +52,7 @@ def edit(path: str) -> tuple[str, str, str]:
 
 
 def run(request: Any, store: Any = None, **fields: Any) -> ibidem.Compacted:
-    looking = ibidem.Evict(**{"economy": FREE, "snippet": None, "stale": False, **fields})
+    looking = ibidem.Evict(**{"economy": FREE, **NO_CLOCKS, **fields})
     return ibidem.compact(request, strategies=[looking], store=store or MemoryStore())
 
 
@@ -71,21 +69,6 @@ def texts(request: Any) -> list[str]:
 # ── what goes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_read_of_a_file_that_was_changed_later_goes() -> None:
-    request = session(read("a.py", file_of(60)), edit("a.py"), read("b.py", file_of(60, 5)))
-    found = run(request, stale=True)
-    first, _, last = texts(found.request)
-    assert "60 lines left out, the file was changed later]" in first
-    assert last == texts(request)[2]
-    assert [edit.strategy for edit in found.plan] == ["stale"]
-
-
-def test_an_edit_that_failed_changes_nothing() -> None:
-    request = session(read("a.py", file_of(60)), edit("a.py"))
-    request["messages"][-1]["content"][0]["is_error"] = True
-    assert not run(request, stale=True).plan
-
-
 def test_lines_that_something_refers_to_stay_in_their_places() -> None:
     """The second read says that most of it stands in the first, so these lines of the first may not go."""
     text = file_of(80)
@@ -93,7 +76,7 @@ def test_lines_that_something_refers_to_stay_in_their_places() -> None:
     part = "\n".join(changed.split("\n")[20:70])
     request = session(read("a.py", text), edit("a.py"), read("a.py", part), edit("b.py"))
     store = MemoryStore()
-    only_when_cold = ibidem.Evict(phi=0.0)
+    only_when_cold = ibidem.Evict(**NO_CLOCKS, phi=0.0, mask=2)
     growing = ibidem.Session(strategies=[only_when_cold], format="anthropic", store=store)
     for length in (1, 3, 5, 7):
         before = growing.compact({**request, "messages": request["messages"][:length]}, idle=2)
@@ -117,7 +100,7 @@ def test_lines_of_a_patch_that_something_refers_to_without_their_signs_stay() ->
     diff = "\n".join(["diff --git a/a.py b/a.py", "@@ -1,60 +1,40 @@", *old, *(f"+{line}" for line in new)])
     request = session(("Bash", "diff", diff), read("a.py", "\n".join(new)), *(read(f"{n}", "short") for n in range(4)))
     store = MemoryStore()
-    looking = ibidem.Evict(economy=FREE, mask=5, snippet=None, stale=False)
+    looking = ibidem.Evict(**NO_CLOCKS, economy=FREE, mask=5)
     growing = ibidem.Session(strategies=[looking], format="anthropic", store=store)
     for length in range(1, len(request["messages"]) + 1, 2):
         found = growing.compact({**request, "messages": request["messages"][:length]})
@@ -134,42 +117,8 @@ def test_what_refers_goes_with_what_it_refers_to() -> None:
     request = session(read("a.py", text), read("a.py", changed), *(read(f"{n}", file_of(9, n)) for n in range(4)))
     found = run(request, mask=2)
     first, second, *_ = texts(found.request)
-    assert first.endswith(": 71 lines left out, old]")
+    assert first.endswith(": 71 lines left out, the file was read again later]")
     assert second.endswith(": 80 lines left out, old]")
-
-
-def test_an_old_result_keeps_its_ends() -> None:
-    request = session(read("a.py", file_of(300)), *(read(f"{n}", "short") for n in range(6)))
-    text = texts(run(request, snippet=4096).request)[0]
-    assert text.startswith("value_0 = ")
-    assert text.endswith(file_of(300).split("\n")[-1])
-    assert " lines left out]" in text
-
-
-def test_what_lost_its_middle_loses_the_rest_later() -> None:
-    reads = [read("a.py", file_of(300)), *(read(f"{n}", "short") for n in range(20))]
-    store = MemoryStore()
-    looking = ibidem.Evict(economy=FREE, mask=10)
-    growing = ibidem.Session(strategies=[looking], format="anthropic", store=store)
-    seen = []
-    for length in range(3, 2 * len(reads) + 2, 2):
-        request = {**session(*reads), "messages": session(*reads)["messages"][:length]}
-        found = growing.compact(request)
-        seen.append(len(texts(found.request)[0]))
-        assert ibidem.expand(found.request, store=store) == request
-    assert sorted(set(seen), reverse=True) == sorted({len(file_of(300)), seen[8], seen[-1]}, reverse=True)
-    assert 512 < seen[8] < 1200
-    assert texts(found.request)[0].endswith(": 300 lines left out, old]")
-    assert [point.first for point in found.plan.points] == [2, 2]
-
-
-def test_a_single_long_line_keeps_its_ends() -> None:
-    line = "x".join(f"{n * 7919 % 10_000}" for n in range(3000))
-    request = session(read("a.json", line), *(read(f"{n}", "short") for n in range(6)))
-    text = texts(run(request, snippet=4096).request)[0]
-    assert text.startswith(line[:100])
-    assert text.endswith(line[-100:])
-    assert "1 line left out" in text
 
 
 def test_results_before_the_last_ones_go() -> None:
@@ -190,7 +139,7 @@ def test_long_arguments_go_and_the_others_stay() -> None:
     call["name"], call["input"] = "Write", {"file_path": "a.py", "content": PROSE, "mode": 1.50}
     store = MemoryStore()
     given = json.dumps(request)
-    found = ibidem.compact(given, strategies=[ibidem.Evict(**{**EAGER, "mask": None})], store=store)
+    found = ibidem.compact(given, strategies=[ibidem.Evict(**EAGER)], store=store)
     sent = json.loads(found.request)["messages"][1]["content"][0]["input"]
     assert sent["file_path"] == "a.py"
     assert "120 lines left out" in sent["content"]
@@ -420,7 +369,9 @@ def test_a_conversation_that_the_model_opens_is_named_after_what_the_user_says()
         turns = [{"role": "assistant", "content": "How can I help?"}, {"role": "user", "content": f"Look at {name}"}]
         request = session(read("a.py", file_of(60)), edit("a.py"))
         opened = {**request, "messages": [{"role": "system", "content": "Be brief"}, *turns, *request["messages"][1:]]}
-        growing = ibidem.Session(strategies=[ibidem.Evict(economy=FREE, snippet=None)], store=store, format="anthropic")
+        growing = ibidem.Session(
+            strategies=[ibidem.Evict(**NO_CLOCKS, economy=FREE, mask=1)], store=store, format="anthropic"
+        )
         for length in range(1, len(opened["messages"]) + 1):
             growing.compact({**opened, "messages": opened["messages"][:length]})
     assert len(set(store.names)) == 2
@@ -430,7 +381,7 @@ def test_the_same_request_again_after_a_pause_is_a_use(monkeypatch: pytest.Monke
     hours = [0.0]
     monkeypatch.setattr("ibidem.store.recall.time.time", lambda: hours[0] * 3600)
     store = Named()
-    growing = ibidem.Session(strategies=[ibidem.Evict(economy=FREE, snippet=None)], store=store)
+    growing = ibidem.Session(strategies=[ibidem.Evict(**NO_CLOCKS, economy=FREE, mask=1)], store=store)
     request = session(read("a.py", file_of(60)), edit("a.py"))
     growing.compact(request)
     uses = len(store.names)
@@ -447,7 +398,7 @@ def test_a_conversation_in_use_keeps_what_it_let_go_however_long_ago_that_was(
     monkeypatch.setattr("ibidem.store.recall.NOTED_SECONDS", 0.0)
     days = [0.0]
     store = MemoryStore(clock=lambda: days[0] * 86_400)
-    looking = ibidem.Evict(economy=FREE, snippet=None)
+    looking = ibidem.Evict(**NO_CLOCKS, economy=FREE, mask=1)
     growing = ibidem.Session(strategies=[looking], store=store)
     request = session(read("a.py", file_of(60)), edit("a.py"))
     sent = growing.compact(request).request
@@ -474,7 +425,7 @@ def test_a_conversation_that_goes_on_after_a_long_pause_has_its_originals_again(
     hours = [500_000.0]
     monkeypatch.setattr("ibidem.store.recall.time.time", lambda: hours[0] * 3600)
     store = MemoryStore(limits=Limits(max_bytes=1), clock=lambda: hours[0] * 3600)
-    growing = ibidem.Session(strategies=[ibidem.Evict(economy=FREE, snippet=None)], store=store)
+    growing = ibidem.Session(strategies=[ibidem.Evict(**NO_CLOCKS, economy=FREE, mask=1)], store=store)
     request = session(read("a.py", file_of(60)), edit("a.py"))
     sent = growing.compact(request).request
     hours[0] += 72
@@ -502,7 +453,7 @@ FORGED = {
 def test_a_text_that_says_lines_were_left_out_stops_nothing(case: str, speaker: str) -> None:
     """Law 9: the rest of the conversation is let go as if it had not been said."""
     store = MemoryStore()
-    looking = ibidem.Evict(economy=FREE, snippet=None, stale=False, mask=2)
+    looking = ibidem.Evict(**NO_CLOCKS, economy=FREE, mask=2)
     found = ibidem.Session(strategies=[looking], store=store)
     reads = [read(f"{n}.py", file_of(40, n)) for n in range(9)]
     marker = texts(found.compact(session(*reads[:4])).request)[0]

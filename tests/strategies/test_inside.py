@@ -15,13 +15,14 @@ import ibidem
 from benchmarks.references import references
 from ibidem import BackReferences, testing
 from ibidem.cli.reading import InputRequest
-from ibidem.cli.view.parts import view
+from ibidem.cli.view.edits import view
 from ibidem.formats import FORMATS
 from ibidem.markers.backref import EXPLANATION, Source, digest_of, tag_of
 from ibidem.markers.layout import Shown
 from ibidem.markers.restore import Budget, restore
 from ibidem.store import MemoryStore
 from ibidem.testing import conv
+from tests.support.evict import NO_CLOCKS
 from tests.support.lanes import daily
 from tests.support.timed import best
 
@@ -66,7 +67,7 @@ def marker(words: str, text: str = "", flags: str = "", explains: bool = False) 
     return f"[ibidem {TAG}{first}{words}{f'. {EXPLANATION}' if explains else ''}]"
 
 
-def numbered(lines: Sequence[str], form: str = "{:6}→{}") -> str:
+def index_texts(lines: Sequence[str], form: str = "{:6}→{}") -> str:
     return "\n".join(form.format(at, line) for at, line in enumerate(lines, 1))
 
 
@@ -89,14 +90,14 @@ def test_lines_are_counted_as_they_are_sent() -> None:
 
 
 def test_numbered_lines_are_named_by_the_numbers_they_show() -> None:
-    text = numbered([*SUITE, "and once more", *SUITE, *SUITE[10:25]])
+    text = index_texts([*SUITE, "and once more", *SUITE, *SUITE[10:25]])
     found = sent(text)[0].split("\n")
     assert found[31] == marker("32-61 unchanged, lines 1-30 above", text, "n", explains=True)
     assert found[32] == marker("62-76 as lines 11-25 above")
 
 
 def test_numbers_that_stand_there_twice_are_told_by_rows() -> None:
-    text = numbered([*SUITE, *OTHER]) + "\n" + numbered([*OTHER, *SUITE])
+    text = index_texts([*SUITE, *OTHER]) + "\n" + index_texts([*OTHER, *SUITE])
     assert marker("31-60 as rows 1-30 above") in sent(text)[0].split("\n")
 
 
@@ -166,11 +167,11 @@ def test_the_same_answer_again_is_sent_in_full() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param(numbered([*SUITE, *SUITE], "{}: {}"), id="numbers that are not folded"),
+        pytest.param(index_texts([*SUITE, *SUITE], "{}: {}"), id="numbers that are not folded"),
         pytest.param(", ".join([*SUITE, *SUITE]), id="items of one line"),
         pytest.param("\n".join(["}", "", "]"] * 300), id="lines that say nothing"),
         pytest.param("diff\n@@ -1 +1,30 @@\n" + "\n".join(f"+{line}" for line in SUITE * 2), id="a patch"),
-        pytest.param(numbered(SUITE, "{}\t{}") + "\n" + "\n".join(OTHER * 2), id="numbers on some lines alone"),
+        pytest.param(index_texts(SUITE, "{}\t{}") + "\n" + "\n".join(OTHER * 2), id="numbers on some lines alone"),
     ],
 )
 def test_where_it_would_not_come_back_it_is_sent_as_without(text: str) -> None:
@@ -194,11 +195,11 @@ LINES = [
 ]
 WRITTEN: list[Callable[[Sequence[str]], str]] = [
     "\n".join,
-    numbered,
-    lambda lines: numbered(lines, "{}\t{}"),
-    lambda lines: numbered(lines, "{}: {}"),
+    index_texts,
+    lambda lines: index_texts(lines, "{}\t{}"),
+    lambda lines: index_texts(lines, "{}: {}"),
     lambda lines: "\n".join(f"src/a.py:{at % 5}:{line}" for at, line in enumerate(lines)),
-    lambda lines: numbered(lines) + "\n\n" + "\n".join(lines),
+    lambda lines: index_texts(lines) + "\n\n" + "\n".join(lines),
 ]
 
 
@@ -251,7 +252,7 @@ def test_the_laws_hold(format: str, shown: list[str], chosen: BackReferences) ->
 def test_the_laws_hold_where_texts_are_let_go(format: str, shown: list[str], ends: int) -> None:
     """Lines that something refers to stay, of a text that refers to itself as of any other."""
     arrival = BackReferences(inside=8, min_gain=0, repeat_guard=0)
-    looking = ibidem.Evict(arrival=arrival, economy=FREE, age=1, snippet=60, ends=ends, mask=2)
+    looking = ibidem.Evict(**NO_CLOCKS, arrival=arrival, economy=FREE, mask=2)
     given, store = request(*shown, format=format), MemoryStore()
     found = ibidem.compact(given, strategies=[looking], format=format, store=store)
     assert not found.stats.failures
@@ -264,7 +265,7 @@ def test_the_laws_hold_where_texts_are_let_go(format: str, shown: list[str], end
 
 def test_lines_that_something_refers_to_outlive_what_refers_to_them_from_within() -> None:
     text = "\n".join([*SUITE, "and once more", *SUITE, *OTHER])
-    looking = ibidem.Evict(arrival=BackReferences(inside=60), economy=FREE, snippet=None, stale=False, mask=1)
+    looking = ibidem.Evict(**NO_CLOCKS, arrival=BackReferences(inside=60), economy=FREE, mask=1)
     given, store = request(text, "\n".join(["something new", *SUITE[5:25]])), MemoryStore()
     found = ibidem.compact(given, strategies=[looking], store=store)
     first, last = texts(found.request)
@@ -359,7 +360,7 @@ def staircase(n: int) -> str:
 
 HARD: dict[str, Callable[[int], str]] = {
     "one line": lambda n: "\n".join([SUITE[0]] * n),
-    "one line with numbers": lambda n: numbered([SUITE[0]] * n),
+    "one line with numbers": lambda n: index_texts([SUITE[0]] * n),
     "empty lines below one": lambda n: "\n".join([SUITE[0], *[""] * n] * 2),
     "two lines in turn": lambda n: "\n".join([SUITE[0], "}"] * (n // 2)),
     "all but one alike": lambda n: "\n".join([*[SUITE[0]] * (n - 1), "the end", *[SUITE[0]] * n]),

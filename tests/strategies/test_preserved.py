@@ -14,6 +14,7 @@ import ibidem
 from ibidem.billing.budget import Economy
 from ibidem.store import MemoryStore
 from ibidem.testing.signing import fits, signature_of
+from tests.support.evict import NO_CLOCKS
 
 SLOW = settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
 ECONOMIES = {
@@ -21,7 +22,7 @@ ECONOMIES = {
     "for five minutes": Economy(),
     "cheap to read": Economy(read=0.025),
 }
-HARDER: dict[str, Any] = {"age": 1, "snippet": 300, "ends": 60, "mask": 2, "arguments": 80, "prose": 200, "middle": 6}
+HARDER: dict[str, Any] = {"mask": 2, "arguments": 80, "edit_arguments": (0, 0)}
 
 
 def text(lines: int, seed: int = 0) -> str:
@@ -46,7 +47,7 @@ class Talk:
 
     def __init__(self, economy: Economy, **fields: Any) -> None:
         self.store = MemoryStore()
-        looking = ibidem.Evict(economy=economy, **fields)
+        looking = ibidem.Evict(**{"economy": economy, "mask": 1, **NO_CLOCKS, **fields})
         self.session = ibidem.Session(strategies=[looking], format="anthropic", store=self.store)
         self.body: dict[str, Any] = {"model": "claude-test", "messages": [{"role": "user", "content": "go"}]}
         self.loop: list[Any] = []
@@ -104,7 +105,7 @@ STEPS = st.builds(
 @given(steps=st.lists(STEPS, max_size=14))
 @SLOW
 def test_no_request_is_one_that_would_be_refused(economy: str, harder: bool, steps: list[Step]) -> None:
-    talk = Talk(replace(ECONOMIES[economy], preserved_thinking=True), **(HARDER if harder else {"age": 2}))
+    talk = Talk(replace(ECONOMIES[economy], preserved_thinking=True), **(HARDER if harder else {"mask": 3}))
     for step in [*steps, Step()]:
         sent = talk.send(step.idle)
         assert fits(sent)
@@ -145,7 +146,7 @@ def test_when_the_user_has_spoken_all_thinking_goes_with_what_is_stale() -> None
     steps = [step._replace(idle=3.0) for step in TWO_LOOPS]
     steps[3] = steps[3]._replace(idle=999.0)  # the first request after the user spoke again
     _, done = run(steps)
-    assert done == [["thinking 1", "stale 2", "thinking 3", "stale_arguments 3", "thinking 5"]]
+    assert done == [["thinking 1", "mask 2", "thinking 3", "stale_arguments 3", "thinking 5"]]
 
 
 def test_within_a_loop_that_thinks_only_thinking_of_earlier_turns_goes() -> None:
@@ -154,13 +155,13 @@ def test_within_a_loop_that_thinks_only_thinking_of_earlier_turns_goes() -> None
     assert done == [["thinking 1", "thinking 3", "thinking 5"]]
     _, done = run([*TWO_LOOPS, Step(400), Step(400, "Bash y", idle=999.0)])
     assert len(done) == 2
-    assert {"stale 2", "stale 8", "stale_arguments 3", "stale_arguments 9", "thinking 13"} <= set(done[1])
+    assert {"mask 2", "mask 8", "stale_arguments 3", "stale_arguments 9", "thinking 13"} <= set(done[1])
 
 
 def test_in_a_loop_that_does_not_think_everything_may_go() -> None:
     steps = [step._replace(thinks=0) if at > 2 else step for at, step in enumerate(TWO_LOOPS)]
     _, done = run(steps)
-    assert {"thinking 1", "stale 2", "stale 8"} <= set(done[-1])
+    assert {"thinking 1", "mask 2", "mask 8"} <= set(done[-1])
 
 
 def test_thinking_that_cannot_go_holds_everything_before_it() -> None:
@@ -199,7 +200,7 @@ def test_a_provider_that_drops_what_does_not_fit_need_not_be_waited_for() -> Non
         session = ibidem.Session("recoverable", format="anthropic", store=MemoryStore())
         found = session.compact({**body, **head}, idle=9999.0)
         changed[name] = {edit.strategy for edit in found.plan} - {"thinking", "spans"}
-    assert changed == {"asks": {"stale", "stale_arguments"}, "other": set(), "silent": set()}
+    assert changed == {"asks": {"stale_arguments"}, "other": set(), "silent": set()}
 
 
 def test_a_session_whose_model_changes_to_one_that_signs_decides_by_that() -> None:

@@ -17,6 +17,7 @@ from ibidem.formats import FORMATS
 from ibidem.markers.thinking import Dropped, Spine, record, recorded, stood
 from ibidem.store import MemoryStore, StoreError, reference
 from ibidem.testing import conv
+from tests.support.evict import NO_CLOCKS
 from tests.support.lanes import daily
 
 FREE = Economy(read=1.0, write=1.0)
@@ -28,7 +29,7 @@ LONG = "I wonder about all of this, and for quite some time. " * 8
 
 def run(request: Any, store: Any = None, **fields: Any) -> ibidem.Compacted:
     """Thinking alone may go."""
-    looking = ibidem.Evict(**{"economy": FREE, "snippet": None, "stale": False, **fields})
+    looking = ibidem.Evict(**{"economy": FREE, **NO_CLOCKS, **fields})
     return ibidem.compact(request, strategies=[looking], store=store or MemoryStore())
 
 
@@ -116,7 +117,7 @@ def test_where_a_provider_does_not_count_it_there_is_nothing_to_gain() -> None:
 def test_what_goes_before_it_was_sent_takes_nothing_off_the_price() -> None:
     """The rest that a provider has to write again is what it had, without what goes of that."""
     request = conv("u:go", "a>1", f"r1:{CONTENT}", f"a?{LONG}:Done", "u:And now?")
-    growing = ibidem.Session(strategies=[ibidem.Evict(economy=FREE, snippet=None)], store=MemoryStore())
+    growing = ibidem.Session(strategies=[ibidem.Evict(**NO_CLOCKS, economy=FREE)], store=MemoryStore())
     growing.compact({**request, "messages": request["messages"][:3]})
     [point] = growing.compact(request).plan.points
     assert point.rewritten > 500, "all of the first result"
@@ -215,11 +216,11 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("style", STYLES.values(), ids=STYLES)
-@pytest.mark.parametrize("mask", [None, 2], ids=["alone", "with results"])
-def test_it_comes_back_to_the_byte(style: dict[str, Any], mask: int | None) -> None:
+@pytest.mark.parametrize("mask", [99, 2], ids=["alone", "with results"])
+def test_it_comes_back_to_the_byte(style: dict[str, Any], mask: int) -> None:
     request, store = thoughtful(), MemoryStore()
     for body in (request, json.dumps(request, **style), json.dumps(request, **style).encode()):
-        found = run(body, store, mask=mask, age=1)
+        found = run(body, store, mask=mask)
         assert len(gone(found)) == 4
         assert "still wondering" in str(found.request)
         assert not ibidem.validate(found.request, format="anthropic")
@@ -253,10 +254,10 @@ def longer(request: dict[str, Any], turns: range) -> dict[str, Any]:
     return request
 
 
-@pytest.mark.parametrize("mask", [None, 3], ids=["alone", "with results"])
-def test_it_comes_back_from_a_session_that_went_at_several_points(mask: int | None) -> None:
+@pytest.mark.parametrize("mask", [99, 3], ids=["alone", "with results"])
+def test_it_comes_back_from_a_session_that_went_at_several_points(mask: int) -> None:
     request, store = longer(thoughtful(), range(6, 20)), MemoryStore()
-    looking = ibidem.Evict(mask=mask, age=1, snippet=None, stale=False, economy=ibidem.Economy())
+    looking = ibidem.Evict(**NO_CLOCKS, mask=mask, economy=ibidem.Economy())
     growing = ibidem.Session(strategies=[looking], format="anthropic", store=store)
     for length in range(9, len(request["messages"]) + 1, 2):
         part = {**request, "messages": request["messages"][:length]}
@@ -273,7 +274,7 @@ def test_it_comes_back_from_a_session_that_went_at_several_points(mask: int | No
 def test_everything_comes_back_and_a_second_pass_changes_nothing(format: str, data: st.DataObject) -> None:
     """Laws 6 and 10, from the store and the request alone."""
     request, store = data.draw(testing.histories(format)), MemoryStore()
-    more = {"mask": 2, "age": 1, "arguments": 80, "snippet": 300, "prose": 200}
+    more = {"mask": 2, "arguments": 80, "edit_arguments": (0, 0), **NO_CLOCKS}
     fields: dict[str, Any] = data.draw(st.sampled_from([{}, more]))
     looking = ibidem.Evict(economy=FREE, **fields)
     sent = ibidem.compact(request, strategies=[looking], format=format, store=store).request
@@ -286,7 +287,7 @@ def test_a_history_that_lost_it_is_not_looked_at_again() -> None:
     request, store = longer(thoughtful(), range(6, 9)), MemoryStore()
     once = run(request, store).request
     assert "left out" not in str(once)
-    again = {"snippet": 512, "ends": 64, "age": 6}
+    again = {"mask": 4}
     assert run(once, store, **again).request == once
     assert run(once, MemoryStore(), **again).request != once, "this store knows nothing of it"
 
@@ -369,7 +370,7 @@ def test_a_session_notices_that_another_thinking_stands_beside_the_same_words(si
 def test_what_another_recorded_meanwhile_is_told_apart_too() -> None:
     """Two sessions that asked the store before either let anything go."""
     store, sent = MemoryStore(), {}
-    looking = ibidem.Evict(economy=Economy(write=99.0), snippet=None)
+    looking = ibidem.Evict(**NO_CLOCKS, economy=Economy(write=99.0))
     sessions = [ibidem.Session(strategies=[looking], format="anthropic", store=store) for _ in range(2)]
     for length in (5, 7):
         for n, session in enumerate(sessions):

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from ibidem.billing.lifetimes import CacheMode, Pauses
+from ibidem.live.types import SYSTEM_CLOCK
+from ibidem.live.types import Clock as ProxyClock
 from ibidem.proxy.books.gains import GainsWriter
-from ibidem.proxy.clock import SYSTEM_CLOCK
-from ibidem.proxy.clock import Clock as ProxyClock
 from ibidem.proxy.edge.app import Proxy
 from ibidem.proxy.edge.server import Running
 from ibidem.proxy.settings import Settings

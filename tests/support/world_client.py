@@ -67,6 +67,8 @@ class Branch:
     """Name that the client sends with each request, if any."""
     accepted: list[Sent] = field(default_factory=list)
     """Requests of this branch and its ancestors that were accepted, newest last."""
+    older: list[Sent] = field(default_factory=list)
+    """Those from before the provider compacted the history. A rewind can go back there."""
     linear: bool = True
     """The next request continues the last accepted one."""
     impure: bool = False
@@ -114,6 +116,7 @@ class Branch:
         self.real.append({"role": "assistant", "content": content})
         self.shadow.append({"role": "assistant", "content": signed})
         if compacted:
+            self.older = self.older + self.accepted
             self._begin_anew()
 
     def places(self) -> list[int]:
@@ -148,7 +151,7 @@ class Branch:
         rest = [without_thinking(message) for message in self.real[start:]]
         self.real = [{"role": "user", "content": summary}, *rest]
         self.shadow = list(self.real)
-        self.family = Family()
+        self.family, self.older = Family(), []
         self._begin_anew()
 
     def _begin_anew(self) -> None:

@@ -202,10 +202,11 @@ class Oracle:
         """
         branch, sent = exchange.branch, json.loads(accepted.body)["messages"]
         model = branch.fields["model"]
-        own = [each for each in branch.accepted if each.model == model or not branch.linear]
+        known = branch.accepted if branch.linear else branch.older + branch.accepted
+        own = [each for each in known if each.model == model or not branch.linear]
         if (place := self._changed(exchange, sent, own)) is None:
-            place = self._changed(exchange, sent, branch.accepted)
-        if place is not None and any(each.model != model for each in branch.accepted):
+            place = self._changed(exchange, sent, known)
+        if place is not None and any(each.model != model for each in known):
             # What a profile evicts depends on prices, and a cache belongs to one model.
             self._remark("prefix changed with the model", exchange)
         elif place is not None:
@@ -217,7 +218,7 @@ class Oracle:
         """First message that was sent otherwise by the last of these requests (after a rewind, by all of them), if that
         is a fault."""
         branch = exchange.branch
-        most = _known_elsewhere(exchange)
+        most = self._known_elsewhere(exchange)
         shared = [(common(each.came, exchange.came[:most]), each) for each in known[-1 if branch.linear else 0 :]]
         longest = max((length for length, _ in shared), default=0)
         shared = [(length, each) for length, each in shared if length == longest]
@@ -229,20 +230,20 @@ class Oracle:
             return None
         return common(known[-1].sent, sent)
 
+    def _known_elsewhere(self, exchange: Exchange) -> int | None:
+        """Number of messages that a process has to send as another process did; None for all.
 
-def _known_elsewhere(exchange: Exchange) -> int | None:
-    """Number of messages that a process has to send as another process did; None for all.
-
-    While it does not rewrite, it knows the earlier requests from their notes, but not the last one. If no thinking is
-    signed, being late costs the cache only, and nothing is waited for.
-    """
-    row, branch = exchange.row or {}, exchange.branch
-    if exchange.run == branch.run or row.get("outcome") not in ("off", "failed open"):
-        return None
-    if row["outcome"] == "failed open" and branch.fields["model"] == PLAIN_MODEL:
-        return 0
-    roles = [message["role"] for message in exchange.came]
-    return len(roles) - roles[::-1].index("assistant") if "assistant" in roles else 0
+        While it does not rewrite, it knows the earlier requests from their notes, but not the last one. `lossless`
+        leaves no notes. If no thinking is signed, a changed prefix costs the cache only: nothing is waited for, and
+        without notes nothing is worked out.
+        """
+        row, branch = exchange.row or {}, exchange.branch
+        if exchange.run == branch.run or row.get("outcome") not in ("off", "failed open"):
+            return None
+        if branch.fields["model"] == PLAIN_MODEL and (self.lossless or row["outcome"] == "failed open"):
+            return 0
+        roles = [message["role"] for message in exchange.came]
+        return len(roles) - roles[::-1].index("assistant") if "assistant" in roles else 0
 
 
 def without_results(body: dict[str, Any], calls: frozenset[str]) -> dict[str, Any]:

@@ -9,13 +9,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 import ibidem
 from ibidem.billing.budget import Economy
@@ -25,16 +27,17 @@ from ibidem.proxy.edge.app import Proxy
 from ibidem.proxy.edge.server import Running
 from ibidem.proxy.settings import Settings
 from ibidem.store import Store, guarded
+from tests.support.evict import NO_CLOCKS
 from tests.support.proxied import Clock
 from tests.support.world_provider import RUN_HEADER
 from tests.support.world_store import CallCounter, StoreLink
 
 PATIENCE = 30.0
 LONGEST_PAUSE = 0.2
-EAGER = (ibidem.Evict(economy=Economy(read=1.0, write=1.0), age=1, snippet=300, mask=3),)
+EAGER = (ibidem.Evict(**NO_CLOCKS, economy=Economy(read=1.0, write=1.0), mask=3),)
 """Evicts whatever it may with each request, as if nothing was cached."""
 PROFILES = {
-    **{name: name for name in ("lossless", "recoverable", "aggressive")},
+    **{name: name for name in ("lossless", "balanced", "recoverable", "aggressive")},
     "eager": f"{__name__}:EAGER",
 }
 """Setting of the proxy by name of the profile."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ibidem.billing.usage import Usage
-from ibidem.proxy.usage import UsageReader
+from ibidem.providers.usage_reader import UsageReader
 from ibidem.testing import Answer, Calls, Clearing, Fails, Gzips, Says, Seen, Signing, Thinks, Upstream, conv
 from ibidem.testing.clearing import PLACEHOLDER, since_compaction
 

@@ -31,7 +31,7 @@ def page(judged: Judgement, setting: Setting = SETTING) -> str:
 @pytest.mark.parametrize(("judged", "setting", "called", "said"), CASES)
 def test_the_page_says_what_the_terminal_does(judged: Judgement, setting: Setting, called: str, said: str) -> None:
     text = " ".join(re.sub(r"<[^>]+>", "", page(judged, setting)).split())
-    assert said.replace("'", "&#x27;").replace("<", "&lt;") in text
+    assert said.replace("'", "&#39;").replace("<", "&lt;") in text
     assert "Simulated" not in text
 
 

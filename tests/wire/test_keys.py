@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ibidem.errors import IbidemError
-from ibidem.wire import Change, parse, rebuild, splice
+from ibidem.wire import Change, parse, rebuild, scan, splice
 from ibidem.wire.tree import Keyed
 
 from .test_wire import GAPS, NODES, VALUES, Node, exact
@@ -158,10 +158,35 @@ def test_a_text_keeps_its_spelling_where_it_is_put() -> None:
     assert splice(text.encode(), json.loads(text), [Change(("system",), "set", WRAPPED)]).decode() == expected
 
 
-def test_a_key_that_stands_twice_is_not_set() -> None:
-    text = b'{"messages":[{"k":1,"k":2}]}'
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        pytest.param(b'{"messages":[{"k":1,"k":2}]}', ("messages", 0, "k"), id="numbers"),
+        pytest.param(
+            b'{"messages":[{"k": "a","k": [{"b":1}]}]}', ("messages", 0, "k", 0, "b"), id="a string and a list"
+        ),
+        pytest.param(
+            b'{"messages":[{"k": [],"k": [{"b":1}]}]}', ("messages", 0, "k", 0, "b"), id="lists of two lengths"
+        ),
+        pytest.param(
+            b'{"messages":[{"k": {"c":1},"k": {"b":1}}]}', ("messages", 0, "k", "b"), id="objects of other keys"
+        ),
+    ],
+)
+def test_a_key_that_stands_twice_is_not_set(text: bytes, path: Any) -> None:
     with pytest.raises(IbidemError, match="stands twice"):
-        splice(text, parse(text), [Change(("messages", 0, "k"), "set", 3)])
+        splice(text, parse(text), [Change(path, "set", 3)])
+
+
+@pytest.mark.parametrize("key", ["\\", '"', "\n", "\ud800"], ids=repr)
+def test_a_list_below_any_key_is_changed(key: str) -> None:
+    text = json.dumps({key: [1, 2]})
+    assert splice(text.encode(), json.loads(text), [Change((key, 1), "set", 3)]).decode() == text.replace("2]", "3]")
+
+
+@pytest.mark.parametrize("first", [b"1.5", b'"messages"', b"[]", b'[{"role":"user","content":"much longer than Hi"}]'])
+def test_a_history_that_stands_twice_is_not_scanned(first: bytes) -> None:
+    assert scan(b'{"messages":%b, "n, ": 1.5, "messages": [{"role":"user","content":"Hi"}]}' % first) is None
 
 
 def test_other_keys_that_stand_twice_stay() -> None:

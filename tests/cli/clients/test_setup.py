@@ -437,9 +437,11 @@ def test_gemini_cli_on_vertex_has_a_variable_of_its_own(tmp_path: Path) -> None:
     assert changed("gemini", {}, tmp_path)["GOOGLE_VERTEX_BASE_URL"] == f"{URL}/vertex"
     before = {"GOOGLE_VERTEX_BASE_URL": "https://gw/x"}
     assert prepare("gemini", before, tmp_path).upstreams == {"vertex": "https://gw/x"}
-    settings.write_text('{"security": {"auth": {"selectedType": "oauth-personal"}}}')
-    (notice,) = prepare("gemini", {}, tmp_path).notices
-    assert "Google login" in notice
+    for login, why in (("oauth-personal", "Google login"), ("", "no login type is selected")):
+        settings.write_text(json.dumps({"security": {"auth": {"selectedType": login}}}))
+        (notice,) = prepare("gemini", {}, tmp_path).notices
+        assert why in notice
+        assert "Select an API key or Vertex with /auth" in notice
 
 
 def test_qwen_code_is_led_only_with_a_base_url_of_the_users(tmp_path: Path) -> None:
@@ -519,13 +521,6 @@ def test_a_client_that_cannot_be_led_is_told_before_it_starts(tmp_path: Path, pr
     (notice,) = setup.notices
     assert "nothing will be saved" in notice
     assert UNROUTABLE[program][2] in notice
-
-
-def test_cline_is_started_without_any_variable(tmp_path: Path) -> None:
-    """Its background hub keeps the variables of the session that started it."""
-    setup = prepare("cline", {"ANTHROPIC_API_KEY": "x", "OPENAI_BASE_URL": "https://gw/v1"}, tmp_path)
-    assert (setup.variables, setup.files, setup.arguments) == ({}, {}, ())
-    assert "baseUrl in ~/.cline/data/settings/providers.json" in setup.notices[0]
 
 
 # --- Codex with a ChatGPT login -----------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ibidem.proxy.routes import Route, carries_conversations, client_session, route
+from ibidem.providers.routes import Route, carries_conversations, client_session, route
 
 A, OAI, G = "anthropic", "openai", "gemini"
 CHAT, RESPONSES = "openai-chat", "openai-responses"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ibidem.gains import Gains
+from ibidem.providers.headers import login_kind
 from ibidem.proxy.books.gains import GainsWriter
-from ibidem.proxy.login import login_kind
 from ibidem.testing.prompt_cache import PromptCache
 from tests.proxy.test_claude_session import post
 from tests.support.claude_session import KEY_HEADERS, PLAN_HEADERS, session

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from ibidem.report import numbers
-from ibidem.report.numbers import dollars, file_size, percent, plural, tokens
+from ibidem.render import number_format as numbers
+from ibidem.render.number_format import dollars, file_size, percent, plural, tokens
 from tests.support.browser import launched
 
 WRITTEN = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .examples import Example, lines
+from ..recordings.examples import Example, lines
 
 Json = dict[str, Any]
 

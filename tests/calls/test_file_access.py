@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ibidem.calls.file_access import Touch, touches
 from ibidem.model import ToolCall
-from ibidem.strategies.revision.files import Touch, touches
 
 QUICK = settings(deadline=None)
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import ibidem
-from ibidem.proxy import conversations as module
-from ibidem.proxy import rewriter as rewriter_module
-from ibidem.proxy.conversations import Conversations
-from ibidem.proxy.outcome import Job, Outcome
-from ibidem.proxy.rewriter import WARM_BYTES, Rewriter
+from ibidem.live import live as rewriter_module
+from ibidem.live import recognition as module
+from ibidem.live.live import WARM_BYTES, Rewriter
+from ibidem.live.recognition import Conversations
+from ibidem.live.types import LiveRequest, RewriteResult
 from ibidem.store import MemoryStore
 from ibidem.strategies.profiles import PROFILES
 from ibidem.wire.head import Head
@@ -38,18 +38,18 @@ class Place:
     def rewrite(self, body: bytes, format: str = "anthropic") -> bytes:
         return self._accepted(self.rewriter.rewrite(job(body, format))).body or body
 
-    def warm(self, body: bytes, **more: Any) -> Outcome | None:
+    def warm(self, body: bytes, **more: Any) -> RewriteResult | None:
         found = self.rewriter.rewrite_warm(job(body, **more))
         return None if found is None else self._accepted(found)
 
-    def _accepted(self, found: Outcome) -> Outcome:
+    def _accepted(self, found: RewriteResult) -> RewriteResult:
         if found.conversation is not None:
             found.conversation.accept(found.sent, found.deviation)
         return found
 
 
-def job(body: bytes, format: str = "anthropic", encoding: str = "", **more: Any) -> Job:
-    return Job(format, "", encoding, body, 1.0, **more)
+def job(body: bytes, format: str = "anthropic", encoding: str = "", **more: Any) -> LiveRequest:
+    return LiveRequest(format, "", encoding, body, 1.0, **more)
 
 
 WAYS = {**{format: (format, False) for format in PATHS}, "with marks that move": ("anthropic", True)}
@@ -132,7 +132,7 @@ def test_so_is_what_has_to_be_looked_at_closely() -> None:
     assert place.warm(body) is not None
 
 
-@pytest.mark.parametrize("profile", ["recoverable", "tests.proxy.test_warm:OWN"])
+@pytest.mark.parametrize("profile", ["recoverable", "tests.live.test_warm:OWN"])
 def test_only_what_is_known_to_be_quick_is_done_at_once(profile: str) -> None:
     """A profile that asks a store, and one of somebody else."""
     place = Place(profile)
@@ -148,7 +148,7 @@ def test_the_proxy_does_it_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> 
     threads: list[str] = []
     work = Rewriter._work
 
-    def seen(self: Rewriter, *given: Any, **more: Any) -> Outcome:
+    def seen(self: Rewriter, *given: Any, **more: Any) -> RewriteResult:
         threads.append(threading.current_thread().name)
         return work(self, *given, **more)
 
@@ -199,8 +199,8 @@ def test_a_conversation_that_looks_back_is_given_back_when_it_is_let_go(monkeypa
     """It does not hold itself: Python looks for such objects less often here than elsewhere."""
     monkeypatch.setattr(module, "GONE_BYTES", 0)
     given_back: list[None] = []
-    monkeypatch.setattr(module, "give_back", lambda: given_back.append(None))
     place = Place("recoverable")
+    place.conversations._give_back = lambda: given_back.append(None)
     place.conversations._most = 1
     gc.disable()
     try:

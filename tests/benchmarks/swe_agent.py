@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .examples import Example, lines
+from ..recordings.examples import Example, lines
 
 Json = dict[str, Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ibidem.report import places
-from ibidem.report.places import FetchedStream, LogFile, below, fetch, fetch_url
+from ibidem.report import log_sources as places
+from ibidem.report.log_sources import FetchedStream, LogFile, below, fetch, fetch_url
 
 WRITTEN = datetime(2026, 5, 6, tzinfo=UTC)
 URL = "s3://bucket/a.jsonl"

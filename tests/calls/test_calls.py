@@ -170,6 +170,7 @@ def test_script_of_another_tool_is_not_read() -> None:
     assert label_of("eval", {"input": RUN}) == "eval(const r = await tools.exec_comma)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece", ['\\"', '"\\"', '"', "`", "'\"", "a ", "a", "a=", "cmd:", "/*", "\\", "tools.", "{ cmd", '"cmd":"\\']
 )

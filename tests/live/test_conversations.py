@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 import ibidem
-from ibidem.proxy.conversations import Conversations
+from ibidem.live.live import Rewriter
+from ibidem.live.recognition import Conversations
+from ibidem.live.types import LiveRequest
 from ibidem.proxy.edge.server import Running
-from ibidem.proxy.outcome import Job
-from ibidem.proxy.rewriter import Rewriter
 from ibidem.proxy.settings import Settings
 from ibidem.store import MemoryStore, RedisStore, SqliteStore, Store, reference
 from ibidem.store.store import Notes
 from ibidem.testing.prompt_cache import PromptCache
 from ibidem.testing.scripts import Turn, build
+from tests.support.evict import COLD_PROFILE, EAGER_PROFILE
 from tests.support.proxied import PATHS, Clock, Talk, dumped, growing, requests, stale, talk, text, turns, waited_for
 
 FORMATS = list(PATHS)
@@ -71,7 +72,7 @@ def sent(
 def straight(steps: Sequence[Step], format: str = "anthropic") -> list[bytes]:
     """The same from one proxy that is never stopped."""
     store, clock = Counted(MemoryStore()), Clock()
-    with talk(profile="recoverable", store=store, clock=clock) as proxy:
+    with talk(profile=EAGER_PROFILE, store=store, clock=clock) as proxy:
         return sent(steps, [proxy], store, clock, format)
 
 
@@ -89,7 +90,7 @@ def test_a_restart_goes_on_to_the_byte(format: str, tmp_path: Path) -> None:
     for start in range(0, len(steps), 3):
         with SqliteStore(tmp_path / "store.sqlite") as file:
             store = Counted(file)
-            with talk(profile="recoverable", store=store, clock=clock, cache=cache) as proxy:
+            with talk(profile=EAGER_PROFILE, store=store, clock=clock, cache=cache) as proxy:
                 found += sent(steps[start : start + 3], [proxy], store, clock, format)
     assert found == expected
     assert sum(map(len, found)) < 0.7 * sum(len(body) for _, body in steps)
@@ -104,7 +105,7 @@ def test_replicas_on_one_redis_decide_alike(redis_url: str) -> None:
     expected = straight(steps)
     with RedisStore(redis_url, prefix="replicas:") as server, ExitStack() as stack:
         store, clock = Counted(server), Clock()
-        opened = [talk(profile="recoverable", store=store, clock=clock) for _ in range(2)]
+        opened = [talk(profile=EAGER_PROFILE, store=store, clock=clock) for _ in range(2)]
         found = sent(steps, [stack.enter_context(one) for one in opened], store, clock)
         assert found == expected
         for (_, body), got in zip(steps, found, strict=True):
@@ -116,7 +117,7 @@ def test_a_revision_is_told_by_the_replica_that_made_it() -> None:
     steps, cache = steps_of("anthropic", {7: COLD, 16: COLD}), PromptCache()
     store, clock = Counted(MemoryStore()), Clock()
     with ExitStack() as stack:
-        opened = [talk(profile="recoverable", store=store, clock=clock, cache=cache) for _ in range(3)]
+        opened = [talk(profile=EAGER_PROFILE, store=store, clock=clock, cache=cache) for _ in range(3)]
         *proxies, later = [stack.enter_context(one) for one in opened]
         sent(steps[:-1], proxies, store, clock)
         sent(steps[-1:], [later], store, clock)
@@ -210,7 +211,7 @@ def test_branches_of_a_profile_that_looks_back_never_mix() -> None:
     shared = len(trunk) // 2 + 1
     alone = [straight([(gaps.get(n, 10.0), body) for n, body in enumerate(bodies)]) for bodies in branches]
     store, clock = Counted(MemoryStore()), Clock()
-    with talk(profile="recoverable", store=store, clock=clock) as proxy:
+    with talk(profile=EAGER_PROFILE, store=store, clock=clock) as proxy:
         for number in range(len(branches[0])):
             clock.now += gaps.get(number, 10.0)
             for which in range(1 if number < shared else len(branches)):
@@ -228,7 +229,7 @@ def test_what_was_let_go_from_memory_comes_back_as_it_was() -> None:
     alone = [straight(steps) for steps in many]
     store, clock = Counted(MemoryStore()), Clock()
     options: Any = {"store": store, "clock": clock, "conversations": 1}
-    with talk(profile="recoverable", **options) as proxy:
+    with talk(profile=EAGER_PROFILE, **options) as proxy:
         for number in range(len(many[0])):
             clock.now += gaps.get(number, 10.0)
             for steps, expected in zip(many, alone, strict=True):
@@ -272,8 +273,8 @@ def test_a_conversation_that_moved_on_while_it_was_looked_up() -> None:
         ]
         return dumped(build([*trunk, *more], "anthropic"))
 
-    def job(body: bytes) -> Job:
-        return Job("anthropic", "", "", body, 1.0)
+    def job(body: bytes) -> LiveRequest:
+        return LiveRequest("anthropic", "", "", body, 1.0)
 
     one, two, three = request("short"), request(known), request(known, known + "\nand more")
     conversations = Conversations("lossless", MemoryStore(), 10, 2**30)
@@ -303,10 +304,10 @@ def test_a_conversation_that_moved_on_while_it_was_looked_up() -> None:
 def test_idle_time_counts_over_a_restart() -> None:
     steps = [(10.0, body) for _, body in steps_of("anthropic", {})]
     store, clock = Counted(MemoryStore()), Clock()
-    with talk(profile="recoverable", store=store, clock=clock) as proxy:
+    with talk(profile=EAGER_PROFILE, store=store, clock=clock) as proxy:
         sent(steps[:10], [proxy], store, clock)
         assert not proxy.state["totals"]["breaks"]
-    with talk(profile="recoverable", store=store, clock=clock) as proxy:
+    with talk(profile=EAGER_PROFILE, store=store, clock=clock) as proxy:
         sent([(COLD, steps[10][1])], [proxy], store, clock)
         assert proxy.state["totals"]["breaks"] == {"cold cache": 1}
 
@@ -316,7 +317,7 @@ def test_when_cache_reads_collapse_after_a_revision_revisions_stop() -> None:
 
     def run(forgets: bool) -> tuple[Any, Any]:
         store, clock = Counted(MemoryStore()), Clock()
-        with talk(profile="recoverable", store=store, clock=clock) as proxy:
+        with talk(profile=COLD_PROFILE, store=store, clock=clock) as proxy:
             for number, step in enumerate(steps):
                 if forgets and number == 8:  # as if what was changed made the provider lose everything
                     proxy.upstream.forget()
@@ -345,7 +346,7 @@ def _bare(messages: list[Any]) -> Any:
 def test_a_provider_without_a_cache_collapses_nothing() -> None:
     steps = [(passed, dumped(_unmarked(body))) for passed, body in steps_of("anthropic", {13: COLD, 22: COLD})]
     store, clock = Counted(MemoryStore()), Clock()
-    with talk(profile="recoverable", store=store, clock=clock) as proxy:
+    with talk(profile=EAGER_PROFILE, store=store, clock=clock) as proxy:
         sent(steps, [proxy], store, clock)
         state = proxy.settled(len(steps))
         assert state["totals"]["breaks"]
@@ -369,7 +370,7 @@ def test_who_only_observes_keeps_no_text() -> None:
     kept = {}
     for observe in (False, True):
         store, clock = MemoryStore(), Clock()
-        with talk(profile="recoverable", store=store, clock=clock, observe=observe) as proxy:
+        with talk(profile=EAGER_PROFILE, store=store, clock=clock, observe=observe) as proxy:
             for number, (passed, body) in enumerate(steps, 1):
                 clock.now += passed
                 assert proxy.send("anthropic", body)[0] == 200

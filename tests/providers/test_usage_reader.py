@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibidem.billing.usage import Usage
-from ibidem.proxy import encodings, usage
-from ibidem.proxy.usage import UsageReader, decoder
-from ibidem.testing.dialects.bedrock import frame
-from ibidem.wire import zstd
+from ibidem.providers import usage_reader
+from ibidem.providers.usage_reader import UsageReader, decoder
+from ibidem.testing.dialects.anthropic import frame_event
+from ibidem.wire import content_encoding, zstd
 
 EVENTS = "text/event-stream; charset=utf-8"
 JSON = "application/json"
@@ -36,7 +36,7 @@ def sse(*events: Any, named: bool = True, end: str = "\n") -> bytes:
 
 def frames(*events: Any) -> bytes:
     """As Amazon sends them."""
-    return b"".join(frame(f"data: {json.dumps(event)}".encode()) for event in events)
+    return b"".join(frame_event(f"data: {json.dumps(event)}".encode()) for event in events)
 
 
 def read(format: str, kind: str, *pieces: bytes, encoding: str = "") -> Usage | None:
@@ -154,7 +154,10 @@ def test_byte_by_byte(format: str, kind: str, body: bytes, expected: Usage) -> N
 
 
 @given(
-    st.sampled_from(sorted(usage.USAGES)), st.sampled_from([EVENTS, JSON, FRAMES, ""]), st.lists(st.binary()), st.data()
+    st.sampled_from(sorted(usage_reader.USAGES)),
+    st.sampled_from([EVENTS, JSON, FRAMES, ""]),
+    st.lists(st.binary()),
+    st.data(),
 )
 def test_garbage_gives_nothing_and_never_raises(
     format: str, kind: str, pieces: list[bytes], data: st.DataObject
@@ -177,7 +180,7 @@ JSONS = st.recursive(
 )
 
 
-@given(st.sampled_from(sorted(usage.USAGES)), JSONS, st.booleans())
+@given(st.sampled_from(sorted(usage_reader.USAGES)), JSONS, st.booleans())
 def test_counts_of_any_shape_never_raise_and_are_never_negative(format: str, value: Any, stream: bool) -> None:
     body = json.dumps(value).encode()
     found = read(format, EVENTS, b"data: " + body + b"\n\n") if stream else read(format, JSON, body)
@@ -338,11 +341,11 @@ HOSTILE: dict[str, tuple[Any, int]] = {
     "several": ({"applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 2}] * 3}, 6),
     "more than there can be": (
         {"applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 10**18}] * 9},
-        usage.MAX_CLEARED,
+        usage_reader.MAX_CLEARED,
     ),
     "more than any number": (
         {"applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 10**400}]},
-        usage.MAX_CLEARED,
+        usage_reader.MAX_CLEARED,
     ),
 }
 
@@ -448,7 +451,7 @@ def test_odd_streams(format: str, body: bytes, expected: Usage | None) -> None:
 
 
 def test_huge_lines_are_read_up_to_a_bound_and_held_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage, "MAX_HELD_BYTES", 10_000)
+    monkeypatch.setattr(usage_reader, "MAX_HELD_BYTES", 10_000)
     first, last = ({"usage": {"input_tokens": count}} for count in (5, 6))
     large = {"delta": "x" * 9_000, "usage": {"input_tokens": 7}}
     assert read("anthropic", EVENTS, sse(first), sse(large)) == Usage(fresh=7)
@@ -526,9 +529,9 @@ def test_a_bomb_is_found_out_before_it_takes_memory(encoding: str) -> None:
     assert found is not None
     tracemalloc.start()
     try:
-        with pytest.raises(encodings.TooLarge):
+        with pytest.raises(content_encoding.TooLarge):
             found.decompress(packed)
-        assert tracemalloc.get_traced_memory()[1] < 4 * encodings.MAX_UNPACKED
+        assert tracemalloc.get_traced_memory()[1] < 4 * content_encoding.MAX_UNPACKED
     finally:
         tracemalloc.stop()
     assert read("anthropic", JSON, packed, encoding=encoding) is None

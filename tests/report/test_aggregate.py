@@ -11,11 +11,22 @@ from hypothesis import strategies as st
 
 from ibidem.billing.prices import Prices
 from ibidem.billing.usage import Usage
-from ibidem.report.facts import PaidRequest, SessionFacts, paid_requests, read_facts
-from ibidem.report.figures import NOTHING_DONE, SessionFigures
-from ibidem.report.listing import BYS
+from ibidem.report.aggregate import (
+    NOT_TOLD,
+    ORDERS,
+    By,
+    Order,
+    ReportRow,
+    group_rows,
+    local_time,
+    period_of,
+    sort_rows,
+    total_row,
+)
+from ibidem.report.log_summary import PaidRequest, SessionFacts, paid_requests, read_facts
 from ibidem.report.measure import ReportSettings, measure_log
-from ibidem.report.tally import NOT_TOLD, ORDERS, By, Order, Tally, grouped, in_all, local, ordered, period_of
+from ibidem.report.session_result import NOTHING_DONE, SessionFigures
+from ibidem.report.terminal_tables import BYS
 from tests.report.logs import DAY, NOON, timed
 from tests.report.test_report import TWICE, log
 
@@ -66,7 +77,7 @@ def test_periods(by: By, when: str, zone: tzinfo, expected: str) -> None:
 @pytest.mark.parametrize("at", [None, float("nan"), float("inf"), -float("inf"), 1e300, -1e15, 4e11])
 @pytest.mark.parametrize("by", ["day", "week", "month"])
 def test_a_moment_that_no_calendar_has_is_in_a_row_of_its_own(by: By, at: float | None) -> None:
-    assert local(at, BERLIN) is None
+    assert local_time(at, BERLIN) is None
     assert period_of(by, at, BERLIN) == NOT_TOLD
 
 
@@ -103,25 +114,25 @@ def measured() -> tuple[list[PaidRequest], list[SessionFigures]]:
 @pytest.mark.parametrize("by", BYS)
 def test_the_rows_of_every_table_add_up(by: By, zone: tzinfo) -> None:
     paid, sessions = measured()
-    rows, total = grouped(by, paid, sessions, zone), in_all(paid, sessions)
+    rows, total = group_rows(by, paid, sessions, zone), total_row(paid, sessions)
     assert total.requests == total.measured == len(paid) > total.counted > 0
-    assert len({key for key, _ in rows}) == len(rows) > (by != "agent")
+    assert len({row.key for row in rows}) == len(rows) > (by != "agent")
     for name in ("requests", "counted", "measured"):
-        assert sum(getattr(tally, name) for _, tally in rows) == getattr(total, name)
+        assert sum(getattr(row, name) for row in rows) == getattr(total, name)
     for name in ("input", "output", "total"):
-        assert sum(getattr(tally, name) for _, tally in rows) == pytest.approx(getattr(total, name))
+        assert sum(getattr(row, name) for row in rows) == pytest.approx(getattr(total, name))
     for name in ("fresh", "read", "written", "written_1h", "output"):
-        assert sum(getattr(tally.tokens, name) for _, tally in rows) == getattr(total.tokens, name)
+        assert sum(getattr(row.tokens, name) for row in rows) == getattr(total.tokens, name)
     for name in (NOTHING_DONE, "lossless", "recoverable"):
-        assert sum(tally.costs.get(name, 0.0) for _, tally in rows) == pytest.approx(total.costs[name])
-        assert sum(tally.saved(name) for _, tally in rows) == pytest.approx(total.saved(name))
-    assert {key for _, tally in rows for key in tally.sessions} == total.sessions
+        assert sum(row.costs.get(name, 0.0) for row in rows) == pytest.approx(total.costs[name])
+        assert sum(row.saved(name) for row in rows) == pytest.approx(total.saved(name))
+    assert {key for row in rows for key in row.sessions} == total.sessions
 
 
 def test_output_is_in_no_saving() -> None:
     paid, sessions = measured()
     dear = [one._replace(output=1000.0) for one in paid]
-    before, after = in_all(paid, sessions), in_all(dear, sessions)
+    before, after = total_row(paid, sessions), total_row(dear, sessions)
     assert after.total > before.total + 1000
     assert after.saved("lossless") == before.saved("lossless") > 0
     assert after.saved_share("lossless") == before.saved_share("lossless")
@@ -129,17 +140,17 @@ def test_output_is_in_no_saving() -> None:
 
 
 def test_what_is_paid_is_what_the_provider_counted() -> None:
-    tally = in_all([request(), request(cost=None), request(cost=0.0, output=0.0)], [])
-    assert (tally.requests, tally.counted, tally.input, tally.output, tally.total) == (3, 2, 1.0, 0.25, 1.25)
-    assert tally.tokens == Usage(2, 4, 6, 8, 10)
-    assert tally.sessions == {("a.jsonl", "")}
-    assert (tally.saved("lossless"), tally.saved_share("lossless")) == (0.0, None)
+    row = total_row([request(), request(cost=None), request(cost=0.0, output=0.0)], [])
+    assert (row.requests, row.counted, row.input, row.output, row.total) == (3, 2, 1.0, 0.25, 1.25)
+    assert row.tokens == Usage(2, 4, 6, 8, 10)
+    assert row.sessions == {("a.jsonl", "")}
+    assert (row.saved("lossless"), row.saved_share("lossless")) == (0.0, None)
 
 
 def test_what_was_saved_in_fact_is_told_of_requests_that_know_both() -> None:
     logged = [request()._replace(otherwise=3.0), request(cost=None)._replace(otherwise=9.0), request()]
-    tally = in_all(logged, [])
-    assert (tally.logged, tally.otherwise) == (1.0, 3.0)
+    row = total_row(logged, [])
+    assert (row.logged, row.otherwise) == (1.0, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -157,22 +168,23 @@ def test_rows_are_called(by: By, names: list[str]) -> None:
         request(at=2 * 86400.0, model="gpt-5", project="/bank", agent="codex"),
         request(at=None, model="", project=""),
     ]
-    assert sorted(key[0] for key, _ in grouped(by, paid, [])) == sorted(names)
+    assert sorted(row.key[0] for row in group_rows(by, paid, [])) == sorted(names)
 
 
 def test_sessions_of_one_file_are_rows_of_their_own() -> None:
-    found = grouped("session", [request(name="x"), request(name="y"), request(name="x")], [])
-    assert [(key, tally.requests) for key, tally in found] == [(("a.jsonl", "x"), 2), (("a.jsonl", "y"), 1)]
+    found = group_rows("session", [request(name="x"), request(name="y"), request(name="x")], [])
+    assert [(row.key, row.requests) for row in found] == [(("a.jsonl", "x"), 2), (("a.jsonl", "y"), 1)]
 
 
 # ── order ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def row(name: str, first: float, requests: int, **fields: float) -> tuple[tuple[str, ...], Tally]:
-    tally = Tally(requests=requests, input=fields.get("paid", 0.0), fresh=int(fields.get("tokens", 0)), first=first)
+def row(name: str, first: float, requests: int, **fields: float) -> ReportRow:
+    paid, fresh = fields.get("paid", 0.0), int(fields.get("tokens", 0))
+    made = ReportRow((name,), requests=requests, input=paid, fresh=fresh, first=first)
     if "saved" in fields:
-        tally.costs = {NOTHING_DONE: 10.0, "lossless": 10.0 - fields["saved"]}
-    return (name,), tally
+        made.costs = {NOTHING_DONE: 10.0, "lossless": 10.0 - fields["saved"]}
+    return made
 
 
 ROWS = [
@@ -187,15 +199,15 @@ ROWS = [
     [("paid", "cab"), ("saved", "bac"), ("requests", "cab"), ("tokens", "acb"), ("name", "abc"), ("time", "cab")],
 )
 def test_rows_are_sorted_as_asked_for(order: Order, names: str) -> None:
-    assert "".join(key[0] for key, _ in ordered(ROWS, order, "lossless")) == names
+    assert "".join(row.key[0] for row in sort_rows(ROWS, order, "lossless")) == names
     assert order in ORDERS
 
 
 def test_where_nothing_was_counted_the_dearest_by_replay_is_first() -> None:
     rows = [row("a", 0, 1), row("b", 0, 1, saved=1.0)]
-    assert [key for key, _ in ordered(rows, "paid", "lossless")] == [("b",), ("a",)]
+    assert [row.key for row in sort_rows(rows, "paid", "lossless")] == [("b",), ("a",)]
 
 
 def test_rows_of_an_unknown_time_come_last() -> None:
-    rows = grouped("day", [request(at=None), request(at=5.0)], [])
-    assert [key[0] for key, _ in ordered(rows, "time", "")] == ["1970-01-01", NOT_TOLD]
+    rows = group_rows("day", [request(at=None), request(at=5.0)], [])
+    assert [row.key[0] for row in sort_rows(rows, "time", "")] == ["1970-01-01", NOT_TOLD]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ibidem.errors import IbidemError
-from ibidem.proxy.egress import Hop, certificate_sources, hop
+from ibidem.providers.egress import Hop, certificate_sources, hop
 
 UPSTREAM = "https://api.example.com"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ibidem.proxy.refusals import Refusal
+from ibidem.providers.rejections import Refusal
 
 
 def anthropic(kind: str, message: str) -> Any:
