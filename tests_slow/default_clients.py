@@ -318,7 +318,6 @@ CLINE = Client(
     format="anthropic",
     arguments=("-P", "anthropic", "-m", "claude-sonnet-4-5", "-k", ANTHROPIC_KEY, PROMPT),
     session=_cline_session,
-    routed=False,
 )
 
 

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from .websocket_front import WebSocketFront
 
 Json = dict[str, Any]
 PATIENCE = 300
+LEFTOVER_SECONDS = 10
+"""How long processes of a client may take to end."""
 END = "All done."
 FILE = "".join(f"def function_{number}(argument): return argument * {number}  # {number}\n" for number in range(150))
 OLD, NEW = "def function_77(argument): return argument * 77  # 77", "def function_77(argument): return 0"
@@ -97,10 +100,16 @@ class Desk:
         """Run a session in new folders. Without the shim, the variables decide about proxies. With `websockets`, the
         provider speaks these too."""
         self._prepare(client)
-        talk = by_turn(client.session(self.project))
+        answers, threads = client.session(self.project), list[Seen]()
+        talk = by_turn(answers)
 
         def script(seen: Seen) -> Answer:
-            return talk(seen) if is_conversation(seen) else Says("ok")
+            if not is_conversation(seen):
+                return Says("ok")
+            if "thread" not in seen.json:
+                return talk(seen)
+            threads.append(seen)  # the history is the server's, so turns are counted here
+            return answers[len(threads) - 1]
 
         canned = {part: json.dumps(body).encode() for part, body in client.canned.items()}
         with (
@@ -129,11 +138,23 @@ class Desk:
             return self._ended(ended.returncode, requests, gate.contacts, front.frames)
 
     def _end_leftovers(self) -> None:
-        """End processes that the client left behind: Cline starts one in the background for each project."""
+        """End processes that the client left behind: Cline starts one in the background for each project. They may
+        write to its folders until they are gone."""
+        end = time.monotonic() + LEFTOVER_SECONDS
+        for number in self._leftovers():
+            _signal(number, signal.SIGTERM)
+        while (left := self._leftovers()) and time.monotonic() < end:
+            time.sleep(0.05)
+        for number in left:
+            _signal(number, signal.SIGKILL)
+
+    def _leftovers(self) -> list[int]:
+        found = []
         for entry in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):
                 if str(self.project).encode() in entry.read_bytes():
-                    os.kill(int(entry.parent.name), signal.SIGTERM)
+                    found.append(int(entry.parent.name))
+        return found
 
     def _prepare(self, client: Client) -> None:
         for folder in (self.home, self.project, self.notes, self._shims):
@@ -195,13 +216,20 @@ class Desk:
         return path.read_text() if path.exists() else ""
 
 
+def _signal(process: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, number)
+
+
 def is_conversation(seen: Seen) -> bool:
-    """Whether tools are offered: requests on the side have none. Codex offers them in an item of the input."""
+    """Whether tools are offered: requests on the side have none. Codex offers them in an item of the input. A message
+    thread of Anthropic's has them in its first request only."""
     try:
         body = seen.json
     except ValueError:
         return False
     if not isinstance(body, dict) or "count" in seen.path:
         return False
-    items = body.get("input")
-    return bool(body.get("tools")) or any("additional_tools" in str(each)[:200] for each in items or ())
+    if body.get("tools") or body.get("thread"):
+        return True
+    return any("additional_tools" in str(each)[:200] for each in body.get("input") or ())

@@ -31,10 +31,10 @@ PATIENT = {"IBIDEM_PATIENCE_MS": "60000"}
 class Served:
     """A proxy of its own, which can be killed."""
 
-    def __init__(self, folder: Path, upstream: str = "", workers: int = 1) -> None:
+    def __init__(self, folder: Path, upstream: str = "", *options: str) -> None:
         command = [sys.executable, "-m", "ibidem.cli", "proxy", "--port", "0", "--store", str(folder / "store.sqlite3")]
         command += ["--upstream", f"anthropic={upstream}"] if upstream else []
-        command += ["--workers", str(workers)] if workers > 1 else []
+        command += options
         variables = {**os.environ, "HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
         self.process = subprocess.Popen(
             command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -53,9 +53,9 @@ class Served:
 
 
 @contextmanager
-def served(folder: Path, upstream: str = "", workers: int = 1) -> Iterator[Served]:
+def served(folder: Path, upstream: str = "", *options: str) -> Iterator[Served]:
     folder.mkdir(parents=True, exist_ok=True)
-    found = Served(folder, upstream, workers)
+    found = Served(folder, upstream, *options)
     try:
         yield found
     finally:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 MINUTES = 25
 """That one framework may take, once it is installed."""
 HEADS = (
-    ("framework", "version", "wire reduced by", "`expand`", "history untouched", "modes", "seam"),
+    ("framework", "version", "bytes saved", "`expand`", "history unchanged", "modes", "hook point"),
     ("framework", "wires", "usage", "added processor time", "added time"),
 )
 """Of the two tables: one would be too wide to be read."""

@@ -27,7 +27,7 @@ PICTURE = bytes.fromhex(
     "de7f8e0000000049454e44ae426082"
 )
 """One pixel."""
-PI_VERSION = "1.5.0"
+PI_VERSION = "1.5.2"
 FILE = "".join(f"def function_{number}(): return {number}\n" for number in range(40))
 
 

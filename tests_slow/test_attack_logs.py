@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import readers
+from ibidem import recordings
 from ibidem.report.measure import ReportSettings, measure_log
 from tests.recordings.examples import Example
 from tests.recordings.hostile import ODD, Hostile, refusal
@@ -21,15 +23,21 @@ TESTS = Path(__file__).parent.parent / "tests"
 
 
 NAMES = [
-    found.name
-    for found in pkgutil.iter_modules([str(TESTS / "recordings")])
-    if not found.name.startswith("test_") and found.name not in ("examples", "hostile")
+    f"{package}.{found.name}"
+    for package in ("recordings", "benchmarks")
+    for found in pkgutil.iter_modules([str(TESTS / package)])
+    if not found.name.startswith("test_") and found.name not in ("conftest", "examples", "hostile")
 ]
 
 
 def examples(name: str) -> list[Example]:
-    found: list[Example] = importlib.import_module(f"tests.recordings.{name}").EXAMPLES
+    found: list[Example] = importlib.import_module(f"tests.{name}").EXAMPLES
     return found
+
+
+@pytest.fixture(autouse=True)
+def benchmark_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "READERS", readers.READERS)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -23,6 +23,7 @@ from ibidem import testing
 from ibidem.formats import FORMATS
 from ibidem.testing import Says, Upstream
 from tests.engine.test_hostile import FORGED, LIMIT, history  # the same texts
+from tests.support.proxied import growing, talk
 
 EXAMPLES = 400
 
@@ -87,3 +88,41 @@ def _sent(url: str, body: dict[str, Any]) -> float:
         assert answer.status == 200
         answer.read()
     return time.monotonic() - start
+
+
+@pytest.mark.parametrize("profile", ["lossless", "recoverable"])
+def test_forged_markers_through_a_proxy(profile: str, tally: Callable[..., None]) -> None:
+    """Tools print markers with the tag of their conversation. The provider gets each one unchanged."""
+    requests = forged_texts = references = 0
+
+    @settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.integers(1, 10**6), st.data())
+    def attack(seed: int, data: st.DataObject) -> None:
+        nonlocal requests, forged_texts, references
+        bodies = list(growing("anthropic", 6, seed=seed, first=f"go {seed}"))
+        places = testing.places_of_results(bodies[-1], "anthropic")
+        chosen = data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=3, unique=True))
+        forged = {place: data.draw(testing.forgeries(testing.tag_in(bodies[-1], "anthropic"))) for place in chosen}
+        whole = testing.planted(bodies[-1], "anthropic", forged)["messages"]
+        first = len(found.upstream.seen)
+        for body in bodies:
+            sent = {**body, "messages": whole[: len(body["messages"])]}
+            assert found.send("anthropic", sent)[0] == 200
+            requests += 1
+        for body, seen in zip(bodies, found.upstream.seen[first:], strict=True):
+            provided = json.loads(seen.text)
+            assert ibidem.expand(provided)["messages"] == whole[: len(body["messages"])]
+        last = json.dumps(provided["messages"])
+        assert all(json.dumps(text)[1:-1] in last for text in forged.values())
+        forged_texts += len(forged)
+        references += last.count("[ibidem ") - json.dumps(whole).count("[ibidem ")
+
+    with talk(profile=profile) as found:
+        attack()
+    assert references > 0
+    tally(
+        f"forged markers through a proxy, {profile}",
+        requests=requests,
+        forged_texts=forged_texts,
+        own_references=references,
+    )

@@ -17,8 +17,8 @@ import pytest
 
 from benchmarks import cluster as bench
 from ibidem.errors import IbidemError
-from ibidem.report import cluster as reports
-from ibidem.report.cluster import OnDask
+from ibidem.report import dask_cluster as reports
+from ibidem.report.dask_cluster import DaskWorkers
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="memory and time are read from /proc"),
@@ -80,7 +80,7 @@ def dies(number: int) -> int:
 
 
 def test_work_that_kills_every_worker_is_told_and_the_rest_is_done(place: Place) -> None:
-    with OnDask(place.cluster.address) as workers:
+    with DaskWorkers(place.cluster.address) as workers:
         assert sorted(workers.each(dies, range(6), lost=lambda number: -number)) == [-3, 0, 1, 2, 4, 5]
         with pytest.raises(IbidemError, match="workers died, perhaps for want of memory"):
             list(workers.each(dies, [3]))
@@ -89,10 +89,10 @@ def test_work_that_kills_every_worker_is_told_and_the_rest_is_done(place: Place)
 def test_a_cluster_without_workers_is_told(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "WORKERS_WITHIN", 3.0)
     told = pytest.raises(IbidemError, match="has no workers: start some")
-    with bench.cluster(tmp_path, 0, "1GiB", place.variables) as empty, OnDask(empty.address) as workers, told:
+    with bench.cluster(tmp_path, 0, "1GiB", place.variables) as empty, DaskWorkers(empty.address) as workers, told:
         list(workers.each(abs, [1]))
 
 
 def test_workers_of_other_versions_are_not_believed(place: Place) -> None:
     with pytest.raises(IbidemError, match=r"a worker of the cluster has ibidem-llm .*: install the same there"):
-        reports.SameHere(str, ("0.0.0", "0.0.0"))(1)
+        reports.VersionCheckedCall(str, ("0.0.0", "0.0.0"))(1)

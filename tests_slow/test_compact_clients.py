@@ -1,4 +1,4 @@
-"""Clients of the endpoint in other languages, and a proxy of several processes.
+"""Clients of the endpoint in other languages, and several processes on one port.
 
     python -m pytest tests_slow/test_compact_clients.py
 
@@ -11,13 +11,16 @@ import http.client
 import json
 import os
 import shutil
+import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 import ibidem
+from benchmarks.cluster import free_port
 from tests.support.proxied import dumped, growing
 
 from .conftest import Tally
@@ -44,20 +47,27 @@ def test_the_example_in_go(tmp_path: Path, tally: Tally) -> None:
     assert run(proxy.url, body) == body, "it is gone"
 
 
-@pytest.mark.skipif(os.name == "nt", reason="there can be only one process")
+@pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="there can be only one process")
 def test_every_process_of_a_proxy_gives_requests_back(tmp_path: Path) -> None:
     """Also what one profile needs to know of a conversation, whichever of them has it."""
     bodies = [dumped(each) for each in growing("anthropic", 12)]
-    with served(tmp_path / "ibidem", workers=2) as proxy:
+    port, folder = str(free_port()), tmp_path / "ibidem"
+    options = ("--reuse-port", "--port", port)
+    with served(folder, "", *options) as proxy, served(folder, "", *options) as other:
         parts = urlsplit(proxy.url)
         for body in bodies:
             connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
             connection.request("POST", "/ibidem/v1/compact", body, {"x-ibidem-conversation": "one"})
             assert connection.getresponse().read() == ibidem.compact(body).request
             connection.close()
-        state = json.loads(_page(proxy.url, "/ibidem/api/state"))
-    assert state["totals"]["compacted"]["requests"] == len(bodies)
-    assert {each["id"].partition("-")[0] for each in state["conversations"]} == {"w1", "w2"}, "both were asked"
+        states: dict[int, Any] = {}
+        while len(states) < 2:
+            state = json.loads(_page(proxy.url, "/ibidem/api/state"))
+            states[state["process"]] = state
+        assert {*states} == {proxy.process.pid, other.process.pid}
+    counts = [state["totals"]["compacted"]["requests"] for state in states.values()]
+    assert sum(counts) == len(bodies)
+    assert all(counts), "both were asked"
 
 
 def _page(url: str, path: str) -> bytes:

@@ -64,7 +64,13 @@ QWEN: Mapping[str, Known] = {
     "fields": Known("Qwen Code sends it to api.openai.com only.", gone=frozenset({"prompt_cache_key"})),
     "parameters": Known("The same.", gone=frozenset({"prompt_cache_key=qwen-code:*"})),
 }
-KNOWN: Mapping[str, Mapping[str, Known]] = {"claude": CLAUDE, "qwen": QWEN}
+THREADS = "pi uses message threads with api.anthropic.com only: the server has the history, which Ibidem cannot see."
+PI: Mapping[str, Known] = {
+    "betas": Known(THREADS, gone=frozenset({"message-threads-2026-08-12"})),
+    "fields": Known(THREADS, gone=frozenset({"thread"})),
+    "parameters": Known(THREADS, gone=frozenset({'thread={"type": "create"}'})),
+}
+KNOWN: Mapping[str, Mapping[str, Known]] = {"claude": CLAUDE, "qwen": QWEN, "pi": PI}
 """By program and fact: differences of the first request."""
 
 CHANGED: Mapping[str, str] = {
@@ -73,6 +79,8 @@ CHANGED: Mapping[str, str] = {
     "OPENCODE_CONFIG_CONTENT": "OpenCode reads no variable for a base URL.",
     "RUST_LOG": "Codex logs the rejected WebSocket as an error.",
     "IBIDEM_PI_BASE_URLS": "pi reads no variable for a base URL; an extension of ours reads this one.",
+    "CLINE_PROVIDER_SETTINGS_PATH": "Cline reads no variable for a base URL; this names a copy of its settings.",
+    "CLINE_SESSION_BACKEND_MODE": "Cline's hub would outlive the proxy.",
     "NO_PROXY": "Loopback is reached without the user's proxy.",
     "no_proxy": "Loopback is reached without the user's proxy.",
 }
@@ -179,7 +187,10 @@ def test_expand_gives_the_original_back(pair: Pair) -> None:
     sent = pair.wrapped.requests[-1].text.decode()
     assert ("[ibidem " in sent) == is_routed(pair.wrapped)
     back = json.loads(ibidem.expand(sent, format=pair.client.format))
-    assert list(map(masked, messages(back))) == list(map(masked, messages(pair.direct.requests[-1].json)))
+    last = pair.direct.requests[-1].json
+    expanded, direct = list(map(masked, messages(back))), list(map(masked, messages(last)))
+    # A message thread has only the new messages.
+    assert (expanded[-len(direct) :] if "thread" in last else expanded) == direct
 
 
 def test_wrap_changes_nothing_else(pair: Pair) -> None:

@@ -152,7 +152,7 @@ def test_prometheus_answers_every_query_of_the_dashboard(tmp_path: Path) -> None
     with ExitStack() as stack:
         upstream = stack.enter_context(Upstream(lambda _: Says("ok"), cache=PromptCache(), strict=False))
         proxy += ["--upstream", f"anthropic={upstream.url}"]
-        for own, more in ((rewriting, ["--workers", "2"]), (observing, ["--observe"])):
+        for own, more in ((rewriting, []), (observing, ["--observe"])):
             stack.enter_context(started([*proxy, "--port", str(own), *more], tmp_path, IBIDEM_TOKEN=TOKEN))
         stack.enter_context(started([*reads, f"--web.listen-address=127.0.0.1:{port}"], tmp_path))
         waited_for(lambda: len(queried(port, "ibidem_requests_total")) == 4)  # before anything is counted

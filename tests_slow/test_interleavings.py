@@ -20,7 +20,8 @@ SCRIPT = (
 )
 """Steps of the world whose store fails at each of its calls."""
 REPORTED = (
-    *("worlds", "requests", "sent upstream", "kills", "restarts", "store faults", "rejections"),
+    *("worlds", "requests", "sent upstream", "step: fork", "step: rewind", "kills", "restarts", "store faults"),
+    "rejections",
     *("without thinking", "without thinking, later", "without thinking, nothing lost", "rejected first, nothing lost"),
     *("prefix changed, declared", "prefix changed with the model", "originals lost with the store"),
 )
@@ -28,7 +29,10 @@ REPORTED = (
 
 
 def report(tally: Tally, name: str, counts: Counter[str]) -> None:
-    tally(f"interleavings, {name}", **{each.replace(",", ""): counts[each] for each in (*REPORTED, *FAILURES)})
+    tally(
+        f"interleavings, {name}",
+        **{each.replace(",", "").removeprefix("step: "): counts[each] for each in (*REPORTED, *FAILURES)},
+    )
 
 
 def failing(counts: Counter[str]) -> dict[str, int]:

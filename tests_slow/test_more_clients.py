@@ -50,7 +50,7 @@ class Client:
     path: str
     """Pattern of the path that the provider sees."""
     format: str = "anthropic"
-    credential: tuple[str, str] = ("x-api-key", KEY)
+    credential: tuple[str, str | None] = ("x-api-key", KEY)
     tool: str = "Bash"
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the tool beside `command`."""
@@ -60,7 +60,7 @@ class Client:
     """By path in the home folder: text of a settings file."""
 
 
-def claude_code(path: str, credential: tuple[str, str], *upstreams: str, **variables: str) -> Client:
+def claude_code(path: str, credential: tuple[str, str | None], *upstreams: str, **variables: str) -> Client:
     command = ("claude", "-p", PROMPT, "--allowedTools", "Bash")
     return Client(command, {**QUIET, **variables}, path, credential=credential, upstreams=upstreams)
 
@@ -174,6 +174,16 @@ CLIENTS = {
         ANTHROPIC_AWS_WORKSPACE_ID="wrkspc_1",
         **AWS,
     ),
+    "Claude Code on Google Cloud": claude_code(
+        "/gateway/v1/messages",
+        ("authorization", None),
+        CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD="1",
+        ANTHROPIC_GOOGLE_CLOUD_BASE_URL="{up}/gateway",
+        ANTHROPIC_GOOGLE_CLOUD_PROJECT="project",
+        ANTHROPIC_GOOGLE_CLOUD_LOCATION="global",
+        ANTHROPIC_GOOGLE_CLOUD_WORKSPACE_ID="wrkspc_1",
+        CLAUDE_CODE_SKIP_ANTHROPIC_GOOGLE_CLOUD_AUTH="1",  # a Google login cannot be played
+    ),
 }
 
 
@@ -283,22 +293,25 @@ def cline_settings(url: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("way", ["wrap", "proxy"])
-def test_cline_uses_a_proxy_in_its_settings_and_is_left_alone_by_wrap(way: str, tmp_path: Path, clients: Path) -> None:
-    talk = by_turn([*(Calls(("run_commands", {"commands": [command]})) for command in SHOWN), Says(END)])
+def test_cline_uses_a_copy_of_its_settings_or_a_proxy_in_them(way: str, tmp_path: Path, clients: Path) -> None:
+    commands = [*SHOWN, SHOWN[-1]]  # its results are one line of JSON: only a whole one is found again
+    talk = by_turn([*(Calls(("run_commands", {"commands": [command]})) for command in commands), Says(END)])
     with Upstream(talk) as upstream, served(tmp_path / "ibidem", upstream.url) as proxy:
-        url = f"{proxy.url}/anthropic" if way == "proxy" else upstream.url
-        project = prepare_folders(tmp_path, cline_settings(url))
+        settings = cline_settings(f"{proxy.url}/anthropic" if way == "proxy" else upstream.url)
+        project = prepare_folders(tmp_path, settings)
         # Without a hub: it would outlive the test.
         own = {**environment(tmp_path, clients, "cline"), "CLINE_SESSION_BACKEND_MODE": "local"}
         ended = finish(wrapped("cline", PROMPT) if way == "wrap" else ["cline", PROMPT], project, own)
         turns, metrics = [each for each in upstream.seen if each.method == "POST"], proxy.metrics()
     assert END in ended.stdout
     assert {(each.path, each.header("x-api-key")) for each in turns} == {("/v1/messages", KEY)}
-    assert len(turns) == len(SHOWN) + 1
+    assert len(turns) == len(commands) + 1
+    assert b"[ibidem " in turns[-1].text
     counted = re.findall(r"^ibidem_requests_total\{.*\} (\d+)$", metrics, re.MULTILINE)
     assert sum(map(int, counted)) == (len(turns) if way == "proxy" else 0), metrics
-    if way == "wrap":
-        assert ended.stderr.startswith("ibidem: Cline cannot be routed through ibidem, so nothing will be saved")
+    ((path, text),) = settings.items()
+    assert way == "proxy" or (tmp_path / "home" / path).read_text() == text
+    assert not list((tmp_path / "tmp").glob("ibidem-*"))
 
 
 def test_agent_client_protocol_passes_through_wrap(tmp_path: Path, clients: Path) -> None:

@@ -23,9 +23,9 @@ import pytest
 
 import ibidem
 from ibidem.engine.pipeline import Compacted
-from ibidem.proxy.conversations import Conversations
-from ibidem.proxy.routes import SESSION_HEADERS
-from ibidem.proxy.usage import UsageReader
+from ibidem.live.recognition import Conversations
+from ibidem.providers.routes import SESSION_HEADERS
+from ibidem.providers.usage_reader import UsageReader
 from ibidem.store import MemoryStore, RedisStore
 from ibidem.testing import Answer, Says, Seen, Slow, Upstream
 from tests_slow.replicas import PATIENCE, Cluster, Replica, cluster, nginx, redis_server, waited_for
