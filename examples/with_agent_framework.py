@@ -1,6 +1,6 @@
 """Microsoft Agent Framework with Ibidem. No key is needed: a scripted provider on this machine answers.
 
-pip install ibidem-llm agent-framework-core agent-framework-openai
+pip install agent-framework-core agent-framework-openai
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Agno with Ibidem. No key is needed: a scripted provider on this machine answers.
 
-pip install ibidem-llm agno anthropic
+pip install agno anthropic
 """
 
 from agno.agent import Agent

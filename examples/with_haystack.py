@@ -1,6 +1,6 @@
 """Haystack with Ibidem. No key is needed: a scripted provider on this machine answers.
 
-pip install ibidem-llm haystack-ai
+pip install haystack-ai
 """
 
 from typing import Annotated

@@ -1,6 +1,6 @@
 """LlamaIndex with Ibidem. No key is needed: a scripted provider on this machine answers.
 
-pip install ibidem-llm llama-index-core llama-index-llms-openai
+pip install llama-index-core llama-index-llms-openai
 """
 
 import asyncio
