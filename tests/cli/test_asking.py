@@ -88,7 +88,7 @@ def test_what_is_no_moment_is_one_line_with_what_is_one(text: str) -> None:
     with pytest.raises(click.UsageError) as error:
         moment_named("--until", text, NOW)
     said = error.value.format_message()
-    assert said.startswith(f"--until: {text!r} is no moment: use a date (2026-11-01")
+    assert said.startswith(f"--until: invalid date {text!r}: use a date (2026-11-01")
     assert said.isprintable()
 
 
@@ -157,13 +157,13 @@ def test_the_machines_clock_has_an_answer_for_every_year() -> None:
 def test_a_day_counts_whole_up_to_its_end() -> None:
     found = period_asked("2026-11-01", "2026-11-01", NOW, False)
     assert (found.until or 0) - (found.since or 0) == 86400
-    assert found.told == "Requests from 1 Nov 2026 on until 2 Nov 2026."
+    assert found.told == "Requests since 1 Nov 2026 until 2 Nov 2026."
 
 
 @pytest.mark.parametrize(
     ("since", "until", "told"),
     [
-        pytest.param("2026-11-01T14:30", None, "Requests from 1 Nov 2026, 14:30 on.", id="a beginning"),
+        pytest.param("2026-11-01T14:30", None, "Requests since 1 Nov 2026, 14:30.", id="a beginning"),
         pytest.param(None, "2026-11-01", "Requests until 2 Nov 2026.", id="an end"),
         pytest.param(None, None, "", id="neither"),
     ],
@@ -175,7 +175,7 @@ def test_periods_are_told(since: str | None, until: str | None, told: str) -> No
 def test_where_nothing_is_said_it_is_the_last_thirty_days() -> None:
     found = period_asked(None, None, NOW, True)
     assert found.since == datetime(2026, 10, 19, tzinfo=BERLIN).timestamp()
-    assert (found.until, found.told) == (None, "The last 30 days, from 19 Oct 2026 on. All there is: --all")
+    assert (found.until, found.told) == (None, "The last 30 days, since 19 Oct 2026. For all dates: --all")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_where_nothing_is_said_it_is_the_last_thirty_days() -> None:
     [("2026-11-02", "2026-11-01"), ("today", "yesterday"), ("24h", "7d"), ("2026-11-01T10:00", "2026-11-01T10:00")],
 )
 def test_an_end_before_the_beginning_is_refused(since: str, until: str) -> None:
-    with pytest.raises(click.UsageError, match=f"--since {since} is not before --until {until}: exchange them"):
+    with pytest.raises(click.UsageError, match=f"--since {since} is not before --until {until}: swap them"):
         period_asked(since, until, NOW, False)
 
 
@@ -195,7 +195,7 @@ def test_the_newest_month_is_that_of_the_last_request() -> None:
     old, new = datetime(2026, 1, 9, tzinfo=UTC).timestamp(), datetime(2026, 2, 28, 23, 30, tzinfo=UTC).timestamp()
     found = newest_month([session(old, new, None), session(old)], UTC)
     assert (found.since, found.until) == tuple(datetime(2026, month, 1, tzinfo=UTC).timestamp() for month in (2, 3))
-    assert found.told == ("Nothing in the last 30 days: these are figures of February 2026. All there is: --all")
+    assert found.told == ("No requests in the last 30 days. Showing February 2026. For all dates: --all")
     assert newest_month([session(old, new)], BERLIN).told.count("March 2026") == 1
 
 
@@ -217,16 +217,16 @@ SESSIONS = [
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        pytest.param(SessionFilter(agents=("gemini",)), "'gemini' fits nothing here: there is codex, pi", id="agent"),
-        pytest.param(SessionFilter(agents=("cod",)), "--agent: 'cod' fits nothing here", id="half of an agent"),
-        pytest.param(SessionFilter(projects=("zoo",)), "there is /home/me/bank, /home/me/shop", id="project"),
-        pytest.param(SessionFilter(projects=("shop", "zoo")), "--project: 'zoo'", id="the second of two"),
-        pytest.param(SessionFilter(models=("llama",)), "there is claude-opus-4-6, gpt-5", id="model"),
+        pytest.param(SessionFilter(agents=("gemini",)), "no match for 'gemini': choose from codex, pi", id="agent"),
+        pytest.param(SessionFilter(agents=("cod",)), "--agent: no match for 'cod'", id="half of an agent"),
+        pytest.param(SessionFilter(projects=("zoo",)), "choose from /home/me/bank, /home/me/shop", id="project"),
+        pytest.param(SessionFilter(projects=("shop", "zoo")), "--project: no match for 'zoo'", id="the second of two"),
+        pytest.param(SessionFilter(models=("llama",)), "choose from claude-opus-4-6, gpt-5", id="model"),
+        pytest.param(SessionFilter(session="ab"), "several ids start with 'ab': abc1, abd2", id="several sessions"),
+        pytest.param(SessionFilter(session="x"), "no id starts with 'x': `ibidem report", id="no session"),
         pytest.param(
-            SessionFilter(session="ab"), "'ab' is the beginning of several: abc1, abd2", id="several sessions"
+            SessionFilter(session="x", since=1), "no id starts with 'x' in this time range", id="none in that time"
         ),
-        pytest.param(SessionFilter(session="x"), "no id begins with 'x': `ibidem report", id="no session"),
-        pytest.param(SessionFilter(session="x", since=1), "no id begins with 'x' in that time", id="none in that time"),
         pytest.param(SessionFilter(models=("\x1b[31m\n",)), r"'\x1b[31m\n'", id="a word that could break its line"),
     ],
 )
@@ -258,6 +258,6 @@ def test_what_there_is_is_told_in_a_few_words() -> None:
 
 
 def test_agents_whose_logs_were_not_read_are_known() -> None:
-    with pytest.raises(click.UsageError, match="there is claude-code, codex"):
+    with pytest.raises(click.UsageError, match="choose from claude-code, codex"):
         check_words(SessionFilter(agents=("gemini",)), [], {"codex", "claude-code"})
     check_words(SessionFilter(agents=("codex",)), [], {"codex", "claude-code"})

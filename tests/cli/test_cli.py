@@ -127,8 +127,8 @@ def test_help_speaks_of_the_command_that_was_called(command: str, name: str, mon
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        pytest.param(b"", ["empty", "expected"], id="an empty file"),
-        pytest.param(b" \n\r\n\t", ["empty", "expected"], id="nothing but whitespace"),
+        pytest.param(b"", ["empty", "pass a JSON request"], id="an empty file"),
+        pytest.param(b" \n\r\n\t", ["empty", "pass a JSON request"], id="nothing but whitespace"),
         pytest.param(b'{\n "messages": [}\n', ["line 2, column 15", "not valid JSON", "correct it"], id="broken JSON"),
         pytest.param(PLAIN[:-9], ["line 1, column", "not valid JSON"], id="JSON that breaks off"),
         pytest.param(PLAIN + b" more", ["line 1, column", "Extra data"], id="more on the same line"),
@@ -163,7 +163,7 @@ def test_unreadable_input_is_one_line(tmp_path: Path, command: str, content: byt
     [
         pytest.param("missing.json", "no such file or folder: check the path", id="a missing file"),
         pytest.param(".", "this is a folder: name a file", id="a folder"),
-        pytest.param("request.json/x", "a folder on the way there is a file", id="a path through a file"),
+        pytest.param("request.json/x", "part of this path is a file", id="a path through a file"),
     ],
 )
 def test_paths_that_lead_nowhere(tmp_path: Path, name: str, words: str) -> None:
@@ -202,7 +202,7 @@ def test_names_and_messages_cannot_break_out_of_their_line(tmp_path: Path) -> No
 
 
 def test_a_fault_of_ours_is_called_ours() -> None:
-    with pytest.raises(InputError, match=r"^f line 3: this is a fault of ibidem, .*ZeroDivisionError"):
+    with pytest.raises(InputError, match=r"^f line 3: this is a bug in ibidem: .*ZeroDivisionError"):
         ask(lambda data: 1 // len(data), InputRequest(b"", "f", 3))
 
 
@@ -273,9 +273,9 @@ def test_a_request_that_cannot_be_edited_safely_is_left_with_its_reason(tmp_path
     path, out = written(tmp_path, text), tmp_path / "out.json"
     result = run("compact", path, "-o", out, "--json")
     (left,) = json.loads(result.stdout)["left_as_it_came"]
-    assert (left["position"], "stands twice" in left["reason"]) == ("request", True)
+    assert (left["position"], "appears twice" in left["reason"]) == ("request", True)
     assert (result.exit_code, out.read_bytes()) == (0, text)
-    assert "Request left as it came" in run("compact", path).stdout
+    assert "Request not rewritten" in run("compact", path).stdout
 
 
 # --- one request or one per line ----------------------------------------------------------------
@@ -310,7 +310,7 @@ def test_an_unreadable_line_is_passed_on_and_the_rest_is_done(tmp_path: Path) ->
     figures = json.loads(result.stdout)
     assert (figures["requests"], figures["strategies"]["dedup"]["hits"]) == (3, 2)
     assert [left["position"] for left in figures["left_as_it_came"]] == ["line 3", "line 6", "line 7"]
-    assert "Unreadable, and left as they came: 3." in run("compact", path).stdout
+    assert "Unreadable, not rewritten: 3." in run("compact", path).stdout
 
 
 @pytest.mark.slow
@@ -434,7 +434,7 @@ def test_figures_of_several_formats_name_them_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("columns", ["20", "60", "120"])
 def test_the_table_is_clean_at_any_width(columns: str) -> None:
     shown = process("compact", env={"COLUMNS": columns}).stdout.decode()
-    assert shown.startswith("No file given: this is the bundled sample conversation.\n")
+    assert shown.startswith("No file given. Using the bundled sample conversation.\n")
     assert "\x1b" not in shown
     assert all(line == line.rstrip() for line in shown.splitlines())
     saved = ibidem.compact((SAMPLES / "conversation.json").read_bytes()).stats.strategies["dedup"]
@@ -455,7 +455,7 @@ def test_colour_is_for_those_who_want_it(tmp_path: Path) -> None:
 def test_the_sample_is_valid_and_saves_something(tmp_path: Path) -> None:
     out = tmp_path / "sample.json"
     result = run("compact", "-o", out, "--json")
-    assert result.stderr == "No file given: this is the bundled sample conversation.\n"
+    assert result.stderr == "No file given. Using the bundled sample conversation.\n"
     figures = json.loads(result.stdout)
     assert figures["messages"] >= 12
     assert figures["strategies"]["dedup"]["hits"] >= 2

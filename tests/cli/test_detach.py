@@ -222,7 +222,7 @@ def test_a_second_time_there_is_nothing_to_do(log: Path) -> None:
     told(ID)
     before = contents(log.parent)
     (line,) = told(ID)
-    assert line.startswith(f"session {ID} (Claude Code): there is no thinking in its log. Nothing was changed.")
+    assert line.startswith(f"session {ID} (Claude Code): its log has no thinking. Nothing was changed.")
     assert contents(log.parent) == before
 
 
@@ -529,7 +529,7 @@ def test_no_link_is_followed(log: Path, what: str) -> None:
 @pytest.mark.parametrize(
     ("argument", "why"),
     [
-        ("no-such-session", "no session in 1 logs of this machine has an id that begins so"),
+        ("no-such-session", "no session id in 1 logs on this machine starts with this"),
         ("no/such/file.jsonl", "no such file or folder"),
         ("https://example.com/log.jsonl", "only a log on this machine can be edited"),
     ],

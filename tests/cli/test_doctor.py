@@ -98,7 +98,7 @@ def test_a_problem_is_told_with_its_remedy_and_an_exit_code(tmp_path: Path) -> N
     assert done.returncode == 1
     (at,) = [number for number, line in enumerate(done.stdout.splitlines()) if line.startswith("problem")]
     below = " ".join(" ".join(done.stdout.splitlines()[at : at + 6]).split())
-    assert f"nobody answers at http://127.0.0.1:{port}" in below
+    assert f"no server is running at http://127.0.0.1:{port}" in below
     assert f"what to do: start ibidem proxy --port {port}" in below
     assert "1 problem" in done.stdout.splitlines()[-1]
     assert max(map(len, done.stdout.splitlines())) <= 160
@@ -114,7 +114,7 @@ def test_a_check_that_fails_is_a_problem_of_ours(machine: Made) -> None:
 
     lines = examine((Check("one", breaks), Check("two", refuses)), machine())
     assert [(line.check, line.status) for line in lines] == [("one", "ok"), ("one", "problem"), ("two", "problem")]
-    assert "fault of ibidem" in lines[1].text
+    assert "bug in ibidem" in lines[1].text
     assert lines[1].text.isprintable()
     assert (lines[2].text, lines[2].remedy) == ("a file: is wrong", "mend it")
 
@@ -140,9 +140,9 @@ def test_a_check_without_end_is_given_up(machine: Made, monkeypatch: pytest.Monk
     [
         pytest.param("print('2.1.400 (Claude Code)')", "ok", "Claude Code 2.1.400 (tested with", id="as tested"),
         pytest.param("print('3.0.1')", "note", "not tested with ibidem", id="of another major version"),
-        pytest.param("print('hello')", "note", "does not tell its version", id="one that tells none"),
-        pytest.param("raise SystemExit(3)", "note", "does not tell its version", id="one that fails"),
-        pytest.param("while True: print('x' * 99)", "note", "does not tell", id="one that does not end to talk"),
+        pytest.param("print('hello')", "note", "does not print its version", id="one that tells none"),
+        pytest.param("raise SystemExit(3)", "note", "does not print its version", id="one that fails"),
+        pytest.param("while True: print('x' * 99)", "note", "does not print", id="one that does not end to talk"),
         pytest.param(
             "import os, sys; assert sys.argv[1:] == ['--version'] and os.environ['DISABLE_AUTOUPDATER']; print('2.0')",
             "ok",
@@ -215,7 +215,7 @@ def test_an_address_that_nobody_answers_is_a_problem(client: str, machine: Made)
     (found,) = addresses(here)
     assert found.status == "problem"
     assert found.text.startswith(f"{client}, ")
-    assert f"nobody answers at http://127.0.0.1:{port}" in found.text
+    assert f"no server is running at http://127.0.0.1:{port}" in found.text
     assert f"start ibidem proxy --port {port}, or remove it" in found.remedy
     assert name.rpartition("/")[2] in found.remedy
 
@@ -235,8 +235,8 @@ class _Health(BaseHTTPRequestHandler):
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        pytest.param(b'{"status": "ok", "version": "9.9"}', "ok", "ibidem 9.9 answers", id="ibidem"),
-        pytest.param(b"<html>", "note", "does not say that it is ibidem", id="something else"),
+        pytest.param(b'{"status": "ok", "version": "9.9"}', "ok", "ibidem 9.9 is running", id="ibidem"),
+        pytest.param(b"<html>", "note", "but it is not ibidem", id="something else"),
         pytest.param(b'{"status": "ok", "version": "\\u001b[2J"}', "ok", "ibidem \\x1b[2J", id="who would steer us"),
     ],
 )
@@ -258,8 +258,8 @@ def test_addresses_elsewhere_are_told_without_what_may_be_secret(machine: Made) 
     put(here.home / ".claude" / "settings.json", {"env": {"ANTHROPIC_BASE_URL": "https://other.example/s3cret"}})
     found = list(addresses(here))
     assert statuses(found) == ["ok", "problem", "note", "note"]
-    assert "stronger than what ibidem wrap sets" in found[2].remedy
-    assert "does not count for Claude Code" in found[3].text
+    assert "overrides the variable that ibidem wrap sets" in found[2].remedy
+    assert "Claude Code ignores the variable" in found[3].text
     assert "s3cret" not in repr(found)
 
 
@@ -281,7 +281,7 @@ def test_a_provider_of_ones_own_in_codex_goes_past_us(machine: Made) -> None:
     config = 'model_provider = "mine"\n[model_providers.mine]\nbase_url = "https://llm.example/v1"\n'
     put(here.home / ".codex" / "config.toml", config)
     (found,) = addresses(here)
-    assert (found.status, "past ibidem wrap" in found.remedy) == ("note", True)
+    assert (found.status, "ibidem wrap does not route" in found.remedy) == ("note", True)
 
 
 # --- the way out --------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ def test_a_provider_of_ones_own_in_codex_goes_past_us(machine: Made) -> None:
 @pytest.mark.parametrize(
     ("variables", "expected", "words"),
     [
-        pytest.param({}, ["ok"], "no proxy", id="none"),
+        pytest.param({}, ["ok"], "no HTTP proxy", id="none"),
         pytest.param(
             {"HTTPS_PROXY": "http://me:s3cret@p.example:3128", "NO_PROXY": "127.0.0.1"}, ["ok"], "p.example", id="one"
         ),
@@ -352,7 +352,7 @@ def test_a_store_that_is_none_is_a_problem(tmp_path: Path) -> None:
     broken = put(tmp_path / "store.sqlite3", "no database, but text that is long enough to be looked at " * 40)
     broken.chmod(0o600)
     (found,) = kept_in(broken)
-    assert "no database" in found.text
+    assert "not a database" in found.text
     blocked = put(tmp_path / "file", "x") / "store.sqlite3"
     assert statuses(kept_in(blocked)) == ["problem"]
 

@@ -16,7 +16,7 @@ from ibidem.proxy.books.gains import GainsWriter
 from tests.test_gains import exchange
 
 TODAY = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
-EMPTY = "Nothing is kept yet. Run a command through ibidem, and ask again: ibidem wrap -- claude\n"
+EMPTY = "No usage recorded yet. Run a command through ibidem first: ibidem wrap -- claude\n"
 
 
 @pytest.fixture(autouse=True)
@@ -63,8 +63,8 @@ def test_days_are_added_up_the_newest_first(file: Path) -> None:
         [f"{TODAY - timedelta(days=1):%Y-%m-%d}", "$0.25", "$0.50", "$0.25", "50.0%", "1", "1"],
         ["all", "$0.75", "$1.50", "$0.75", "50.0%", "3", "3"],
     ]
-    assert lines[6] == "Dollars for input, at list prices; the output cost $0.38 besides."
-    assert lines[7] == "No failures, no refusals by a provider, and no cache misses after changes of ours."
+    assert lines[6] == "Input cost at list prices. Output cost $0.38 more and is not included."
+    assert lines[7] == "No failures, no rejected requests, and no cache misses caused by ibidem."
     assert max(map(len, lines)) <= 82
 
 
@@ -102,9 +102,9 @@ def test_a_period_can_be_named(file: Path) -> None:
     ]
     assert counts == [3, 2, 1, 2]
     told = gain("--since", "2d", "--until", "1d")
-    assert told.stdout.endswith("There are none: leave --since and --until out to see all that is kept.\n")
+    assert told.stdout.endswith("No usage recorded: omit --since and --until to see all.\n")
     assert gain("--since", "tomorrow").exit_code == 2
-    assert "--since: 'tomorrow' is no moment" in gain("--since", "tomorrow").stderr
+    assert "--since: invalid date 'tomorrow'" in gain("--since", "tomorrow").stderr
 
 
 def test_what_is_long_ago_has_no_names_but_is_in_the_sum(file: Path) -> None:
@@ -121,11 +121,11 @@ def test_what_went_wrong_is_explained(file: Path) -> None:
     keep(file, paid=None, would_have_paid=None)
     keep(file, observed=True, paid=2.0, would_have_paid=1.5)
     told = gain().stdout
-    assert "1 request only observed (--observe, --trial): ibidem would have saved $0.50 there." in told
-    assert "What 1 request cost is not known, and in no sum." in told
-    assert told.splitlines()[1].split()[-4:] == ["failed", "refused", "cache", "misses"]
+    assert "1 request not rewritten, only measured (--observe, --trial): ibidem would have saved $0.50." in told
+    assert "The cost of 1 request is unknown and not included." in told
+    assert told.splitlines()[1].split()[-4:] == ["failed", "rejected", "cache", "misses"]
     assert told.splitlines()[2].split()[-3:] == ["1", "1", "1"]
-    for word in ("failed: ", "refused: ", "cache misses: "):
+    for word in ("failed: ", "rejected: ", "cache misses: "):
         assert f"\n{word}" in told
 
 
@@ -144,16 +144,16 @@ def test_a_file_that_cannot_be_used_is_one_line(file: Path, arguments: tuple[str
     file.write_bytes(b"this is no database, however long it is " * 99)
     told = gain(*arguments)
     assert (told.exit_code, told.stdout) == (2, "")
-    assert told.stderr == f"ibidem: {file}: this is damaged or no database: `ibidem gain --forget` removes it\n"
-    assert gain("--forget").stdout == f"{file} deleted: figures of 0 requests\n"
+    assert told.stderr == f"ibidem: {file}: the file is damaged or not a database: `ibidem gain --forget` removes it\n"
+    assert gain("--forget").stdout == f"{file} deleted: usage of 0 requests\n"
     assert gain().stdout == EMPTY
 
 
 def test_forgetting_asks_nothing_and_says_what_went(file: Path) -> None:
-    assert gain("--forget").stdout == f"{file}: nothing was kept\n"
+    assert gain("--forget").stdout == f"{file}: no usage recorded\n"
     keep(file)
     assert gain("--forget", "--since", "7d").exit_code == 2
-    assert gain("--forget").stdout == f"{file} deleted: figures of 1 request\n"
+    assert gain("--forget").stdout == f"{file} deleted: usage of 1 request\n"
     assert not file.exists()
     keep(file)
     assert json.loads(gain("--forget", "--json").stdout)["forgotten"]["requests"] == 1
@@ -168,7 +168,7 @@ def test_requests_on_a_subscription_have_a_table_of_their_own(file: Path) -> Non
         head,
         ["claude-opus-5-5", "$0.25", "$0.50", "$0.25", "50.0%", "50.0%", "1", "1"],
     ]
-    assert "Subscription: value of the input; the output is worth $0.13 besides." in lines
+    assert "Subscription: value of the input. Output is worth $0.13 more, not included." in lines
     assert "paid" not in "\n".join(lines)
     keep(file, model="claude-haiku-5-5")
     text = gain("--by", "model").stdout

@@ -83,7 +83,7 @@ def test_too_few_are_not_compared(file: Path) -> None:
     assert said == [
         "Trial of profile lossless since 2026-09-21:",
         "9 conversations rewritten (90 requests), 9 conversations only measured (90 requests).",
-        "Too few to compare: each side needs 10 conversations at least. Go on, and ask again.",
+        "Too few conversations to compare: each group needs at least 10. Try again later.",
     ]
     assert not trial()["enough"]
     assert trial()["differences"] == {}
@@ -92,9 +92,9 @@ def test_too_few_are_not_compared(file: Path) -> None:
 @pytest.mark.parametrize(
     ("again", "words"),
     [
-        ({"rewrite": 0.4, "measure": 0.05}, "Rewritten conversations read files again more often, by +"),
-        ({"rewrite": 0.05, "measure": 0.4}, "Rewritten conversations read files again less often; "),
-        ({"rewrite": 0.1, "measure": 0.1}, "Reading again rises by "),
+        ({"rewrite": 0.4, "measure": 0.05}, "Rewritten conversations re-read files more often, by at least +"),
+        ({"rewrite": 0.05, "measure": 0.4}, "Rewritten conversations re-read files less often; "),
+        ({"rewrite": 0.1, "measure": 0.1}, "Re-reads rise by at most "),
     ],
     ids=["more", "less", "as often"],
 )
@@ -115,14 +115,14 @@ def test_a_difference_that_is_there_has_its_sign(file: Path, again: dict[str, fl
 def test_it_says_how_many_more_are_needed(file: Path) -> None:
     keep(file, 12, {"rewrite": 0.2, "measure": 0.2})
     more = trial()["more_conversations"]
-    assert f"To exclude +5.0 takes about {more['to_exclude_5']:,} more conversations" in gain().stdout
+    assert f"Excluding +5.0 takes about {more['to_exclude_5']:,} more conversations" in gain().stdout
 
 
 def test_rare_things_have_no_interval_yet(file: Path) -> None:
     keep(file, 12, {"rewrite": 0.0, "measure": 0.0})
     told = gain().stdout
     assert "only 0 seen so far" in told
-    assert "Reading again: nothing to say yet (only 0 seen so far)." in told
+    assert "Re-reads: no result yet (only 0 seen so far)." in told
 
 
 def test_others_are_left_out_and_named(file: Path) -> None:
@@ -132,20 +132,22 @@ def test_others_are_left_out_and_named(file: Path) -> None:
     keep(file, 1, {"rewrite": 0.1}, outcome="off")
     found = trial()
     assert (found["profile"], found["left_out"], found["other_profiles"]) == ("lossless", 1, 2)
-    assert "1 conversation left out: switched off on the way." in gain().stdout
+    assert "1 conversation not included: rewriting was paused." in gain().stdout
 
 
 def test_a_share_that_was_changed_is_told(file: Path) -> None:
     keep(file, 9, {"rewrite": 0.1, "measure": 0.1}, share=0.25)
     keep(file, 9, {"rewrite": 0.1, "measure": 0.1})
-    assert "Too few to compare: at one share of --trial, each side needs 10 conversations" in gain().stdout
+    assert "at one share of --trial, each group needs at least 10" in gain().stdout
     keep(file, 11, {"rewrite": 0.1, "measure": 0.1})
     told = gain().stdout
     assert "11 conversations rewritten (200 requests), 11 conversations only measured (200 requests)." in told
-    assert "18 conversations of --trial 0.25 left out: fewer than 10 on a side" in told
+    assert "18 conversations with --trial 0.25 not included: a group has fewer than 10" in told
     keep(file, 12, {"rewrite": 0.1, "measure": 0.1}, share=0.75)
     told = " ".join(gain().stdout.split())
-    assert "Sides are compared at each share, then averaged: 0.75 (12 rewritten, 12 not), 0.5 (11 rewritten" in told
+    assert (
+        "The groups are compared at each share, then averaged: 0.75 (12 rewritten, 12 not), 0.5 (11 rewritten" in told
+    )
     assert trial()["shares"] == [
         {"share": 0.75, "measure": 12, "rewrite": 12, "compared": True},
         {"share": 0.5, "measure": 11, "rewrite": 11, "compared": True},
@@ -159,8 +161,8 @@ def test_what_is_said_allows_for_looking_again(file: Path) -> None:
     keep(file, 40, {"rewrite": 0.13, "measure": 0.1})
     each, told = trial()["differences"]["rereads_per_100_requests"], gain().stdout
     assert each["ever_low"] < 0 < each["low"] < each["high"] < each["ever_high"]
-    assert f"Reading again rises by {each['ever_high']:.1f} per 100 requests at most" in told
-    assert "hold however often you look. Intervals in the table are for one look planned ahead." in told
+    assert f"Re-reads rise by at most {each['ever_high']:.1f} per 100 requests" in told
+    assert "stay valid if you check repeatedly. Intervals in the table assume one planned check." in told
 
 
 def test_what_is_forgotten_is_gone(file: Path) -> None:

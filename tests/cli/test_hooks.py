@@ -62,7 +62,7 @@ def test_it_answers_who_has_the_token_and_says_at_the_end_what_that_saved(server
     assert posted(at(server), EVENT, **token) == posted(at(server), TURN, **token) == (200, b"{}")
     assert b"[ibidem: unchanged" in posted(at(server), EVENT, **token)[1]
     assert posted(at(server), b"no JSON", **token) == (200, b"{}")
-    assert server.line() == f"2 outputs, 1 of them repeated: {server._hooks.bytes_saved:,} bytes not sent again"
+    assert server.line() == f"2 outputs, 1 repeated: {server._hooks.bytes_saved:,} bytes saved"
 
 
 def test_only_so_many_are_heard_at_once_and_then_what_was_known_is_forgotten(
@@ -192,7 +192,7 @@ def test_a_port_that_is_taken_is_told_in_one_line(server: HookServer, monkeypatc
     assert result.exit_code == 2
     assert (
         result.stderr
-        == f"ibidem: 127.0.0.1 port {port}: this port is taken: use another with --port, or 0 for a free one\n"
+        == f"ibidem: 127.0.0.1 port {port}: this port is in use: use another with --port, or 0 for a free one\n"
     )
 
 

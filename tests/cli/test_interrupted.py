@@ -144,14 +144,14 @@ def test_in_the_middle_of_reading_what_was_read_is_told(tmp_path: Path, much: Pa
     told = out.decode().splitlines()
     assert told[0].startswith("Paid $")
     assert "for 3 sessions" in told[0]
-    assert told[1] == "Partial: interrupted with 57 logs still to be read, the oldest ones."
+    assert told[1] == "Partial: interrupted with 57 logs not read, the oldest ones."
 
 
 def test_before_anything_was_read_it_does_not_say_that_nothing_is_there(tmp_path: Path, much: Path) -> None:
     with command(tmp_path, much, "--jobs", "1", code=READING.format(before=0)) as running:
         out, said = running.communicate(timeout=60)
     assert (running.returncode, complaints(said)) == (130, "")
-    assert out.decode().strip() == "Partial: interrupted with 60 logs still to be read, the oldest ones."
+    assert out.decode().strip() == "Partial: interrupted with 60 logs not read, the oldest ones."
 
 
 def test_what_was_read_before_is_remembered(tmp_path: Path, much: Path) -> None:

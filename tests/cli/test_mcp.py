@@ -20,13 +20,17 @@ from tests.gateway.servers import GATEWAY
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ((), 2, "Say what to run: ibidem mcp -- SERVER, or ibidem mcp --url URL (see ibidem mcp --help)"),
-        (("--url", "http://a/", "--", "b"), 2, "Say what to run: ibidem mcp -- SERVER, or ibidem mcp --url URL"),
-        (("--port", "1", "--", "b"), 2, "--port is for --url: a SERVER that is run has no port"),
-        (("--url", "nowhere"), 2, "--url: nowhere is no address of a server: write it as https://host/mcp"),
+        ((), 2, "Pass a command or a URL: ibidem mcp -- SERVER, or ibidem mcp --url URL (see ibidem mcp --help)"),
+        (
+            ("--url", "http://a/", "--", "b"),
+            2,
+            "Pass a command or a URL: ibidem mcp -- SERVER, or ibidem mcp --url URL",
+        ),
+        (("--port", "1", "--", "b"), 2, "--port needs --url: a server on standard input and output has no port"),
+        (("--url", "nowhere"), 2, "--url: nowhere: invalid URL of a server. Use one like https://host/mcp"),
         (("--rules", "none.toml", "--", "b"), 2, "none.toml: no such file: name another with --rules"),
         (("--", "no-such-server"), 127, "mcp: no-such-server: command not found: check its name and PATH"),
-        (("--", "./folder"), 126, "mcp: ./folder: this is a folder: name a program"),
+        (("--", "./folder"), 126, "mcp: ./folder: this is a folder: pass a program"),
         (("--", "./plain"), 126, "mcp: ./plain: not executable: change the file's mode"),
         (("--", "./broken"), 127, "mcp: ./broken: command not found: check its name and PATH"),
     ],
@@ -60,7 +64,7 @@ def test_a_server_that_is_asked_by_http_ends_with_a_line() -> None:
     command = [*GATEWAY, "--url", "http://127.0.0.1:1/mcp", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        assert process.stderr.readline().startswith("ibidem: mcp: http://127.0.0.1:1/mcp is on http://127.0.0.1:")
+        assert process.stderr.readline().startswith("ibidem: mcp: http://127.0.0.1:")
         process.terminate()
         assert process.stderr.readline() == "ibidem: mcp: 0 results, 0 hints, 0 bytes saved\n"
         assert process.wait(60) == 0
@@ -69,9 +73,9 @@ def test_a_server_that_is_asked_by_http_ends_with_a_line() -> None:
 @pytest.mark.parametrize(
     ("proxy", "said"),
     [
-        ("http://[::1", "http_proxy: this is no address of a proxy: use one like http://proxy.example:3128"),
-        ("http://host:port", "http_proxy: this is no address of a proxy: use one like http://proxy.example:3128"),
-        ("socks5://127.0.0.1:1", "http_proxy: a SOCKS proxy is not used here: name one like http://proxy.example:3128"),
+        ("http://[::1", "http_proxy: invalid proxy URL. Use one like http://proxy.example:3128"),
+        ("http://host:port", "http_proxy: invalid proxy URL. Use one like http://proxy.example:3128"),
+        ("socks5://127.0.0.1:1", "http_proxy: SOCKS is not supported here. Use a proxy like http://proxy.example:3128"),
     ],
 )
 def test_a_proxy_that_cannot_be_used_is_told(monkeypatch: pytest.MonkeyPatch, proxy: str, said: str) -> None:
@@ -121,7 +125,7 @@ def test_nothing_is_quoted_of_who_speaks_no_http() -> None:
         url = f"http://127.0.0.1:{upstream.getsockname()[1]}/mcp"
         with subprocess.Popen([*GATEWAY, "--url", url, "--port", "0"], stderr=subprocess.PIPE, text=True) as ours:
             assert ours.stderr is not None
-            port = int(ours.stderr.readline().split("127.0.0.1:")[2].partition("/")[0])
+            port = int(ours.stderr.readline().split("127.0.0.1:")[1].partition("/")[0])
             for asked in ODD_REQUESTS:
                 with socket.create_connection(("127.0.0.1", port), 60) as client:
                     client.sendall(asked)

@@ -45,11 +45,9 @@ def test_one_is_switched_off_and_on_by_its_id() -> None:
     with talk() as found:
         conversations(found, 2)
         result = run("off", "c2", "--url", found.proxy.url)
-        assert (result.exit_code, result.output.startswith("c2: off: nothing new is rewritten")) == (0, True)
+        assert (result.exit_code, result.output.startswith("c2: off: rewriting paused")) == (0, True)
         assert found.state["off"] == ["c2"]
-        assert (
-            run("on", "c2", "--url", f"{found.proxy.url}/ibidem").output == "c2: on: what is new is rewritten again\n"
-        )
+        assert run("on", "c2", "--url", f"{found.proxy.url}/ibidem").output == "c2: on: rewriting resumed\n"
         assert found.state["off"] == []
 
 
@@ -57,7 +55,7 @@ def test_all_of_them() -> None:
     with talk() as found:
         conversations(found, 2)
         assert run("off", "--all", "--url", found.proxy.url).output.startswith(
-            "all conversations, and those to come: off"
+            "all current and future conversations: off"
         )
         assert (found.state["all_off"], found.state["off"]) == (True, ["c1", "c2"])
         assert run("on", "--all", "--url", found.proxy.url).exit_code == 0
@@ -66,13 +64,13 @@ def test_all_of_them() -> None:
 
 def test_the_only_one_need_not_be_named() -> None:
     with talk() as found:
-        assert "there is none yet" in the_error(run("off", "--url", found.proxy.url))
+        assert "there is no conversation yet" in the_error(run("off", "--url", found.proxy.url))
         conversations(found, 1)
         assert run("off", "--url", found.proxy.url).output.startswith("c1: off")
     with talk() as found:
         conversations(found, 7)
         told = the_error(run("off", "--url", found.proxy.url))
-        assert "say which conversation, or --all: there are 7 (c7, c6, c5, c4, c3, …)" in told
+        assert "pass a conversation, or --all: there are 7 (c7, c6, c5, c4, c3, …)" in told
 
 
 def test_what_cannot_be_is_told_in_one_line() -> None:
@@ -80,14 +78,16 @@ def test_what_cannot_be_is_told_in_one_line() -> None:
         conversations(found, 2)
         url = found.proxy.url
         assert the_error(run("off", "c9", "--url", url)) == (
-            f"{url}: c9: no such conversation is in use: the page at /ibidem shows their ids"
+            f"{url}: c9: no live conversation has this id: see the ids on the page at /ibidem"
         )
-        assert "2 conversations begin so: c1, c2: say which" in the_error(run("off", "c", "--url", url))
+        assert "2 conversations have ids that start like this: c1, c2. Pass more of the id" in the_error(
+            run("off", "c", "--url", url)
+        )
         assert "not both" in the_error(run("off", "c1", "--all", "--url", url))
         hostile = the_error(run("off", "\x1b[31mc1\n", "--url", url))
         assert hostile.isprintable()
     with talk(observe=True) as found:
-        assert "this proxy observes" in the_error(run("off", "--all", "--url", found.proxy.url))
+        assert "this proxy only observes" in the_error(run("off", "--all", "--url", found.proxy.url))
 
 
 def test_the_token_is_found_where_it_is_set(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
@@ -133,14 +133,14 @@ def stranger() -> Iterator[str]:
 
 
 def test_who_answers_may_be_somebody_else(stranger: str) -> None:
-    assert "is no ibidem proxy (status 404)" in the_error(run("off", "--all", "--url", stranger))
+    assert "not an ibidem proxy (status 404)" in the_error(run("off", "--all", "--url", stranger))
 
 
 @pytest.mark.parametrize(
     "url", ["ftp://x", "127.0.0.1:8123", "http://[", "http://127.0.0.1:port", "", "http://h:99999"]
 )
 def test_what_is_no_address(url: str) -> None:
-    assert "this is no address of a proxy" in the_error(run("off", "--all", "--url", url))
+    assert "not the address of a proxy" in the_error(run("off", "--all", "--url", url))
 
 
 def test_where_nobody_answers_one_line_says_so() -> None:
@@ -148,5 +148,5 @@ def test_where_nobody_answers_one_line_says_so() -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         assert the_error(run("off", "--all", "--url", url)) == (
-            f"{url}: no proxy answers there: start `ibidem proxy`, or name its address with --url"
+            f"{url}: no proxy is running there: start `ibidem proxy`, or pass its address with --url"
         )

@@ -97,7 +97,7 @@ def test_it_says_where_it_listens_and_runs_until_it_is_stopped(start: Any, numbe
     lines = proxy.announced()
     url = address(lines)
     assert lines[0] == f"Rewriting with profile lossless, on {url}"
-    assert lines[1] == f"What happens is shown on {url}/ibidem"
+    assert lines[1] == f"Requests, cost and savings: {url}/ibidem"
     for client in (row for row in CLIENTS if row.line):
         (line,) = (line for line in lines if line.strip().startswith(f"{client.name}  "))
         assert url in line
@@ -161,11 +161,11 @@ def test_a_file_in_the_current_folder_is_told_and_decides_nothing(
 
 def test_it_says_who_sees_texts(start: Any) -> None:
     shared = {"IBIDEM_HOST": "0.0.0.0", "IBIDEM_TOKEN": "a-secret"}
-    assert "Texts are shown to nobody." in start("--port", "0", **shared).announced()
-    assert "Texts are shown to nobody." in start("--port", "0", "--no-texts").announced()
+    assert "The page does not show texts." in start("--port", "0", **shared).announced()
+    assert "The page does not show texts." in start("--port", "0", "--no-texts").announced()
     proxy = start("--port", "0", IBIDEM_PAGE_TOKEN="b-secret", **shared)
     lines = proxy.announced()
-    assert "Texts are shown to those who also send x-ibidem-page-token, a browser page_token=." in lines
+    assert "To see texts, send x-ibidem-page-token too, or open the page with page_token= in its URL." in lines
     assert "-secret" not in "\n".join([*lines, *proxy.end()[1:]])
 
 
@@ -197,7 +197,7 @@ def test_what_it_warns_of_is_said_once(start: Any, tmp_path: Path) -> None:
     warned = [line for line in proxy.end()[2].splitlines() if "without new edits" in line]
     assert warned == [
         "ibidem: request sent without new edits: "
-        "what is new in it is too large to be rewritten here: allow more with --max-rewrite"
+        "the new part of the request is too large: raise the limit with --max-rewrite"
     ]
 
 
@@ -220,14 +220,16 @@ def test_a_port_that_is_taken_is_one_line(start: Any) -> None:
         port = taken.getsockname()[1]
         out, err = start("--port", str(port)).process.communicate(timeout=DEADLINE)
     assert out == ""
-    assert err == f"ibidem: 127.0.0.1 port {port}: this port is taken: use another with --port, or 0 for a free one\n"
+    assert err == f"ibidem: 127.0.0.1 port {port}: this port is in use: use another with --port, or 0 for a free one\n"
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         pytest.param(["--port", "70000"], "--port: '70000' cannot be used: use 1 to 65535", id="a port out of range"),
-        pytest.param(["--host", "0.0.0.0"], "host 0.0.0.0: others can reach this address: set a token", id="no token"),
+        pytest.param(
+            ["--host", "0.0.0.0"], "host 0.0.0.0: other machines can reach this address: set a token", id="no token"
+        ),
         pytest.param(["--upstream", "x"], "--upstream: expected NAME=URL", id="no upstream"),
         pytest.param(["--config", "missing.toml"], "missing.toml: No such file or directory", id="no such file"),
         pytest.param(
@@ -255,9 +257,9 @@ def test_a_settings_file_that_cannot_be_read_is_named(start: Any, tmp_path: Path
     path = tmp_path / "ibidem" / "ibidem.toml"
     path.parent.mkdir()
     for remove, make, words in (
-        (path.parent.exists, path.mkdir, "this is no ordinary file"),
+        (path.parent.exists, path.mkdir, "not a regular file"),
         (path.rmdir, partial(path.symlink_to, path), "Too many levels of symbolic links"),
-        (path.unlink, partial(os.mkfifo, path), "this is no ordinary file"),
+        (path.unlink, partial(os.mkfifo, path), "not a regular file"),
     ):
         remove()
         make()
@@ -271,7 +273,7 @@ def test_without_its_packages_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['aiohttp'] = None; from ibidem.cli import main; main(['proxy'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"ibidem: aiohttp: needs: {install_command('proxy')}\n"
+    assert done.stderr == f"ibidem: aiohttp: not installed. Run: {install_command('proxy')}\n"
 
 
 def test_every_setting_has_an_option() -> None:

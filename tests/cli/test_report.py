@@ -29,7 +29,7 @@ from tests.recordings.claude_code import OPUS
 from tests.recordings.codex import EXAMPLES as CODEX
 from tests.report.test_report import TWICE, log
 
-SAMPLE = "No logs of an agent were found here: these are figures of the bundled sample."
+SAMPLE = "No agent logs found on this machine. This is the bundled sample."
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|9\d)m")
 PLACES = (
     *("CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "PI_CODING_AGENT_DIR", "PI_CODING_AGENT_SESSION_DIR"),
@@ -186,7 +186,7 @@ def test_a_folder_of_wrong_files_ends_with_2_and_names_them_all(tmp_path: Path, 
     [
         pytest.param(None, ["gone"], "gone: no such file or folder: check the path", id="a path that leads nowhere"),
         pytest.param(None, ["a\nb\x1b[31m"], "a\\nb\\x1b[31m: no such file", id="a name that could break its line"),
-        pytest.param("logs/", ["logs"], "logs: no logs in this folder: name another", id="an empty folder"),
+        pytest.param("logs/", ["logs"], "logs: no logs in this folder: pass another", id="an empty folder"),
         pytest.param("logs/readme.md", ["logs"], "logs: no logs in this folder", id="a folder without a log"),
         pytest.param("logs/a.jsonl", ["logs", "gone"], "gone: no such file or folder", id="one good and one missing"),
         pytest.param("a.jsonl", ["a.jsonl/b.jsonl"], "no such file or folder", id="a path through a file"),
@@ -211,7 +211,7 @@ def test_an_empty_folder_at_a_url(tmp_path: Path) -> None:
 
 def test_a_url_of_an_unknown_kind() -> None:
     pytest.importorskip("fsspec")
-    assert "fault of ibidem" not in the_error(run("nosuch://a/b.jsonl"))
+    assert "please report it" not in the_error(run("nosuch://a/b.jsonl"))
 
 
 # --- what is asked for --------------------------------------------------------------------------
@@ -245,9 +245,9 @@ def test_the_optimum_is_told_when_it_is_asked_for(a_log: Path, tmp_path: Path) -
     worlds = figures(*looking, "--optimum")["totals"]["profiles"]["recoverable"]["worlds"]
     assert all(world["optimum"]["cost"] <= world["cost"] for world in worlds.values())
     assert "recoverable_optimum_cost" in run(*looking, "--optimum", "--csv").stdout.splitlines()[0]
-    assert "hindsight" not in run(*looking).stdout
-    assert "hindsight" in run(*looking, "--optimum", "--html", tmp_path / "page.html").stdout
-    assert "In hindsight" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "optimum" not in run(*looking).stdout
+    assert "optimum" in run(*looking, "--optimum", "--html", tmp_path / "page.html").stdout
+    assert "Optimum" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_everything_can_be_priced_as_another_model(a_log: Path) -> None:
@@ -270,9 +270,12 @@ BAD = {
     "JSON and CSV at once": (["--json", "--csv"], ["--json and --csv exclude each other (see ibidem report --help)"]),
     "an optimum of no moments": (
         ["--optimum", "--profile", "lossless"],
-        ["--optimum needs a profile that looks back: add --profile recoverable"],
+        ["--optimum needs a profile that evicts text: add --profile recoverable"],
     ),
-    "a cluster without an address": (["--engine", "dask"], ["--engine dask and --scheduler ADDRESS go together"]),
+    "a cluster without an address": (
+        ["--engine", "dask"],
+        ["--engine dask and --scheduler ADDRESS need each other: pass both"],
+    ),
     "an address without a cluster": (["--scheduler", "tcp://127.0.0.1:1"], ["--engine dask and --scheduler"]),
     "an unknown engine": (["--engine", "spark"], ["'spark'", "'dask'"]),
     "an unknown option": (["--frobnicate"], ["--frobnicate", "see ibidem report --help"]),
@@ -296,7 +299,7 @@ def test_what_cannot_be_done_is_one_line(a_log: Path, monkeypatch: pytest.Monkey
     before = tree(a_log.parent)
     said = the_error(run(a_log, *args))
     assert all(word in said for word in words), said
-    assert "fault of ibidem" not in said
+    assert "please report it" not in said
     assert tree(a_log.parent) == before
 
 
@@ -306,7 +309,7 @@ def test_a_model_without_a_name_is_not_known(a_log: Path) -> None:
 
 def test_a_price_file_that_is_nested_too_deeply(a_log: Path, tmp_path: Path) -> None:
     prices = put(tmp_path / "prices.json", b"[" * 100_000)
-    assert "fault of ibidem" not in the_error(run(a_log, "--prices", prices))
+    assert "please report it" not in the_error(run(a_log, "--prices", prices))
 
 
 # --- where things go ----------------------------------------------------------------------------
@@ -378,7 +381,7 @@ def test_caching_that_was_asked_for_in_other_ways(a_log: Path, tmp_path: Path) -
     assert figures(a_log)["totals"]["caching"] == {}
     said = run(a_log, "--caching", "1h", "--html", tmp_path / "page.html").stdout
     assert re.search(r"^1 hour +\$", said, re.MULTILINE)
-    assert "Asked for in another way" in (tmp_path / "page.html").read_text()
+    assert "Other caching modes" in (tmp_path / "page.html").read_text()
     assert "'2h' is not one of 'recorded', 'none', '5m', '1h', 'auto'" in the_error(run(a_log, "--caching", "2h"))
 
 

@@ -73,7 +73,7 @@ def ids(*args: str) -> list[str]:
 @pytest.mark.usefixtures("three")
 def test_without_a_word_it_is_the_last_thirty_days_and_says_so() -> None:
     said = run("--paid").stdout.splitlines()
-    assert re.fullmatch(r"The last 30 days, from \d+ \w+ \d{4} on\. All there is: --all", said[0])
+    assert re.fullmatch(r"The last 30 days, since \d+ \w+ \d{4}\. For all dates: --all", said[0])
     assert said[1].startswith("Paid $")
     assert "for 2 sessions, 8 requests" in said[1]
     assert ids() == sorted([NEW, SIDE])
@@ -90,7 +90,7 @@ def test_if_the_last_days_are_empty_it_is_the_newest_month(home: Path) -> None:
     session(home, SIDE, 500)
     said = run("--paid").stdout.splitlines()
     month = (NOW - 300 * DAY).strftime("%B %Y")
-    assert said[0] == f"Nothing in the last 30 days: these are figures of {month}. All there is: --all"
+    assert said[0] == f"No requests in the last 30 days. Showing {month}. For all dates: --all"
     assert ids() == [OLD]
 
 
@@ -131,20 +131,20 @@ def test_what_can_be_selected(case: str) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--agent", "codex"], "--agent: 'codex' fits nothing here: there is claude-code"),
-        (["--project", "zoo"], "--project: 'zoo' fits nothing here: there is /home/me/bank, /home/me/shop"),
-        (["--model", "llama"], "--model: 'llama' fits nothing here: there is claude-haiku-4-5, claude-opus-4-6"),
-        (["--session", "0bad"], f"--session: '0bad' is the beginning of several: {OLD}, {NEW}"),
-        (["--session", "beef"], "--session: no id begins with 'beef': `ibidem report --all --by session` lists them"),
-        (["--since", "soon"], "--since: 'soon' is no moment: use a date"),
+        (["--agent", "codex"], "--agent: no match for 'codex': choose from claude-code"),
+        (["--project", "zoo"], "--project: no match for 'zoo': choose from /home/me/bank, /home/me/shop"),
+        (["--model", "llama"], "--model: no match for 'llama': choose from claude-haiku-4-5, claude-opus-4-6"),
+        (["--session", "0bad"], f"--session: several ids start with '0bad': {OLD}, {NEW}"),
+        (["--session", "beef"], "--session: no id starts with 'beef': `ibidem report --all --by session` lists them"),
+        (["--since", "soon"], "--since: invalid date 'soon': use a date"),
         (["--since", "today", "--until", "yesterday"], "--since today is not before --until yesterday"),
         (["--all", "--since", "7d"], "--all and --since or --until exclude each other"),
-        (["--timezone", "Mars"], "--timezone: 'Mars' is not known here"),
+        (["--timezone", "Mars"], "--timezone: unknown time zone 'Mars'"),
         (["--by", "colour"], "'colour' is not one of 'day'"),
         (["--sort", "colour"], "'colour' is not one of 'paid'"),
         (["--top", "0"], "--top"),
-        (["--paid", "--html", "a.html"], "--paid replays nothing, and --html shows what was replayed"),
-        (["--paid", "--by", "tool"], "--paid replays nothing, and --by tool shows what was replayed"),
+        (["--paid", "--html", "a.html"], "--html needs the replay that --paid skips"),
+        (["--paid", "--by", "tool"], "--by tool needs the replay that --paid skips"),
         (["--open"], "--open needs a page: add --html FILE"),
     ],
 )
@@ -156,7 +156,7 @@ def test_what_cannot_be_asked_for_is_one_line(args: list[str], words: str) -> No
 def test_in_the_future_there_is_nothing() -> None:
     result = run("--since", "2199-01-01")
     assert (result.exit_code, result.stderr) == (2, "")
-    assert result.stdout.splitlines()[0] == "Requests from 1 Jan 2199 on."
+    assert result.stdout.splitlines()[0] == "Requests since 1 Jan 2199."
     assert "No session was found" in result.stdout
 
 

@@ -81,7 +81,7 @@ def test_that_nothing_was_kept_is_said_before_what_was_paid(tmp_path: Path) -> N
     paths = put(tmp_path / "logs", one=unmarked("b"), two=log(*TWICE))
     with command(tmp_path, *paths, "--jobs", "1") as running:
         first, second, *_ = ended(running).splitlines()
-    assert first.startswith("1 session asked its provider to keep nothing: it cost $")
+    assert first.startswith("1 session did not use its provider's prompt cache: it cost $")
     assert second.startswith("Paid $")
 
 

@@ -124,7 +124,7 @@ def test_a_property_list_starts_the_proxy_at_this_address() -> None:
 @pytest.mark.parametrize("client", ["claude", "codex", "opencode", "ide", "service"])
 def test_the_risk_is_told_first_and_the_way_back_last(client: str) -> None:
     said = run(client, *(["--systemd"] if client == "service" else [])).stderr.splitlines()
-    assert "fails whenever the proxy does not run" in said[0]
+    assert "fails while the proxy is not running" in said[0]
     assert said[-1].startswith("- To undo it: ")
 
 
@@ -132,7 +132,9 @@ def test_the_risk_is_told_first_and_the_way_back_last(client: str) -> None:
 def test_the_first_choice_is_an_alias(client: str) -> None:
     said = run(client).stderr.splitlines()
     alias = said.index(f"  alias {client}='ibidem wrap -- {client}'")
-    assert alias < next(number for number, text in enumerate(said) if text.startswith("For clients that no alias"))
+    assert alias < next(
+        number for number, text in enumerate(said) if text.startswith("For clients that ignore aliases")
+    )
 
 
 def test_figures_need_no_proxy() -> None:
@@ -143,10 +145,10 @@ def test_figures_need_no_proxy() -> None:
     ("args", "words"),
     [
         pytest.param(["vim"], "'vim' is not one of 'claude'", id="an unknown client"),
-        pytest.param(["claude", "--url", "8123"], "--url: this is no URL", id="an address that is none"),
+        pytest.param(["claude", "--url", "8123"], "--url: invalid URL", id="an address that is none"),
         pytest.param(["claude", "--url", "https://proxy.example"], "of this machine", id="another machine"),
         pytest.param(["service", "--systemd", "--url", f"{URL}/x"], "without a path", id="a service with a path"),
-        pytest.param(["claude", "--systemd"], "is for: ibidem setup service", id="a client with a service's option"),
+        pytest.param(["claude", "--systemd"], "needs the client service", id="a client with a service's option"),
     ],
 )
 def test_mistakes_are_one_line(args: list[str], words: str) -> None:

@@ -77,7 +77,7 @@ def test_texts_stand_beside_each_other_where_there_is_room(columns: str, beside:
 def test_the_sample_is_shown_with_totals_reasons_and_places() -> None:
     shown = run("show", COLUMNS="120").stdout
     assert shown.startswith(
-        "No file given: this is the bundled sample conversation.\nsample: anthropic, profile lossless"
+        "No file given. Using the bundled sample conversation.\nsample: anthropic, profile lossless"
     )
     for pattern in (
         r"\ndedup +3 +[\d,]+ +\d+\n",
@@ -149,9 +149,7 @@ def test_of_several_requests_the_last_that_can_be_read_is_shown(tmp_path: Path) 
     lines = [json.dumps(request(*texts)).encode() for texts in ([LONG], [LONG, LONG])]
     path = written(tmp_path, b"\n".join([b"{", *lines, b"", b"broken"]), "many.jsonl")
     result = run("show", path, COLUMNS="300")
-    assert result.stdout.startswith(
-        f"{path} has 4 requests: this is line 3, the last that can be read.\n{path} line 3: "
-    )
+    assert result.stdout.startswith(f"{path} has 4 requests. Showing line 3, the last valid one.\n{path} line 3: ")
     (said,) = result.stderr.splitlines()
     assert said.startswith(f"ibidem: {path} line 5: column 1: not valid JSON")
     assert (result.exit_code, "dedup: same as result 1" in result.stdout) == (0, True)
@@ -162,9 +160,9 @@ def test_of_several_requests_the_last_that_can_be_read_is_shown(tmp_path: Path) 
 def test_nothing_to_show_is_said(tmp_path: Path) -> None:
     for content in (json.dumps(request(LONG)).encode(), b"[]"):
         path = written(tmp_path, content)
-        assert run("show", path).stdout.endswith("Nothing was rewritten.\n")
+        assert run("show", path).stdout.endswith("No edits.\n")
         assert json.loads(run("show", path, "--json").stdout)["edits"] == []
-        assert "Nothing was rewritten." in run("show", path, "--html", "-").stdout
+        assert "No edits." in run("show", path, "--html", "-").stdout
 
 
 @pytest.mark.parametrize("command", ["show", "expand"])

@@ -112,7 +112,7 @@ def test_the_last_request_with_a_new_edit_is_shown(tmp_path: Path, agent: str) -
     assert re.search(
         r"^ +as sent   with ibidem +saved\ntokens .+\ndollars .+\ndollars, requests 1-4 ", shown, re.MULTILINE
     )
-    assert "1 edit new in this request.\n" in shown
+    assert "1 new edit in this request.\n" in shown
     assert "\nspans: stands in part in result 1 (" in shown
     assert re.search(r"\nsaved: .*in this request, .+ in the whole\n? ?session\n", shown)
     assert shown.endswith(f"ibidem show {path} --request 5\n")
@@ -153,11 +153,11 @@ def test_earlier_edits_are_counted_and_all_shows_them(tmp_path: Path) -> None:
     path = saved(tmp_path, claude_log(LONG, PART, "short", LONG))
     few, all_ = (run("show", path, "--request", "-1", *more, COLUMNS="120").stdout for more in ([], ["--all"]))
     assert "request 5 of 5" in few
-    assert "1 edit new in this request.\n1 more edit made before, and still sent so: --all shows them.\n" in few
+    assert "1 new edit in this request.\n1 more edit from earlier requests: --all shows them.\n" in few
     assert ("since request 3; saved: " in few, "since request 3; saved: " in all_) == (False, True)
     assert (few.count("\nmessages["), all_.count("\nmessages[")) == (1, 2)
     third = run("show", path, "--request", "4").stdout
-    assert "Nothing new is rewritten in this request.\n1 edit made before" in third
+    assert "No new edits in this request.\n1 edit from earlier requests" in third
     found = told(path, "--request", "4")
     assert (found["previous_with_new_edits"], found["next_with_new_edits"], found["new_edits"]) == (3, 5, 0)
     assert [each["since_request"] for each in found["edits"]] == [3]
@@ -167,7 +167,7 @@ def test_what_is_evicted_says_when_and_why(tmp_path: Path) -> None:
     results = ["\n".join(f"{line} in read {number}" for line in LINES * 3) for number in range(8)]
     path = saved(tmp_path, claude_log(*results, pause_before=6))
     shown = run("show", path, "--profile", "aggressive", "--request", "8", COLUMNS="120").stdout
-    assert re.search(r"\nEvicted here: [\d.k]+ tokens that had been sent before \(the provider's cache had run", shown)
+    assert re.search(r"\nEvicted here: [\d.k]+ tokens that were already sent \(the provider's cache had expired", shown)
     assert "evicted here (cold cache); saved: " in shown
     found = told(path, "--profile", "aggressive")
     assert {each["changes_what_was_sent"] for each in found["edits"]} == {True}
@@ -190,17 +190,17 @@ def test_of_several_sessions_the_longest_is_shown_and_the_rest_named(tmp_path: P
     path = saved(tmp_path, example.data)
     names = [each.name for each in recordings.read(str(path), example.data)]
     shown = run("show", path).stdout
-    assert "holds 3 sessions: this is main, with 2 requests. --session NAME shows another: left, " in shown
+    assert "has 3 sessions. Showing main, with 2 requests. --session NAME shows another: left, " in shown
     assert told(path, "--session", "le")["name"] == "left" == names[1]
     result = run("show", path, "--session", "nobody")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "no such session: name one of main, left, " in result.stderr
+    assert "no such session: pass one of main, left, " in result.stderr
 
 
 def test_request_bodies_stay_requests_unless_one_is_asked_for(tmp_path: Path) -> None:
     bodies = [body for body, _ in read(saved(tmp_path, claude_log(LONG, PART, LONG))).requests()]
     path = saved(tmp_path, lines(*bodies), "bodies.jsonl")
-    assert f"{path} has 4 requests: this is line 4, the last that can be read." in run("show", path).stdout
+    assert f"{path} has 4 requests. Showing line 4, the last valid one." in run("show", path).stdout
     assert "request 2 of 4" in run("show", path, "--request", "2").stdout
     sample = saved(tmp_path, b'{"prompt": "nothing that is known"}', "other.json")
     for args in (["--request", "1"], ["--session", "x"]):
@@ -262,8 +262,8 @@ def test_a_session_is_found_by_the_beginning_of_its_id(home: Path, beginning: st
 @pytest.mark.parametrize(
     ("beginning", "words"),
     [
-        ("5f0", f"5f0: 2 ids begin so: {ID}, {OTHER_ID}: type more of the one you mean"),
-        ("zzz", "zzz: no such file, and no session in 3 logs of this machine has an id that begins so: `ibidem report"),
+        ("5f0", f"5f0: 2 session ids start with this: {ID}, {OTHER_ID}: type more characters"),
+        ("zzz", "zzz: no such file, and no session id in 3 logs on this machine starts with this: `ibidem report"),
         ("missing.jsonl", "missing.jsonl: no such file or folder: check the path"),
         ("folder/zzz", "folder/zzz: no such file or folder: check the path"),
     ],
@@ -305,7 +305,7 @@ def test_other_commands_say_who_reads_a_log(tmp_path: Path, agent: str, command:
     path = saved(tmp_path, b'{"type": "summary", "summary": "what no reader knows"}\n' + data)
     result = run(command, path)
     assert (result.exit_code, result.stdout) == (2, "")
-    commands = f"`ibidem report {path}` prices it, `ibidem show {path}` shows its requests"
+    commands = f"`ibidem report {path}` shows its cost, `ibidem show {path}` its requests"
     assert result.stderr == f"ibidem: {path}: a log of {agent}, not a request: {commands}\n"
     assert f"standard input: a log of {agent}" in run(command, "-", stdin=data).stderr
 
@@ -328,12 +328,12 @@ def test_a_request_as_a_page(tmp_path: Path) -> None:
     path, out = saved(tmp_path, claude_log(HOSTILE + LONG, "x", HOSTILE + LONG, words="<b>&")), tmp_path / "page.html"
     result = run("show", path, "--html", out)
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "1 edit new in this request." in result.stderr
+    assert "1 new edit in this request." in result.stderr
     page = check_page(out.read_text("utf-8"))
     assert "request 4 of 4" in page.text
     assert "<script>alert(1)</script>" in page.text
     assert f"ibidem show {path} --request 3" in page.text
-    assert "What the markers point at" in page.text
+    assert "Targets of markers" in page.text
 
 
 def page_of(tmp_path: Path, data: bytes, profile: str = "lossless") -> Path:
@@ -377,7 +377,7 @@ def test_a_page_is_bounded_and_says_what_is_missing(tmp_path: Path, limits: dict
     trace = SessionTrace(read(path), ReportSettings(), "lossless")
     page = check_page(details_page(trace, **limits))
     assert page.values("class").count("part") == 1
-    assert "1 edit not in this page, which would be too large" in page.text
+    assert "1 edit not shown, because the page would be too large" in page.text
     assert f"1 edit of request 5: ibidem show {path} --request 5" in page.text
 
 

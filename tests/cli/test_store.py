@@ -69,7 +69,9 @@ def test_recall_takes_a_reference_as_it_is_copied(path: Path) -> None:
 @pytest.mark.parametrize(
     ("ref", "words"),
     [
-        pytest.param("0123456789ab", "0123456789ab: not in the store {path}: name another with --store", id="unknown"),
+        pytest.param(
+            "0123456789ab", "0123456789ab: not in the store {path}: pass another store with --store", id="unknown"
+        ),
         pytest.param("abc", "abc: not a reference. Pass the 12 hex digits in the marker", id="too short"),
         pytest.param(
             "\x1b[0m", "\\x1b[0m: not a reference. Pass the 12 hex digits in the marker", id="an escape sequence"
@@ -105,12 +107,12 @@ def test_stats(path: Path) -> None:
     assert (result.exit_code, name, empty) == (0, str(path), "")
     assert lines[:3] == [
         "originals  2",
-        "sessions   2, their states take 0",
-        f"bytes      {figures.bytes_original}, kept in {figures.bytes_stored}",
+        "sessions   2, with 0 bytes of state",
+        f"bytes      {figures.bytes_original}, stored as {figures.bytes_stored}",
     ]
     assert [line.split()[0] for line in lines[3:]] == ["oldest", "newest", "limits"]
     assert lines[5] == (
-        "limits     30 days without use, 2,000,000,000 bytes; what was used in the last 24 hours stays in any case"
+        "limits     30 days without use, 2,000,000,000 bytes; conversations used in the last 24 hours are never deleted"
     )
 
 
@@ -119,10 +121,10 @@ def test_stats(path: Path) -> None:
     [
         pytest.param(["--days", "7"], {}, "7 days without use, 2,000,000,000 bytes", id="days"),
         pytest.param(["--bytes", "1000000"], {}, "30 days without use, 1,000,000 bytes", id="bytes"),
-        pytest.param(["--days", "0", "--bytes", "0"], {}, "no number of days, no number of bytes", id="none"),
+        pytest.param(["--days", "0", "--bytes", "0"], {}, "no age limit, no size limit", id="none"),
         pytest.param([], {"DAYS": "1.5", "BYTES": "99"}, "1.5 days without use, 99 bytes", id="variables"),
         pytest.param(["--days", "3"], {"DAYS": "x2", "BYTES": "0"}, None, id="a variable that is no number"),
-        pytest.param(["--bytes", "1"], {"BYTES": "2", "DAYS": "0"}, "no number of days, 1 bytes", id="both"),
+        pytest.param(["--bytes", "1"], {"BYTES": "2", "DAYS": "0"}, "no age limit, 1 bytes", id="both"),
     ],
 )
 def test_limits(
@@ -136,7 +138,7 @@ def test_limits(
             "IBIDEM_STORE_DAYS: 'x2' cannot be used: use a number of days, 1 or more, or 0 for no limit"
         )
     else:
-        assert f"limits     {shown}; what was used" in result.stdout
+        assert f"limits     {shown}; conversations used" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ def test_more_than_the_limit_is_told(path: Path) -> None:
         kept = found.stats().bytes_kept
     last = run("store", "stats", "--bytes", "1").stdout.splitlines()[-1]
     assert last == (
-        f"over       {kept - 1} bytes: `ibidem store prune` drops what may go, conversations of the last 24 hours stay"
+        f"over       {kept - 1} bytes: `ibidem store prune` deletes old ones, but none used in the last 24 hours"
     )
     assert json.loads(run("store", "stats", "--bytes", "1", "--json").stdout)["bytes_over"] == kept - 1
 
@@ -164,9 +166,9 @@ def test_more_than_the_limit_is_told(path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "printed", "kept"),
     [
-        pytest.param([], "0 originals forgotten", ["old", TEXT], id="nothing is over"),
-        pytest.param(["--days", "9.5"], "1 original forgotten", [TEXT], id="ten days"),
-        pytest.param(["--bytes", "1"], "1 original forgotten", [TEXT], id="a byte: what is in use stays"),
+        pytest.param([], "0 originals deleted", ["old", TEXT], id="nothing is over"),
+        pytest.param(["--days", "9.5"], "1 original deleted", [TEXT], id="ten days"),
+        pytest.param(["--bytes", "1"], "1 original deleted", [TEXT], id="a byte: what is in use stays"),
     ],
 )
 def test_prune(path: Path, args: list[str], printed: str, kept: list[str]) -> None:
@@ -188,11 +190,11 @@ def test_stats_as_json(path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "printed", "kept"),
     [
-        pytest.param(["old"], "1 original forgotten", [TEXT], id="a session"),
-        pytest.param(["unknown"], "0 originals forgotten", ["old", TEXT], id="an unknown session"),
-        pytest.param(["--all"], "2 originals forgotten", [], id="everything"),
-        pytest.param(["--older-than", "9.5"], "1 original forgotten", [TEXT], id="what is older"),
-        pytest.param(["--older-than", "11"], "0 originals forgotten", ["old", TEXT], id="nothing is so old"),
+        pytest.param(["old"], "1 original deleted", [TEXT], id="a session"),
+        pytest.param(["unknown"], "0 originals deleted", ["old", TEXT], id="an unknown session"),
+        pytest.param(["--all"], "2 originals deleted", [], id="everything"),
+        pytest.param(["--older-than", "9.5"], "1 original deleted", [TEXT], id="what is older"),
+        pytest.param(["--older-than", "11"], "0 originals deleted", ["old", TEXT], id="nothing is so old"),
     ],
 )
 def test_forget(path: Path, args: list[str], printed: str, kept: list[str]) -> None:
@@ -207,7 +209,7 @@ def test_forget_as_json(path: Path) -> None:
 
 @pytest.mark.parametrize("args", [[], ["old", "--all"], ["--all", "--older-than", "1"]])
 def test_forget_wants_one_answer(path: Path, args: list[str]) -> None:
-    assert the_error(run("store", "forget", *args)) == "Say what to drop: SESSION, --all or --older-than DAYS"
+    assert the_error(run("store", "forget", *args)) == "Pass one of SESSION, --all and --older-than DAYS"
     assert len(left(path)) == 2
 
 
@@ -228,7 +230,7 @@ def test_looking_makes_no_store(path: Path, tmp_path: Path, command: list[str]) 
 def test_a_file_that_is_no_store(path: Path, tmp_path: Path, command: list[str]) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("notes " * 1_000)
-    assert the_error(run(*command, "--store", other)).startswith(f"{other}: this is damaged or no database")
+    assert the_error(run(*command, "--store", other)).startswith(f"{other}: this is damaged or not a database")
     assert other.read_text() == "notes " * 1_000
 
 

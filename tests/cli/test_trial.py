@@ -63,8 +63,8 @@ def test_a_plan_is_printed_and_nothing_is_sent(logs: Path, monkeypatch: pytest.M
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     result = run(logs, "--dry-run", "--budget", 4, *AT_HOME)
     assert result.exit_code == 0
-    assert "Requests go to https://api.anthropic.com." in result.stdout
-    assert "Asking claude-sonnet-4-5 about 15 points of 3 sessions, 4 answers to each request" in result.stdout
+    assert "Requests are sent to https://api.anthropic.com." in result.stdout
+    assert "Calling claude-sonnet-4-5 for 15 points of 3 sessions, 4 samples of each request" in result.stdout
     assert "120 calls:" in result.stdout
     plan = json.loads(run(logs, "--dry-run", "--budget", 4, "--json", *AT_HOME).stdout)
     assert plan["points"] == {"follows": 7, "touches": 4, "any": 4}
@@ -95,7 +95,7 @@ def test_a_trial_is_asked_written_and_told(logs: Path, upstream: Upstream, tmp_p
 
 def test_probes_are_told_apart_from_the_verdict_and_not_asked_twice(logs: Path, tmp_path: Path) -> None:
     plan = run(logs, "--dry-run", "--budget", 4, "--points", 5, "--probes", *AT_HOME)
-    assert "probes behind the requests of each arm" in plan.stdout
+    assert "probes after the requests of each variant" in plan.stdout
     out, page = tmp_path / "trial.jsonl", tmp_path / "page.html"
     with Upstream(reading(TEAM, Reader(), "anthropic"), strict=True) as upstream:
         where = ("--upstream", upstream.url)
@@ -113,11 +113,11 @@ def test_probes_are_told_apart_from_the_verdict_and_not_asked_twice(logs: Path, 
     found = json.loads(first.stdout)["probes"]
     assert found["altered"]["still_right"] == 0 < found["altered"]["followed"]
     assert not found["harm"]
-    assert "Probes show ability when asked, not use" in again.stdout
+    assert "Probes show ability on request" in again.stdout
     assert "<h2>Probes</h2>" in page.read_text()
     assert SECRET not in first.output + again.output + page.read_text() + out.read_text()
     fixed = run(logs, "--resume", out, "--probes")
-    assert "leave --probes out" in fixed.output
+    assert "omit --probes" in fixed.output
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of another kind")
@@ -151,20 +151,26 @@ def test_nothing_is_asked_twice(logs: Path, tmp_path: Path, how: signal.Signals)
 
 
 MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
-    "without a budget": ((), "this costs money: say how much it may be with --budget, or see the price with --dry-run"),
+    "without a budget": ((), "this costs money: set a limit with --budget, or see the price with --dry-run"),
     "too small a budget": (
         ("--budget", "0.02", *AT_HOME),
-        "trial: $0.0200 is too little for requests of this size: allow more",
+        "trial: $0.0200 is not enough for requests of this size: increase",
     ),
-    "a budget that is no number": (("--budget", "nan"), "--budget is a number of dollars, like 15"),
+    "a budget that is no number": (("--budget", "nan"), "--budget must be a number of dollars, such as 15"),
     "nothing says where they went": (("--budget", "4"), "as in --upstream https://api.anthropic.com"),
-    "a model of another provider": (("--budget", "4", "--model", "gpt-5"), "went to the provider of gpt-5: name where"),
+    "a model of another provider": (
+        ("--budget", "4", "--model", "gpt-5"),
+        "from another provider than that of gpt-5: pass",
+    ),
     "a model without a price": (("--budget", "4", "--model", "my-own", *AT_HOME), "no price is known for 'my-own'"),
-    "what is no file": (("--budget", "4", "-o", "-"), "--out: this is no file: name one"),
-    "a port that is none": (("--budget", "4", "--upstream", "http://127.0.0.1:99999"), "this is no address"),
-    "settings of a trial that goes on": (("--resume", "x", "--seed", "3"), "--resume goes on as it was begun"),
+    "what is no file": (("--budget", "4", "-o", "-"), "--out: not a file: pass a file path"),
+    "a port that is none": (("--budget", "4", "--upstream", "http://127.0.0.1:99999"), "not the address of a provider"),
+    "settings of a trial that goes on": (
+        ("--resume", "x", "--seed", "3"),
+        "--resume uses the options of the first run",
+    ),
     "a file that is not there": (("--resume", "nowhere.jsonl"), "nowhere.jsonl: no such file or folder"),
-    "logs that cannot be read twice": (("--budget", "4", "-"), "standard input cannot be"),
+    "logs that cannot be read twice": (("--budget", "4", "-"), "standard input does not work"),
 }
 
 
@@ -181,7 +187,7 @@ def test_a_subscription_is_refused_before_anything_is_sent(
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-oat01-planted")
     result = run(logs, "--budget", 4, "--upstream", upstream.url)
     assert result.exit_code == 2
-    assert "the token of a subscription is for its own client only" in result.stderr
+    assert "the provider's terms allow a subscription token only in its own client" in result.stderr
     assert "planted" not in result.stderr
     assert not upstream.seen
 
@@ -196,7 +202,7 @@ def test_a_key_that_is_not_accepted_leaves_a_file_to_go_on_with(logs: Path, tmp_
         assert run(logs, "--resume", out, "--upstream", upstream.url).exit_code == 0
     assert len(known(out).results()) == 15
     taken = run(logs, "--budget", 4, "--upstream", upstream.url, "-o", out)
-    assert "is there already: go on with --resume" in taken.stderr
+    assert "already exists: continue with --resume" in taken.stderr
 
 
 def test_a_trial_goes_on_only_with_the_logs_that_it_was_begun_with(
@@ -210,15 +216,15 @@ def test_a_trial_goes_on_only_with_the_logs_that_it_was_begun_with(
     others = write_logs(tmp_path / "others", [Agent("another", 6)], tools=TOOLS, system="You tidy up. " * 300)
     result = run(others, "--resume", out, *where)
     assert (result.exit_code, out.read_bytes()) == (2, before)
-    assert "no session of this trial is in these logs as it was: name the logs that it was begun with" in result.stderr
+    assert "these logs have no unchanged session of this trial: pass the logs of the first run" in result.stderr
 
     first, second, _ = sorted(logs.glob("*.jsonl"))
     first.write_bytes(first.read_bytes().replace(b"compute(", b"destroy("))
     second.write_bytes(b"\n".join(second.read_bytes().split(b"\n")[:4]) + b"\n")
     result = run(logs, "--resume", out, *where)
     assert result.exit_code == 0, result.output
-    assert "2 of 3 sessions are not in these logs as they were: they are not asked about" in result.stderr
-    assert f"requests go to {upstream.url}" in result.stderr
+    assert "2 of 3 sessions are missing or changed in these logs and are skipped" in result.stderr
+    assert f"requests are sent to {upstream.url}" in result.stderr
     assert not any(b"destroy(" in seen.text for seen in upstream.seen)
     assert len({each.session for each in known(out).results()}) == 1
 
@@ -230,7 +236,7 @@ def test_the_end_of_the_budget_is_said_with_what_to_do(logs: Path, tmp_path: Pat
         result = run(logs, "--budget", 0.9, "--samples", 4, *where, "-o", out)
         assert result.exit_code == 0, result.output
         (said,) = [line for line in result.stderr.splitlines() if "used up" in line]
-        command = said.partition("allow more: ibidem ")[2]
+        command = said.partition("To continue with more: ibidem ")[2]
         assert command == f"trial {logs} --resume {out} {' '.join(where)} --budget 2"
         asked = len(upstream.seen)
         assert run(*command.split()[1:]).exit_code == 0
@@ -242,9 +248,9 @@ def test_logs_of_agents_on_this_machine_are_found(logs: Path, monkeypatch: pytes
     place.mkdir(parents=True)
     for log in logs.glob("*.jsonl"):
         log.rename(place / log.name)
-    assert "about 15 points of 3 sessions" in run("--dry-run", "--budget", 4, *AT_HOME).stdout
+    assert "for 15 points of 3 sessions" in run("--dry-run", "--budget", 4, *AT_HOME).stdout
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(logs))
-    assert "no logs of agents on this machine" in run("--dry-run").stderr
+    assert "no agent logs on this machine" in run("--dry-run").stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no place that is always full")
@@ -257,4 +263,4 @@ def test_a_page_that_cannot_be_written_costs_no_verdict(logs: Path, upstream: Up
     assert "/dev/full" in result.stderr
     result = run(logs, "--resume", out)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "this trial was begun with --upstream: name it again" in result.stderr
+    assert "this trial was started with --upstream: pass the same URL again" in result.stderr

@@ -337,7 +337,7 @@ def test_a_ledger_that_cannot_be_written_is_told_at_the_end(home: Path) -> None:
         done = run(home, *PYTHON, CONVERSE, env=env)
     assert done.returncode == 0
     assert re.fullmatch(
-        r"4 requests\. .*; not saved for `ibidem gain`: .*gains\.sqlite3: this is no file: .*", said(done)
+        r"4 requests\. .*; not saved for `ibidem gain`: .*gains\.sqlite3: not a regular file: .*", said(done)
     )
 
 
@@ -394,8 +394,8 @@ def test_where_there_can_be_no_proxy_the_command_runs_without(home: Path) -> Non
         taken.listen()
         done = run(home, *PYTHON, show, options=("--port", str(taken.getsockname()[1])))
     assert (done.returncode, done.stdout) == (4, b"None\n")
-    assert said(done).startswith("there is no proxy, the command runs without it: 127.0.0.1 port ")
-    assert "this port is taken" in said(done)
+    assert said(done).startswith("the proxy could not start, the command runs without it: 127.0.0.1 port ")
+    assert "this port is in use" in said(done)
 
 
 def test_without_its_packages_the_command_runs_too(home: Path) -> None:
@@ -403,12 +403,12 @@ def test_without_its_packages_the_command_runs_too(home: Path) -> None:
     command = [*PYTHON, code, "wrap", "--", "sh", "-c", "kill -TERM $$"]
     done = subprocess.run(command, env=variables(home), capture_output=True, timeout=DEADLINE, check=False)
     assert done.returncode == -signal.SIGTERM
-    assert said(done).endswith(f"needs: {install_command('proxy')}")
+    assert said(done).endswith(f"not installed. Run: {install_command('proxy')}")
 
 
 # --- whatever is in the way, the command runs -----------------------------------------------------
 
-ALONE = "there is no proxy, the command runs without it: "
+ALONE = "the proxy could not start, the command runs without it: "
 LED = "import os, sys; print('ANTHROPIC_BASE_URL' in os.environ); sys.exit(7)"
 
 
@@ -480,9 +480,9 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "a wrong value": (lambda path: path.write_text("[proxy]\nport = 'x'\n"), "proxy.port: 'x' is not a whole number"),
     "an unknown key": (lambda path: path.write_text("[proxy]\nprot = 1\n"), "proxy: unknown key 'prot'"),
     "no text": (lambda path: path.write_bytes(bytes(range(256))), "not valid UTF-8"),
-    "a folder": (lambda path: path.mkdir(), "this is no ordinary file"),
-    "a pipe": (os.mkfifo, "this is no ordinary file"),
-    "without end": (lambda path: path.symlink_to("/dev/zero"), "this is no ordinary file"),
+    "a folder": (lambda path: path.mkdir(), "not a regular file"),
+    "a pipe": (os.mkfifo, "not a regular file"),
+    "without end": (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
     "large": (lambda path: path.write_bytes(b"#" * 2**21), "longer than 65,536 bytes"),
     "nested": (lambda path: path.write_bytes(b"a=" + b"[" * 9999), "nested too deeply"),
 }
@@ -581,7 +581,7 @@ def test_folders_that_cannot_be_written_to_are_no_reason_to_do_without(home: Pat
 
 STORES = {
     "a folder": (lambda path: path.mkdir(), "cannot be opened: check the path"),
-    "no database": (lambda path: path.write_bytes(b"no database" * 1000), "this is damaged or no database"),
+    "no database": (lambda path: path.write_bytes(b"no database" * 1000), "this is damaged or not a database"),
 }
 
 
@@ -623,7 +623,7 @@ def test_which_settings_came_from_which_file(home: Path, tmp_path: Path) -> None
         first = done.stderr.decode().splitlines()[0]
         assert first == (
             f"ibidem: settings: observe from {mine}; memory_mb from {tmp_path}/ibidem.toml; "
-            f"upstreams in {tmp_path}/ibidem.toml ignored: a folder's file may only ask for less"
+            f"upstreams in {tmp_path}/ibidem.toml ignored: a folder's file may only restrict settings"
         )
         assert b"elsewhere" not in done.stdout
         assert done.returncode == (0 if options else 7)
@@ -633,7 +633,7 @@ def test_a_broken_file_in_the_folder_is_told_and_ignored(home: Path, tmp_path: P
     os.mkfifo(tmp_path / "ibidem.toml")
     done = run(home, *PYTHON, LED, cwd=tmp_path)
     first, second = done.stderr.decode().splitlines()
-    assert first.startswith(f"ibidem: settings: {tmp_path}/ibidem.toml ignored: this is no ordinary file")
+    assert first.startswith(f"ibidem: settings: {tmp_path}/ibidem.toml ignored: not a regular file")
     assert (done.returncode, done.stdout) == (7, b"True\n")
     assert SUMMARY.fullmatch(second + "\n")
 

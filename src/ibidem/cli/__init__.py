@@ -1,24 +1,23 @@
-"""The command line: one command per file, each parse, one call, render; larger ones are folders.
+"""The command line. Each command is one file that parses options, makes one call and prints; larger ones are folders.
 
-Exit codes: 0 fine, 1 violations or problems found, 2 the command or its input could not be understood, 130 interrupted.
-Every error is one line on standard error that begins with `ibidem: `.
+Exit codes: 0 success, 1 violations or problems found, 2 invalid command line or input, 130 interrupted.
+Every error is one line on standard error that starts with `ibidem: `.
 
-- `launch` is what the console script calls. `commands`: the table of all commands; a new one gets a line.
-- `reading`, `writing`: where requests come from and go to. A file gets its new content whole or not at all.
-- `errors`, `options`, `waiting`: what is said when something cannot be done, and what commands share.
-- `view`: what `show` and `compact` draw.
-- `statusline` is run by a client every second or so: nothing that it loads may load more than it needs.
+- `launch`: entry point of the console script. `root_group`: table of all commands. A new command gets a line there.
+- `request_input`, `output_file`: read requests and write results. A file is replaced completely or not at all.
+- `command_errors`, `options`, `elapsed_time`: error messages, shared options, and progress while the user waits.
+- `view`: output of `show` and `compact`.
+- `statusline`: a client runs it about once per second, so it imports as little as possible.
 
-A new command is a file with a `click` command. What it does belongs in a folder of the library: here nothing is
-decided. `--json` is a promise to other programs. Tests: tests/cli; help texts in the documents are compared with the
-real ones.
+A new command is a file with a `click` command. Its logic belongs in a package of the library, not here. Names in
+`--json` output are stable. Tests: tests/cli. Some tests compare the help texts in docs/ with the real help.
 """
 
 from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # as in `typing`, whose import takes half as long as the start of Python
+TYPE_CHECKING = False  # `typing` is not imported for it: that takes half as long as starting Python
 
 if TYPE_CHECKING:
     from typing import Any, NoReturn
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def launch() -> NoReturn:
-    """What the console script starts. The status line is printed without loading the other commands."""
+    """Run the command line. `ibidem statusline` runs without importing the other commands."""
     if sys.argv[1:] == ["statusline"]:
         from .status import run
 
@@ -38,7 +37,7 @@ def launch() -> NoReturn:
 
 
 def __getattr__(name: str) -> Any:
-    """`main`, the group of all commands, is loaded when it is first asked for."""
+    """Import `main`, the group of all commands, on first access."""
     if name == "main":
         from .commands import main
 

@@ -1,4 +1,4 @@
-"""The group of all commands: `ibidem` itself, and how each of its ways to end becomes an exit code and one line."""
+"""The `ibidem` command group. It turns every exception into an exit code and at most one line on standard error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..errors import IbidemError
 from .errors import our_fault, place, reason, say
 
 PLAIN_SIGNS = "ibidem-plain-signs"
-"""The name under which a stream is told of it."""
+"""Name of the error handler that replaces characters which the stream's encoding lacks."""
 
 PLAIN = {
     **dict.fromkeys("█▉▊▋▌", "#"),
@@ -38,7 +38,7 @@ PLAIN = {
     "─": "-",
     "━": "-",
 }
-"""Signs that mean as much in ASCII."""
+"""ASCII replacements for characters in our output."""
 
 
 def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
@@ -56,36 +56,36 @@ codecs.register_error(PLAIN_SIGNS, _plain)
 
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "compact": (".compact", "Say nothing twice, and show what that saves."),
+    "compact": (".compact", "Deduplicate a request and show the savings."),
     "detach": (".detach", "Prepare a conversation to continue without Ibidem."),
-    "doctor": (".doctor.command", "Check that everything is in order on this machine."),
-    "expand": (".expand", "The way back: put in again what references point at."),
+    "doctor": (".doctor.command", "Check installation, settings, proxy and store."),
+    "expand": (".expand", "Restore the original request."),
     "gain": (".gain", "Show cost and savings so far."),
-    "hooks": (".hooks", "Answer the hooks of Claude Code, where no proxy runs."),
-    "mcp": (".mcp", "Run an MCP server whose results are not sent twice."),
-    "off": (".off", "Rewrite nothing new in a conversation of a running proxy."),
-    "on": (".off", "Rewrite what is new again."),
-    "proxy": (".proxy.command", "Rewrite requests on their way, until stopped."),
-    "recall": (".recall", "Print a text that was removed from a conversation."),
-    "recall-server": (".recall_server", "Offer `recall` to a model, as an MCP server."),
-    "report": (".report.command", "What recorded sessions cost, and would have cost."),
-    "setup": (".setup.command", "Print what to put where, for a proxy that is always on."),
-    "show": (".show.command", "Show what is rewritten, and why."),
-    "statusline": (".statusline", "Print figures for the status line of Claude Code."),
-    "store": (".store", "Look after what was removed from conversations."),
-    "trial": (".trial.command", "Ask a live model whether it does the same with rewritten requests."),
-    "validate": (".validate", "Say what the provider would refuse."),
-    "wrap": (".wrap.command", "Run a command whose requests are rewritten."),
+    "hooks": (".hooks", "Handle Claude Code hooks without a proxy."),
+    "mcp": (".mcp", "Run an MCP server and deduplicate its results."),
+    "off": (".off", "Pause rewriting in a running proxy."),
+    "on": (".off", "Resume rewriting in a running proxy."),
+    "proxy": (".proxy.command", "Run a proxy that rewrites requests."),
+    "recall": (".recall", "Print a text that was evicted from a conversation."),
+    "recall-server": (".recall_server", "Run an MCP server that lets a model recall evicted text."),
+    "report": (".report.command", "Report cost and possible savings of recorded sessions."),
+    "setup": (".setup.command", "Print client settings for a permanent proxy."),
+    "show": (".show.command", "Show the edits of a request, with their reasons."),
+    "statusline": (".statusline", "Print cost, savings and context for Claude Code's status line."),
+    "store": (".store", "Inspect and clean up the store of evicted texts."),
+    "trial": (".trial.command", "Test whether a live model acts the same on rewritten requests."),
+    "validate": (".validate", "Check a request against the provider's rules."),
+    "wrap": (".wrap.command", "Run a command and rewrite its requests."),
 }
-"""Where each command is, loaded when it is called, and its line in the list of all, which loads none of them."""
+"""By command: its module, imported when the command runs, and its line in `ibidem --help`, which imports no command."""
 
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
-"""What a shell reports for any program that was writing when `head` had seen enough."""
+"""128 + SIGPIPE: a shell reports this for a program whose reader, such as `head`, closed the pipe."""
 
 
 class _Commands(click.Group):
-    """Ends every way there is to end with an exit code and at most one line. Commands return their exit code."""
+    """Command group that converts exceptions into an exit code and one line. Commands return their exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -141,7 +141,7 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             code = super().invoke(ctx)
-            if sys.stdout is not None:  # here, because what is left for the end of the process fails with a traceback
+            if sys.stdout is not None:  # flush here: an error while the interpreter exits prints a traceback
                 sys.stdout.flush()
         except BrokenPipeError:
             _forget(sys.stdout, sys.stderr)
@@ -150,12 +150,12 @@ class _Commands(click.Group):
 
 
 def _called() -> str:
-    """The command has a second name, that of the distribution: who came by `uvx ibidem-llm` has no other."""
+    """Return the program name that the user typed. With `uvx ibidem-llm`, only the distribution's name exists."""
     return "ibidem-llm" if sys.argv and Path(sys.argv[0]).stem == "ibidem-llm" else "ibidem"
 
 
 def _forget(*streams: IO[str] | None) -> None:
-    """What they still hold goes nowhere, so that nothing is tried again when the process ends."""
+    """Redirect these streams to the null device, so that Python does not flush them again when it exits."""
     with open(os.devnull, "wb") as nowhere:
         for stream in streams:
             if stream is not None:
@@ -171,7 +171,7 @@ def _forget(*streams: IO[str] | None) -> None:
 @click.version_option(__version__, "-V", "--version", message="ibidem %(version)s")
 @click.pass_context
 def main(context: click.Context) -> int:
-    """Rewrite LLM agent requests so that nothing is said twice and nothing is lost."""
+    """Rewrite LLM agent requests to save tokens. The default profile is lossless."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
     return 0

@@ -15,30 +15,32 @@ from .view.summary import CompactSummary
 from .writing import Write, output
 
 
-@click.command(short_help="Say nothing twice, and show what that saves.")
+@click.command(short_help="Deduplicate a request and show the savings.")
 @click.argument("file", required=False)
-@click.option("-o", "--output", "out", metavar="OUT", help="Write what is to be sent to OUT; `-` is standard output.")
-@click.option("--profile", type=PROFILE, default="lossless", show_default=True, help="Which strategies run.")
+@click.option(
+    "-o", "--output", "out", metavar="OUT", help="Write the rewritten request to OUT; `-` is standard output."
+)
+@click.option("--profile", type=PROFILE, default="lossless", show_default=True, help="Rewriting profile.")
 @format_option
 @json_option
 def compact(file: str | None, out: str | None, profile: str, format: str | None, as_json: bool) -> int:
-    """Rewrite the request in FILE so that nothing is said twice, and show what that saves.
+    """Deduplicate the request in FILE and show the savings.
 
-    FILE holds one JSON request, or one on each line (JSONL); `-` is standard input. Without FILE a bundled sample is
-    shown. What is not rewritten is written exactly as it came.
+    FILE is one JSON request, or one per line (JSONL); `-` is standard input. Without FILE, a bundled sample is used.
+    All other text is unchanged, byte for byte.
     """
-    # Twice: the source is closed whatever happens, and before OUT, which may be the same file, is replaced.
+    # `source` twice: it must be closed before OUT, maybe the same file, is replaced, and also if opening OUT fails.
     with open_source(file) as source, output(out) as write, source:
         figures = rewrite(source, write, profile, format)
     err = out == "-" or (out is not None and not as_json)
     if file is None:
-        click.echo("No file given: this is the bundled sample conversation.", err=err or as_json)
+        click.echo("No file given. Using the bundled sample conversation.", err=err or as_json)
     _render(figures, as_json, err)
     return 2 if figures.unreadable else 0
 
 
 def rewrite(source: Input, write: Write, profile: str, format: str | None) -> CompactSummary:
-    """Pass on every request, compacted. A line that cannot be read is passed on as it came, and the rest is done."""
+    """Write every request compacted, and invalid lines unchanged. Return the savings."""
     figures = CompactSummary(source.name, profile, source.size)
     call = partial(pipeline.compact, profile=profile, format=format)
     for request in source:
@@ -67,6 +69,6 @@ def _render(figures: CompactSummary, as_json: bool, err: bool) -> None:
     if as_json:
         echo_json(figures.as_dict(), err)
         return
-    from .view.table import draw  # rich takes longer to import than most requests to rewrite
+    from .view.table import draw  # importing rich takes longer than rewriting most requests
 
     draw(figures, sys.stderr if err else sys.stdout)

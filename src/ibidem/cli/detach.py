@@ -31,7 +31,7 @@ MEANING = "The model no longer sees its earlier thinking in this conversation. E
 
 @click.command(short_help="Prepare a conversation to continue without Ibidem.")
 @click.argument("session")
-@click.option("--dry-run", is_flag=True, help="Show what would be removed, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show which thinking would be removed, without changes.")
 @click.option("--undo", is_flag=True, help="Restore the log from its backup.")
 def detach(session: str, dry_run: bool, undo: bool) -> int:
     """Remove thinking from the log of SESSION, so that the conversation continues without Ibidem.
@@ -40,8 +40,8 @@ def detach(session: str, dry_run: bool, undo: bool) -> int:
     provider rejects the thinking when a client sends the conversation without Ibidem. It accepts the conversation
     without thinking.
 
-    SESSION is the id of a session of Claude Code or pi, its beginning, or the path of its log. Quit the client first.
-    The original log stays beside the new one as a backup.
+    SESSION is the id of a Claude Code or pi session, its first characters, or the path of its log. Quit the client
+    first. The original log is saved next to the new one as a backup.
     """
     if dry_run and undo:
         raise click.UsageError("--dry-run and --undo exclude each other")
@@ -59,7 +59,7 @@ def detach(session: str, dry_run: bool, undo: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SurveyedLog:
-    """A log, and the thinking in it when it had this signature."""
+    """A log with its signature when it was read, and the thinking found in it."""
 
     file: ReplaceableLog
     signature: FileSignature
@@ -77,7 +77,7 @@ class DetachTarget:
         self.path = Path(os.path.abspath(recording.path))
         self.id = session_id(recording)
         self.argument = one_line(shlex.quote(argument))
-        """The session, for a command that names it again."""
+        """The user's argument, quoted for a shell command."""
         root = next((each for each in self.path.parents if each.name == layout.root), self.path.parent)
         self.files = [ReplaceableLog(path, root) for path in (*layout.companions(self.path, self.id), self.path)]
         """Logs of subagents first: if something fails, the main log is still the original."""
@@ -114,7 +114,7 @@ class DetachTarget:
         return max(numbers)
 
     def refuse_running(self, folders: Iterable[str]) -> None:
-        """Raises InputError while a client may write to the log."""
+        """Raise InputError if a client may be writing to the log."""
         from .running_clients import WatchedSession, describe_client
 
         registry = next((each.parent / "sessions" for each in self.path.parents if each.name == "projects"), None)
@@ -131,10 +131,10 @@ class DetachTarget:
 
 
 def detach_advice(state: Mapping[str, Any], since: float) -> str:
-    """A sentence for the user of a proxy that ends, if a conversation in this folder needs `detach` to go on.
+    """Return a hint to run `ibidem detach`, printed when a proxy stops; "" if no conversation in this folder needs it.
 
-    That is so if Ibidem removed something from it, its model signs thinking, and an agent whose log can be edited
-    wrote a log here since the proxy started.
+    A conversation needs it if Ibidem removed text from it, its model signs thinking, and an agent whose logs can be
+    edited wrote a log in this folder since the proxy started.
     """
     from ..billing.thinking import signs_thinking
 
@@ -148,12 +148,12 @@ def detach_advice(state: Mapping[str, Any], since: float) -> str:
 
 
 def _sessions_here(since: float) -> Iterator[str]:
-    """Ids of the sessions whose logs were written in this folder since then."""
+    """Yield the ids of sessions in this folder whose logs were written after `since`."""
     from ..recordings.detached import EDITABLE_LOGS
     from ..recordings.discovery import discover_by_agent
     from ..recordings.ids import ids_in
 
-    with suppress(OSError, IbidemError):  # the folder is gone, or there is no home
+    with suppress(OSError, IbidemError):  # the folder was deleted, or the user has no home
         here = _letters(os.getcwd())
         logs = discover_by_agent(variables(), home(), sys.platform)
         for path in (path for agent in EDITABLE_LOGS for path in logs.get(agent, ())):
@@ -162,13 +162,13 @@ def _sessions_here(since: float) -> Iterator[str]:
 
 
 def _letters(folder: str) -> str:
-    """The name of a folder as agents put it into the name of another: only letters and digits stay."""
+    """Reduce a folder's path to letters, digits and `-`, as agents do when they name a log folder after it."""
     return re.sub(r"[^A-Za-z0-9]+", "-", folder).strip("-")
 
 
 def _recording(session: str) -> Recording:
-    """The session that is meant, or the first in its log. Raises InputError."""
-    from . import logs  # readers of logs take a while to import
+    """Find the session by id or path; the first session of a log with several. Raises InputError."""
+    from . import logs  # importing the log readers takes a while
 
     if "://" in session:
         raise InputError(one_line(session), "only a log on this machine can be edited: pass its path or a session id")
@@ -184,7 +184,7 @@ def _recording(session: str) -> Recording:
 
 
 def _leave(recording: Recording) -> int:
-    """Tell what to do about a session whose log cannot be edited."""
+    """Explain what to do about a session whose log cannot be edited."""
     from ..recordings.detached import may_hold_signed_thinking
     from ..recordings.ids import session_id
 
@@ -213,7 +213,7 @@ def _detach(target: DetachTarget) -> int:
 
 
 def _replace_all(signed: list[SurveyedLog], target: DetachTarget) -> list[Path]:
-    """Replace all of these logs or none, and return the paths of their backups."""
+    """Replace all logs or none, and return the paths of their backups."""
     from ..recordings.detached import RowLinks, remove_thinking
 
     links = RowLinks(each.survey for each in signed)
@@ -246,7 +246,7 @@ def _show(target: DetachTarget) -> int:
 
 def _nothing(target: DetachTarget, found: list[SurveyedLog]) -> int:
     blocks = sum(each.survey.blocks for each in found)
-    why = "its models do not sign thinking over the history" if blocks else "there is no thinking in its log"
+    why = "its models do not sign thinking over the history" if blocks else "its log has no thinking"
     click.echo(f"{target.name}: {why}. Nothing was changed. You can {target.continuation}")
     return 0
 
@@ -284,7 +284,7 @@ def _shown(path: Path | str) -> str:
 
 @contextmanager
 def _reported(file: ReplaceableLog, outcome: str = "nothing was changed") -> Iterator[None]:
-    """Raise errors of the system and of a log as InputError, with what that means for the log."""
+    """Raise errors of the operating system and of a log as InputError, with the `outcome` for the log."""
     from ..recordings.log_backup import LogFileError
 
     path, what = file.path, ""

@@ -1,4 +1,4 @@
-"""What is said when something cannot be done: one line that names the place, the fault and the way out."""
+"""Error messages of commands: one line with the position, what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from ..errors import one_line
 REASONS = {
     errno.ENOENT: "no such file or folder: check the path",
     errno.EISDIR: "this is a folder: name a file",
-    errno.ENOTDIR: "a folder on the way there is a file: check the path",
+    errno.ENOTDIR: "part of this path is a file, not a folder: check the path",
     errno.EACCES: "no permission: change the file's mode or run as its owner",
     errno.ENOSPC: "the disk is full: make room and run again",
-    errno.ELOOP: "links on the way there lead to each other: check the path",
-    errno.ENAMETOOLONG: "too long for a name: check the path",
+    errno.ELOOP: "symbolic links in this path form a loop: check the path",
+    errno.ENAMETOOLONG: "the name is too long: check the path",
     errno.EMFILE: "too many files are open: close some, or raise the limit (ulimit -n)",
     errno.ENFILE: "too many files are open on this machine: close some",
 }
 
 ERRORS_OF_OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EPERM, errno.ENOENT, errno.EACCES, errno.ENOTDIR}
-"""What cannot happen to a stream that is open."""
+"""Errors of this process. A stream that is already open cannot raise them."""
 
 WORDING: tuple[tuple[str, str], ...] = (
     (r"format='([\w-]+)'", r"--format \1"),
     (r"not valid JSON: (.*)", r"not valid JSON (\1): correct it there"),
     (r"not valid UTF-8: (.*)", r"not valid UTF-8 (\1): save it as UTF-8"),
 )
-"""The library speaks to programmers; these are its words for someone at a prompt."""
+"""Patterns in messages of the library, which are for programmers, and their wording for command line users."""
 
 
 class InputError(click.ClickException):
-    """Something that was handed in cannot be worked on."""
+    """The user's input cannot be used. `where` is the file, option or address, `what` the problem and the fix."""
 
     exit_code = 2
 
@@ -47,15 +47,16 @@ class InputError(click.ClickException):
 
 
 def say(message: str) -> None:
+    """Print one line on standard error, with the prefix of all messages."""
     click.echo(f"ibidem: {one_line(message)}", err=True)
 
 
 MAX_SAID = 1000
-"""Different warnings that are said. Who has more of them has read enough."""
+"""Largest number of different warnings to print. It also bounds the memory of a proxy that runs for months."""
 
 
 class _Said(logging.Handler):
-    """Says each warning once: how often something happens, the page tells."""
+    """Log handler that prints each warning once. The proxy's page counts repeats."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -65,14 +66,16 @@ class _Said(logging.Handler):
         message = record.getMessage()
         if message not in self.said and len(self.said) < MAX_SAID:
             self.said.add(message)
-            with suppress(OSError, ValueError):  # nobody reads it any more
+            with suppress(OSError, ValueError):  # standard error may be closed
                 say(message)
 
 
 @contextmanager
 def warnings_said() -> Iterator[set[str]]:
-    """In here, what the library warns of stands on standard error; else nobody hears it. What was said, to be added to
-    by who says it elsewhere."""
+    """Print the library's warnings on standard error. Without this, they are not printed.
+
+    Yields the set of printed messages. A caller that prints a message itself adds it there to avoid a repeat.
+    """
     log, handler = logging.getLogger("ibidem"), _Said()
     log.addHandler(handler)
     try:
@@ -82,22 +85,24 @@ def warnings_said() -> Iterator[set[str]]:
 
 
 def reason(error: OSError) -> str:
-    """What the operating system has against it, and what to do."""
+    """Describe an error of the operating system, and what to do."""
     return REASONS.get(error.errno or 0) or f"{error.strerror or error}: try another file"
 
 
 def place(error: OSError) -> str:
-    """Where it happened: the file that the system names. Only what is written to standard output has no name."""
+    """Return the file that the error names. An error without a file name happened while writing standard output."""
     if error.filename is not None:
         return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
     return "this process" if error.errno in ERRORS_OF_OURS else "standard output"
 
 
 def our_fault(error: Exception) -> str:
-    return f"this is a fault of ibidem, not yours: please report it ({type(error).__name__}: {error})"
+    """Return the message for an unexpected exception."""
+    return f"this is a bug in ibidem: please report it ({type(error).__name__}: {error})"
 
 
 def at_the_prompt(message: str) -> str:
+    """Reword a message of the library for command line users."""
     for pattern, wording in WORDING:
         message = re.sub(pattern, wording, message)
     return message

@@ -13,24 +13,24 @@ from .reading import Input, ask, open_source, refuse, tells_format
 from .writing import Write, output
 
 
-@click.command(short_help="The way back: put in again what references point at.")
+@click.command(short_help="Restore the original request.")
 @click.argument("file")
 @click.option("-o", "--output", "out", metavar="OUT", default="-", help="Write to OUT instead of standard output.")
 @format_option
 def expand(file: str, out: str, format: str | None) -> int:
-    """Replace every reference in the request in FILE by what it points at.
+    """Restore the original request: replace every back-reference in FILE with the text it points at.
 
-    FILE holds one JSON request, or one on each line (JSONL), as `ibidem compact` writes them with its profile
-    lossless; `-` is standard input. Everything else is written exactly as it came.
+    FILE is one JSON request, or one per line (JSONL), as `ibidem compact` writes it with the profile lossless. `-` is
+    standard input. All other text is unchanged, byte for byte.
     """
-    # Twice: the source is closed whatever happens, and before OUT, which may be the same file, is replaced.
+    # `source` twice: it must be closed before OUT, maybe the same file, is replaced, and also if opening OUT fails.
     with open_source(file) as source, output(out) as write, source:
         unreadable = restore(source, write, format)
     return 2 if unreadable else 0
 
 
 def restore(source: Input, write: Write, format: str | None) -> int:
-    """Pass on every request, expanded. A line that cannot be read is passed on as it came; how many were not."""
+    """Write every request with its references expanded, and invalid lines unchanged. Return the number of these."""
     unreadable, begun = 0, False
     call = partial(expansion.expand, format=format)
     for request in source:

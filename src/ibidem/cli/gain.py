@@ -19,34 +19,36 @@ if TYPE_CHECKING:
 
 BY = ("day", "week", "month", "model", "project", "client")
 SHOWN_ROWS = 30
-"""Rows of a table; `--json` has all."""
+"""Largest number of rows in a table. `--json` has all rows."""
 UNNAMED = "(not told)"
 TIMES = {"day": 1, "week": 7, "month": 32}
-"""Days after the beginning of each, on which the next begins, or will have begun."""
+"""By period: days to add to its first day to reach a day of the next period."""
 LAST_MOMENT = 4e9
-"""In Unix seconds: what is later has the wrong clock."""
+"""Latest plausible time in Unix seconds. Later requests come from a wrong clock."""
 
 
 @click.command(short_help="Show cost and savings so far.")
-@click.option("--by", type=click.Choice(BY), default="day", help="How it is added up; by day if not given.")
-@click.option("--since", metavar="WHEN", help="Requests from then on: 2026-11-01, 7d, 24h, today, this-month.")
-@click.option("--until", metavar="WHEN", help="Requests up to then; a day counts whole.")
-@click.option("--timezone", metavar="ZONE", help="Whose days: Europe/Berlin, UTC. This machine's if not given.")
-@click.option("--forget", "forgets", is_flag=True, help="Delete all that is kept, at once.")
-@click.option("--trial", "tried", is_flag=True, help="Compare what `--trial` rewrote with what it only measured.")
+@click.option("--by", type=click.Choice(BY), default="day", help="Group rows by this (default: day).")
+@click.option("--since", metavar="WHEN", help="Only requests since: 2026-11-01, 7d, 24h, today, this-month.")
+@click.option("--until", metavar="WHEN", help="Only requests until; a date includes the whole day.")
+@click.option("--timezone", metavar="ZONE", help="Time zone of dates: Europe/Berlin, UTC (default: this machine's).")
+@click.option("--forget", "forgets", is_flag=True, help="Delete all recorded usage.")
+@click.option(
+    "--trial", "tried", is_flag=True, help="Compare the rewritten and the unchanged conversations of `--trial`."
+)
 @json_option
 def gain(
     by: str, since: str | None, until: str | None, timezone: str | None, forgets: bool, tried: bool, as_json: bool
 ) -> int:
-    """Show the cost and the savings of requests that went through `ibidem wrap` and `ibidem proxy`.
+    """Show cost and savings of the requests sent through `ibidem wrap` and `ibidem proxy`.
 
-    Requests on a subscription are listed apart, with their value at list prices. Figures of each request are kept in
-    your data folder, no texts: see --no-ledger of these commands.
+    Requests on a subscription are listed separately, with their value at list prices. Both commands record the usage of
+    each request in your data folder, without any text; --no-ledger turns this off.
     """
     from ..gains import Gains, path
 
     if forgets and (since or until):
-        raise click.UsageError("--forget deletes all that is kept: leave --since and --until out")
+        raise click.UsageError("--forget deletes all recorded usage: omit --since and --until")
     file = path()
     if forgets:
         return _forget(file, as_json)
@@ -80,9 +82,9 @@ def _forget(file: Path, as_json: bool) -> int:
     if as_json:
         echo_json({"ledger": str(file), "deleted": there, "forgotten": _figures(was)})
     elif not there:
-        click.echo(f"{one_line(str(file))}: nothing was kept")
+        click.echo(f"{one_line(str(file))}: no usage recorded")
     else:
-        click.echo(f"{one_line(str(file))} deleted: figures of {was.requests:,} request{'s' * (was.requests != 1)}")
+        click.echo(f"{one_line(str(file))} deleted: usage of {was.requests:,} request{'s' * (was.requests != 1)}")
     return 0
 
 
@@ -91,8 +93,8 @@ def _nothing(file: Path, told: str) -> str:
 
     with Gains(file) as found:
         if told and found.total():
-            return f"{told} There are none: leave --since and --until out to see all that is kept."
-    return "Nothing is kept yet. Run a command through ibidem, and ask again: ibidem wrap -- claude"
+            return f"{told} No usage recorded: omit --since and --until to see all."
+    return "No usage recorded yet. Run a command through ibidem first: ibidem wrap -- claude"
 
 
 def _groups(found: Gains, by: str, period: Period, zone: tzinfo) -> dict[str, Sum]:
@@ -110,7 +112,7 @@ def _groups(found: Gains, by: str, period: Period, zone: tzinfo) -> dict[str, Su
 
 
 def _periods(by: str, first: float, last: float, zone: tzinfo) -> Iterator[tuple[str, float, float]]:
-    """Its name, and when each begins and ends, by the calendar: where clocks are changed, a day is as long as it is."""
+    """Yield name, start and end of each calendar period. A day with a clock change has 23 or 25 hours."""
     start = datetime.fromtimestamp(first, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     start = start.replace(day=1) if by == "month" else start - timedelta(days=start.weekday() * (by == "week"))
     while start.timestamp() <= last:
@@ -121,7 +123,7 @@ def _periods(by: str, first: float, last: float, zone: tzinfo) -> Iterator[tuple
 
 
 def _ordered(groups: Mapping[str, Sum], by: str) -> list[tuple[str, Sum]]:
-    """The newest first, or that for which most was paid."""
+    """Sort periods with the newest first, other groups with the most expensive first."""
     if by in TIMES:
         return sorted(groups.items(), reverse=True)
     return sorted(groups.items(), key=lambda each: (-each[1].paid, each[0]))
@@ -135,8 +137,8 @@ def _figures(found: Sum) -> dict[str, Any]:
 HEAD = ("paid", "without ibidem", "saved", "share", "requests", "conversations")
 PLAN_HEAD = ("value", "without ibidem", "saved", "share", "tokens saved", "requests", "conversations")
 PLAN_TITLE = "On a subscription (values at list prices, no bill):"
-WRONG = {"failures": "failed", "refusals": "refused", "misses": "cache misses"}
-"""Columns that are shown where there is something in them: what they are called."""
+WRONG = {"failures": "failed", "refusals": "rejected", "misses": "cache misses"}
+"""Columns that are shown only if a row has a value in them, with their titles."""
 
 
 def _draw(by: str, groups: Mapping[str, Sum], total: Sum, told: str) -> None:
@@ -189,21 +191,21 @@ def _notes(total: Sum, more: int) -> Iterator[str]:
     from ..render.number_format import dollars, plural
 
     if more:
-        yield f"{more:,} more rows: --json has all of them."
+        yield f"{more:,} more rows: --json has all rows."
     if total.by_use:
-        yield f"Dollars for input, at list prices; the output cost {dollars(total.by_use.output_paid)} besides."
+        yield f"Input cost at list prices. Output cost {dollars(total.by_use.output_paid)} more and is not included."
     if total.plan:
-        yield f"Subscription: value of the input; the output is worth {dollars(total.plan.output_paid)} besides."
+        yield f"Subscription: value of the input. Output is worth {dollars(total.plan.output_paid)} more, not included."
     if total.observed:
-        could = f"ibidem would have saved {dollars(total.could_save)}" if total.could_save else "nothing was saved"
-        yield f"{plural(total.observed, 'request')} only observed (--observe, --trial): {could} there."
+        could = f"ibidem would have saved {dollars(total.could_save)}" if total.could_save else "no savings"
+        yield f"{plural(total.observed, 'request')} not rewritten, only measured (--observe, --trial): {could}."
     if total.unpriced:
-        yield f"What {plural(total.unpriced, 'request')} cost is not known, and in no sum."
+        yield f"The cost of {plural(total.unpriced, 'request')} is unknown and not included."
     if not (total.failures or total.refusals or total.misses):
-        yield "No failures, no refusals by a provider, and no cache misses after changes of ours."
+        yield "No failures, no rejected requests, and no cache misses caused by ibidem."
     if total.failures:
-        yield "failed: sent without new edits, because something was in the way; the request itself went through."
+        yield "failed: an error prevented new edits. The request was sent without them."
     if total.refusals:
-        yield "refused: the provider did not take it as rewritten, and got it again in another way."
+        yield "rejected: the provider rejected the rewritten request. It was sent again with fewer changes."
     if total.misses:
-        yield "cache misses: read less from the provider's cache after ibidem had changed what was sent before."
+        yield "cache misses: the provider read less from its cache after ibidem changed text that was already sent."

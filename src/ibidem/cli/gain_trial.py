@@ -1,4 +1,4 @@
-"""`ibidem gain --trial`: conversations that were rewritten against those that were only measured."""
+"""`ibidem gain --trial`: compare the rewritten conversations of an experiment with those that were only measured."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from ..trial.arms import ArmComparison, ArmDifference
     from .report.filters import Period
 
-HEAD = ("", "only measured", "rewritten", "difference", "95 % interval")
-NOBODY = "No conversation took part in a trial yet. Begin one, and ask again: ibidem wrap --trial 0.5 -- claude"
+HEAD = ("", "only measured", "rewritten", "difference", "95% interval")
+NOBODY = "No conversation has taken part in a trial yet. Start one first: ibidem wrap --trial 0.5 -- claude"
 DIFFERENCE = ("measured", "rewritten", "value", "low", "high", "ever_low", "ever_high", "problem")
 COUNTS = ("requests", "turns", "rereads", "edits", "failed_edits", "input", "output")
 
 
 def gain_trial(found: Gains, period: Period, zone: tzinfo, as_json: bool) -> int:
+    """Compare both groups of `--trial`, and print the result."""
     from ..trial.arms import compare
 
     compared = compare(found.trial(period.since, period.until))
@@ -37,6 +38,7 @@ def gain_trial(found: Gains, period: Period, zone: tzinfo, as_json: bool) -> int
 
 
 def draw_arms(compared: ArmComparison, told: str, zone: tzinfo) -> None:
+    """Print the comparison as a table with sentences."""
     from rich.console import Console
 
     from ..render.terminal_layout import say, table
@@ -72,7 +74,7 @@ def _too_few(compared: ArmComparison) -> str:
     from ..trial.arms import LEAST_UNITS
 
     share = "at one share of --trial, " if len(compared.shares) > 1 else ""
-    return f"Too few to compare: {share}each side needs {LEAST_UNITS} conversations at least. Go on, and ask again."
+    return f"Too few conversations to compare: {share}each group needs at least {LEAST_UNITS}. Try again later."
 
 
 def _row(each: ArmDifference) -> Sequence[str]:
@@ -96,53 +98,57 @@ def _level(each: ArmDifference, level: float | None) -> str:
 def _change(each: ArmDifference, value: float | None) -> str:
     from ..trial.verdict import signed
 
-    return f"{signed(100 * (value or 0.0))} %" if each.ratio.relative else signed(value or 0.0)
+    return f"{signed(100 * (value or 0.0))}%" if each.ratio.relative else signed(value or 0.0)
 
 
 def _verdict(compared: ArmComparison) -> Iterator[str]:
-    """What it comes to for reading again, and how many conversations would say more. Never that nothing differs.
+    """Summarize the effect on re-reads, and how many more conversations would settle it. Never claims "no difference".
 
-    People look again until they like what they see, so all of it is from the interval that allows for that."""
+    Users run this command repeatedly, so the sentences use the interval that stays valid for repeated looks.
+    """
     from ..render.number_format import format_fixed
     from ..trial.arms import WORTH_EXCLUDING
     from ..trial.verdict import signed
 
     found, lost = compared.rereads, compared.margin
     if found is None or found.ever_low is None or found.ever_high is None:
-        yield f"Reading again: nothing to say yet ({found.problem if found else 'too few'})."
+        yield f"Re-reads: no result yet ({found.problem if found else 'too few'})."
         return
-    at = f"the saving is gone at {signed(lost)}" if lost is not None else "nothing was saved that could be lost"
+    at = f"break-even is {signed(lost)}" if lost is not None else "there are no savings to lose"
     least = signed(found.ever_low)
     if lost is not None and found.ever_low > lost:
-        yield f"Reading again costs more than is saved: by {least} per 100 requests at least, and {at}."
+        yield f"Re-reads cost more than ibidem saves: they rise by at least {least} per 100 requests, and {at}."
     elif found.ever_low > 0:
-        yield f"Rewritten conversations read files again more often, by {least} at least; {at}."
+        yield f"Rewritten conversations re-read files more often, by at least {least} per 100 requests; {at}."
     elif found.ever_high <= 0:
-        yield f"Rewritten conversations read files again less often; {at}."
+        yield f"Rewritten conversations re-read files less often; {at}."
     else:
-        yield f"Reading again rises by {format_fixed(found.ever_high, 1)} per 100 requests at most; {at}."
+        yield f"Re-reads rise by at most {format_fixed(found.ever_high, 1)} per 100 requests; {at}."
     targets = {WORTH_EXCLUDING: signed(WORTH_EXCLUDING)}
     if lost is not None:
-        targets[lost] = f"{signed(lost)}, where the saving is gone,"
+        targets[lost] = f"{signed(lost)} (break-even)"
     for target in sorted(targets):
         yield from _needed(compared, target, targets[target])
 
 
 def _dollars(compared: ArmComparison) -> Iterator[str]:
-    """Bills differ far more between conversations than by rewriting: what they do not show yet may be there."""
+    """Summarize the effect on cost per user turn.
+
+    Cost varies far more between conversations than by rewriting, so few conversations cannot show the effect.
+    """
     from ..render.number_format import format_fixed, plural
 
     found = compared.dollars
     if found is None or found.ever_low is None or found.ever_high is None:
         return
     if found.ever_high < 0:
-        yield f"A user turn costs at least {format_fixed(-100 * found.ever_high, 1)} % less when rewritten."
+        yield f"A user turn costs at least {format_fixed(-100 * found.ever_high, 1)}% less when rewritten."
     elif found.ever_low > 0:
-        yield f"A user turn costs at least {format_fixed(100 * found.ever_low, 1)} % more when rewritten."
+        yield f"A user turn costs at least {format_fixed(100 * found.ever_low, 1)}% more when rewritten."
     else:
-        yield "Whether a user turn costs less when rewritten is not settled by the bills of so few conversations."
+        yield "Cost per user turn: too few conversations to show a difference."
         if more := compared.more_dollars():
-            yield f"To see the saving there takes about {plural(more, 'more conversation')}: bills differ that much."
+            yield f"Showing savings in dollars takes about {plural(more, 'more conversation')}: costs vary that much."
 
 
 def _needed(compared: ArmComparison, target: float, words: str) -> Iterator[str]:
@@ -150,28 +156,28 @@ def _needed(compared: ArmComparison, target: float, words: str) -> Iterator[str]
 
     more, found = compared.more(target), compared.rereads
     if more:
-        yield f"To exclude {words} takes about {plural(more, 'more conversation')}, if what is seen so far goes on."
+        yield f"Excluding {words} takes about {plural(more, 'more conversation')} if the trend continues."
     elif more is None and found is not None and found.ever_low is not None and found.ever_low < target:
-        yield f"What is seen so far is above {words.rstrip(',')}: more conversations tell whether it stays there."
+        yield f"The rate so far is above {words.rstrip(',')}. More conversations will show if that is chance."
 
 
 def _notes(compared: ArmComparison) -> Iterator[str]:
     from ..render.number_format import plural
 
-    yield "These lines hold however often you look. Intervals in the table are for one look planned ahead."
-    yield "Intervals hold for conversations drawn by chance. Dollars are at list prices, for input and output."
+    yield "These sentences stay valid if you check repeatedly. Intervals in the table assume one planned check."
+    yield "Intervals assume that conversations are a random sample. Dollars: input and output at list prices."
     yield from _shares(compared)
     unpriced = sum(each.requests - each.priced for each in (*compared.measured, *compared.rewritten))
     if unpriced:
-        yield f"What {plural(unpriced, 'request')} cost is not known, and in no dollars or tokens."
+        yield f"The cost of {plural(unpriced, 'request')} is unknown and not included in dollars or tokens."
     if compared.left_out:
-        yield f"{plural(compared.left_out, 'conversation')} left out: switched off on the way."
+        yield f"{plural(compared.left_out, 'conversation')} not included: rewriting was paused."
     if compared.others:
-        yield f"{plural(compared.others, 'conversation')} of other profiles left out: --since and --until choose."
+        yield f"{plural(compared.others, 'conversation')} with other profiles not included. See --since and --until."
 
 
 def _shares(compared: ArmComparison) -> Iterator[str]:
-    """Where the share of the coin was changed: sides of different shares are of different times."""
+    """Explain how conversations with different shares of `--trial` are compared. They are from different times."""
     from ..render.number_format import plural
     from ..trial.arms import LEAST_UNITS
 
@@ -180,11 +186,11 @@ def _shares(compared: ArmComparison) -> Iterator[str]:
             f"{each.share:g} ({len(each.rewritten):,} rewritten, {len(each.measured):,} not)"
             for each in compared.compared
         )
-        yield f"--trial was changed. Sides are compared at each share, then averaged: {told}."
+        yield f"--trial was changed. The groups are compared at each share, then averaged: {told}."
     for each in compared.shares:
         if not each.enough:
-            left = f"{plural(each.conversations, 'conversation')} of --trial {each.share:g} left out"
-            yield f"{left}: fewer than {LEAST_UNITS} on a side, and not to be mixed with others."
+            left = f"{plural(each.conversations, 'conversation')} with --trial {each.share:g} not included"
+            yield f"{left}: a group has fewer than {LEAST_UNITS}, and shares must not be mixed."
 
 
 def _figures(compared: ArmComparison) -> dict[str, Any]:

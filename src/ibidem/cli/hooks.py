@@ -1,4 +1,4 @@
-"""`ibidem hooks`: the tool side of Claude Code, for who runs no proxy. It needs no package beyond our own."""
+"""`ibidem hooks`: handle the hooks of Claude Code without a proxy. It needs only the standard library and ibidem."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ HOST = "127.0.0.1"
 BODY_SECONDS = 10.0
 BODY_BLOCK = 2**16
 MAX_CONNECTIONS = 64
-"""At once; more than any agent has tools running. Further ones are closed, and their clients go on as without us."""
+"""Concurrent connections, more than an agent runs tools at once. Further ones are closed; clients then continue
+without hooks."""
 LARGE_EVENT, MAX_LARGE_EVENTS = 2**18, 2
-"""Bytes from which on an event is read beside few others alone: all of it is in memory until it is answered."""
+"""Size in bytes of a large event, and how many are read at once. Each is in memory until its response is sent."""
 
 
-@click.command(short_help="Answer the hooks of Claude Code, where no proxy runs.")
-@click.option("--port", type=int, help="8123 if not given; 0 is a free one.")
-@click.option("--token", help="What the hooks must send as x-ibidem-token; better set IBIDEM_TOKEN.")
+@click.command(short_help="Handle Claude Code hooks without a proxy.")
+@click.option("--port", type=int, help="Port to listen on; 0 selects a free port (default: 8123).")
+@click.option("--token", help="Token that hooks must send as x-ibidem-token. Setting IBIDEM_TOKEN is safer.")
 def hooks(port: int | None, token: str | None) -> int:
-    """Answer the hooks of the Claude Code plugin on this machine, until stopped.
+    """Handle the hooks of the Claude Code plugin on this machine, until stopped.
 
-    A tool output that the model was just sent becomes a line that says so. A running `ibidem proxy` answers hooks
-    itself: this is for who wants none.
+    A tool output that the model just got is replaced by a line that refers to it. A running `ibidem proxy` handles
+    hooks itself, so use this command only without a proxy.
     """
     from msgspec import structs
 
@@ -45,7 +46,7 @@ def hooks(port: int | None, token: str | None) -> int:
     except OSError as error:
         raise not_served(error, settings) from None
     with server:
-        click.echo(f"Answering hooks on http://{HOST}:{server.server_address[1]}")
+        click.echo(f"Handling hooks on http://{HOST}:{server.server_address[1]}")
         click.echo("Stop with Ctrl-C.")
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with suppress(KeyboardInterrupt):
@@ -55,7 +56,7 @@ def hooks(port: int | None, token: str | None) -> int:
 
 
 class HookServer(ThreadingHTTPServer):
-    """A thread for each connection, up to a number, and one of them at a time decides."""
+    """HTTP server for hooks with one thread per connection. A lock lets one thread at a time use the tool outputs."""
 
     daemon_threads = True
 
@@ -70,14 +71,15 @@ class HookServer(ThreadingHTTPServer):
         super().__init__((HOST, settings.port), _Handler)
 
     def decided(self, event: Any) -> dict[str, Any]:
+        """Return the response to a hook event; empty to leave the output unchanged."""
         try:
             with self._deciding:
                 return self._hooks.answer(event, time.monotonic())
-        except Exception:  # the client goes on as without us
+        except Exception:  # fail open: the client then uses the unchanged output
             return {}
 
     def missed(self) -> None:
-        """An event was not heard, and any may be that a context was compacted."""
+        """Clear the tool outputs. An event was lost, and it may have reported that a context was compacted."""
         with self._deciding:
             self._hooks.forget()
 
@@ -100,7 +102,7 @@ class HookServer(ThreadingHTTPServer):
 
     @contextmanager
     def place_for(self, size: int) -> Iterator[bool]:
-        """Waited for in vain where it is False."""
+        """Reserve memory for an event. Yields False if too many large events are read for `BODY_SECONDS`."""
         large = size > LARGE_EVENT
         free = not large or self._large_events.acquire(timeout=BODY_SECONDS)
         if not free:
@@ -112,13 +114,12 @@ class HookServer(ThreadingHTTPServer):
                 self._large_events.release()
 
     def line(self) -> str:
+        """Return the summary line."""
         found = self._hooks
-        return (
-            f"{found.outputs:,} outputs, {found.repeats:,} of them repeated: {found.bytes_saved:,} bytes not sent again"
-        )
+        return f"{found.outputs:,} outputs, {found.repeats:,} repeated: {found.bytes_saved:,} bytes saved"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away in between is no error of ours, and any other is answered with nothing."""
+        """Ignore errors: the client disconnected, or it gets no response and continues without us."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -135,12 +136,15 @@ class _Handler(BaseHTTPRequestHandler):
         if refused is not None:
             self._answer(refused.status, refused.headers["Content-Type"], refused.body)
         elif self.path.partition("?")[0] != HOOKS_PATH:
-            self._answer(404, "text/plain", b"there are only hooks here\n")
+            self._answer(404, "text/plain", b"this server only handles hooks\n")
         else:
             self._answer(200, "application/json", json.dumps(self._decided(self._size())).encode())
 
     def _size(self) -> int:
-        """0 for what is too large, does not say how large it is, or could come from a form of another site."""
+        """Return the body's size in bytes; 0 if it is unknown, too large, or not JSON.
+
+        A form on another web site cannot send JSON, so the content type protects against such requests.
+        """
         from ..proxy.hooks import MAX_EVENT_BYTES
 
         told = self.headers.get("content-length", "")
@@ -154,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self.server.decided(parse_event(self._body(size))) if free else {}
 
     def _body(self, size: int) -> bytes:
-        """As much of it as comes in time."""
+        """Read the body, or the part that arrives within `BODY_SECONDS`."""
         found, end = bytearray(), time.monotonic() + BODY_SECONDS
         while size > len(found) and time.monotonic() < end:
             data = self.rfile.read1(min(size - len(found), BODY_BLOCK))
@@ -171,4 +175,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing of what comes in is for the terminal."""
+        """Do not log requests: their content must not reach the terminal."""

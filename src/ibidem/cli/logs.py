@@ -1,4 +1,4 @@
-"""Logs of agents at the prompt: is a file one, which session in it is meant, and where is one of this id."""
+"""Find the log and the session that a command line argument names: a path, an address, or a session id."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from .reading import Input, InputRequest
 from .waiting import waiting
 
 REQUESTS_AGENT = "requests"
-"""What request bodies are taken for, which are nobody's log."""
+"""Agent name for a file of request bodies, which no agent wrote."""
 MAX_NAMED = 5
-"""Sessions that an answer names."""
+"""Largest number of sessions in an error message."""
 MAIN_NAME = "main"
-"""How the session of a file is called that has no name among others that have."""
+"""Name for a session without a name, in a file where others have one."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundLog:
-    """A log, and how its user named it."""
+    """The sessions of a log, with the argument that the user passed for it."""
 
     said: str
     sessions: list[Recording]
 
     def named(self, session: str | None) -> Recording:
-        """The one with this name or id, or that begins so; without one, the one with most requests."""
+        """Return the session with this name or id, or a prefix of it; by default the one with most requests."""
         if session is None:
             return max(self.sessions, key=lambda each: each.length)
         exact = [each for each in self.sessions if session in (label(each), each.id)]
@@ -47,21 +47,22 @@ class FoundLog:
         found = exact or begun
         if len(found) == 1:
             return found[0]
-        what = "more than one session begins so" if found else "no such session"
-        raise InputError(self.where, f"{what}: name one of {_listed(map(label, found or self.sessions))}")
+        what = "several sessions start with this name" if found else "no such session"
+        raise InputError(self.where, f"{what}: pass one of {_listed(map(label, found or self.sessions))}")
 
     @property
     def where(self) -> str:
+        """The user's argument, for messages."""
         return one_line(click.format_filename(self.said))
 
     @property
     def argument(self) -> str:
-        """For a command that names it again."""
+        """The user's argument, quoted for a shell command."""
         return one_line(shlex.quote(self.said))
 
 
 def label(session: Recording) -> str:
-    """What tells it from others in its file."""
+    """Return the session's name within its file."""
     return session.name or MAIN_NAME
 
 
@@ -72,21 +73,21 @@ def _listed(names: Iterator[str] | Sequence[str]) -> str:
 
 
 def is_log(data: bytes, *, requests_too: bool) -> bool:
-    """Whether to read it as a log: of an agent, or request bodies too if one of several is asked for."""
+    """Return whether to read a file as a log. `requests_too` also accepts request bodies as a session."""
     found = agent_in(data)
     return bool(found) and (requests_too or found != REQUESTS_AGENT)
 
 
 def is_elsewhere(file: str) -> bool:
-    """Whether it is at an address, or in a store: nothing that requests are read from."""
+    """Return whether the argument is a URL or an agent's database. Neither can contain single requests."""
     return "://" in file or (file != "-" and is_store(Path(file)))
 
 
 def fetched(file: str) -> bytes:
-    """The bytes of a file, a store or an address. Raises InputError."""
+    """Read the bytes of a file, an agent's database or a URL. Raises InputError."""
     try:
         if "://" in file:
-            from ..report.log_sources import fetch_url  # only it knows of addresses
+            from ..report.log_sources import fetch_url  # imported only for URLs
 
             return fetch_url(file)
         return load(Path(file))
@@ -97,7 +98,7 @@ def fetched(file: str) -> bytes:
 
 
 def read_sessions(file: str, data: bytes) -> FoundLog:
-    """The sessions in a log. Raises InputError."""
+    """Parse the sessions of a log. Raises InputError."""
     try:
         with waiting("reading the log"):
             return FoundLog(file, read(file, data))
@@ -106,7 +107,7 @@ def read_sessions(file: str, data: bytes) -> FoundLog:
 
 
 def may_be_id(file: str) -> bool:
-    """Whether what is no file may be the beginning of an id: it does not look like a path."""
+    """Return whether an argument that is not a file may be the start of a session id: it does not look like a path."""
     return bool(file) and not file.startswith("-") and not set(file) & {"/", os.sep} and not _is_log_name(file)
 
 
@@ -115,7 +116,7 @@ def _is_log_name(file: str) -> bool:
 
 
 def by_id(beginning: str) -> FoundLog:
-    """The session on this machine whose id begins so. Raises InputError for none, and for several."""
+    """Find the session on this machine whose id starts with `beginning`. Raises InputError for none or several."""
     paths = [str(path) for path in discover(variables(), home(), sys.platform)]
     wanted = beginning.lower()
     named = [path for path in paths if any(each.lower().startswith(wanted) for each in ids_in(path))]
@@ -130,20 +131,23 @@ def by_id(beginning: str) -> FoundLog:
         _only_one(beginning, list(dict.fromkeys(map(session_id, inside))))
         return FoundLog(beginning, inside)
     if not paths:
-        raise InputError(one_line(beginning), "no such file, and no logs of agents on this machine: check the path")
-    told = f"no such file, and no session in {len(paths):,} logs of this machine has an id that begins so"
+        raise InputError(one_line(beginning), "no such file, and no agent logs on this machine: check the path")
+    told = f"no such file, and no session id in {len(paths):,} logs on this machine starts with this"
     raise InputError(one_line(beginning), f"{told}: `ibidem report --by session` lists ids")
 
 
 def _only_one(beginning: str, ids: list[str]) -> None:
     if len(ids) > 1:
         raise InputError(
-            one_line(beginning), f"{len(ids):,} ids begin so: {_listed(ids)}: type more of the one you mean"
+            one_line(beginning), f"{len(ids):,} session ids start with this: {_listed(ids)}: type more characters"
         )
 
 
 def _with_id(beginning: str, paths: Sequence[str]) -> Iterator[Recording]:
-    """Sessions whose own id, or name, begins so. Most files need not be read for that: an id stands in its log."""
+    """Find sessions whose id or name starts with `beginning`, in logs whose file name does not have the id.
+
+    A log contains the ids of its sessions, so logs without these characters are not parsed.
+    """
     wanted = beginning.lower().encode()
     with waiting("looking for the id") as say:
         for number, path in enumerate(paths, 1):
@@ -153,7 +157,7 @@ def _with_id(beginning: str, paths: Sequence[str]) -> Iterator[Recording]:
                 if wanted in data.lower() or data.startswith((ZSTD_MAGIC, GZIP_MAGIC)):
                     yield from (each for each in read(path, data) if _begins(each, beginning.lower()))
             except (OSError, IbidemError):
-                continue  # whoever reports on it will say so
+                continue  # `ibidem report` lists unreadable logs
 
 
 def _begins(session: Recording, wanted: str) -> bool:
@@ -161,19 +165,19 @@ def _begins(session: Recording, wanted: str) -> bool:
 
 
 def refuse_log(source: Input, request: InputRequest) -> None:
-    """For commands that take requests, of one that they cannot use: raises InputError if it stands in a log."""
+    """Raise InputError, with the commands for logs, if a request that cannot be used is part of an agent's log."""
     try:
         agent = agent_in(_telling(source, request))
     except (OSError, IbidemError):
         return
     if agent and agent != REQUESTS_AGENT:
         file = one_line(shlex.quote(source.path or "FILE"))
-        told = f"`ibidem report {file}` prices it, `ibidem show {file}` shows its requests"
+        told = f"`ibidem report {file}` shows its cost, `ibidem show {file}` its requests"
         raise InputError(source.name, f"a log of {agent}, not a request: {told}")
 
 
 def _telling(source: Input, request: InputRequest) -> bytes:
-    """As much of a file as tells whose log it is."""
+    """Read enough of a file to identify the agent that wrote it."""
     if source.path and is_store(Path(source.path)):
         return load(Path(source.path))
     if request.line is None or not source.path:

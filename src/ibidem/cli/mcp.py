@@ -19,33 +19,37 @@ PORT = 8124
 
 
 @click.command(
-    short_help="Run an MCP server whose results are not sent twice.",
-    context_settings={"allow_interspersed_args": False},  # what stands behind SERVER is its own
+    short_help="Run an MCP server and deduplicate its results.",
+    context_settings={"allow_interspersed_args": False},  # options after SERVER belong to the server
 )
 @click.argument("server", metavar="-- SERVER [ARG]...", nargs=-1, type=click.UNPROCESSED)
-@click.option("--url", metavar="URL", help="A server that is reached by HTTP, instead of SERVER.")
+@click.option("--url", metavar="URL", help="Forward to an MCP server at this URL, instead of running SERVER.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help=f"With --url: listen here, on this machine; 0 is a free port. Default: {PORT}.",
+    help=f"With --url: local port to listen on; 0 selects a free port (default: {PORT}).",
 )
-@click.option("--rules", "rules_file", metavar="FILE", help="A TOML file: which tools change what, which never repeat.")
-@click.option("--name", default="", metavar="NAME", help="What hints call the server. Default: its own name.")
-@click.option("--strip-schema", is_flag=True, help="Also hint in place of structured results: tools promise none.")
-@click.option("--tools", "offers_forget", is_flag=True, help="Offer a tool by which a model has everything forgotten.")
-@click.option("--no-subagents", is_flag=True, help="One agent or chat uses this server, and no other: hint to it.")
-@click.option("--codex", is_flag=True, help="Also hint to Codex, whose scripts may get a hint in place of data.")
+@click.option("--rules", "rules_file", metavar="FILE", help="TOML file that describes the server's tools.")
+@click.option("--name", default="", metavar="NAME", help="Server name in hints (default: the server's own name).")
+@click.option(
+    "--strip-schema", is_flag=True, help="Remove output schemas from tools, and replace structured results too."
+)
+@click.option(
+    "--tools", "offers_forget", is_flag=True, help="Offer the model a tool that clears the remembered results."
+)
+@click.option("--no-subagents", is_flag=True, help="Only one agent uses this server, without subagents: enable hints.")
+@click.option("--codex", is_flag=True, help="Send hints to Codex too. Its scripts may then get a hint instead of data.")
 def mcp(server: tuple[str, ...], url: str | None, port: int | None, rules_file: str | None, **flags: bool | str) -> int:
-    """Run SERVER, an MCP server, and say "as before" where a result of its tools was sent already.
+    """Run an MCP server, and replace repeated tool results with a short hint.
 
-    Put it before the command in the settings of an MCP client. Every message passes as it came, except results that
-    repeat one that the model was just sent in full. The exit code is that of SERVER. docs/gateway.md says for which
-    clients this is right.
+    In the settings of your MCP client, put `ibidem mcp --` before the server's command. All messages are forwarded
+    unchanged, except results that repeat one the model just got in full. The exit code is that of SERVER.
+    docs/gateway.md lists the clients for which hints are safe.
     """
     if bool(server) is bool(url):
-        raise click.UsageError("Say what to run: ibidem mcp -- SERVER, or ibidem mcp --url URL")
+        raise click.UsageError("Pass a command or a URL: ibidem mcp -- SERVER, or ibidem mcp --url URL")
     if port is not None and not url:
-        raise click.UsageError("--port is for --url: a SERVER that is run has no port")
+        raise click.UsageError("--port needs --url: a server on standard input and output has no port")
     from ..gateway.rules import GatewayRules, load_rules
     from ..gateway.session import GatewaySettings, GatewayTotals
 
@@ -86,7 +90,7 @@ def _ask(url: str, port: int, settings: GatewaySettings, totals: GatewayTotals) 
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("ibidem"):
             raise
-        raise InputError(error.name or "aiohttp", f"needs: {install_command('proxy')}") from None
+        raise InputError(error.name or "aiohttp", f"not installed. Run: {install_command('proxy')}") from None
     try:
         serve(upstream, port, settings, totals, _tell)
     except IbidemError as error:
@@ -99,5 +103,5 @@ def _ask(url: str, port: int, settings: GatewaySettings, totals: GatewayTotals) 
 
 
 def _tell(line: str) -> None:
-    with suppress(OSError, ValueError):  # nobody may be left to hear it
+    with suppress(OSError, ValueError):  # standard error may be closed
         say(f"mcp: {line}")

@@ -14,13 +14,13 @@ from ..strategies.profiles import PROFILES, is_name, named
 from .errors import InputError
 
 format_option = click.option(
-    "--format", type=click.Choice(list(ALL_FORMATS)), help="The wire format, where the request does not show it."
+    "--format", type=click.Choice(list(ALL_FORMATS)), help="Wire format, if it cannot be detected from the request."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
 class _Profile(click.Choice[str]):
-    """One of ours, or somebody's own: that is loaded here, so that a mistake is told at once."""
+    """A profile of ours, or the user's own. The user's is imported here, so that errors are reported at once."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in PROFILES:
@@ -39,7 +39,7 @@ PROFILE = _Profile(list(PROFILES))
 
 
 def without_password(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Every user of a machine can see its command lines."""
+    """Reject a store URL with a password on the command line: other users of the machine can see it."""
     typed = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
     if typed and has_password(value or ""):
         raise InputError("--store", "others can see a password on a command line: put the address in IBIDEM_STORE")
@@ -47,4 +47,5 @@ def without_password(context: click.Context, option: click.Parameter, value: str
 
 
 def echo_json(value: Any, err: bool = False) -> None:
+    """Print a value as indented JSON."""
     click.echo(json.dumps(value, indent=2), err=err)

@@ -1,4 +1,4 @@
-"""Prices of the user's own, from a file that an option names."""
+"""The user's own prices, read from the file of the `--prices` option."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .errors import InputError, reason
 
 
 def price_file(file: str | None) -> dict[str, Price]:
-    """None where no file is named. Raises InputError and click.UsageError, which say what is wrong with it."""
+    """Read the user's prices; empty without a file. Raises InputError or click.UsageError if the file is invalid."""
     if file is None:
         return {}
     name = one_line(click.format_filename(file))

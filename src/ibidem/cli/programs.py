@@ -1,4 +1,4 @@
-"""Programs that are run for somebody: found as a shell finds them, and ended as they ended."""
+"""Find a program as a shell does, and end this process with the program's exit code or signal."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from contextlib import suppress
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 EXIT_SIGNALLED = 128
-"""What a shell reports for these."""
+"""Exit codes that a shell uses: not found, not executable, and the base for signals."""
 
 
 def found_program(name: str) -> str:
-    """The file that a shell would run. OSError says why there is none."""
+    """Return the file that a shell would run. Raises OSError with the reason if there is none."""
     if found := shutil.which(name):
         return found
     beside = os.path.dirname(name) != ""
@@ -25,28 +25,33 @@ def found_program(name: str) -> str:
 
 
 def why_not_run(error: OSError) -> str:
+    """Describe why a program cannot be started, and what to do."""
     reasons = {
         errno.ENOENT: "command not found: check its name and PATH",
-        errno.EISDIR: "this is a folder: name a program",
+        errno.EISDIR: "this is a folder: pass a program",
         errno.EACCES: "not executable: change the file's mode",
     }
-    return reasons.get(error.errno or 0) or f"{error.strerror}: name another program"
+    return reasons.get(error.errno or 0) or f"{error.strerror}: use another program"
 
 
 def exit_code_of(error: OSError) -> int:
+    """Return the exit code that a shell uses if a program cannot be started."""
     return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
 
 
 def end_as(code: int) -> int:
-    """End as the program did, so that whoever waits for us sees what happened to it."""
+    """Return the program's exit code, or end this process by the signal that ended the program.
+
+    Our parent process then sees the same result as without us.
+    """
     if code >= 0 or os.name != "posix":
         return code
-    import resource  # not everywhere, and nor are signals
+    import resource  # only on POSIX
 
     with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the core of the program is of interest, not ours
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program's core dump is useful, ours is not
     with suppress(OSError):
-        signal.signal(-code, signal.SIG_DFL)  # none can be set for SIGKILL
+        signal.signal(-code, signal.SIG_DFL)  # not allowed for SIGKILL
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
     os.kill(os.getpid(), -code)
     return EXIT_SIGNALLED - code

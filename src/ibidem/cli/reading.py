@@ -1,6 +1,6 @@
-"""Where requests come from: a file, standard input or the bundled sample; one JSON value, or one on each line.
+"""Read requests from a file, standard input or the bundled sample. The input is one JSON request, or one per line.
 
-Requests stay bytes. Of a file with one request per line there is never more than a line in memory.
+Requests stay bytes. A file with one request per line is read line by line, so large files need little memory.
 """
 
 from __future__ import annotations
@@ -31,42 +31,45 @@ STDIN = "standard input"
 
 @dataclass(frozen=True, slots=True)
 class InputRequest:
-    """One request as it came, or an empty line between two."""
+    """One request as unchanged bytes, or an empty line between two requests."""
 
     data: bytes
     file: str
     line: int | None = None
-    """None when the file is one request."""
+    """Line number, from 1; None if the whole file is one request."""
     ending: bytes = b""
-    """The line break, whichever it is. No part of the request, so that errors never point behind it."""
+    """Line break after the request. It is not part of `data`, so that error positions stay inside the request."""
 
     @property
     def blank(self) -> bool:
+        """The line has no request."""
         return _blank(self.data)
 
     @property
     def where(self) -> str:
+        """File and line, for messages."""
         return self.file if self.line is None else f"{self.file} line {self.line}"
 
     @property
     def position(self) -> str:
+        """Position within the file, for messages."""
         return "request" if self.line is None else f"line {self.line}"
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Requests, one after the other; to be closed before what they came from is replaced."""
+    """Requests of a file or stream, in order. Close it before the file is replaced."""
 
     name: str
     stream: IO[bytes]
     by_line: bool = False
-    """Known to hold one request per line; otherwise the content tells."""
+    """The file has one request per line (`.jsonl`). If False, the first lines decide."""
     path: str = ""
-    """Of a file."""
+    """Path of the file; empty for a stream."""
 
     @property
     def size(self) -> int:
-        """Bytes, or 0 if that cannot be known beforehand."""
+        """Size in bytes; 0 if it is unknown, as for a pipe."""
         try:
             found = os.fstat(self.stream.fileno())
         except OSError:
@@ -81,7 +84,7 @@ class Input:
             self.stream.close()
 
     def __iter__(self) -> Iterator[InputRequest]:
-        """Raises InputError when there is no request at all."""
+        """Yield the requests. Raises InputError if there is none."""
         found = False
         try:
             for request in self._requests():
@@ -90,7 +93,7 @@ class Input:
         except OSError as error:
             raise InputError(self.name, reason(error)) from None
         if not found:
-            raise InputError(self.name, "empty: a request in JSON is expected, or one on each line")
+            raise InputError(self.name, "empty: pass a JSON request, or one request per line")
 
     def _requests(self) -> Iterator[InputRequest]:
         opening = [] if self.by_line else _opening(self.stream)
@@ -103,26 +106,26 @@ class Input:
 
 
 def open_source(file: str | None) -> Input:
-    """The sample for None, standard input for `-`, else the file of that name."""
+    """Open a file, standard input for `-`, or the bundled sample for None. Raises InputError."""
     if file is None:
         return Input(SAMPLE_NAME, (resources.files("ibidem") / "samples" / "conversation.json").open("rb"))
     if file == "-":
         if sys.stdin is None:
-            raise InputError(STDIN, "closed: pipe a request into it or name a file")
+            raise InputError(STDIN, "closed: pipe a request into it or pass a file")
         return Input(STDIN, sys.stdin.buffer)
     name = one_line(click.format_filename(file))
     try:
-        return Input(name, open(file, "rb"), file.lower().endswith(".jsonl"), file)  # Source closes it
+        return Input(name, open(file, "rb"), file.lower().endswith(".jsonl"), file)  # the returned object closes it
     except OSError as error:
         raise InputError(name, reason(error)) from None
 
 
 def _blank(data: bytes) -> bool:
-    return not data or data.isspace()  # looks no further than the first character that is none
+    return not data or data.isspace()  # stops at the first character that is not a space
 
 
 def _opening(stream: IO[bytes]) -> list[bytes]:
-    """Lines up to the second that is not empty: enough to tell, and little to hold back from a stream."""
+    """Read lines up to the second nonempty one. Two decide how to read the input, and more would delay a stream."""
     lines: list[bytes] = []
     filled = 0
     while filled < 2 and (line := stream.readline()):
@@ -132,7 +135,10 @@ def _opening(stream: IO[bytes]) -> list[bytes]:
 
 
 def _one_per_line(opening: list[bytes]) -> bool:
-    """Nothing may follow a complete value, so a complete first line with more behind it is a request of its own."""
+    """Return whether the input has one request per line.
+
+    JSON allows no text after a complete value. So if the first line is complete and more follows, it is one request.
+    """
     filled = [line for line in opening if not _blank(line)]
     if len(filled) < 2:
         return False
@@ -144,29 +150,29 @@ def _one_per_line(opening: list[bytes]) -> bool:
 
 
 def ask(call: Callable[[bytes], T], request: InputRequest) -> T:
-    """What the library makes of a request. Whatever it raises becomes one line that says where, and whose fault."""
+    """Call a library function with a request. Every exception becomes an InputError with the request's position."""
     encoding = detect_encoding(request.data[:4])
-    if not encoding.startswith("utf-8"):  # it could be read, but not be changed in place
+    if not encoding.startswith("utf-8"):  # json could parse it, but edits of the bytes need UTF-8
         raise InputError(request.where, f"looks like {encoding.upper()}: save it as UTF-8")
     try:
         return call(request.data)
     except IbidemError as error:
         raise InputError(request.where, _placed(at_the_prompt(str(error)), request)) from None
     except MemoryError:
-        raise InputError(request.where, "not enough memory for it: split it, or use a larger machine") from None
+        raise InputError(request.where, "not enough memory: split the file, or use a larger machine") from None
     except Exception as error:
         raise InputError(request.where, our_fault(error)) from error
 
 
 def refuse(source: Input, request: InputRequest) -> None:
-    """Of a request that cannot be used, the first of its file: raises InputError if that is the log of an agent."""
-    from .logs import refuse_log  # readers of logs take a while to import, and nearly nobody needs them
+    """Raise InputError if the input, whose first request cannot be used, is the log of an agent."""
+    from .logs import refuse_log  # importing the log readers takes a while, and few calls need them
 
     refuse_log(source, request)
 
 
 def tells_format(request: InputRequest) -> bool:
-    """Whether something in it tells its wire format."""
+    """Return whether the request's wire format can be detected."""
     try:
         detect(request.data)
     except (IbidemError, MemoryError, RecursionError):
@@ -175,5 +181,5 @@ def tells_format(request: InputRequest) -> bool:
 
 
 def _placed(message: str, request: InputRequest) -> str:
-    """In a line of its own a request has no lines: only the column is news."""
+    """Remove "line 1" from an error position if the request is one line of a file, whose number is shown already."""
     return message if request.line is None else re.sub(r"\bline 1, (column \d+)", r"\1", message)

@@ -10,13 +10,13 @@ from .store import opened, store_option
 from .writing import output
 
 
-@click.command(short_help="Print a text that was removed from a conversation.")
+@click.command(short_help="Print a text that was evicted from a conversation.")
 @click.argument("ref")
 @store_option
 def recall(ref: str, target: str) -> int:
-    """Print the text that stands under the reference REF, byte for byte.
+    """Print the original of an evicted text, byte for byte.
 
-    REF is the 12 digits that stand in the conversation in place of the text.
+    REF is the 12 hex digits in the marker that replaces the text.
     """
     from ..store.store import encoded, is_reference
 
@@ -27,7 +27,7 @@ def recall(ref: str, target: str) -> int:
         text = found.get([wanted]).get(wanted)
         where = found.where
     if text is None:
-        raise InputError(name, f"not in the store {one_line(where)}: name another with --store")
+        raise InputError(name, f"not in the store {one_line(where)}: pass another store with --store")
     with output("-") as write:
         write(encoded(text))
     return 0

@@ -10,12 +10,12 @@ from .. import __version__
 from .store import store_option
 
 
-@click.command("recall-server", short_help="Offer `recall` to a model, as an MCP server.")
+@click.command("recall-server", short_help="Run an MCP server that lets a model recall evicted text.")
 @store_option
 def recall_server(target: str) -> int:
-    """Offer a model the texts that were removed from its conversation, as an MCP server on standard input and output.
+    """Run an MCP server on standard input and output that lets a model recall evicted text.
 
-    It has one tool, `recall`. Clients start it themselves: docs/proxy.md says how they are told of it.
+    It has one tool, `recall`. Clients start the server themselves; docs/proxy.md shows how to register it.
     """
     from ..store.recall_server import bounded, serve
 

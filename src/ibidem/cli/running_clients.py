@@ -1,14 +1,14 @@
-"""Is a client of an agent running that may write to a log?
+"""Detect a running client that may write to a log.
 
-No client keeps its log open between two writes, so open files do not tell. These signs do, in this order:
+Clients close their log after each write, so open files are not enough. These signs are checked, in this order:
 
 1. a process has the log open for writing (Linux);
-2. a process of the agent has the session id on its command line, or in the list of sessions that Claude Code keeps;
+2. a process of the agent has the session id on its command line, or in Claude Code's list of running sessions;
 3. a process of the agent runs in a folder of the session;
-4. the log was written a moment ago: a client that this machine does not show (another container, another machine).
+4. the log was written a few seconds ago, for clients that are not visible here (another container or machine).
 
-Processes are read from /proc, or asked of `ps` and `lsof` where there is no /proc. If neither works (Windows), only the
-last sign is left, with a longer time.
+Processes are read from /proc, or listed with `ps` and `lsof` if there is no /proc. If neither works (Windows), only the
+last sign is checked, with a longer time.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ import msgspec
 
 PROC = Path("/proc")
 RECENT_SECONDS, RECENT_SECONDS_UNSEEN = 5.0, 60.0
-"""Age of a log below which a client is assumed to be at work; the second one if processes cannot be listed."""
+"""Age of a log in seconds below which a client is assumed to run. The second: if processes cannot be listed."""
 PATIENCE_SECONDS = 10.0
 """Seconds that `ps` and `lsof` may take."""
 RUNTIMES = ("node", "bun", "deno", "nodejs")
-"""Programs that run a script: its path tells the agent."""
+"""Programs that run a script. The script's path identifies the agent."""
 MAX_ENTRY_BYTES = 1 << 16
 """Bytes of an entry in Claude Code's list of sessions that are read."""
 
@@ -77,7 +77,7 @@ class WatchedSession:
 
 
 def describe_client(session: WatchedSession) -> str:
-    """A sentence that tells which client may write to the log; empty if there is none."""
+    """Describe the client that may write to the log, and what to do; "" if there is none."""
     processes = list_processes()
     others = [each for each in processes or () if each.pid != os.getpid()]
     if writer := _writer(session.logs, others):
@@ -98,7 +98,7 @@ def describe_client(session: WatchedSession) -> str:
 
 
 def is_client(process: Process, program: AgentProgram) -> bool:
-    """Whether a process runs the agent, by its name, its command or the script that a runtime runs."""
+    """Return whether a process runs the agent, by its name, its command or the script that a runtime runs."""
     command = os.path.basename(process.words[0]) if process.words else ""
     names = {process.name, command.removesuffix(".exe")}
     if names & {*program.commands}:
@@ -139,7 +139,7 @@ def _registered(session: WatchedSession) -> Iterator[int]:
 
 
 def list_processes() -> list[Process] | None:
-    """All processes that can be seen; None if the system does not tell."""
+    """List all visible processes; None if the system has no way to list them."""
     if (PROC / "self").exists():
         return list(_in_proc(PROC))
     return _asked() if os.name == "posix" else None
@@ -150,23 +150,23 @@ def _in_proc(proc: Path) -> Iterator[Process]:
     for entry in proc.iterdir():
         if not entry.name.isdecimal():
             continue
-        with suppress(OSError):  # it ended meanwhile
+        with suppress(OSError):  # the process has ended
             name = (entry / "comm").read_text(errors="replace").strip()
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
             folder: str | None = ""
             try:
                 folder = os.readlink(entry / "cwd").removesuffix(" (deleted)")
             except OSError:
-                folder = None if entry.stat().st_uid == own else ""  # those of other users do not write here
+                folder = None if entry.stat().st_uid == own else ""  # other users' clients do not write to this log
             yield Process(int(entry.name), name, tuple(filter(None, words)), folder)
 
 
 def _writer(logs: Collection[Path], processes: Iterable[Process]) -> Process | None:
-    """The process that has one of the logs open for writing. A reader does no harm."""
+    """Return a process that has one of the logs open for writing. Readers are allowed."""
     wanted = {os.path.realpath(path) for path in logs}
     for process in processes:
         place = PROC / str(process.pid)
-        with suppress(OSError):  # it ended, or is of another user
+        with suppress(OSError):  # it has ended, or belongs to another user
             for name in os.listdir(place / "fd"):
                 if _target(place / "fd" / name) in wanted and _is_writing(place / "fdinfo" / name):
                     return process
@@ -176,7 +176,7 @@ def _writer(logs: Collection[Path], processes: Iterable[Process]) -> Process | N
 def _target(link: Path) -> str:
     try:
         return os.readlink(link)
-    except OSError:  # closed meanwhile
+    except OSError:  # the file was closed
         return ""
 
 
@@ -197,7 +197,7 @@ def _asked() -> list[Process] | None:
 
 
 def _folders(pids: Collection[int]) -> dict[int, str]:
-    """Working folders, as far as `lsof` tells them."""
+    """Return working folders by process id, as far as `lsof` can read them."""
     listed = _output("lsof", "-a", "-d", "cwd", "-Fpn", "-p", ",".join(map(str, pids))) if pids else ""
     found: dict[int, str] = {}
     pid = 0
@@ -210,7 +210,7 @@ def _folders(pids: Collection[int]) -> dict[int, str]:
 
 
 def _output(*command: str) -> str | None:
-    """What a program prints, whatever it returns: `lsof` returns 1 if one of several processes is gone."""
+    """Return a program's output. Ignores its exit code: `lsof` returns 1 if one of several processes has ended."""
     try:
         ended = subprocess.run(command, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError):

@@ -1,8 +1,8 @@
-"""What `ibidem statusline` prints: one line of figures, for the status line of Claude Code.
+"""The line that `ibidem statusline` prints for Claude Code: cost, savings, context and cache use.
 
-The client hands over its status as JSON, often. So nothing is loaded here but what reads JSON and the ledger of gains,
-and whatever goes wrong, there is a line and exit code 0. Only numbers of the status are printed, in our own words: no
-text of it can reach the terminal.
+Claude Code sends its status as JSON about once per second. So this module imports only `json` and `sqlite3`, and only
+if it needs them. It always prints a line and returns exit code 0. It prints only numbers from the status, never its
+text, so the status cannot send escape codes to the terminal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # as in `typing`, whose import takes half as long as the start of Python
+TYPE_CHECKING = False  # `typing` is not imported for it: that takes half as long as starting Python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 MAX_STATUS_BYTES = 2**20
 MAX_COLUMNS = 100
 MAX_FIGURE = 1e12
-"""What is larger is no number of dollars or tokens, but a mistake."""
+"""Largest plausible number of dollars or tokens. Larger numbers are treated as errors in the input."""
 BETWEEN = " | "
-NOTHING = "ibidem: no figures yet"
+NOTHING = "ibidem: no data yet"
 CONTEXT_PARTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 def run() -> int:
-    """Reads standard input, prints the line, and is always fine: a client blanks the line of a command that fails."""
+    """Read the status from standard input and print the line. Always returns 0: the client hides output on failure."""
     try:
         status = _read()
         session = status.get("session_id")
@@ -36,7 +36,7 @@ def run() -> int:
     try:
         sys.stdout.write(f"{shown}\n")
         sys.stdout.flush()
-    except (OSError, ValueError, AttributeError):  # nobody reads it: what is left must not fail at the end either
+    except (OSError, ValueError, AttributeError):  # standard output is closed: the flush at exit must not fail either
         try:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         except OSError:
@@ -45,7 +45,7 @@ def run() -> int:
 
 
 def line(status: dict[str, Any], session: SessionSum | None) -> str:
-    """As many of the figures as fit, the most important first."""
+    """Join as many parts as fit into `MAX_COLUMNS`, the most important first."""
     shown = ""
     for part in _parts(status, session):
         longer = f"{shown}{BETWEEN}{part}" if shown else part
@@ -61,7 +61,7 @@ def _parts(status: dict[str, Any], session: SessionSum | None) -> Iterator[str]:
 
 
 def _money(status: dict[str, Any], session: SessionSum | None) -> str:
-    """Cost, or on a subscription the value at list prices. Only subscribers have `rate_limits` in the status."""
+    """Format the cost, or on a subscription the value at list prices. Only subscribers have `rate_limits`."""
     is_plan = session.plan if session else bool(_table(status, "rate_limits"))
     paid = _number(session.paid) if session else None
     saved = _number(session.saved, -MAX_FIGURE) if session else None
@@ -79,7 +79,7 @@ def _money(status: dict[str, Any], session: SessionSum | None) -> str:
 
 
 def _context(status: dict[str, Any]) -> str:
-    """The newest request's input, as the provider counted it."""
+    """Format the input tokens of the latest request, as the provider counted them."""
     window = _table(status, "context_window")
     usage = _table(window, "current_usage")
     counted = [count for name in CONTEXT_PARTS if (count := _number(usage.get(name))) is not None]
@@ -91,7 +91,7 @@ def _context(status: dict[str, Any]) -> str:
 
 
 def _cache(status: dict[str, Any]) -> str:
-    """The client's own verdict on how well its provider's cache is used."""
+    """Format the prompt cache's hit ratio and misses, as the client reports them."""
     cache = _table(status, "prompt_cache")
     ratio, misses = _number(cache.get("hit_ratio")), _number(cache.get("misses"))
     parts = [f"{ratio:.0%} hit"] if ratio is not None and ratio <= 1 else []
@@ -112,7 +112,7 @@ def _tokens(value: float) -> str:
 
 
 def _number(value: object, least: float = 0.0) -> float | None:
-    """A figure that can be printed; None for everything else, also for what JSON has no numbers for."""
+    """Return a number in the plausible range, else None. The range check also excludes NaN and infinity."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if least <= value <= MAX_FIGURE else None
@@ -124,7 +124,7 @@ def _table(parent: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _read() -> dict[str, Any]:
-    """The status; an empty one where there is none. Who types at a terminal is not waited for."""
+    """Read the status from standard input; empty if there is none. Does not wait for input from a terminal."""
     if sys.stdin is None or sys.stdin.isatty():
         return {}
     import json
@@ -134,16 +134,16 @@ def _read() -> dict[str, Any]:
 
 
 class SessionSum:
-    """What the ledger knows of a session, in dollars."""
+    """Totals of a session in the usage database, in dollars."""
 
     def __init__(self, paid: float, saved: float, plan: bool = False, removed_share: float = 0.0) -> None:
         self.paid = paid
-        """For input and output."""
+        """Cost of input and output."""
         self.saved = saved
         self.plan = plan
-        """A subscription covers the session, as its last request says."""
+        """The last request of the session was covered by a subscription."""
         self.removed_share = removed_share
-        """Share of the input tokens that were left out."""
+        """Share of the input tokens that Ibidem removed, 0 to 1."""
 
 
 LEDGER_QUERY = """
@@ -152,16 +152,17 @@ FROM exchanges WHERE session = ?1 AND session <> '' HAVING count(*)
 """
 LATER_FIELDS = """, (SELECT plan FROM exchanges WHERE session = ?1 ORDER BY id DESC LIMIT 1),
 total(removed * (1 - observed)) / max(1, total(fresh + read + written) + total(removed * (1 - observed)))"""
-"""Files of earlier builds lack these columns."""
+"""Columns that databases of earlier builds lack."""
 LEDGER_VERSION = 1
 LEDGER_PATIENCE = 0.25
-"""Seconds that others may keep it locked."""
+"""Seconds to wait for a locked database."""
 
 
 def _of_ledger(session: str) -> SessionSum | None:
-    """What was paid and saved in a session; None where nothing is noted of it, or there is no ledger.
+    """Read the totals of a session from the usage database; None if the session or the database is missing.
 
-    As `ibidem.gains` says it, which takes longer to import than all of this; a test holds the two together.
+    The package has its own reader of this database, but importing it takes longer than this whole command. A test
+    compares the results of the two.
     """
     try:
         file = ledger_file()
@@ -180,12 +181,12 @@ def _of_ledger(session: str) -> SessionSum | None:
         finally:
             ledger.close()
         return SessionSum(*found) if found else None
-    except Exception:  # whatever is wrong with it, the other figures are known
+    except Exception:  # the rest of the line does not need the database
         return None
 
 
 def ledger_file() -> str:
-    """As `environment.data_folder` has it, without what that imports."""
+    """Return the path of the usage database. Same as with `environment.data_folder`, but without its imports."""
     home = os.path.expanduser("~")
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
@@ -195,5 +196,5 @@ def ledger_file() -> str:
 
 
 def _quoted(file: str) -> str:
-    """What means something in an address."""
+    """Escape the characters with a meaning in a URI."""
     return file.replace("%", "%25").replace("?", "%3f").replace("#", "%23")

@@ -1,4 +1,4 @@
-"""`ibidem statusline`, for its help and for shells that complete it: `launch` runs `status` without this file."""
+"""`ibidem statusline`, for its help and for shell completion. `launch` runs the command without this module."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import click
 from .status import run
 
 
-@click.command(short_help="Print figures for the status line of Claude Code.")
+@click.command(short_help="Print cost, savings and context for Claude Code's status line.")
 def statusline() -> int:
-    """Read the status of Claude Code on standard input, and print one line: paid and saved, context, cache.
+    """Print one line for Claude Code's status line: cost and savings, context, cache use.
 
-    The client runs it by itself, once its settings say so: `ibidem setup statusline` prints what to put there.
+    Claude Code runs this command and sends its status on standard input. `ibidem setup statusline` prints the setting
+    that enables it.
     """
     return run()

@@ -27,21 +27,21 @@ store_option = click.option(
     metavar="STORE",
     default=environment.store_target,
     callback=without_password,
-    help="A file or a redis:// URL; with a password, in IBIDEM_STORE. Otherwise the store in your data folder.",
+    help="File or redis:// URL (default: store in your data folder). Put a URL with a password in IBIDEM_STORE.",
 )
 
 
 days_option = click.option(
-    "--days", metavar="DAYS", type=float, help="Forget what was not used for so long; IBIDEM_STORE_DAYS does the same."
+    "--days", metavar="DAYS", type=float, help="Delete originals not used for this long; same as IBIDEM_STORE_DAYS."
 )
 bytes_option = click.option(
-    "--bytes", "size", metavar="BYTES", type=int, help="Keep so much at most; IBIDEM_STORE_BYTES does the same."
+    "--bytes", "size", metavar="BYTES", type=int, help="Largest size of the store; same as IBIDEM_STORE_BYTES."
 )
 
 
 @contextmanager
 def opened(target: str, limits: Limits | None = None) -> Iterator[Store]:
-    """The store, for a look at what is there. One that is not there is empty, and is not made by looking."""
+    """Open a store for inspection. A missing store is treated as empty and is not created."""
     from ..store import Limits, MemoryStore, StoreError, is_missing, open_store
 
     limits = limits or Limits()
@@ -57,7 +57,7 @@ def opened(target: str, limits: Limits | None = None) -> Iterator[Store]:
 
 
 def limits_of(days: float | None, size: int | None) -> Limits:
-    """As the options say, and where they say nothing as the environment does."""
+    """Return the limits from the options, with defaults from the environment. Raises InputError or BadParameter."""
     from ..store.limits import USE_BYTES, USE_DAYS, Limits, are_days
 
     if days is not None and not are_days(days):
@@ -77,22 +77,22 @@ def limits_of(days: float | None, size: int | None) -> Limits:
     )
 
 
-@click.group(short_help="Look after what was removed from conversations.", invoke_without_command=True)
+@click.group(short_help="Inspect and clean up the store of evicted texts.", invoke_without_command=True)
 @click.pass_context
 def store(context: click.Context) -> int:
-    """Look after the originals of texts that were removed from conversations."""
+    """Inspect and clean up the store with the originals of evicted texts."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
     return 0
 
 
-@store.command(short_help="Show how much is kept.")
+@store.command(short_help="Show size and limits of the store.")
 @days_option
 @bytes_option
 @store_option
 @json_option
 def stats(days: float | None, size: int | None, target: str, as_json: bool) -> int:
-    """Show how many originals are kept, what they take, and the limits."""
+    """Show how many originals are stored, their size, and the limits."""
     with opened(target, limits_of(days, size)) as found:
         figures = found.stats()
         where, limits = found.where, found.limits
@@ -108,49 +108,51 @@ def _lines(where: str, figures: StoreStats, limits: Limits) -> Iterator[str]:
     yield one_line(where)
     yield ""
     yield f"originals  {figures.originals:,}"
-    yield f"sessions   {figures.sessions:,}, their states take {figures.bytes_states:,}"
-    yield f"bytes      {figures.bytes_original:,}, kept in {figures.bytes_stored:,}"
+    yield f"sessions   {figures.sessions:,}, with {figures.bytes_states:,} bytes of state"
+    yield f"bytes      {figures.bytes_original:,}, stored as {figures.bytes_stored:,}"
     for name, moment in (("oldest", figures.oldest), ("newest", figures.newest)):
         if moment is not None:
             yield f"{name}     {datetime.fromtimestamp(moment):%Y-%m-%d %H:%M:%S}"
-    age = "no number of days" if limits.max_age is None else f"{limits.max_age / DAY_SECONDS:g} days without use"
-    size = "no number of bytes" if limits.max_bytes is None else f"{limits.max_bytes:,} bytes"
+    age = "no age limit" if limits.max_age is None else f"{limits.max_age / DAY_SECONDS:g} days without use"
+    size = "no size limit" if limits.max_bytes is None else f"{limits.max_bytes:,} bytes"
     live = f"{limits.live_for / HOUR_SECONDS:g} hours"
-    yield f"limits     {age}, {size}; what was used in the last {live} stays in any case"
+    yield f"limits     {age}, {size}; conversations used in the last {live} are never deleted"
     if over := limits.excess(figures.bytes_kept):
-        way_out = f"`ibidem store prune` drops what may go, conversations of the last {live} stay"
+        way_out = f"`ibidem store prune` deletes old ones, but none used in the last {live}"
         yield f"over       {over:,} bytes: {way_out}"
 
 
-@store.command(short_help="Drop what is over the limits.")
+@store.command(short_help="Delete originals over the limits.")
 @days_option
 @bytes_option
 @store_option
 @json_option
 def prune(days: float | None, size: int | None, target: str, as_json: bool) -> int:
-    """Drop what was not used for so long, and what is too much, the oldest conversations first.
+    """Delete originals that exceed the age or size limit, the oldest conversations first.
 
-    What is written to the store does the same by and by. Conversations of the last 24 hours lose nothing.
+    Writing to the store does the same gradually. Conversations used in the last 24 hours are never deleted.
     """
     with opened(target, limits_of(days, size)) as found:
         _tell(found.prune(), as_json)
     return 0
 
 
-@store.command(short_help="Drop originals.")
+@store.command(short_help="Delete originals.")
 @click.argument("session", required=False)
-@click.option("--all", "everything", is_flag=True, help="Drop everything.")
-@click.option("--older-than", "days", metavar="DAYS", type=click.FloatRange(min=0), help="Drop what is as old as that.")
+@click.option("--all", "everything", is_flag=True, help="Delete everything.")
+@click.option(
+    "--older-than", "days", metavar="DAYS", type=click.FloatRange(min=0), help="Delete sessions older than this."
+)
 @store_option
 @json_option
 def forget(session: str | None, everything: bool, days: float | None, target: str, as_json: bool) -> int:
-    """Drop the originals of SESSION, of sessions that were not used for DAYS days, or of all.
+    """Delete the originals of SESSION, of sessions not used for DAYS days, or of all sessions.
 
-    Originals that another session refers to are kept. What is dropped cannot be recalled, also where a conversation
+    Originals that another session uses are not deleted. A deleted original cannot be recalled, even if a conversation
     still refers to it.
     """
     if [session is not None, everything, days is not None].count(True) != 1:
-        raise click.UsageError("Say what to drop: SESSION, --all or --older-than DAYS")
+        raise click.UsageError("Pass one of SESSION, --all and --older-than DAYS")
     with opened(target) as found:
         if session is not None:
             count = found.forget(session)
@@ -166,4 +168,4 @@ def _tell(count: int, as_json: bool) -> None:
     if as_json:
         echo_json({"forgotten": count})
     else:
-        click.echo(f"{count:,} original{'' if count == 1 else 's'} forgotten")
+        click.echo(f"{count:,} original{'' if count == 1 else 's'} deleted")

@@ -16,7 +16,7 @@ from .reading import Input, InputRequest, ask, open_source, refuse, tells_format
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A violation, and the file and line its request stands in. The fields are those of `--json`."""
+    """A violation with its file and line. The fields are those of `--json`."""
 
     file: str
     line: int | None
@@ -31,6 +31,8 @@ class Finding:
 
 @dataclass(slots=True)
 class FileFindings:
+    """Violations in a file, and the number of its requests."""
+
     file: str
     requests: int = 0
     unreadable: int = 0
@@ -38,10 +40,12 @@ class FileFindings:
 
     @property
     def begun(self) -> bool:
+        """A request was read, valid or not."""
         return bool(self.requests or self.unreadable)
 
     @property
     def summary(self) -> str:
+        """The last output line."""
         found = _count(len(self.findings), "violation") if self.findings else "no violations"
         unread = f", {self.unreadable:,} unreadable" if self.unreadable else ""
         return f"{self.file}: {found} in {_count(self.requests, 'request')}{unread}"
@@ -51,15 +55,15 @@ class FileFindings:
         return 2 if self.unreadable else 1 if self.findings else 0
 
 
-@click.command(short_help="Say what the provider would refuse.")
+@click.command(short_help="Check a request against the provider's rules.")
 @click.argument("file")
 @format_option
 @json_option
 def validate(file: str, format: str | None, as_json: bool) -> int:
-    """Say what the provider would refuse the request in FILE for.
+    """Check the request in FILE against the provider's rules, and list the violations.
 
-    FILE holds one JSON request, or one on each line (JSONL); `-` is standard input. The exit code is 0 when nothing
-    was found, 1 when something was, and 2 when FILE cannot be read.
+    FILE is one JSON request, or one per line (JSONL); `-` is standard input. Exit codes: 0 no violations, 1 violations
+    found, 2 FILE cannot be read.
     """
     with open_source(file) as source:
         report = judge(source, format)
@@ -73,7 +77,7 @@ def validate(file: str, format: str | None, as_json: bool) -> int:
 
 
 def judge(source: Input, format: str | None) -> FileFindings:
-    """The violations of every request. A line that cannot be read is reported, and the rest is done."""
+    """Collect the violations of every request. Invalid lines are reported and skipped."""
     report = FileFindings(source.name)
     for request in source:
         if request.blank:

@@ -1,4 +1,4 @@
-"""What is said on standard error while a user waits, if somebody is watching."""
+"""A line with the current task and its elapsed time on standard error, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from ..errors import one_line
 
 PATIENCE = 2.0
-"""Seconds that nobody wonders about."""
+"""Seconds before the line appears. Shorter tasks need none."""
 MAX_WIDTH = 78
 ERASED = "\r\x1b[K"
 
 
 @contextmanager
 def waiting(doing: str) -> Iterator[Callable[[str], None]]:
-    """What is being done, and for how many seconds. What is yielded takes other words for it."""
+    """Show a task and its elapsed seconds until the block ends. Yields a function that changes the task's text."""
     said = [doing]
     if sys.stderr is None or not sys.stderr.isatty():
         yield said.append

@@ -1,4 +1,4 @@
-"""Where requests go. A file gets its new content whole or not at all."""
+"""Output of commands: a file or standard output. A file is replaced completely or not at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Write = Callable[[bytes], object]
 
 
 def check_place(out: str | None) -> None:
-    """Raises InputError where there is no such place, before the work that is to be written there."""
+    """Raise InputError if `out` is a folder or its folder does not exist. Called before the work starts."""
     if out in (None, "-"):
         return
     name, folder = one_line(click.format_filename(str(out))), os.path.dirname(str(out)) or "."
@@ -31,7 +31,10 @@ def check_place(out: str | None) -> None:
 
 @contextmanager
 def output(out: str | None) -> Iterator[Write]:
-    """Nowhere for None, standard output for `-`, else the file of that name, which changes when all went well."""
+    """Yield a function that writes to the file `out`, to standard output for `-`, or nowhere for None.
+
+    The file is replaced only if the block ends without an error.
+    """
     if out is None:
         yield len
     elif out == "-":
@@ -49,7 +52,7 @@ def output(out: str | None) -> Iterator[Write]:
 
 
 def write_private(folder: Path, name: str, data: bytes) -> None:
-    """A file that only this user can read, in a folder that is made if it is not there. Raises InputError."""
+    """Write a file that only this user can read. Creates the folder if needed. Raises InputError."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _replaced(str(folder / name), None, 0o600) as write:
@@ -60,18 +63,18 @@ def write_private(folder: Path, name: str, data: bytes) -> None:
 
 def _to_stdout(data: bytes) -> None:
     rest = memoryview(data)
-    while rest:  # unbuffered (PYTHONUNBUFFERED), it may take a part and say so
+    while rest:  # an unbuffered stream (PYTHONUNBUFFERED) may write only a part
         rest = rest[sys.stdout.buffer.write(rest) :]
 
 
 @contextmanager
 def _opened(out: str) -> Iterator[Write]:
-    target = os.path.realpath(out)  # a link stays a link
+    target = os.path.realpath(out)  # replace the target of a symbolic link, not the link
     mode = os.stat(target).st_mode if os.path.exists(target) else None
-    if mode is not None and not stat.S_ISREG(mode):  # a device or a pipe is written to, never replaced
+    if mode is not None and not stat.S_ISREG(mode):  # write to a device or a pipe, never replace it
         with open(target, "wb") as stream:
             yield stream.write
-    elif mode is not None and not os.access(target, os.W_OK):  # replacing needs no such permission, but respects it
+    elif mode is not None and not os.access(target, os.W_OK):  # a rename would ignore that the file is read-only
         raise PermissionError(errno.EACCES, "not writable")
     else:
         with _replaced(target, mode) as write:
@@ -80,7 +83,7 @@ def _opened(out: str) -> Iterator[Write]:
 
 @contextmanager
 def _replaced(target: str, mode: int | None, created: int = 0o666) -> Iterator[Write]:
-    """A new file beside the old one takes its place and its mode in one step at the end."""
+    """Write a temporary file in the same folder, then rename it to `target` with the old file's mode."""
     folder, name = os.path.split(target)
     beside = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(4)}.part")
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), created)

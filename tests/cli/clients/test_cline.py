@@ -94,7 +94,7 @@ def test_other_runs_get_no_variable(tmp_path: Path, command: str) -> None:
     write(tmp_path, anthropic=KEY)
     setup = prepare(command, {"OPENAI_BASE_URL": "https://gw/v1"}, tmp_path)
     assert (setup.variables, setup.files, setup.arguments) == ({}, {}, ())
-    assert "Cline connects directly, so nothing will be saved" in setup.notices[0]
+    assert "Cline connects directly, so there are no savings" in setup.notices[0]
 
 
 @pytest.mark.parametrize("variables", [{BACKEND: "hub"}, {"CLINE_SANDBOX": "1"}], ids=str)

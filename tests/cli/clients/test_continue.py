@@ -102,7 +102,7 @@ def test_configuration_that_cannot_be_copied_is_left_alone(tmp_path: Path, text:
     setup = prepare("cn hi", {}, tmp_path)
     (notice,) = setup.notices
     assert why in notice
-    assert "nothing will be saved" in notice
+    assert "there are no savings" in notice
     assert (setup.files, start("cn hi", {}, tmp_path)[0]) == ({}, ["cn", "hi"])
 
 

@@ -254,7 +254,7 @@ def test_claude_code_on_a_cloud_that_cannot_be_led_is_told_before_it_starts(
     before = {f"CLAUDE_CODE_USE_{switch}": "1", **before}
     (notice,) = prepare("claude", before, tmp_path).notices
     assert why in notice
-    assert "nothing will be saved" in notice
+    assert "there are no savings" in notice
     variable = "ANTHROPIC_BEDROCK_BASE_URL"
     assert variable not in changed("claude", before, tmp_path)
 
@@ -507,7 +507,7 @@ def test_a_base_url_in_the_models_of_pi_becomes_the_upstream(tmp_path: Path) -> 
     models.write_text(json.dumps({"providers": {"openai": {"baseUrl": "https://gw/v1"}, "mine": {"baseUrl": "x"}}}))
     assert prepare("pi", {}, tmp_path).upstreams == {"openai": "https://gw"}
     assert prepare("pi", {}, tmp_path).notices == (
-        "pi's models of mine connect directly, so nothing will be saved on them.",
+        "pi's models of mine connect directly, so there are no savings for them.",
     )
     models.write_text("{ not JSON")
     with pytest.raises(IbidemError, match=r"models\.json: not valid JSON"):
@@ -519,7 +519,7 @@ def test_a_client_that_cannot_be_led_is_told_before_it_starts(tmp_path: Path, pr
     setup = prepare(program, {}, tmp_path)
     assert setup.variables == {}
     (notice,) = setup.notices
-    assert "nothing will be saved" in notice
+    assert "there are no savings" in notice
     assert UNROUTABLE[program][2] in notice
 
 
@@ -567,8 +567,8 @@ def test_codex_with_a_workspace_on_chatgpt_com_is_led(
         (workspace("https://gov.example", account="another"), "routed to https://gov.example"),
         (workspace("https://chatgpt.com", "us_cr"), "routed to us_cr"),
         ({"accounts": {"account": {"account_id": "account", "workspace_backend_origin": "https://x"}}}, "https://x"),
-        (OSError("no network"), "did not say how"),
-        (["not an object"], "did not say how"),
+        (OSError("no network"), "did not return the routing"),
+        (["not an object"], "did not return the routing"),
     ],
 )
 def test_codex_with_another_or_an_unknown_workspace_is_left_alone(

@@ -13,7 +13,10 @@ _LOGIN_TYPE = re.compile(rb'"selectedType"\s*:\s*"([\w-]{1,40})"')
 
 
 def gemini_cli(setup: ClientSetup, context: ClientContext) -> ClientSetup:
-    """With no login type selected, Gemini CLI takes a base URL for one and ends with "Invalid auth method"."""
+    """Route Gemini CLI if a login type that supports a base URL is selected.
+
+    Without a selected type, Gemini CLI treats a base URL as a login type and ends with "Invalid auth method".
+    """
     environment = context.environment
     homes = (Path(environment.get("GEMINI_CLI_HOME") or context.home), context.folder)
     texts = (read_settings(home / ".gemini" / "settings.json") for home in homes)
@@ -30,7 +33,10 @@ def gemini_cli(setup: ClientSetup, context: ClientContext) -> ClientSetup:
 
 
 def qwen_code(setup: ClientSetup, context: ClientContext) -> ClientSetup:
-    """Without a base URL it sends OPENAI_API_KEY to DashScope, with cache breakpoints that it uses only there."""
+    """Route Qwen Code if the user has set a base URL.
+
+    Without one, it sends OPENAI_API_KEY to DashScope, with cache breakpoints that it uses only there.
+    """
     if context.environment.get("OPENAI_BASE_URL") or "openai" in context.named:
         return setup
     why = "OPENAI_BASE_URL is not set, and its default host is served only directly"
@@ -38,6 +44,7 @@ def qwen_code(setup: ClientSetup, context: ClientContext) -> ClientSetup:
 
 
 def copilot_cli(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+    """Route Copilot CLI if it uses the user's own provider."""
     kind = context.environment.get("COPILOT_PROVIDER_TYPE", "openai").lower()
     path = {"openai": "/v1", "anthropic": ""}.get(kind)
     if not context.environment.get("COPILOT_PROVIDER_BASE_URL"):
@@ -49,6 +56,7 @@ def copilot_cli(setup: ClientSetup, context: ClientContext) -> ClientSetup:
 
 
 def kimi_code(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+    """Route Kimi Code if it uses an API key."""
     variable = "KIMI_MODEL_BASE_URL" if context.environment.get("KIMI_MODEL_BASE_URL") else "KIMI_BASE_URL"
     if not context.environment.get("KIMI_MODEL_API_KEY"):
         why = "with a Kimi login it uses its own base URL. Set KIMI_MODEL_NAME and KIMI_MODEL_API_KEY"
@@ -60,7 +68,7 @@ def kimi_code(setup: ClientSetup, context: ClientContext) -> ClientSetup:
 
 
 def _inherit(setup: ClientSetup, context: ClientContext, variable: str, provider: str, path: str) -> ClientSetup:
-    """Lead one variable of a client to the proxy. Its value becomes the only upstream of `provider`."""
+    """Point one variable of a client at the proxy. Its old value becomes the only upstream of `provider`."""
     before = context.environment.get(variable)
     parts = split_base_url(before, path) if before else None
     if before and parts is None:
@@ -72,4 +80,4 @@ def _inherit(setup: ClientSetup, context: ClientContext, variable: str, provider
 
 
 def _directly(client: str, why: str) -> str:
-    return f"{client} connects directly, so nothing will be saved: {why}."
+    return f"{client} connects directly, so there are no savings: {why}."

@@ -1,4 +1,4 @@
-"""The clients by program name, those that cannot be routed, and what is printed about them."""
+"""Table of clients by program name, clients that cannot be routed, and the lists that `wrap` and `proxy` print."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREPARE: Mapping[str, Prepare] = {
     "cn": continue_dev.prepare,
     "cline": cline.prepare,
 }
-"""By program: what it needs beyond the base URL variables."""
+"""By program: function that adds settings beyond the base URL variables."""
 
 _SERVERS = "its own servers make the requests"
 UNROUTABLE = {
@@ -38,7 +38,7 @@ UNROUTABLE = {
     "devin": ("Devin", _SERVERS, "Use an agent that runs on this machine"),
     "jules": ("Jules", _SERVERS, "Use an agent that runs on this machine"),
 }
-"""By program: a client that cannot be routed, why, and what can be done instead."""
+"""By program: name of a client that cannot be routed, the reason, and an alternative."""
 
 
 class ClientRow(NamedTuple):
@@ -46,9 +46,9 @@ class ClientRow(NamedTuple):
 
     name: str
     line: str
-    """How to start it by hand; `{url}` is the proxy's address."""
+    """Command that starts it with a running proxy; `{url}` is the proxy's address."""
     reads: str
-    """What `wrap` gives it."""
+    """Variable, option or file that `wrap` sets for it."""
     note: str = ""
 
 
@@ -102,7 +102,7 @@ CLIENTS = (
         "Copilot CLI",
         "COPILOT_PROVIDER_BASE_URL={url}/v1 copilot",
         "COPILOT_PROVIDER_BASE_URL",
-        "with a provider of your own, not with a GitHub login",
+        "with your own provider, not with a GitHub login",
     ),
     ClientRow("Kimi Code", "KIMI_MODEL_BASE_URL={url}/moonshot/v1 kimi", "KIMI_MODEL_BASE_URL", "with an API key"),
     ClientRow(
@@ -119,11 +119,11 @@ CLIENTS = (
 
 
 def prepare_client(context: ClientContext) -> ClientSetup:
-    """How to start the command. Raises IbidemError if the client's own settings cannot be read."""
+    """Return how to start the command. Raises IbidemError if the client's own settings cannot be read."""
     if unroutable := UNROUTABLE.get(context.program):
         name, why, instead = unroutable
         return ClientSetup(
-            notices=(f"{name} cannot be routed through ibidem, so nothing will be saved: {why}. {instead}.",)
+            notices=(f"{name} cannot be routed through ibidem, so there are no savings: {why}. {instead}.",)
         )
     if context.program == "claude":
         context = claude_code.effective_context(context)
@@ -133,14 +133,14 @@ def prepare_client(context: ClientContext) -> ClientSetup:
 
 
 def start_lines(url: str) -> list[str]:
-    """For each client, how to start it by hand with a proxy at this address."""
+    """Return a line per client with the command that starts it with a proxy at `url`."""
     rows = [client for client in CLIENTS if client.line]
     width = max(len(client.name) for client in rows)
     return [f"{client.name:{width}}  {client.line.format(url=url)}" for client in rows]
 
 
 def client_table(setup: ClientSetup, upstreams: Mapping[str, str]) -> list[str]:
-    """What `wrap` does for each client, and where requests go then."""
+    """Return the table of `wrap --list`: the settings of each client, and the upstream of each variable."""
     clients = [("client", "gets", "note"), *((row.name, row.reads, row.note) for row in CLIENTS)]
     others = {name: f"{why}. {instead}" for name, why, instead in UNROUTABLE.values()}
     clients += [(name, "(cannot be routed)", note) for name, note in others.items()]

@@ -4,7 +4,7 @@ For each cloud it has a switch (`CLAUDE_CODE_USE_…`) and a base URL variable. 
 set, or the host that Claude Code derives from a region or a resource name. Requests that AWS credentials sign cannot
 be routed: SigV4 covers host and body.
 
-The `env` block of its settings files is stronger than variables of the process, so both are read.
+The `env` block of its settings files overrides variables of the process, so both are read.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ MANAGED_SETTINGS = {
 }
 """By platform: settings that an administrator wrote."""
 SAFE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}[a-z0-9]", re.IGNORECASE)
-"""A region or a resource name. Nothing else is put into a host name."""
+"""A region or a resource name. Only such names are inserted into a host name."""
 VERTEX_CHECKSUM = (
-    "Claude Code on Vertex puts a checksum of each request into it. Such requests are forwarded unchanged, so nothing "
-    "will be saved."
+    "Claude Code on Vertex adds a checksum to each request. Such requests are forwarded unchanged, so there are no "
+    "savings."
 )
 
 
@@ -44,7 +44,7 @@ class Cloud(NamedTuple):
     """Upstream if the user has set none; `{place}` is the value of the first of `places` that is set."""
     places: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
-    """Variables with a credential that signs nothing. Without one of them, requests are signed."""
+    """Variables with a bearer token. If none is set, AWS credentials sign requests, which then cannot be routed."""
     skip: str = ""
     """Switch that turns authentication off."""
     excludes: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ def route_to_clouds(setup: ClientSetup, context: ClientContext) -> ClientSetup:
 
 def _route_to(cloud: Cloud, setup: ClientSetup, context: ClientContext) -> ClientSetup:
     environment, is_named = context.environment, cloud.provider in context.named
-    lead = f"Claude Code on {cloud.name} connects directly, so nothing will be saved: "
+    lead = f"Claude Code on {cloud.name} connects directly, so there are no savings: "
     if cloud.tokens and not context.is_on(cloud.skip) and not any(map(environment.get, cloud.tokens)):
         return setup.noting(f"{lead}AWS credentials sign host and body. Set {cloud.tokens[0]} instead.")
     before = environment.get(cloud.variable)
@@ -139,12 +139,12 @@ def _without_excluded(setup: ClientSetup, cloud: Cloud) -> ClientSetup:
 
 
 def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
-    """Setup if the command is Claude Code itself."""
+    """Return the setup for Claude Code itself, with warnings about settings that bypass the proxy."""
     for path, variables in settings_variables(context):
         for name in variables.keys() & setup.variables.keys():
             if _is_used(name, {**context.environment, **variables}):
-                what = f"{path} sets {name}, which is stronger than what ibidem sets"
-                setup = setup.noting(f"Nothing will be saved: {what}. Remove it there, and pass it with --upstream.")
+                what = f"{path} sets {name}, which overrides the variable that ibidem sets"
+                setup = setup.noting(f"There are no savings: {what}. Remove it there, and pass it with --upstream.")
     if context.is_on("CLAUDE_CODE_USE_VERTEX"):
         setup = setup.noting(VERTEX_CHECKSUM)
     return _without_contradiction(setup, context)
@@ -157,13 +157,13 @@ def _without_contradiction(setup: ClientSetup, context: ClientContext) -> Client
             excluded = next((name for name in cloud.excludes if variables.get(name)), None)
             if excluded and cloud.variable in setup.variables:
                 why = f"{path} sets {excluded}, which excludes a base URL. Set it as a variable of the shell instead"
-                line = f"Claude Code on {cloud.name} connects directly, so nothing will be saved: {why}."
+                line = f"Claude Code on {cloud.name} connects directly, so there are no savings: {why}."
                 setup = setup.without({cloud.variable}).noting(line)
     return setup
 
 
 def _is_used(variable: str, environment: Mapping[str, str]) -> bool:
-    """Whether Claude Code reads this base URL variable, given its switches."""
+    """Return whether Claude Code reads this base URL variable, given its switches."""
     seen = ClientContext((), environment, Path())
     switches = {cloud.variable: cloud.switch for cloud in CLOUDS} | {
         "ANTHROPIC_VERTEX_BASE_URL": "CLAUDE_CODE_USE_VERTEX"
@@ -194,6 +194,7 @@ def settings_variables(context: ClientContext) -> Iterator[tuple[Path, dict[str,
 
 
 def settings_files(context: ClientContext) -> list[Path]:
+    """Return the settings files that Claude Code reads here, the strongest last. Some may not exist."""
     own = context.environment.get("CLAUDE_CONFIG_DIR", "").split(",")[0].strip()
     folders = dict.fromkeys([Path(own) if own else context.home / ".claude", context.folder / ".claude"])
     files = [folder / name for folder in folders for name in ("settings.json", "settings.local.json")]

@@ -73,6 +73,7 @@ INSTEAD = (
 
 
 def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+    """Return the setup for Cline with a copy of its providers.json."""
     prompts, options = parse_arguments(context.command[1:])
     if not prompts or prompts[0] in SUBCOMMANDS or not OTHER_RUNS.isdisjoint(options):
         return _directly("only runs with a prompt on the command line can be routed", INSTEAD)
@@ -105,6 +106,7 @@ def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
 
 
 def settings_path(context: ClientContext) -> Path:
+    """Return the path of Cline's providers.json."""
     environment = context.environment
     if own := environment.get(SETTINGS_PATH, "").strip():
         return context.folder / own
@@ -134,7 +136,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]
 
 
 def _parse(path: Path, text: bytes) -> dict[str, Any]:
-    """Raises IbidemError if it is not such a file."""
+    """Parse Cline's providers.json. Raises IbidemError if it has another structure."""
     try:
         settings: Any = json.loads(text or b'{"version": 1, "providers": {}}')
         if all(isinstance(entry["settings"], dict) for entry in settings["providers"].values()):
@@ -145,5 +147,5 @@ def _parse(path: Path, text: bytes) -> dict[str, Any]:
 
 
 def _directly(why: str, instead: str) -> ClientSetup:
-    """Cline without any variable: its hub would keep them."""
-    return ClientSetup(notices=(f"Cline connects directly, so nothing will be saved: {why}. {instead}.",))
+    """Return a setup without variables, which Cline's hub would store, and a notice."""
+    return ClientSetup(notices=(f"Cline connects directly, so there are no savings: {why}. {instead}.",))

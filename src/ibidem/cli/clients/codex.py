@@ -1,8 +1,8 @@
 """Codex. It reads no base URL variable, so its command line names the proxy: `-c openai_base_url=…`.
 
-With a ChatGPT login, Codex asks chatgpt.com how the requests of the user's workspace are routed: to which origin, and
-with which override in a header. `openai_base_url` makes it ignore both. So `wrap` asks the same question with the same
-credential, and leaves Codex alone if the answer has a constraint or does not come.
+With a ChatGPT login, Codex queries chatgpt.com for the routing of the user's workspace: an origin, and an override in a
+header. `openai_base_url` makes Codex ignore both. So `wrap` sends the same query with the same credential. If the
+response has a constraint or does not arrive, `wrap` does not route Codex.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from .setup import WHAT_TO_DO, ClientContext, ClientSetup, is_mentioned, read_se
 
 LOG_VARIABLE, SHELL_POLICY = "RUST_LOG", "shell_environment_policy"
 QUIET_LOG = "error,codex_api::endpoint::responses_websocket=off"
-"""Codex tries a WebSocket first and is told to use HTTP. `codex exec` prints that as an error; this filter removes
-this one message. Commands that Codex runs do not get the variable. If the user or Codex's settings mention either
-setting, both are left alone."""
+"""Log filter for `codex exec`. Codex tries a WebSocket first, and the proxy makes it fall back to HTTP. Codex prints
+that as an error; the filter removes this one message. Commands that Codex runs do not get the variable. If the user or
+Codex's settings mention either setting, both stay unchanged."""
 PRINTS_LOG = frozenset({"exec", "e", "review"})
 ORIGIN = "https://chatgpt.com"
 ACCOUNTS_URL = f"{ORIGIN}/backend-api/wham/accounts/check"
 PATIENCE = 5.0
-"""Seconds to wait for that answer."""
+"""Seconds to wait for the response of `ACCOUNTS_URL`."""
 MAX_ANSWER_BYTES = 2**20
 ROUTING_FIELDS = ("workspace_backend_origin", "account_routing_override")
 NO_CONSTRAINT = "NO_CONSTRAINT"
-"""Value of both routing fields if the workspace has no origin or override of its own."""
+"""Value of both routing fields if the workspace has no custom origin or override."""
 
 
 def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+    """Return the setup for Codex: its base URL as a `-c` argument."""
     setup = setup.ignoring({"openai"})
     home = _codex_home(context)
     settings = _settings(home / "config.toml")
@@ -45,10 +46,10 @@ def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
         if parts is None:
             return setup
         upstream, path = parts
-        # It counts for both logins. For ChatGPT, the path is not sent.
+        # The setting applies to both logins. For ChatGPT, Codex does not send the path.
         setup = setup.having(upstreams={"openai": upstream, "chatgpt": upstream + path})
     elif "chatgpt" not in context.named and (why := routing_constraint(home, context)):
-        return setup.noting(f"Codex connects directly, so nothing will be saved: {why}.")
+        return setup.noting(f"Codex connects directly, so there are no savings: {why}.")
     setup = replace(setup, arguments=("-c", f'openai_base_url="{{url}}/openai{path}"'))
     return _without_log(setup, context, home)
 
@@ -67,7 +68,7 @@ def _codex_home(context: ClientContext) -> Path:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """Raises IbidemError if the file is not TOML: Codex may read a base URL in it that we do not know."""
+    """Parse config.toml. Raises IbidemError if it is not TOML: Codex may find a base URL in it that we do not know."""
     try:
         return tomllib.loads(read_settings(path).decode())
     except (ValueError, RecursionError):
@@ -76,8 +77,8 @@ def _settings(path: Path) -> dict[str, Any]:
 
 def _own_provider(name: str) -> str:
     return (
-        f"Codex connects directly, so nothing will be saved: config.toml selects the provider {name}. Set the base_url "
-        "of that provider to an `ibidem proxy`, and its present value with --upstream openai=URL."
+        f"Codex connects directly, so there are no savings: config.toml selects the provider {name}. Set the base_url "
+        "of that provider to an `ibidem proxy`, and pass its current value with --upstream openai=URL."
     )
 
 
@@ -85,7 +86,7 @@ def _own_provider(name: str) -> str:
 
 
 def routing_constraint(home: Path, context: ClientContext) -> str:
-    """Why a ChatGPT login cannot be routed; "" if its workspace has no constraint, or an API key is used."""
+    """Return why a ChatGPT login cannot be routed; "" if its workspace has no constraint, or an API key is used."""
     login = chatgpt_login(home, context)
     if login is None:
         return ""
@@ -95,14 +96,14 @@ def routing_constraint(home: Path, context: ClientContext) -> str:
         answer = json.loads(_fetch(ACCOUNTS_URL, headers, PATIENCE, MAX_ANSWER_BYTES))
         constraints = routing_constraints(answer, account)
     except (OSError, ValueError, RecursionError):
-        return f"{urlsplit(ORIGIN).netloc} did not say how requests of this ChatGPT account are routed"
+        return f"{urlsplit(ORIGIN).netloc} did not return the routing of this ChatGPT account"
     if not constraints:
         return ""
     return f"requests of this ChatGPT workspace are routed to {one_line(min(constraints)[:100])}"
 
 
 def chatgpt_login(home: Path, context: ClientContext) -> tuple[str, str] | None:
-    """Access token and account id if Codex is logged in with ChatGPT and no API key is used."""
+    """Return access token and account id if Codex is logged in with ChatGPT and no API key is used."""
     if context.environment.get("CODEX_API_KEY"):
         return None
     try:
@@ -117,9 +118,9 @@ def chatgpt_login(home: Path, context: ClientContext) -> tuple[str, str] | None:
 
 
 def routing_constraints(answer: Any, account: str) -> set[str]:
-    """Origins and overrides that the answer names for this account; of all accounts if this one is not among them.
+    """Return the origins and overrides of this account; of all accounts if the response does not have this one.
 
-    Raises ValueError if it is not such an answer.
+    Raises ValueError if the response has another structure.
     """
     if not isinstance(answer, dict) or not isinstance(accounts := answer.get("accounts"), list | dict):
         raise ValueError("not a list of accounts")

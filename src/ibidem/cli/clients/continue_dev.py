@@ -1,8 +1,8 @@
 """Continue's command line, `cn`. Its YAML configuration has the base URL of each model, so `wrap` gives it a copy.
 
-Lines are inserted and nothing else is changed, so no YAML parser is needed. A configuration that this cannot handle is
-left alone. Gemini models are routed by a variable. OpenAI models are not routed: with any other base URL, Continue
-uses Chat Completions instead of Responses and sends `max_tokens`, which newer models reject.
+The copy only has additional lines, so no YAML parser is needed. A configuration that this cannot handle is not changed.
+Gemini models are routed by a variable. OpenAI models are not routed: with any other base URL, Continue uses Chat
+Completions instead of Responses and sends `max_tokens`, which newer models reject.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _PROVIDER = re.compile(r"""provider:\s+(["']?)([\w.-]+)\1\s*(?:\s#.*)?""")
 
 
 def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+    """Return the setup for `cn` with a copy of its configuration."""
     setup = setup.ignoring({"anthropic", "openai"})
     if (command := first_argument(context.command[1:])) in SUBCOMMANDS:
         return setup.noting(_directly(f"`cn {command}` gets no configuration from ibidem"))
@@ -45,12 +46,12 @@ def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
     if not text:
         return setup.noting(_directly(f"{one_line(own) or path} is not a file on this machine"))
     if stopper := next((name for name, pattern in _UNSUPPORTED.items() if pattern.search(text)), None):
-        return setup.noting(_directly(f"{path} has {stopper}, so ibidem makes no copy of it"))
+        return setup.noting(_directly(f"{path} has {stopper}, so ibidem cannot copy it"))
     copy, providers = route_models(text)
     if not providers:
         return setup.noting(_directly(f"ibidem finds no model with a provider in {path}"))
     if others := sorted(providers - BASE_URLS.keys() - BY_VARIABLE):
-        line = f"Continue's models of {', '.join(others)} connect directly, so nothing will be saved on them."
+        line = f"Continue's models of {', '.join(others)} connect directly, so there are no savings for them."
         setup = setup.noting(line)
     if copy == text:
         return setup
@@ -102,4 +103,4 @@ def take_option(arguments: Sequence[str], name: str) -> tuple[str, tuple[str, ..
 
 
 def _directly(why: str) -> str:
-    return f"Continue connects directly, so nothing will be saved: {why}."
+    return f"Continue connects directly, so there are no savings: {why}."

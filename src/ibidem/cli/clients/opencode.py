@@ -22,7 +22,7 @@ class OpenCodeProvider(NamedTuple):
     variable: str = ""
     """Base URL variable for the same provider."""
     same_path: bool = True
-    """Whether the variable has that path too. If not, OpenCode's URL cannot be derived from an inherited value."""
+    """The variable has that path too. If not, OpenCode's URL cannot be derived from an inherited value."""
     key: str = ""
     """Variable with its API key. If it is named, the provider is set only if there is a key: OpenCode offers every
     provider that its configuration mentions."""
@@ -38,9 +38,10 @@ PROVIDERS_BY_NAME = (
 
 
 def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+    """Return the setup for OpenCode: base URLs in `OPENCODE_CONFIG_CONTENT`."""
     given = context.environment.get(CONFIG_CONTENT, "")
     if "baseURL" in given or is_mentioned("baseURL", config_files(context)):
-        line = "OpenCode connects directly, so nothing will be saved: its configuration has a baseURL."
+        line = "OpenCode connects directly, so there are no savings: its configuration has a baseURL."
         kept = {name: text for name, text in setup.variables.items() if context.environment.get(name)}
         return replace(setup, variables=kept).noting(line)
     urls = _base_urls(setup, context)
@@ -50,7 +51,7 @@ def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
         for name, url in urls.items():
             providers.setdefault(name, {}).setdefault("options", {})["baseURL"] = url
     except (ValueError, AttributeError, TypeError):
-        return setup  # configuration of an unknown structure is left alone
+        return setup  # do not change a configuration of unknown structure
     return setup.having(variables={CONFIG_CONTENT: json.dumps(settings)}) if urls else setup
 
 

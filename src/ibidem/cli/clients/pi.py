@@ -24,6 +24,7 @@ SUBCOMMANDS = frozenset({"install", "remove", "uninstall", "update", "list", "co
 
 
 def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
+    """Return the setup for pi with our extension."""
     if first_argument(context.command[1:]) in SUBCOMMANDS:
         return setup
     own, urls, upstreams = _own_base_urls(context), {}, {}
@@ -38,12 +39,12 @@ def prepare(setup: ClientSetup, context: ClientContext) -> ClientSetup:
     setup = setup.having(upstreams=upstreams, variables={BASE_URLS: json.dumps(urls)})
     if others := sorted(own.keys() - urls.keys()):
         names = one_line(", ".join(others))
-        setup = setup.noting(f"pi's models of {names} connect directly, so nothing will be saved on them.")
+        setup = setup.noting(f"pi's models of {names} connect directly, so there are no savings for them.")
     return replace(setup, arguments=("--extension", str(EXTENSION)))
 
 
 def _own_base_urls(context: ClientContext) -> dict[str, str]:
-    """Base URLs by provider in pi's models.json. Raises IbidemError if it is not JSON: pi may find one in it."""
+    """Read base URLs by provider from pi's models.json. Raises IbidemError if it is not JSON: pi may find one in it."""
     folder = Path(context.environment.get("PI_CODING_AGENT_DIR") or context.home / ".pi" / "agent")
     path = folder / "models.json"
     try:

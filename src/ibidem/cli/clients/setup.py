@@ -1,11 +1,11 @@
-"""What a client finds before `wrap` changes anything, how it is started instead, and the base URL variables.
+"""Base URL variables, a command as the user started it, and how `wrap` starts it instead.
 
-Most clients read their provider's base URL from a variable. The value that the user had set becomes the upstream. A
-variable that leads somewhere else than the upstream of its provider is left alone: its client then connects directly.
-So no request is sent to an address that the client would not have used without us, unless the user names it with
-`--upstream`. If a client's own settings cannot be read, IbidemError says so, and the client runs without us.
+Most clients read their provider's base URL from a variable. The value that the user had set becomes the upstream. If a
+variable names another host than the upstream of its provider, it stays unchanged and its client connects directly. So
+requests are sent only to addresses that the client would have used without us, or that the user passes with
+`--upstream`. If a client's own settings cannot be read, IbidemError is raised, and the client runs without us.
 
-A variable is only half of a URL: some clients include the version (`/v1`) in it, others append it themselves.
+A variable may have only a part of the URL: some clients expect the version (`/v1`) in it, others append it themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WHAT_TO_DO = "correct it, or start the client without ibidem"
 OWN_ADDRESS = "IBIDEM_URL"
 """Variable in which plugins for other programs find the proxy."""
 HOOKS_URL, HOOKS_OFF = "IBIDEM_HOOKS_URL", "off"
-"""Variable that tells the Claude Code plugin where its hooks are answered: nowhere, because the proxy sees more."""
+"""Variable with the address for the Claude Code plugin's hooks. `wrap` disables them, because the proxy sees more."""
 TOOL_SEARCH = "ENABLE_TOOL_SEARCH"
 """Documented variable of Claude Code for proxies that forward `tool_reference` blocks. Behind another base URL than
 Anthropic's it otherwise sends the schemas of all tools: 25 instead of 9 in version 2.1.197."""
@@ -39,7 +39,7 @@ class Variable(NamedTuple):
     name: str
     provider: str
     path: str = ""
-    """Path that its readers expect behind the host."""
+    """Path that its readers expect after the host."""
 
 
 VARIABLES = (
@@ -79,7 +79,7 @@ class ClientContext:
         return Path(self.environment.get("HOME") or self.environment.get("USERPROFILE") or ".")
 
     def is_on(self, name: str) -> bool:
-        """Whether a switch is on, as Claude Code reads it."""
+        """Return whether a switch is on, with the values that Claude Code accepts."""
         return self.environment.get(name, "").strip().lower() in ("1", "true", "yes", "on")
 
 
@@ -89,7 +89,7 @@ class ClientSetup:
     `{folder}` by a temporary folder."""
 
     upstreams: Mapping[str, str] = field(default_factory=dict)
-    """By provider: where the client sent its requests before."""
+    """By provider: base URL that the client used before."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables to set, over the user's own value."""
     defaults: Mapping[str, str] = field(default_factory=dict)
@@ -97,9 +97,9 @@ class ClientSetup:
     unset: tuple[str, ...] = ()
     """Variables to remove because they exclude one that is set."""
     arguments: tuple[str, ...] = ()
-    """Arguments to put behind the program's name."""
+    """Arguments to insert after the program's name."""
     command: tuple[str, ...] = ()
-    """The user's command without arguments that exclude one of `arguments`; empty if there are none."""
+    """The user's command without arguments that conflict with `arguments`; empty if the command is unchanged."""
     files: Mapping[str, str] = field(default_factory=dict)
     """By name: text of a file in the temporary folder."""
     notices: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class ClientSetup:
     def having(
         self, *, upstreams: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None
     ) -> ClientSetup:
-        """This setup with more upstreams and variables."""
+        """Return this setup with more upstreams and variables."""
         return replace(
             self,
             upstreams={**self.upstreams, **(upstreams or {})},
@@ -116,21 +116,22 @@ class ClientSetup:
         )
 
     def without(self, names: Container[str]) -> ClientSetup:
-        """This setup without the variables of these names."""
+        """Return this setup without these variables."""
         return replace(self, variables={name: text for name, text in self.variables.items() if name not in names})
 
     def ignoring(self, providers: Container[str]) -> ClientSetup:
-        """This setup for a client that reads no base URL variable of these providers: what they say does not count."""
+        """Return this setup without these providers' variables and upstreams: the client ignores such variables."""
         names = {variable.name for variable in VARIABLES if variable.provider in providers}
         upstreams = {name: url for name, url in self.upstreams.items() if name not in providers}
         return replace(self.without(names), upstreams=upstreams)
 
     def noting(self, *lines: str) -> ClientSetup:
+        """Return this setup with more notices."""
         return replace(self, notices=(*self.notices, *lines))
 
 
 def inherit_base_urls(context: ClientContext) -> ClientSetup:
-    """Setup for any command: every base URL variable names the proxy, and values that were set become upstreams."""
+    """Return a setup for any command: base URL variables name the proxy, and their old values become upstreams."""
     upstreams: dict[str, str] = {}
     variables: dict[str, str] = {}
     for provider in dict.fromkeys(variable.provider for variable in VARIABLES):
@@ -142,8 +143,8 @@ def inherit_base_urls(context: ClientContext) -> ClientSetup:
 
 
 def _inherit(provider: str, context: ClientContext) -> tuple[str, dict[str, str]]:
-    """Where requests to `provider` went before ("" if no variable is set), and by variable the path to put behind the
-    proxy's address."""
+    """Return the provider's old base URL ("" if no variable is set), and for each variable the path after the proxy's
+    address."""
     variables = [variable for variable in VARIABLES if variable.provider == provider]
     values = {variable.name: context.environment.get(variable.name, "") for variable in variables}
     before = {each.name: split_base_url(values[each.name], each.path) for each in variables if values[each.name]}
@@ -160,7 +161,7 @@ def _inherit(provider: str, context: ClientContext) -> tuple[str, dict[str, str]
 
 
 def split_base_url(text: str, path: str) -> tuple[str, str] | None:
-    """A base URL as upstream and `path`, or as upstream and "" if it does not end with `path`; None if not a URL."""
+    """Split a base URL into upstream and `path`; the path is "" if the URL does not end with it. None if not a URL."""
     try:
         url = base_url(text)
     except ValueError:
@@ -171,7 +172,7 @@ def split_base_url(text: str, path: str) -> tuple[str, str] | None:
 def start_command(
     context: ClientContext, setup: ClientSetup, url: str, folder: str, upstreams: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """The command and its variables for a proxy at `url`. `upstreams` are all that the proxy uses."""
+    """Return the command and its environment for a proxy at `url`. `upstreams` are the proxy's, by provider."""
 
     def filled(text: str) -> str:
         return text.replace("{url}", url).replace("{folder}", folder)
@@ -191,7 +192,7 @@ def start_command(
 
 
 def bypass_other_proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that make a client connect to loopback directly if any HTTP proxy is set.
+    """Return variables that make a client connect to loopback directly if any HTTP proxy is set.
 
     Claude Code uses HTTPS_PROXY for http URLs too: that proxy would see the credentials in clear.
     """
@@ -209,21 +210,21 @@ def _with_loopback(text: str) -> Iterable[str]:
 
 
 def is_own_address(upstream: str, port: int) -> bool:
-    """Whether an upstream is a proxy on this machine and this port: the proxy itself, if that is its port."""
+    """Return whether an upstream is on this machine and this port. It is then the proxy itself, if that is its port."""
     parts = urlsplit(upstream)
     return parts.port == port and is_loopback(parts.hostname or "")
 
 
 def read_settings(path: Path) -> bytes:
-    """Content of a settings file; empty if there is none. Raises IbidemError if it is too large or not readable."""
+    """Read a settings file; empty if it does not exist. Raises IbidemError if it is too large or not readable."""
     return read_bounded(path, MAX_SETTINGS_BYTES, WHAT_TO_DO) or b""
 
 
 def is_mentioned(word: str, files: Iterable[Path]) -> bool:
-    """Whether a word occurs in any of these files. They may contain comments, so they are not parsed."""
+    """Return whether a word occurs in a file. The files may contain comments, so they are not parsed."""
     return any(word.encode() in read_settings(path) for path in files)
 
 
 def first_argument(arguments: Sequence[str]) -> str:
-    """The first argument that is not an option, such as a subcommand."""
+    """Return the first argument that is not an option, such as a subcommand."""
     return next((text for text in arguments if not text.startswith("-")), "")

@@ -1,13 +1,13 @@
-"""`ibidem doctor`: whether what a rewritten request passes through is in order on this machine, and what to do if not.
+"""`ibidem doctor`: check every part of this machine that a rewritten request uses, and print fixes for problems.
 
-- `command`: its options, the list of checks, and how findings are printed.
-- `checking`: runs checks, each for a bounded time; one that fails is a problem of ours, and told as one.
-- `checks_machine`: versions, optional parts, agents that are known, and the versions we ran.
-- `checks_addresses`: where settings of agents lead, and whether anybody answers there.
-- `checks_network`: settings, proxies and certificates on the way out. `checks_proxy`: requests through a real proxy.
-- `checks_data`: store, ledger, prices. `checks_logs`: what the newest logs tell.
+- `command`: options, the list of checks, and the output.
+- `check_runner`: runs checks with a time limit. A check that raises an unexpected error is reported as a bug in Ibidem.
+- `checks_machine`: versions, optional packages, and installed agents with the versions that were tested.
+- `checks_addresses`: base URLs in the settings of agents, and whether a server is running there.
+- `checks_network`: our settings, HTTP proxies and certificates. `checks_proxy`: requests through a real proxy.
+- `checks_data`: store, usage database, prices. `checks_logs`: uncached sessions and unknown models in recent logs.
 
-A new check is a small function that takes a `Machine` and yields findings, and a row in `command.all_checks`. Checks
-send requests on loopback only, need no key, and run other programs with `--version` only. Tests:
+A new check is a function that takes a `CheckContext` and yields results, and a row in `command.all_checks`. Checks send
+requests on loopback only, need no API key, and run other programs only with `--version`. Tests:
 tests/cli/test_doctor.py.
 """

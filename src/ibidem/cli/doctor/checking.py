@@ -1,4 +1,4 @@
-"""Runs checks side by side, each for a bounded time, and keeps what they find in the order of the list."""
+"""Run checks in parallel with a time limit, and return their results in the order of the list."""
 
 from __future__ import annotations
 
@@ -17,33 +17,37 @@ from ..errors import our_fault
 Verdict = Literal["ok", "note", "problem"]
 
 CHECK_SECONDS = 10.0
-"""A check that takes longer is given up. All run at once, so that this bounds them together."""
+"""Time limit of a check. All checks run in parallel, so it also limits the whole run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What checks look at: nothing asks the environment by itself."""
+    """Environment of the checks. Checks read it from here, so that tests can replace it."""
 
     variables: Mapping[str, str]
     home: Path
     folder: Path
-    """The current one."""
+    """Current folder."""
     platform: str
 
 
 class CheckResult(NamedTuple):
+    """Result of a check."""
+
     status: Verdict
     text: str
     remedy: str = ""
 
 
 class Check(NamedTuple):
+    """A check with its name in the output."""
+
     name: str
     look: Callable[[Machine], Iterable[CheckResult]]
 
 
 class CheckLine(NamedTuple):
-    """What is printed, and with `--json` promised to other programs."""
+    """One line of the output. The fields are those of `--json`, which are stable."""
 
     check: str
     status: Verdict
@@ -52,7 +56,7 @@ class CheckLine(NamedTuple):
 
 
 class _Running:
-    """One check in a thread that nobody waits for longer than it may take."""
+    """A check in its own thread. `lines` waits for it until the deadline."""
 
     def __init__(self, check: Check, machine: Machine) -> None:
         self.check = check
@@ -62,11 +66,12 @@ class _Running:
         self._thread.start()
 
     def lines(self, deadline: float) -> list[CheckLine]:
+        """Return the results found before the deadline, as output lines."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         found = list(self.found)
         if self._thread.is_alive():
             found.append(
-                CheckResult("problem", f"not over after {CHECK_SECONDS:.0f} s", "run it again on an idle machine")
+                CheckResult("problem", f"not finished after {CHECK_SECONDS:.0f} s", "run it again on an idle machine")
             )
         return [CheckLine(self.check.name, it.status, one_line(it.text), one_line(it.remedy)) for it in found]
 
@@ -81,14 +86,17 @@ class _Running:
 
 
 def problem_of(error: Exception) -> CheckResult:
-    """Our own errors say what is wrong and, behind the last colon, what to do."""
+    """Convert an error of ours to a result. The last sentence of its message, or the text after the last colon, is the
+    remedy."""
     text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-    what, colon, remedy = text.rpartition(": ")
-    return CheckResult("problem", what, remedy) if colon else CheckResult("problem", text)
+    what, found, remedy = text.rpartition(". ")
+    if not found:
+        what, found, remedy = text.rpartition(": ")
+    return CheckResult("problem", what, remedy) if found else CheckResult("problem", text)
 
 
 def examine(checks: Sequence[Check], machine: Machine) -> list[CheckLine]:
-    """What all checks find, in their order."""
+    """Run all checks and return their results, in order."""
     deadline = time.monotonic() + CHECK_SECONDS
     running = [_Running(check, machine) for check in checks]
     return [line for each in running for line in each.lines(deadline)]

@@ -1,4 +1,4 @@
-"""Where settings of agents lead: an address on this machine that nobody answers makes its client fail."""
+"""Check the base URLs in the settings of agents. If no server runs at a local address, the client fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .checking import CheckResult, Machine, problem_of
 PROBE_SECONDS = 1.0
 MAX_HEALTH_BYTES = 4096
 MAX_ADDRESSES = 32
-"""More are not tried: each may take a second."""
+"""Largest number of addresses to check. Each may take a second."""
 
 NAMES = (*(variable.name for variable in VARIABLES), *(cloud.variable for cloud in CLOUDS))
 
@@ -32,27 +32,30 @@ _LINE = re.compile(
     r"['\"]?([^\s'\"#]{1,500})",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A setting in files of lines: YAML, or variables."""
+"""A base URL setting in a line of a YAML or `.env` file."""
 
 
 class SetAddress(NamedTuple):
+    """A base URL in the settings of a client."""
+
     client: str
     where: str
     """The variable, or the file and the key in it."""
     text: str
     note: str = ""
-    """What it means for `ibidem wrap`, where it leads somewhere else; empty where that is its upstream then."""
+    """How to use this setting with `ibidem wrap`; empty if `wrap` uses the address as its upstream."""
 
 
 def addresses(machine: Machine) -> Iterator[CheckResult]:
+    """Check every base URL that the settings of agents have."""
     known: list[SetAddress] = []
     for look in (_from_variables, _from_claude, _from_codex, _from_opencode, _from_lines):
         try:
             known += look(machine)
-        except IbidemError as error:  # a file that cannot be read is told, and the others are looked at
+        except IbidemError as error:  # report an unreadable file, and continue with the others
             yield problem_of(error)
     if not known:
-        yield CheckResult("ok", "none is set: clients ask their providers, and with ibidem wrap the proxy")
+        yield CheckResult("ok", "no base URL is set: clients use their providers, and with ibidem wrap the proxy")
     tried: dict[str, CheckResult] = {}
     for each in known[:MAX_ADDRESSES]:
         yield _judged(each, tried)
@@ -64,11 +67,11 @@ def _judged(each: SetAddress, tried: dict[str, CheckResult]) -> CheckResult:
     try:
         parts = urlsplit(base_url(each.text))
     except ValueError as error:
-        what, _, remedy = str(error).partition(": ")
+        what, _, remedy = str(error).partition(". ")
         return CheckResult("problem", f"{lead}: {what}", remedy)
     place = f"{parts.scheme}://{parts.netloc}"
     if not is_loopback(parts.hostname or ""):
-        return CheckResult("note" if each.note else "ok", f"{lead}: leads to {place}", each.note)
+        return CheckResult("note" if each.note else "ok", f"{lead}: points to {place}", each.note)
     if place not in tried:
         tried[place] = _probed(parts.scheme, parts.hostname or "", parts.port or 80, place)
     found = tried[place]
@@ -77,33 +80,33 @@ def _judged(each: SetAddress, tried: dict[str, CheckResult]) -> CheckResult:
 
 
 def _probed(scheme: str, host: str, port: int, place: str) -> CheckResult:
-    """Who answers on this machine. What does not speak plain HTTP is only known to be there."""
+    """Check which server runs at a local address. Only servers with plain HTTP can be identified."""
     connection = http.client.HTTPConnection(host, port, timeout=PROBE_SECONDS)
     try:
         connection.connect()
     except OSError:
-        text = f"nobody answers at {place}, so the client will fail"
+        text = f"no server is running at {place}, so the client will fail"
         return CheckResult("problem", text, f"start ibidem proxy --port {port}")
     try:
         if scheme == "http":
             connection.request("GET", "/ibidem/health")
             said = json.loads(connection.getresponse().read(MAX_HEALTH_BYTES))
             if isinstance(said, dict) and said.get("status") == "ok" and isinstance(said.get("version"), str):
-                return CheckResult("ok", f"ibidem {one_line(said['version'][:40])} answers at {place}")
+                return CheckResult("ok", f"ibidem {one_line(said['version'][:40])} is running at {place}")
     except (OSError, http.client.HTTPException, ValueError, RecursionError):
         pass
     finally:
         connection.close()
-    return CheckResult("note", f"something answers at {place}, and does not say that it is ibidem")
+    return CheckResult("note", f"a server is running at {place}, but it is not ibidem")
 
 
 def _overridden(known: list[SetAddress]) -> Iterator[CheckResult]:
-    """Variables of the shell do not count for Claude Code where its settings name an address."""
+    """Report variables of the shell that Claude Code ignores because its settings set them too."""
     variables = {each.where.removeprefix("variable ") for each in known if each.where.startswith("variable ")}
     for each in known:
         name = each.where.rpartition("env.")[2]
         if "env." in each.where and name in variables:
-            text = f"the variable {name} does not count for {each.client}: {each.where} is stronger"
+            text = f"{each.client} ignores the variable {name}: {each.where} takes precedence"
             yield CheckResult("note", text, "set it in one place")
 
 
@@ -113,13 +116,13 @@ def _overridden(known: list[SetAddress]) -> Iterator[CheckResult]:
 def _from_variables(machine: Machine) -> Iterator[SetAddress]:
     for name in NAMES:
         if text := machine.variables.get(name):
-            yield SetAddress("all that read it", f"variable {name}", text)
+            yield SetAddress("all clients that read it", f"variable {name}", text)
     for address in _OPENCODE_ADDRESS.findall(machine.variables.get(CONFIG_CONTENT, "")[:MAX_SETTINGS_BYTES]):
         yield SetAddress("opencode", f"variable {CONFIG_CONTENT}", address)
 
 
 def _from_claude(machine: Machine) -> Iterator[SetAddress]:
-    note = "it is stronger than what ibidem wrap sets: remove it, and say --upstream there"
+    note = "it overrides the variable that ibidem wrap sets: remove it, and pass it to wrap with --upstream"
     for path in settings_files(_context(machine)):
         table = _parsed(path, json.loads, "JSON").get("env")
         for name, text in table.items() if isinstance(table, dict) else ():
@@ -135,12 +138,12 @@ def _from_codex(machine: Machine) -> Iterator[SetAddress]:
     chosen, providers = table.get("model_provider"), table.get("model_providers")
     own = providers.get(chosen) if isinstance(providers, dict) and isinstance(chosen, str) else None
     if isinstance(own, dict) and isinstance(text := own.get("base_url"), str) and text:
-        note = "a provider of your own goes past ibidem wrap: set its base_url to the proxy, and --upstream to this"
+        note = "ibidem wrap does not route your own provider: set its base_url to the proxy, and --upstream to this"
         yield SetAddress("Codex", f"{path}, model_providers.{chosen}.base_url", text, note)
 
 
 def _from_opencode(machine: Machine) -> Iterator[SetAddress]:
-    note = "ibidem wrap leaves opencode alone then: set baseURL to the proxy, and --upstream to this"
+    note = "ibidem wrap does not route opencode with this: set baseURL to the proxy, and --upstream to this"
     for path in config_files(_context(machine)):
         for text in _OPENCODE_ADDRESS.findall(_text(path)):
             yield SetAddress("opencode", f"{path}, baseURL", text, note)
@@ -168,10 +171,12 @@ def _text(path: Path) -> str:
 
 
 def _parsed(path: Path, read: Any, kind: str) -> dict[str, Any]:
-    """Empty where there is no such file."""
+    """Parse a settings file; empty if there is none. Raises IbidemError if it is not valid."""
     text = _text(path)
     try:
         found = read(text) if text.strip() else {}
     except (ValueError, RecursionError):
-        raise IbidemError(f"{one_line(str(path))}: not valid {kind}: correct it, or its client cannot use it") from None
+        raise IbidemError(
+            f"{one_line(str(path))}: not valid {kind}: correct it, so that its client can use it"
+        ) from None
     return found if isinstance(found, dict) else {}

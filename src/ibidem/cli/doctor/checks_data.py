@@ -1,4 +1,4 @@
-"""What is kept on this machine, and whether only its user can read it; and how old the list of prices is."""
+"""Check the store and the usage database, including file permissions, and the age of the price list."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from .checking import CheckResult, Machine
 
 DAY_SECONDS = 86_400
 OLD_PRICES_DAYS = 90
-"""Models appear every few weeks: prices that were installed longer ago miss some."""
+"""Age from which the price list is reported. New models appear every few weeks."""
 OTHERS = 0o077
-"""Modes by which others than the owner get at a file."""
+"""Mode bits that give other users access to a file."""
 
 
 def store(machine: Machine) -> Iterator[CheckResult]:
+    """Check the store that the proxy uses."""
     target = loaded({}, machine.variables).settings.store or environment.store_target()
     if target == MEMORY_TARGET:
-        yield CheckResult("ok", "in memory: nothing is kept when the proxy ends")
+        yield CheckResult("ok", "in memory: originals are deleted when the proxy stops")
     elif target.startswith(SERVER_SCHEMES):
-        yield CheckResult("ok", "on a server, which is not asked here: ibidem store stats does")
+        yield CheckResult("ok", "on a server, which is not checked here. To check it: ibidem store stats")
     else:
         yield from kept_in(Path(target))
 
 
 def ledger(machine: Machine) -> Iterator[CheckResult]:
-    """The file in which is noted what was paid and saved."""
+    """Check the usage database."""
     try:
         gains: Any = import_module("ibidem.gains")
     except ModuleNotFoundError:
@@ -48,21 +49,19 @@ def ledger(machine: Machine) -> Iterator[CheckResult]:
 
 
 def kept_in(path: Path) -> Iterator[CheckResult]:
-    """Whether a database can be written, read, and is its user's alone."""
+    """Check that a database can be read and written, and that other users cannot access it."""
     shown = one_line(str(path))
     if not path.exists():
-        yield from _folder(path.parent, f"{shown} is not there yet")
+        yield from _folder(path.parent, f"{shown} does not exist yet")
         return
     if not path.is_file():
-        yield CheckResult("problem", f"{shown}: this is no file", "remove it, or name another")
+        yield CheckResult("problem", f"{shown}: not a file", "remove it, or use another path")
     elif not os.access(path, os.R_OK | os.W_OK) or not os.access(path.parent, os.W_OK):
-        yield CheckResult(
-            "problem", f"{shown}: cannot be written to", f"chown and chmod 600 it, and chmod 700 {_of(path)}"
-        )
+        yield CheckResult("problem", f"{shown}: not writable", f"chown and chmod 600 it, and chmod 700 {_of(path)}")
     elif os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & OTHERS:
-        yield CheckResult("problem", f"{shown}: other users of this machine may read it", f"chmod 600 {shown}")
+        yield CheckResult("problem", f"{shown}: other users of this machine can read it", f"chmod 600 {shown}")
     elif why := _damage(path):
-        yield CheckResult("problem", f"{shown}: {why}", "move it away; a new one is made")
+        yield CheckResult("problem", f"{shown}: {why}", "move the file away; ibidem then creates a new one")
     else:
         yield CheckResult("ok", f"{shown}, {path.stat().st_size:,} bytes")
 
@@ -72,38 +71,38 @@ def _of(path: Path) -> str:
 
 
 def _folder(folder: Path, lead: str = "") -> Iterator[CheckResult]:
-    """A folder, or where it would be made."""
+    """Check a folder, or its nearest existing parent if it does not exist yet."""
     there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
     shown, before = one_line(str(there)), f"{lead}: " if lead else ""
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         remedy = f"make it a folder that you can write to: chmod 700 {shown}"
-        yield CheckResult("problem", f"{before}{shown} cannot be written to", remedy)
+        yield CheckResult("problem", f"{before}{shown} is not writable", remedy)
     elif there == folder and os.name == "posix" and stat.S_IMODE(there.stat().st_mode) & OTHERS & 0o022:
-        yield CheckResult("problem", f"{before}other users may write to {shown}", f"chmod 700 {shown}")
+        yield CheckResult("problem", f"{before}other users can write to {shown}", f"chmod 700 {shown}")
     else:
         yield CheckResult(
-            "ok", f"{lead or one_line(str(folder))}, and can be made" if lead or there != folder else shown
+            "ok", f"{lead or one_line(str(folder))} and can be created" if lead or there != folder else shown
         )
 
 
 def _damage(path: Path) -> str:
-    """What is wrong with a database; nothing of it is changed."""
+    """Describe the damage of a database; "" if it is valid. Opens it read-only."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
-        return ""  # busy, or its log cannot be made without writing
+        return ""  # locked, or SQLite would have to create a journal file to read it
     except sqlite3.Error:
-        return "this is no database"
+        return "not a database"
     return ""
 
 
 def prices(machine: Machine) -> Iterator[CheckResult]:
-    """The list itself does not say how old it is: when it was installed, and the newest change of a price in it."""
+    """Check when the price list was installed. The list itself has no date."""
     found = metadata.distribution("genai-prices")
     text = f"genai-prices {found.version}"
     if newest := _newest_price():
-        text += f", the newest change of a price in it is of {newest}"
+        text += f", newest price from {newest}"
     installed = _installed(found)
     if installed is None:
         yield CheckResult("ok", text)

@@ -1,4 +1,4 @@
-"""What the newest logs of agents tell: models whose price is not known, and sessions that were never cached."""
+"""Check the newest agent logs for models without a known price and for sessions without prompt caching."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ MAX_LOGS = 20
 MAX_LOG_BYTES = 4 * 2**20
 MAX_ALL_BYTES = 8 * 2**20
 READ_SECONDS = 5.0
-"""Newest logs that are read, bytes of one and of all, and for how long."""
+"""Limits: number of logs, bytes per log, bytes in total, and seconds."""
 MAX_NAMED = 5
 MAX_NAME_LENGTH = 60
 
 
 class NewestLogs(NamedTuple):
+    """The sessions of the newest logs."""
+
     sessions: list[Recording]
     logs: int
     passed_over: int
-    """Logs among the newest that are too long to be read here."""
+    """Logs that were skipped because they are too large."""
 
 
 def newest_logs(machine: Machine) -> Iterator[CheckResult]:
+    """Check models and prompt caching in the newest agent logs."""
     found = _newest(machine)
     if not found.logs:
         text = (
-            f"none that can be read here ({found.passed_over} too long)"
+            f"no logs were checked ({found.passed_over} are too large)"
             if found.passed_over
-            else "none on this machine"
+            else "no agent logs on this machine"
         )
         yield CheckResult("ok", text)
         return
@@ -52,17 +55,19 @@ def _unknown(found: NewestLogs, prices: Prices) -> CheckResult:
     models = Counter(model for each in found.sessions for model in each.models if prices.of(model, each.format).assumed)
     if not models:
         return CheckResult("ok", f"{lead}: every model is in the price list")
-    remedy = "pip install --upgrade genai-prices, or give their prices: ibidem report --prices FILE"
+    remedy = "pip install --upgrade genai-prices, or pass their prices: ibidem report --prices FILE"
     return CheckResult("note", f"{lead}: not in the price list: {_named(models)}", remedy)
 
 
 def _unmarked(found: NewestLogs, prices: Prices) -> CheckResult:
-    """Sessions that paid the full price for all they sent, with a provider that keeps only what requests mark."""
+    """Report sessions that paid the uncached price for all input because their requests have no cache breakpoints."""
     agents = Counter(each.agent for each in found.sessions if _never_cached(each, prices))
     if not agents:
-        return CheckResult("ok", "cache marks: no session that paid in full for want of them")
-    text = f"{sum(agents.values()):,} sessions never used the cache, and nothing in them asks for it: {_named(agents)}"
-    return CheckResult("note", text, "ibidem wrap --cache auto -- COMMAND sets the marks")
+        return CheckResult("ok", "prompt caching: every session used it, or could not")
+    text = (
+        f"{sum(agents.values()):,} sessions had no cache breakpoints and never used the prompt cache: {_named(agents)}"
+    )
+    return CheckResult("note", text, "ibidem wrap --cache auto -- COMMAND adds cache breakpoints")
 
 
 def _never_cached(session: Recording, prices: Prices) -> bool:
@@ -95,7 +100,7 @@ def _newest(machine: Machine) -> NewestLogs:
             sessions += read(str(path), load(path))
             logs += 1
         except (LogError, OSError):
-            continue  # one without a request, or of another program: `ibidem report` names it
+            continue  # no request in it, or another program's log: `ibidem report` lists it
     return NewestLogs(sessions, logs, passed_over)
 
 
@@ -107,7 +112,7 @@ def _when(path: Path) -> float | None:
 
 
 def _size(path: Path) -> int:
-    """Of a folder nothing is known but that it may be large."""
+    """Return a log's size in bytes. A folder of unknown size counts as too large."""
     try:
         return path.stat().st_size if path.is_file() else MAX_ALL_BYTES + 1
     except OSError:

@@ -1,4 +1,4 @@
-"""What is installed: ibidem and its optional parts, Python, and agents with their versions."""
+"""Check versions of Ibidem and Python, optional packages, and installed agents."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from .checking import CheckResult, Machine
 
 
 class KnownClient(NamedTuple):
+    """A client whose version is checked."""
+
     command: str
     name: str
     tested: str
-    """The version that was run with ibidem; empty where none was."""
+    """Version that was tested with Ibidem; "" if none was."""
     found_by: str
-    """How it is led to the proxy."""
+    """Setting that points the client at the proxy."""
 
 
 KNOWN_CLIENTS = (
-    KnownClient("claude", "Claude Code", "2.1.327", "ANTHROPIC_BASE_URL; env in its settings.json is stronger"),
-    KnownClient("codex", "Codex", "0.169.0", "openai_base_url in its config.toml, or behind -c; it reads no variable"),
+    KnownClient("claude", "Claude Code", "2.1.327", "ANTHROPIC_BASE_URL; env in its settings.json takes precedence"),
+    KnownClient("codex", "Codex", "0.169.0", "openai_base_url in its config.toml, or after -c; it reads no variable"),
     KnownClient("opencode", "opencode", "1.18.33", "OPENCODE_CONFIG_CONTENT, or baseURL in its configuration"),
     KnownClient("gemini", "Gemini CLI", "0.61.0", "GOOGLE_GEMINI_BASE_URL, with an API key"),
     KnownClient("pi", "pi", "1.5.2", "an extension that ibidem wrap passes; it reads no variable"),
@@ -39,7 +41,7 @@ KNOWN_CLIENTS = (
 )
 
 NODE_TESTED = 22
-"""On an older Node, npm installs a Claude Code of June 2026 without a word: newer packages ask for this one."""
+"""Node version that newer Claude Code packages require. On an older Node, npm silently installs one from June 2026."""
 
 QUIET = {
     "AIDER_CHECK_UPDATE": "false",
@@ -50,16 +52,18 @@ QUIET = {
     "NO_UPDATE_NOTIFIER": "1",
     "OPENCODE_DISABLE_AUTOUPDATE": "true",
 }
-"""Variables that keep programs from looking for updates while they tell their version."""
+"""Variables that disable update checks, which `--version` of some programs would start."""
 
 
 VERSION_SECONDS = 6.0
 MAX_VERSION_BYTES = 4096
-"""How long a program may take to tell its version, and how much of what it says is read."""
+"""Time limit of `--version`, and how much of its output is read."""
 _VERSION = re.compile(r"\d{1,5}(?:\.\d{1,6}){1,3}")
 
 
 class OptionalPart(NamedTuple):
+    """A package of an extra, and what needs it."""
+
     extra: str
     module: str
     purpose: str
@@ -67,23 +71,25 @@ class OptionalPart(NamedTuple):
 
 PROXY_PART = OptionalPart("proxy", "aiohttp", "ibidem wrap, ibidem proxy and ibidem mcp --url")
 OTHER_PARTS = (
-    OptionalPart("proxy", "brotli", "answers packed with brotli"),
+    OptionalPart("proxy", "brotli", "responses compressed with brotli"),
     OptionalPart("redis", "redis", "a store on a Redis server"),
     OptionalPart("dask", "distributed", "reports on several machines"),
     OptionalPart("socks", "python_socks", "SOCKS proxies"),
-    OptionalPart("speed", "uvloop", "a faster loop"),
+    OptionalPart("speed", "uvloop", "a faster event loop"),
 )
 
 
 def versions(machine: Machine) -> Iterator[CheckResult]:
+    """Report the versions of Ibidem, Python and the system."""
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
     yield CheckResult("ok", f"ibidem {__version__}, Python {platform.python_version()}, {system}")
 
 
 def optional_parts(machine: Machine) -> Iterator[CheckResult]:
+    """Report which optional packages are installed."""
     if find_spec(PROXY_PART.module) is None:
         remedy = install_command(PROXY_PART.extra)
-        yield CheckResult("note", f"{PROXY_PART.module} is not installed, which {PROXY_PART.purpose} need", remedy)
+        yield CheckResult("note", f"{PROXY_PART.module} is not installed. {PROXY_PART.purpose} need it", remedy)
     there = [part.module for part in (PROXY_PART, *OTHER_PARTS) if find_spec(part.module) is not None]
     if there:
         yield CheckResult("ok", f"installed: {', '.join(there)}")
@@ -98,13 +104,13 @@ def optional_parts(machine: Machine) -> Iterator[CheckResult]:
 
 
 def agents(machine: Machine) -> Iterator[CheckResult]:
-    """All are asked at once: some take seconds to say their version."""
+    """Check the versions of installed agents, all in parallel: some take seconds to print theirs."""
     path = machine.variables.get("PATH", "")
     found = [(client, program) for client in KNOWN_CLIENTS if (program := shutil.which(client.command, path=path))]
     if not found:
         names = ", ".join(client.command for client in KNOWN_CLIENTS)
         yield CheckResult(
-            "note", f"none of these is on PATH: {names}", "ibidem wrap -- COMMAND leads other programs too"
+            "note", f"no known agent is on PATH: {names}", "ibidem wrap -- COMMAND works with other programs too"
         )
     asked = [(client, _VersionAnswer(program, machine)) for client, program in found]
     for client, version in asked:
@@ -112,34 +118,35 @@ def agents(machine: Machine) -> Iterator[CheckResult]:
 
 
 def node(machine: Machine) -> Iterator[CheckResult]:
+    """Check the version of Node."""
     program = shutil.which("node", path=machine.variables.get("PATH", ""))
     if program is None:
-        yield CheckResult("ok", "not on PATH; only clients from npm need it")
+        yield CheckResult("ok", "not on PATH; only clients installed with npm need it")
         return
     version = _VersionAnswer(program, machine).answer()
     if version and int(version.split(".")[0]) < NODE_TESTED:
-        text = f"Node {version}: npm installs an old Claude Code with it, without saying so"
-        yield CheckResult("note", text, f"install Node {NODE_TESTED} or newer, or ask npm for a version by its number")
+        text = f"Node {version}: npm silently installs an old Claude Code with it"
+        yield CheckResult("note", text, f"install Node {NODE_TESTED} or newer, or pass npm a version number")
     elif version:
         yield CheckResult("ok", f"Node {version}")
     else:
-        yield CheckResult("note", "node does not tell its version", "run node --version")
+        yield CheckResult("note", "node does not print its version", "run node --version")
 
 
 def _told(client: KnownClient, version: str) -> CheckResult:
     if not version:
-        text = f"{client.name} does not tell its version; found by {client.found_by}"
+        text = f"{client.name} does not print its version; reads {client.found_by}"
         return CheckResult("note", text, f"run {client.command} --version")
     text = f"{client.name} {version}"
     if client.tested and version.split(".")[0] != client.tested.split(".")[0]:
-        text += f", not tested with ibidem, which was run with {client.tested}; found by {client.found_by}"
+        text += f", not tested with ibidem (tested: {client.tested}); reads {client.found_by}"
         return CheckResult("note", text, "if it does not work, run it without ibidem, and report it")
     tested = f" (tested with {client.tested})" if client.tested else ""
-    return CheckResult("ok", f"{text}{tested}; found by {client.found_by}")
+    return CheckResult("ok", f"{text}{tested}; reads {client.found_by}")
 
 
 class _VersionAnswer:
-    """A program that tells its version. It may neither take long nor say much, and whatever it started ends with it."""
+    """Run `PROGRAM --version` in a thread, with limits on time and output. Kills child processes of the program."""
 
     def __init__(self, program: str, machine: Machine) -> None:
         self._version = ""
@@ -149,7 +156,7 @@ class _VersionAnswer:
         self._thread.start()
 
     def answer(self) -> str:
-        """Empty where it tells none."""
+        """Return the version; "" if the program printed none in time."""
         self._thread.join(VERSION_SECONDS + 1)
         return self._version
 
@@ -174,7 +181,7 @@ class _VersionAnswer:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With all that it started, where systems have groups of processes; one that ended by itself is left in peace."""
+    """Kill a running process, on POSIX with its process group."""
     if process.poll() is None:
         with suppress(OSError):
             if os.name == "posix":

@@ -1,4 +1,4 @@
-"""How requests leave this machine: our own settings, proxies of the network, and who is believed there."""
+"""Check how requests leave this machine: our settings, HTTP proxies of the network, and trusted certificates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROXY_NAMES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def own_settings(machine: Machine) -> Iterator[CheckResult]:
-    """What `ibidem proxy` would run with here."""
+    """Report the settings that `ibidem proxy` would use here."""
     found = loaded({}, machine.variables)
     settings = found.settings
     line = found.line().removeprefix("settings: ")
@@ -29,7 +29,7 @@ def own_settings(machine: Machine) -> Iterator[CheckResult]:
 
 
 def egress(machine: Machine) -> Iterator[CheckResult]:
-    """A proxy of the network: whether it can be followed, and whether clients still find us."""
+    """Check that the network's HTTP proxy can be used, and that clients still reach our proxy directly."""
     set_here = sorted(name for name, text in machine.variables.items() if text and name.lower() in PROXY_NAMES)
     upstreams = loaded({}, machine.variables).settings.upstreams
     ways: dict[str, list[str]] = {}
@@ -47,24 +47,25 @@ def egress(machine: Machine) -> Iterator[CheckResult]:
                 yield CheckResult("problem", f"{way.variable}: a SOCKS proxy", install_command("socks"))
                 return
     for shown, providers in ways.items():
-        yield CheckResult("ok", f"requests leave through {shown}: {', '.join(providers)}")
+        yield CheckResult("ok", f"requests are sent through {shown}: {', '.join(providers)}")
     if not ways:
-        yield CheckResult("ok", "no proxy on the way to providers")
+        yield CheckResult("ok", "no HTTP proxy is set for providers")
     past = machine.variables.get("no_proxy") or machine.variables.get("NO_PROXY") or ""
     if set_here and not {"127.0.0.1", "*"} & {each.strip() for each in past.split(",")}:
-        text = f"{', '.join(set_here)} is set, and NO_PROXY does not name 127.0.0.1: clients may not reach ibidem proxy"
-        yield CheckResult("note", text, "add 127.0.0.1,localhost to NO_PROXY; ibidem wrap does so for its command")
+        text = f"{', '.join(set_here)} is set, but NO_PROXY lacks 127.0.0.1: clients may not reach ibidem proxy"
+        yield CheckResult("note", text, "add 127.0.0.1,localhost to NO_PROXY; ibidem wrap does that for its command")
 
 
 def certificates(machine: Machine) -> Iterator[CheckResult]:
+    """Check that the configured certificate files can be loaded."""
     sources = certificate_sources(machine.variables)
     if not sources:
-        yield CheckResult("ok", "those of the system")
+        yield CheckResult("ok", "certificates of the system")
         return
     try:
         from ...proxy.edge.connections import context
     except ImportError:
-        yield CheckResult("note", "not looked at: that needs the proxy", install_command("proxy"))
+        yield CheckResult("note", "not checked: that needs the proxy package", install_command("proxy"))
         return
     for source in sources:
         try:

@@ -1,4 +1,4 @@
-"""Requests of every format through a real proxy on loopback, to a provider that answers by a script."""
+"""Send requests of every format through a real proxy on loopback, to a mock provider."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ REQUEST_SECONDS = 4.0
 LONG_TEXT = "".join(f"{number:03} a line of a file that is read twice\n" for number in range(60))
 FIRST = ("u:Read the file.", "a:I will.>1", f"r1:{LONG_TEXT}")
 AGAIN = (*FIRST, "a:Once more.>2", f"r2:{LONG_TEXT}")
-"""What is sent: a file that is read, and read again."""
+"""Requests to send: the agent reads a file, then reads it again."""
 
 
 class TriedFormat(NamedTuple):
+    """A wire format and the path of its requests."""
+
     name: str
     path: str
 
@@ -37,8 +39,9 @@ TRIED_FORMATS = (
 
 
 def requests_come_through(machine: Machine) -> Iterator[CheckResult]:
+    """Send test requests of every format through a proxy."""
     if find_spec("aiohttp") is None:
-        yield CheckResult("note", "not tried: the proxy is not installed", install_command("proxy"))
+        yield CheckResult("note", "not checked: the proxy package is not installed", install_command("proxy"))
         return
     from ...testing import Says, Upstream
     from ..wrap.running import Background
@@ -59,7 +62,7 @@ def requests_come_through(machine: Machine) -> Iterator[CheckResult]:
 
 
 def _tried(tried: TriedFormat, url: str, provider: Any) -> CheckResult:
-    """Whether the answer came, the repeat was replaced, and the original can be had back."""
+    """Check that a response arrives, that the repeat is replaced, and that `expand` restores the original."""
     from ...engine.expansion import expand
     from ...testing import conv
 
@@ -68,16 +71,16 @@ def _tried(tried: TriedFormat, url: str, provider: Any) -> CheckResult:
         for lines in (FIRST, AGAIN):
             status = _asked(url, tried.path, conv(*lines, format=tried.name))
             if status != http.client.OK:
-                return _failed(tried, f"was answered with {status}")
+                return _failed(tried, f"got status {status}")
     except (OSError, http.client.HTTPException) as error:
-        return _failed(tried, f"got no answer ({type(error).__name__})")
+        return _failed(tried, f"got no response ({type(error).__name__})")
     sent = provider.seen[-1].json
     if sent == body:
-        return _failed(tried, "went out as it came, though it repeats itself")
+        return _failed(tried, "was not rewritten, although it repeats a text")
     if expand(sent, format=tried.name) != body:
-        return _failed(tried, "cannot be expanded to what it was")
+        return _failed(tried, "cannot be restored to the original")
     share = 1 - len(json.dumps(sent)) / len(json.dumps(body))
-    return CheckResult("ok", f"{tried.name}: came through, {share:.0%} shorter, and expands to the original")
+    return CheckResult("ok", f"{tried.name}: request forwarded, {share:.0%} shorter, and restored to the original")
 
 
 def _asked(url: str, path: str, body: Any) -> int:
@@ -94,5 +97,5 @@ def _asked(url: str, path: str, body: Any) -> int:
 
 def _failed(tried: TriedFormat, what: str) -> CheckResult:
     return CheckResult(
-        "problem", f"{tried.name}: a request through the proxy {what}", "this is a fault of ibidem: report it"
+        "problem", f"{tried.name}: a request through the proxy {what}", "this is a bug in ibidem: please report it"
     )

@@ -18,13 +18,13 @@ WIDTH = 100
 FOUND_PROBLEMS = 1
 
 
-@click.command(short_help="Check that everything is in order on this machine.")
+@click.command(short_help="Check installation, settings, proxy and store.")
 @json_option
 def doctor(as_json: bool) -> int:
-    """Check what rewritten requests pass through on this machine: programs, settings, proxy, store, prices.
+    """Check everything on this machine that rewritten requests use: programs, settings, proxy, store, prices.
 
-    Every line is ok, a note, or a problem with what to do about it; exit code 1 if there is a problem. No key is
-    needed, nothing is sent but on this machine, and nothing is changed.
+    Each line is "ok", a note, or a problem with its fix. The exit code is 1 if there is a problem. The checks need no
+    API key, send no requests to other machines, and make no changes.
     """
     from ... import environment
     from ..proxy.serving import current_folder
@@ -80,7 +80,7 @@ def _drawn(lines: Sequence[CheckLine]) -> list[str]:
 
 
 def _wrapped(text: str, lead: str, margin: str) -> list[str]:
-    """Paths and commands stay whole, so that they can be copied."""
+    """Wrap a line between words only, so that users can copy paths and commands."""
     return textwrap.wrap(
         text, WIDTH, initial_indent=lead, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False
     )
@@ -89,4 +89,4 @@ def _wrapped(text: str, lead: str, margin: str) -> list[str]:
 def _summed(lines: Sequence[CheckLine]) -> str:
     counts = [(sum(line.status == status for line in lines), status) for status in ("problem", "note")]
     parts = [f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts if count]
-    return f"{', '.join(parts)}." if parts else "Everything is in order."
+    return f"{', '.join(parts)}." if parts else "No problems found."

@@ -1,8 +1,8 @@
-"""`ibidem proxy`: the proxy as a program that runs until it is told to end.
+"""`ibidem proxy`: run the proxy until it is stopped.
 
-- `command`: its options, and nothing that takes time to import: `ibidem --help` loads it.
-- `serving`: settings read, the port opened, what is said while it runs and when it ends; `ibidem wrap` uses it too.
+- `command`: the options. It imports only what options need, so that `ibidem proxy --help` is fast.
+- `serve`: reads settings, opens the port, and prints the start and summary lines. `ibidem wrap` uses it too.
 
-A new option is a field of `ibidem.proxy.settings`, which says what it may be and where it may come from, and a line in
-`command`. Tests: tests/cli/test_proxy.py.
+A new option is a field of `ibidem.proxy.settings`, which has its type and its sources, and a line in `command`. Tests:
+tests/cli/test_proxy.py.
 """

@@ -14,111 +14,124 @@ from ..options import PROFILE, without_password
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _DAYS = click.option(
-    "--store-days", type=float, metavar="DAYS", help="How long it remembers what is not used; 30 if not given."
+    "--store-days", type=float, metavar="DAYS", help="Delete originals not used for this long (default: 30)."
 )
-_BYTES = click.option("--store-bytes", type=int, metavar="BYTES", help="How much it keeps; 2 GB if not given.")
+_BYTES = click.option("--store-bytes", type=int, metavar="BYTES", help="Largest size of the store (default: 2 GB).")
 
 _RECORD = click.option(
     "--record",
     metavar="FOLDER",
-    help="Keep bodies of requests and answers there, for `report` and `show`. They hold all texts: for you alone.",
+    help="Save request and response bodies in this folder, for `report` and `show`. They contain all texts.",
 )
 _RECORD_DAYS = click.option(
-    "--record-days", type=float, metavar="DAYS", help="How long these are kept; 30 if not given."
+    "--record-days", type=float, metavar="DAYS", help="Delete recordings older than this (default: 30)."
 )
-_RECORD_BYTES = click.option("--record-bytes", type=int, metavar="BYTES", help="How much of them; 1 GB if not given.")
+_RECORD_BYTES = click.option(
+    "--record-bytes", type=int, metavar="BYTES", help="Largest size of all recordings (default: 1 GB)."
+)
 
 _OPTIONS: dict[str, Decorator] = {
-    "host": click.option("--host", help="Where to listen, 127.0.0.1 if not given; all but loopback needs a token."),
-    "port": click.option("--port", type=int, help="8123 if not given; 0 is a free one."),
+    "host": click.option(
+        "--host", help="Address to listen on (default: 127.0.0.1). An address other than loopback needs a token."
+    ),
+    "port": click.option("--port", type=int, help="Port to listen on; 0 selects a free port (default: 8123)."),
     "reuse port": click.option(
         "--reuse-port/--no-reuse-port",
         default=None,
-        help="Let several processes listen on this port, one per core; they share the store.",
+        help="Let several processes listen on this port, one per core. They share the store.",
     ),
     "workers": click.option("--workers", hidden=True),  # removed: the error names the replacement
-    "free port": click.option("--port", type=int, help="A free one if not given."),
-    "token": click.option("--token", help="What clients must send as x-ibidem-token; better set IBIDEM_TOKEN."),
+    "free port": click.option("--port", type=int, help="Port of the proxy (default: a free port)."),
+    "token": click.option(
+        "--token", help="Token that clients must send as x-ibidem-token. Setting IBIDEM_TOKEN is safer."
+    ),
     "page token": click.option(
         "--page-token",
-        help="What must come besides, as x-ibidem-page-token, to see texts; better set IBIDEM_PAGE_TOKEN.",
+        help="Token that also must be sent, as x-ibidem-page-token, to see texts. Setting IBIDEM_PAGE_TOKEN is safer.",
     ),
     "texts": click.option(
         "--texts/--no-texts",
         default=None,
-        help="Whether texts may be seen at all; off where others can connect and no page token is set.",
+        help="Show texts of conversations on the page (default: off if other machines can connect and no page token "
+        "is set).",
     ),
-    "profile": click.option("--profile", type=PROFILE, help="Which strategies run, lossless if not given."),
+    "profile": click.option("--profile", type=PROFILE, help="Rewriting profile (default: lossless)."),
     "cache": click.option(
         "--cache",
         type=click.Choice(CACHE_MODES),
-        help="What providers are asked to keep: as the client says (off, if not given), for other lifetimes, or marked "
-        "by us where the client marks nothing (auto).",
+        help="Prompt caching. off: leave as is (default). lifetime: choose the TTL. auto: also add cache breakpoints "
+        "to requests without them.",
     ),
     "upstream": click.option(
         "--upstream",
         metavar="NAME=URL",
         multiple=True,
-        help="Base URL for requests of a provider: anthropic, openai, gemini, vertex, bedrock, foundry, mantle, "
+        help="Base URL of a provider: anthropic, openai, gemini, vertex, bedrock, foundry, mantle, "
         "anthropic-aws, anthropic-google, moonshot, openrouter or chatgpt. Repeatable.",
     ),
     "store": click.option(
         "--store",
         metavar="STORE",
         callback=without_password,
-        help="Where originals are kept: a file or a redis:// URL; with a password, in IBIDEM_STORE.",
+        help="Store for originals: a file or a redis:// URL. Put a URL with a password in IBIDEM_STORE.",
     ),
     "store limits": lambda command: _DAYS(_BYTES(command)),
     "observe": click.option(
-        "--observe/--no-observe", default=None, help="Rewrite nothing, only measure what it would have saved."
+        "--observe/--no-observe", default=None, help="Forward requests unchanged, and measure possible savings."
     ),
     "trial": click.option(
         "--trial",
         type=float,
         metavar="SHARE",
-        help="Rewrite this share of conversations and only measure the others, for `ibidem gain --trial`.",
+        help="Rewrite only this share of conversations (0 to 1), for the comparison by `ibidem gain --trial`.",
     ),
     "json log": click.option(
-        "--json-log", metavar="FILE", help="One JSON object per exchange; `-` is standard output."
+        "--json-log", metavar="FILE", help="Write one JSON object per exchange to FILE; `-` is standard output."
     ),
-    "json file": click.option("--json-log", metavar="FILE", help="One JSON object per exchange."),
+    "json file": click.option("--json-log", metavar="FILE", help="Write one JSON object per exchange to FILE."),
     "ledger": click.option(
         "--ledger/--no-ledger",
         default=None,
-        help="Whether figures of each request, no texts, are kept for `ibidem gain`.",
+        help="Record the usage of each request for `ibidem gain`, without texts (default: on).",
     ),
     "otel": click.option(
         "--otel",
         type=click.Choice(OTEL_MODES),
-        help="Tell your OpenTelemetry SDK of rewritten requests (spans), and of the model calls too (genai).",
+        help="Report rewritten requests (spans), or also the model calls (genai), to your OpenTelemetry SDK.",
     ),
     "record": lambda command: _RECORD(_RECORD_DAYS(_RECORD_BYTES(command))),
-    "budget": click.option("--budget-ms", type=float, metavar="MS", help="Time for one request, 2000 if not given."),
+    "budget": click.option(
+        "--budget-ms", type=float, metavar="MS", help="Time limit for rewriting one request (default: 2000)."
+    ),
     "body": click.option(
-        "--max-body", type=int, metavar="BYTES", help="Larger requests get 413; 100 MiB if not given."
+        "--max-body", type=int, metavar="BYTES", help="Reject larger requests with status 413 (default: 100 MiB)."
     ),
     "rewrite": click.option(
         "--max-rewrite",
         type=int,
         metavar="BYTES",
-        help="With more that is new, it goes as it came; 16 MiB if not given.",
+        help="Forward a request unchanged if it has more new bytes than this (default: 16 MiB).",
     ),
-    "conversations": click.option("--conversations", type=int, metavar="N", help="Kept in memory, 1000 if not given."),
-    "memory": click.option("--memory-mb", type=int, metavar="MB", help="What they may hold there, 256 if not given."),
+    "conversations": click.option(
+        "--conversations", type=int, metavar="N", help="Largest number of conversations in memory (default: 1000)."
+    ),
+    "memory": click.option(
+        "--memory-mb", type=int, metavar="MB", help="Memory for all conversations together (default: 256)."
+    ),
     "resend": click.option(
         "--resend/--no-resend",
         default=None,
-        help="Send again, without new edits, what the provider refuses.",
+        help="If the provider rejects a rewritten request, send it again without new edits.",
     ),
     "websockets": click.option(
-        "--websockets/--no-websockets", default=None, help="Whether requests may come through WebSockets, as they are."
+        "--websockets/--no-websockets", default=None, help="Accept WebSockets. Their requests are not rewritten."
     ),
-    "config": click.option("--config", metavar="FILE", help="Settings, instead of those in your ibidem.toml."),
+    "config": click.option("--config", metavar="FILE", help="Settings file to use instead of your ibidem.toml."),
 }
 
 
 def settings_options(*names: str) -> Decorator:
-    """The options of these names. One that is not given is None, so that weaker sources can speak."""
+    """Return a decorator that adds these options. An option without a value is None, so other sources of it apply."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for name in reversed(names):
@@ -128,16 +141,16 @@ def settings_options(*names: str) -> Decorator:
     return decorate
 
 
-@click.command(short_help="Rewrite requests on their way, until stopped.")
+@click.command(short_help="Run a proxy that rewrites requests.")
 @settings_options("host", "port", "reuse port", "workers", "token", "page token", "texts", "profile", "cache")
 @settings_options("upstream", "store", "store limits", "observe", "trial", "json log", "ledger", "otel", "record")
 @settings_options("budget", "body", "rewrite", "conversations", "memory", "resend", "websockets", "config")
 def proxy(**flags: Any) -> int:
-    """Rewrite requests on their way to the provider, until stopped.
+    """Run a proxy that rewrites requests on their way to the provider, until stopped.
 
-    Listens on this machine; point a client at it with its base URL. What is no conversation goes through as it came.
-    A setting may also be given as a variable (IBIDEM_PORT) or in your ibidem.toml; an option is the strongest.
+    It listens on this machine. Set the base URL of a client to its address. Requests that are not conversations are
+    forwarded unchanged. Settings can also be variables (IBIDEM_PORT) or in your ibidem.toml; options override both.
     """
-    from .serving import run  # and with it asyncio
+    from .serving import run  # imports asyncio
 
     return run(flags)

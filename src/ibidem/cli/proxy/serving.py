@@ -1,4 +1,4 @@
-"""What `ibidem proxy` does, and what `ibidem wrap` needs of it."""
+"""Run the proxy: read settings, listen, print start and summary lines. Used by `ibidem proxy` and `ibidem wrap`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 
 def run(flags: Mapping[str, Any]) -> int:
+    """Run the proxy until it is stopped. Prints the start lines and the summary line."""
     found = loaded(flags, environment.variables())
     settings = found.settings
     if line := found.line():
         say(line)
-    aside = settings.json_log == "-"  # standard output has its readers
+    aside = settings.json_log == "-"  # standard output then has only the JSON log
 
     def announce(address: Address) -> None:
         said.add(address.trouble)
@@ -49,9 +50,9 @@ def run(flags: Mapping[str, Any]) -> int:
 
 
 def _refuse_lone_processes(settings: Settings) -> None:
-    """Raise InputError if processes cannot share the port, or would share nothing else."""
+    """Raise InputError if processes cannot share the port, or would not share the store."""
     if not hasattr(socket, "SO_REUSEPORT"):
-        raise InputError("--reuse-port", "this system cannot share a port: use one process, or one port for each")
+        raise InputError("--reuse-port", "this system cannot share a port: use one process, or a port for each")
     if (settings.store or environment.store_target()) == MEMORY_TARGET:
         raise InputError(
             "--reuse-port",
@@ -60,7 +61,10 @@ def _refuse_lone_processes(settings: Settings) -> None:
 
 
 def loop_runner() -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """What runs it: the faster loop where there is one. Without the packages, that is said where they are needed."""
+    """Return the function that runs the event loop: uvloop's if installed.
+
+    A missing package is reported later, by `serve_until_stopped`.
+    """
     try:
         from ...proxy.edge.server import run as run_loop
     except ModuleNotFoundError:
@@ -69,6 +73,7 @@ def loop_runner() -> Callable[[Coroutine[Any, Any, Any]], Any]:
 
 
 def loaded(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Loaded:
+    """Load the settings from options, environment and files. Raises InputError."""
     try:
         return read(flags, environment, current_folder(), _own_folder())
     except IbidemError as error:
@@ -76,7 +81,7 @@ def loaded(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Loaded:
 
 
 def current_folder() -> Path | None:
-    """None where it was deleted, or may not be looked at."""
+    """Return the current folder; None if it was deleted or is not accessible."""
     try:
         return Path.cwd()
     except OSError:
@@ -84,17 +89,21 @@ def current_folder() -> Path | None:
 
 
 def _own_folder() -> Path | None:
-    """None for who has no home. A relative one would be in whatever folder we happen to be, which is nobody's own."""
+    """Return the user's configuration folder; None without a home. Raises IbidemError if its path is relative.
+
+    A relative path would depend on the current folder, so it could be another user's file.
+    """
     try:
         found = environment.config_folder()
     except IbidemError:
         return None
     if not found.is_absolute():
-        raise IbidemError(f"{one_line(str(found))}: HOME or XDG_CONFIG_HOME is no absolute path: write it from / on")
+        raise IbidemError(f"{one_line(str(found))}: HOME or XDG_CONFIG_HOME is not an absolute path: start it with /")
     return found
 
 
 def as_input_error(error: IbidemError) -> InputError:
+    """Convert an error with the message "where: what" to an InputError."""
     where, _, what = str(error).partition(": ")
     return InputError(where, what)
 
@@ -102,17 +111,19 @@ def as_input_error(error: IbidemError) -> InputError:
 async def served(
     settings: Settings, ready: Callable[[Address], None], stop: asyncio.Event, project: str = "", **more: Any
 ) -> Summary:
-    """Listen until told to stop. Raises InputError for whatever makes that impossible.
+    """Serve until `stop` is set. Raises InputError if that is impossible.
 
-    `project` is what figures that are kept are said to belong to. `more` is for the server.
+    `project` is recorded with the usage of requests. `more` is passed to the server.
     """
     try:
-        from ...proxy.edge.server import serve  # it needs packages that the rest of us does without
+        from ...proxy.edge.server import serve  # needs packages of the extra `proxy`
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("ibidem"):
             raise
-        raise InputError(error.name or "aiohttp", f"needs: {environment.install_command('proxy')}") from None
-    except ImportError as error:  # it is there, and broken
+        raise InputError(
+            error.name or "aiohttp", f"not installed. Run: {environment.install_command('proxy')}"
+        ) from None
+    except ImportError as error:  # installed, but broken
         way_out = environment.install_command("proxy", "--force-reinstall")
         raise InputError(error.name or "aiohttp", f"cannot be loaded ({one_line(str(error))}): {way_out}") from None
     try:
@@ -125,13 +136,14 @@ async def served(
 
 
 def not_served(error: OSError, settings: Settings) -> InputError:
+    """Convert an error of opening the port or a file to an InputError."""
     if error.filename is not None:
         return InputError(one_line(place(error)), reason(error))
     return InputError(f"{one_line(settings.host)} port {settings.port}", _cannot_listen(error))
 
 
 def _gains(settings: Settings, project: str) -> GainsWriter | None:
-    """None for who wants none, or has no home where they could be."""
+    """Open the usage database for writing; None if it is turned off or the user has no home."""
     from ...gains import path
     from ...proxy.books.gains import GainsWriter
 
@@ -147,9 +159,9 @@ async def _until_stopped(settings: Settings, announce: Callable[[Address], None]
 
     def asked(number: int) -> None:
         stop.set()
-        loop.remove_signal_handler(number)  # who asks again wants it to end at once
+        loop.remove_signal_handler(number)  # a second signal ends the process at once
 
-    with suppress(NotImplementedError):  # Windows: an interrupt ends it at once
+    with suppress(NotImplementedError):  # on Windows, an interrupt ends the process at once
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a closed terminal sends the last one
             loop.add_signal_handler(number, asked, number)
         loop.add_signal_handler(signal.SIGUSR1, drain.set)
@@ -157,7 +169,7 @@ async def _until_stopped(settings: Settings, announce: Callable[[Address], None]
 
 
 _LISTENING = {
-    errno.EADDRINUSE: "this port is taken: use another with --port, or 0 for a free one",
+    errno.EADDRINUSE: "this port is in use: use another with --port, or 0 for a free one",
     errno.EACCES: "no permission for this port: use one above 1023 with --port",
     errno.EADDRNOTAVAIL: "this machine has no such address: use --host 127.0.0.1",
 }
@@ -170,15 +182,13 @@ def _cannot_listen(error: OSError) -> str:
 
 
 _TEXTS = {
-    "token": "Texts are shown to those who also send x-ibidem-page-token, a browser page_token=.",
-    "none": "Texts are shown to nobody.",
+    "token": "To see texts, send x-ibidem-page-token too, or open the page with page_token= in its URL.",
+    "none": "The page does not show texts.",
 }
 
 
 def _tried(share: float) -> str:
-    said = (
-        f"A trial: a coin decides for each conversation whether it is rewritten ({100 * share:g} %) or only measured."
-    )
+    said = f"Trial: a random {100 * share:g}% of conversations are rewritten, the others are only measured."
     return f"{said} `ibidem gain --trial` compares them."
 
 
@@ -188,12 +198,12 @@ def _announced(address: Address, settings: Settings) -> list[str]:
     marks = f", cache {settings.asks_to_keep}" if settings.asks_to_keep != "off" else ""
     return [
         f"{does}{marks}, on {url}",
-        f"What happens is shown on {url}/ibidem",
+        f"Requests, cost and savings: {url}/ibidem",
         "",
         *(f"  {line}" for line in start_lines(url)),
         "",
         *([_tried(settings.trial)] if settings.trial is not None else []),
-        *([f"Requests leave through {', '.join(address.egress)}."] if address.egress else []),
+        *([f"Requests are sent through {', '.join(address.egress)}."] if address.egress else []),
         *([address.trouble] if address.trouble else []),
         *([f"All texts are recorded in {one_line(settings.record)}"] if settings.record else []),
         *(["Clients must send the header x-ibidem-token."] if settings.token else []),

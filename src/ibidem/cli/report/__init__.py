@@ -1,8 +1,8 @@
-"""`ibidem report`: what recorded sessions cost, and would have cost.
+"""`ibidem report`: report cost and possible savings of recorded sessions.
 
-- `command`: its options, and nothing that takes time to import: `ibidem --help` loads it.
-- `run`: what it does. Finds logs, has them looked at, shows what was found.
+- `command`: the options. It imports only what options need, so that `ibidem report --help` is fast.
+- `run`: finds logs, has them measured, and prints the report.
 
-Figures are made in `ibidem.report`, and so are the terminal's tables, the page, JSON and CSV: a new figure or a new way
-to show it belongs there, an option for it here. Tests: tests/cli/test_report.py.
+The numbers, tables, HTML page, JSON and CSV are made in `ibidem.report`. A new number or a new output format belongs
+there, its option here. Tests: tests/cli/test_report.py.
 """

@@ -1,4 +1,4 @@
-"""What `--since`, `--until`, `--timezone` and the words that select sessions mean."""
+"""Parse `--since`, `--until` and `--timezone`, and check the words that select sessions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...report.log_summary import SessionFacts
 from ...report.selection import SessionFilter
 
 DEFAULT_DAYS = 30
-"""Days that a report is about where nothing is said."""
+"""Days that a report covers by default."""
 
 FORMS = "a date (2026-11-01, 2026-11-01T14:30), a time ago (7d, 24h, 2w), today, yesterday, this-week or this-month"
 
@@ -25,21 +25,21 @@ _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=
 
 
 class NamedTime(NamedTuple):
-    """From when on, and up to when what was named lasts: a day is all of it."""
+    """Start and end of a date or time that the user named. A date lasts the whole day."""
 
     start: datetime
     end: datetime
 
 
 class MachineZone(tzinfo):
-    """As the clock of this machine goes, in summer and in winter."""
+    """Time zone of this machine, with its daylight saving time."""
 
     def utcoffset(self, when: datetime | None) -> timedelta | None:
         if when is None:
             return None
         try:
             return when.replace(tzinfo=None).astimezone().utcoffset()
-        except (OverflowError, OSError, ValueError):  # years that its calendar does not have
+        except (OverflowError, OSError, ValueError):  # years that the system's calendar does not support
             return timedelta()
 
     def dst(self, when: datetime | None) -> timedelta | None:
@@ -54,11 +54,12 @@ class MachineZone(tzinfo):
         except (OverflowError, OSError, ValueError):
             return when
         found = there.replace(tzinfo=self)
-        return found if found.utcoffset() == there.utcoffset() else found.replace(fold=1)  # the hour that comes twice
+        # In the hour that occurs twice when clocks are set back, `fold` selects the second one.
+        return found if found.utcoffset() == there.utcoffset() else found.replace(fold=1)
 
 
 def zone_named(name: str | None) -> tzinfo:
-    """The named one, or that of this machine's clock."""
+    """Return the time zone of this name, or of this machine for None. Raises UsageError."""
     if name is None:
         return MachineZone()
     if name.upper() == "UTC":
@@ -67,15 +68,15 @@ def zone_named(name: str | None) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise click.UsageError(
-            f"--timezone: {name!r} is not known here: use a name such as Europe/Berlin, or UTC"
+            f"--timezone: unknown time zone {name!r}: use a name such as Europe/Berlin, or UTC"
         ) from None
 
 
 def moment_named(option: str, text: str, now: datetime) -> NamedTime:
-    """Raises UsageError for anything that is no moment."""
+    """Parse the date or time of an option. Raises UsageError if it is invalid."""
     if ago := _AGO.fullmatch(text):
         try:
-            # Hours pass as they do; days go by the calendar, on which one may have 23 or 25 of them.
+            # Hours are exact. Days follow the calendar: a day with a clock change has 23 or 25 hours.
             start = now.astimezone(UTC) if ago[2] == "h" else now
             then = (start - int(ago[1]) * _UNITS[ago[2]]).astimezone(now.tzinfo)
         except OverflowError:
@@ -111,7 +112,7 @@ def _dated(option: str, text: str, now: datetime) -> NamedTime:
 
 
 def _wrong(option: str, text: str) -> click.UsageError:
-    return click.UsageError(f"{option}: {text!r} is no moment: use {FORMS}")
+    return click.UsageError(f"{option}: invalid date {text!r}: use {FORMS}")
 
 
 def _midnight(when: datetime) -> datetime:
@@ -119,17 +120,18 @@ def _midnight(when: datetime) -> datetime:
 
 
 def _later(when: datetime, days: int) -> datetime:
-    """By the calendar: days on which clocks are changed are as long as they are."""
+    """Add calendar days. A day with a clock change has 23 or 25 hours."""
     moved = when.replace(tzinfo=None) + timedelta(days=days)
     return moved.replace(tzinfo=when.tzinfo)
 
 
 def spelt_day(when: datetime) -> str:
+    """Format a date, such as "1 Nov 2026"."""
     return f"{when.day} {when:%b %Y}"
 
 
 class Period(NamedTuple):
-    """From when to when, in Unix seconds, and what is said about it."""
+    """A time range in Unix seconds; None is unlimited. `told` is a sentence that describes it for the user."""
 
     since: float | None = None
     until: float | None = None
@@ -137,18 +139,18 @@ class Period(NamedTuple):
 
 
 def period_asked(since: str | None, until: str | None, now: datetime, usual: bool) -> Period:
-    """The one that was named; the last days where nothing was, and nothing was selected (`usual`)."""
+    """Return the time range of the options; with `usual`, the default range. Raises UsageError."""
     if usual:
         start = _later(_midnight(now), -DEFAULT_DAYS)
-        told = f"The last {DEFAULT_DAYS} days, from {spelt_day(start)} on. All there is: --all"
+        told = f"The last {DEFAULT_DAYS} days, since {spelt_day(start)}. For all dates: --all"
         return Period(start.timestamp(), None, told)
     start_of = moment_named("--since", since, now).start if since else None
     end_of = moment_named("--until", until, now).end if until else None
     if start_of and end_of and start_of >= end_of:
-        raise click.UsageError(f"--since {since} is not before --until {until}: exchange them")
+        raise click.UsageError(f"--since {since} is not before --until {until}: swap them")
     if not start_of and not end_of:
         return Period()
-    words = [f"from {_spelt(start_of)} on"] if start_of else []
+    words = [f"since {_spelt(start_of)}"] if start_of else []
     words += [f"until {_spelt(end_of)}"] if end_of else []
     told = f"Requests {' '.join(words)}."
     return Period(start_of.timestamp() if start_of else None, end_of.timestamp() if end_of else None, told)
@@ -159,19 +161,21 @@ def _spelt(when: datetime) -> str:
 
 
 def newest_month(sessions: Iterable[SessionFacts], zone: tzinfo) -> Period:
-    """The month of the last request there is; everything if none has a time."""
+    """Return the month of the latest request; an unlimited range if no request has a time."""
     when = local_time(max((session.last for session in sessions), default=0.0) or None, zone)
     if when is None:
         return Period()
     start = _midnight(when).replace(day=1)
     following = _later(start, 32).replace(day=1)
-    told = f"Nothing in the last {DEFAULT_DAYS} days: these are figures of {start:%B %Y}. All there is: --all"
+    told = f"No requests in the last {DEFAULT_DAYS} days. Showing {start:%B %Y}. For all dates: --all"
     return Period(start.timestamp(), following.timestamp(), told)
 
 
 def check_words(asked: SessionFilter, sessions: Sequence[SessionFacts], agents: Iterable[str] = ()) -> None:
-    """Raises UsageError for a word that fits nothing, with those that there are. `agents` are those that logs are known
-    to be of, whether these were read or not."""
+    """Raise UsageError, with the existing values, if a word of `--agent`, `--project` or `--model` matches none.
+
+    `agents` are the agents of all logs, also of logs that were not read.
+    """
     models = {model for session in sessions for model in session.models}
     for option, words, known, whole in (
         ("--agent", asked.agents, {*agents, *(session.agent for session in sessions)}, True),
@@ -181,7 +185,7 @@ def check_words(asked: SessionFilter, sessions: Sequence[SessionFacts], agents: 
         for word in words:
             fits = (word.lower() == each.lower() if whole else word.lower() in each.lower() for each in known)
             if known and not any(fits):
-                raise click.UsageError(f"{option}: {word!r} fits nothing here: there is {_some(known)}")
+                raise click.UsageError(f"{option}: no match for {word!r}: choose from {_some(known)}")
     if asked.session:
         _check_session(asked, sessions)
 
@@ -190,18 +194,18 @@ def _check_session(asked: SessionFilter, sessions: Sequence[SessionFacts]) -> No
     beginning = asked.session
     found = {session.id for session in sessions if session.id.lower().startswith(beginning.lower())}
     if len(found) > 1:
-        raise click.UsageError(f"--session: {beginning!r} is the beginning of several: {_some(found)}")
+        raise click.UsageError(f"--session: several ids start with {beginning!r}: {_some(found)}")
     if not found:
-        when = " in that time" if asked.timed else ""
-        told = f"--session: no id begins with {beginning!r}{when}"
+        when = " in this time range" if asked.timed else ""
+        told = f"--session: no id starts with {beginning!r}{when}"
         raise click.UsageError(f"{told}: `ibidem report --all --by session` lists them")
 
 
 NAMED = 8
-"""Of what there is, how many are named."""
+"""Largest number of existing values in an error message."""
 
 
 def _some(known: Iterable[str]) -> str:
     names = sorted(known)
     more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return one_line(", ".join(names[:NAMED])) + more if names else "none that is told"
+    return one_line(", ".join(names[:NAMED])) + more if names else "none"

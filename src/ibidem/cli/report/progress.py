@@ -1,4 +1,4 @@
-"""What somebody sees who waits: a bar with rate and time left on standard error, and the first figures early."""
+"""Progress on standard error: a bar with rate and remaining time, and the first results."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from ...errors import one_line
 
 Done = Callable[[int, str], None]
-"""So many bytes more are done; and what is known so far, in a few words."""
+"""Function that reports progress: the number of bytes done, and a short text with the results so far."""
 
 PATIENCE = 2.5
-"""Seconds after which something is said where there is no terminal to show a bar on."""
+"""Seconds after which one line is printed if standard error is not a terminal."""
 
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Done]:
-    """While bytes of logs are worked on."""
+    """Show progress until the block ends. `total` is the number of bytes of all logs; 0 if unknown."""
     if not sys.stderr.isatty():
         yield _told_once(what, total)
         return
@@ -43,7 +43,7 @@ def progress(what: str, total: int) -> Iterator[Done]:
 
 
 def _told_once(what: str, total: int) -> Done:
-    """Whoever reads standard error later needs no bar; but who waits for a pipe learns that something comes."""
+    """Print one progress line if the work takes long. A reader of a pipe then knows that it runs."""
     started, told, rest = time.monotonic(), False, total
 
     def done(size: int, known: str) -> None:

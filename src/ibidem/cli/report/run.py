@@ -1,4 +1,4 @@
-"""What `ibidem report` does: read logs and say what was paid; then have them replayed, and show what was found."""
+"""Make a report: read logs and show the paid costs, then replay the sessions and show the costs with each profile."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ EXIT_INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
-    """What was asked for on the command line."""
+    """Options of `ibidem report`."""
 
     since: str | None
     until: str | None
@@ -86,17 +86,21 @@ class ReportOptions:
 
     @property
     def as_text(self) -> bool:
+        """The report is printed as text."""
         return not (self.as_json or self.as_csv)
 
 
 def run(paths: tuple[str, ...], options: ReportOptions) -> int:
+    """Make the report and print it. Returns the exit code."""
     check_place(options.page)
     names = tuple(dict.fromkeys(options.profiles))
     caching = tuple(name for name in CACHING_NAMES if name in options.caching)
     settings = ReportSettings(
         names, options.price_as, price_file(options.price_file), options.optimum, caching, options.verify
     )
-    own = any(name not in PROFILES for name in settings.profiles)  # whose code may change unseen
+    own = any(
+        name not in PROFILES for name in settings.profiles
+    )  # never cached: the cache cannot detect changes of their code
     memory = None if options.no_cache or own else ReportCache(cache_folder(), settings)
     try:
         if options.page is not None:
@@ -124,24 +128,25 @@ def run(paths: tuple[str, ...], options: ReportOptions) -> int:
 
 @dataclass(slots=True)
 class _ReportBuilder:
-    """A report while it is made, so that what is known can be told at any moment."""
+    """A report in progress. If the user interrupts it, the results so far are shown."""
 
     options: ReportOptions
     settings: ReportSettings
     memory: ReportCache | None
     workers: LogWorkers
     begun: bool = False
-    """What was paid was told already."""
+    """The paid costs are already printed."""
     all_here: bool = False
-    """It is about this machine's logs, and nothing was selected."""
+    """The report covers the logs of this machine, without a selection."""
     found: dict[LogFile, FileFacts] = field(default_factory=dict)
     priced: dict[int, list[PaidRequest]] = field(default_factory=dict)
-    """By the identity of a session: a log may call two of them the same."""
+    """By `id()` of the session: two sessions of a log may have the same name."""
     files: list[FileFigures] = field(default_factory=list)
     unfinished: int = 0
     waiting: int = 0
 
     def report(self, agents: AgentOf, are_named: bool) -> Report:
+        """Select, read and replay sessions, and return the report."""
         options, zone = self.options, zone_named(self.options.timezone)
         now = datetime.now(zone)
         words = SessionFilter(
@@ -169,13 +174,13 @@ class _ReportBuilder:
         return self._added_up(paid, asked)
 
     def details(self, found: Report) -> dict[tuple[str, str], str]:
-        """Where the page finds what was rewritten in each session, if that is asked for."""
+        """Write the session pages if `--details` is set. Return their links by path and name of the session."""
         if self.options.details is None or self.options.page is None or found.partial or found.sample:
             return {}
         folder, page = Path(self.options.details).absolute(), Path(self.options.page).absolute()
         if not self.workers.elsewhere:
             return _write_details(found.sessions, self.settings, folder, page, self.workers)
-        with LocalWorkers(self.options.jobs) as ours:  # others would write to disks of their own
+        with LocalWorkers(self.options.jobs) as ours:  # remote workers would write to their own disks
             return _write_details(found.sessions, self.settings, folder, page, ours)
 
     def _sample(self) -> Report:
@@ -200,7 +205,7 @@ class _ReportBuilder:
                     for session in facts.sessions:
                         every = self.priced[id(session)] = list(paid_requests(session, prices))
                         paid += sum((one.input or 0.0) + (one.output or 0.0) for one in every)
-                    self.found[log] = facts  # last: an interrupt may come at any moment
+                    self.found[log] = facts  # last, so that an interrupt never leaves a log half recorded
                     done(log.size, f"{dollars(paid)} paid in {len(self.priced):,} sessions")
         except KeyboardInterrupt:
             self.unfinished = len([log for log in new if log not in self.found])
@@ -216,7 +221,7 @@ class _ReportBuilder:
         return [self.priced[id(each.session)][number] for each in every for number in each.numbers]
 
     def _replay(self, counted: Sequence[LogGroup], paid: list[PaidRequest], asked: ReportRequest) -> None:
-        """Newest first. What was paid is told before, where people read it."""
+        """Replay the sessions, newest first. In text output, the paid costs are printed before."""
         replayed = [family for family in counted if any(each.session.replayed for each in family.sessions)]
         if self.unfinished:
             self.waiting = sum(len(family.sessions) for family in replayed)
@@ -229,7 +234,7 @@ class _ReportBuilder:
         left = {LogGroupTask.of(family).asked: family for family in replayed}
         work = [LogGroupTask.of(family) for family in replayed]
         try:
-            with progress("what would have been", sum(family.size for family in replayed)) as done:
+            with progress("replaying", sum(family.size for family in replayed)) as done:
                 for one, files in measure_groups(work, self.settings, self.workers, self.memory):
                     self.files += files
                     done(left.pop(one.asked).size, "")
@@ -239,8 +244,10 @@ class _ReportBuilder:
                 raise
 
     def _may_be_unmarked(self, counted: Sequence[LogGroup]) -> bool:
-        """Sessions that asked a provider to keep nothing, which keeps what it is asked to: what marks would have saved
-        comes before everything else."""
+        """Return whether a session lacks cache breakpoints that its provider needs.
+
+        The report then starts with what breakpoints would have saved, so it cannot print the paid costs early.
+        """
         prices = Prices(self.settings.prices)
         for session in (each.session for family in counted for each in family.sessions if each.session.replayed):
             usages = [Usage(*tokens) for tokens in session.counted if tokens is not None]
@@ -259,7 +266,7 @@ class _ReportBuilder:
 
 
 def _renamed(report: Report, piped: str) -> None:
-    """What came through a pipe has no name of its own. Until all is measured it goes by that of its file."""
+    """Replace the temporary file's path by "standard input". Workers need the path until all sessions are measured."""
     every: list[SessionFigures | SessionFacts | UnreadFile] = [*report.sessions, *report.unread]
     every += (one.session for one in report.paid)
     for each in every:
@@ -283,7 +290,7 @@ def _show(found: Report, options: ReportOptions, begun: bool, links: Mapping[tup
         for note in unread_notes(found):
             click.echo(one_line(note), err=True)
     else:
-        from ...report.terminal import draw  # rich takes a while to import
+        from ...report.terminal import draw  # importing rich takes a while
 
         draw(found, stream, plain=options.no_color, begun=begun)
     if options.page not in (None, "-"):
@@ -302,8 +309,10 @@ SessionKey = tuple[str, str]
 def _write_details(
     sessions: Iterable[SessionFigures], settings: ReportSettings, folder: Path, page: Path, workers: LogWorkers
 ) -> dict[SessionKey, str]:
-    """Path and name of a session → where the page finds what was rewritten in it. The last of the profiles is shown:
-    one that lets go of old text does all that the others do as well."""
+    """Write a page per session with its edits. Return the links by path and name of the session.
+
+    The pages show the last profile: it is usually one that evicts old text, which makes all edits of the others too.
+    """
     names: dict[str, list[str]] = {}
     for session in sessions:
         names.setdefault(session.path, []).append(session.name)
@@ -318,7 +327,7 @@ def _write_details(
 
 
 def _write_log_details(log: tuple[str, list[str]], settings: ReportSettings, folder: Path) -> dict[SessionKey, str]:
-    """The pages of one log. One that is gone meanwhile has none."""
+    """Write the session pages of one log. Skips a log that was deleted in the meantime."""
     from ..view.details import write_details
 
     path, names = log

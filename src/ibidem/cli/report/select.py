@@ -1,4 +1,4 @@
-"""Which logs a report reads: those that are named, or those of the agents on this machine."""
+"""Select the logs of a report: the paths that the user passed, or the agent logs on this machine."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from ..errors import InputError
 from ..reading import STDIN
 
 AgentOf = dict[LogFile, str]
-"""Whose log it is, as far as its place tells."""
+"""Logs with their agents. The agent is "" if the log's path does not show it."""
 
 
 def installed_agent_logs() -> AgentOf:
-    """The logs of the agents on this machine."""
+    """Find the logs of all agents on this machine."""
     agents = discover_by_agent(variables(), home(), sys.platform)
     return {LogFile.at(str(path)): agent for agent, paths in agents.items() for path in paths}
 
 
 @contextmanager
 def standard_input(paths: tuple[str, ...]) -> Iterator[str | None]:
-    """What comes in there, as a file that is gone afterwards; None if it is not asked for."""
+    """Copy standard input to a temporary file and yield its path; None if `-` is not one of the paths."""
     if "-" not in paths:
         yield None
         return
     if sys.stdin is None:
-        raise InputError(STDIN, "closed: pipe a log into it or name a file")
+        raise InputError(STDIN, "closed: pipe a log into it or pass a file")
     with tempfile.TemporaryDirectory(prefix="ibidem-") as folder:
         path = Path(folder, "log")
         path.write_bytes(sys.stdin.buffer.read())
@@ -44,7 +44,7 @@ def standard_input(paths: tuple[str, ...]) -> Iterator[str | None]:
 
 
 def named(paths: tuple[str, ...], piped: str | None) -> AgentOf:
-    """The logs at these paths and URLs, each once. Nothing is known of whose they are."""
+    """List the logs at these paths and URLs, each once. Their agents are unknown."""
     told: dict[str, LogFile] = {}
     for path in paths:
         if path == "-" and piped is not None:
@@ -63,7 +63,7 @@ def _below_url(url: str) -> list[LogFile]:
         why = error.strerror or str(error) or type(error).__name__
         raise InputError(one_line(url), f"cannot be reached ({one_line(why)}): check the address") from None
     if not found:
-        raise InputError(one_line(url), "no logs in this folder: name another")
+        raise InputError(one_line(url), "no logs in this folder: pass another")
     return found
 
 
@@ -73,10 +73,10 @@ def _below(path: str) -> list[LogFile]:
         raise InputError(name, "no such file or folder: check the path")
     found = logs_in(Path(path))
     if not found:
-        raise InputError(name, "no logs in this folder: name another")
+        raise InputError(name, "no logs in this folder: pass another")
     return [LogFile.at(str(each)) for each in found]
 
 
 def matching_logs(agents: AgentOf, selection: SessionFilter) -> list[LogFile]:
-    """Those that can hold what is asked for: the others are not read."""
+    """Return the logs that may have selected sessions. All other logs are not read."""
     return [log for log, agent in agents.items() if selection.may_hold(log.path, log.written, agent or None)]

@@ -1,9 +1,9 @@
-"""`ibidem setup`: what to put where, so that a client uses the proxy without being asked. It writes nothing.
+"""`ibidem setup`: print the settings with which a client always uses the proxy. It writes no files.
 
-- `command`: its argument and options.
-- `advice`: what is said around it: what it is good for, where it goes, and the way back.
-- `settings`: what is to be put there, as JSON, TOML, a unit of systemd or a list of launchd.
+- `command`: argument and options.
+- `advice`: for each client, the file for the settings, notes, and how to undo them.
+- `snippets`: the settings as JSON, TOML, a systemd unit or a launchd property list.
 
-What is to be put there is printed on standard output and nothing else is, so that it can be sent to a file. A new
-client is a row in `advice.ADVICE`. Tests: tests/cli/test_setup.py, which parse all that is printed.
+Standard output has only the settings, so that users can redirect it to a file. Advice is on standard error. A new
+client is a row in `advice.ADVICE`. Tests: tests/cli/test_setup.py. They parse everything that is printed.
 """

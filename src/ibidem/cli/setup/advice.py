@@ -1,4 +1,4 @@
-"""What is said around the settings of each client: where they go, what else counts, and the way back."""
+"""Advice that `ibidem setup` prints around the settings of each client: target file, notes, and how to undo them."""
 
 from __future__ import annotations
 
@@ -7,67 +7,67 @@ from typing import NamedTuple
 
 from . import settings
 
-WARNING = "A client whose settings lead to the proxy fails whenever the proxy does not run, until you undo them."
-FIRST_CHOICE = "Rather put this into the startup file of your shell; without a proxy the client then runs as before:"
+WARNING = "With these settings, the client fails while the proxy is not running, until you undo them."
+FIRST_CHOICE = "This alias in your shell's startup file is safer: if there is no proxy, the client runs without it."
 
 
 class Advice(NamedTuple):
-    """How one client, or the system, is set up."""
+    """Advice for one client, or for one service manager."""
 
     wrapped: str
-    """The program that `ibidem wrap` would run instead; empty where there is none."""
+    """Program to run with `ibidem wrap` instead; "" if there is none."""
     where: str
-    """The file to put it in."""
+    """File for the settings."""
     text: Callable[[str], str]
-    """What to put there, for a proxy at an address."""
+    """Function that returns the settings for a proxy at an address."""
     notes: tuple[str, ...]
     undo: str
     needs_proxy: bool = True
-    lead: str = "For clients that no alias reaches, put this into"
+    lead: str = "For clients that ignore aliases, add this to"
 
 
-SERVICE_LEAD = "To have the proxy started when you log in, for clients that are led to it, put this into"
-STARTED = "The proxy must run: ibidem setup service prints how to have it started for you."
+SERVICE_LEAD = "To start the proxy at login, add this to"
+STARTED = "The proxy must be running. ibidem setup service prints how to start it at login."
 
 ADVICE: dict[str, Advice] = {
     "claude": Advice(
         "claude",
-        "~/.claude/settings.json (join it with what is there)",
+        "~/.claude/settings.json (merge it with the existing content)",
         settings.claude,
         (
-            "It is stronger than variables of your shell, also than what ibidem wrap sets: use one of the two.",
-            "Stronger still are .claude/settings.json and .claude/settings.local.json in a project.",
+            "It overrides variables of your shell, and the variables that ibidem wrap sets. Use only one of the two.",
+            ".claude/settings.json and .claude/settings.local.json in a project override it.",
             STARTED,
         ),
         "Remove these lines from env.",
     ),
     "codex": Advice(
         "codex",
-        "~/.codex/config.toml (above the first line that begins with [)",
+        "~/.codex/config.toml (above the first line that starts with [)",
         settings.codex,
         (
-            "A provider of your own (model_provider) goes past it: set base_url in its table instead.",
-            "Start the proxy with --no-websockets: what Codex sends through a WebSocket cannot be rewritten.",
+            "It does not apply to your own provider (model_provider): set base_url in its table instead.",
+            "Start the proxy with --no-websockets: requests that Codex sends through a WebSocket cannot be rewritten.",
             STARTED,
         ),
         "Remove the line.",
     ),
     "opencode": Advice(
         "opencode",
-        "~/.config/opencode/opencode.json (join it with what is there)",
+        "~/.config/opencode/opencode.json (merge it with the existing content)",
         settings.opencode,
-        ("ibidem wrap leaves opencode alone from then on.", STARTED),
+        ("With these settings, ibidem wrap does not route opencode.", STARTED),
         "Remove the lines with baseURL.",
     ),
     "ide": Advice(
         "",
-        "the settings.json of VS Code, for the extension of Claude Code (join it with what is there)",
+        "the settings.json of VS Code, for the Claude Code extension (merge it with the existing content)",
         settings.ide,
         (
-            "Extensions of Claude Code, also that of JetBrains, read ~/.claude/settings.json: ibidem setup claude is "
-            "enough for them, and counts in terminals too.",
-            "The extension of Codex reads ~/.codex/config.toml: see ibidem setup codex.",
-            "Other extensions have a field for the address of their provider: {url}/anthropic for Anthropic, "
+            "The Claude Code extensions for VS Code and JetBrains also read ~/.claude/settings.json. ibidem setup "
+            "claude covers them, and terminals too.",
+            "The Codex extension reads ~/.codex/config.toml: see ibidem setup codex.",
+            "Other extensions have a field for the base URL of their provider: {url}/anthropic for Anthropic, "
             "{url}/openai/v1 for OpenAI, {url}/gemini for Google.",
             STARTED,
         ),
@@ -79,11 +79,11 @@ ADVICE: dict[str, Advice] = {
         settings.systemd,
         (
             "Then: systemctl --user daemon-reload && systemctl --user enable --now ibidem",
-            "It does not see variables of your shell: proxies and certificates go into an override "
-            "(systemctl --user edit ibidem), settings into ~/.config/ibidem/ibidem.toml.",
-            "What it says: journalctl --user -u ibidem",
+            "It does not get variables of your shell. Set proxies and certificates in an override "
+            "(systemctl --user edit ibidem), and other settings in ~/.config/ibidem/ibidem.toml.",
+            "Log: journalctl --user -u ibidem",
         ),
-        "systemctl --user disable --now ibidem, and delete the file. First undo what leads clients to it.",
+        "systemctl --user disable --now ibidem, and delete the file. First undo the settings of clients.",
         lead=SERVICE_LEAD,
     ),
     "launchd": Advice(
@@ -92,27 +92,27 @@ ADVICE: dict[str, Advice] = {
         settings.launchd,
         (
             f"Then: launchctl bootstrap gui/$(id -u) ~/Library/LaunchAgents/{settings.LABEL}.plist",
-            "It does not see variables of your shell: proxies and certificates go into EnvironmentVariables there, "
-            "settings into ~/Library/Application Support/ibidem/ibidem.toml.",
-            "What it says: ~/Library/Logs/ibidem.log",
+            "It does not get variables of your shell. Set proxies and certificates in its EnvironmentVariables, and "
+            "other settings in ~/Library/Application Support/ibidem/ibidem.toml.",
+            "Log: ~/Library/Logs/ibidem.log",
         ),
-        f"launchctl bootout gui/$(id -u)/{settings.LABEL}, and delete the file. First undo what leads clients to it.",
+        f"launchctl bootout gui/$(id -u)/{settings.LABEL}, and delete the file. First undo the settings of clients.",
         lead=SERVICE_LEAD,
     ),
     "statusline": Advice(
         "",
-        "~/.claude/settings.json (join it with what is there)",
+        "~/.claude/settings.json (merge it with the existing content)",
         settings.statusline,
-        ("What was saved is known for sessions whose requests come through ibidem; the rest is the client's own.",),
+        ("Savings are shown for sessions that use ibidem. All other numbers come from the client.",),
         "Remove statusLine.",
         needs_proxy=False,
-        lead="Put this into",
+        lead="Add this to",
     ),
 }
 
 
 def before(advice: Advice) -> list[str]:
-    """What to know first, and where it goes."""
+    """Return the lines before the settings: a warning, a safer alternative, and the target file."""
     lines: list[str] = []
     if advice.needs_proxy:
         lines.append(WARNING)
@@ -122,7 +122,7 @@ def before(advice: Advice) -> list[str]:
 
 
 def after(advice: Advice, url: str) -> list[str]:
-    """What else counts, and the way back."""
-    check = ["Afterwards, ibidem doctor says whether the proxy is found."] if advice.needs_proxy else []
+    """Return the lines after the settings: notes, and how to undo them."""
+    check = ["Then run ibidem doctor to check that the proxy is reachable."] if advice.needs_proxy else []
     notes = [note.format(url=url) for note in advice.notes]
     return ["", *(f"- {note}" for note in [*notes, *check]), f"- To undo it: {advice.undo}"]

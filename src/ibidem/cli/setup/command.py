@@ -11,22 +11,22 @@ from ..errors import InputError
 
 CLIENTS = ("claude", "codex", "opencode", "ide", "service", "statusline")
 MANAGERS = {"linux": "systemd", "darwin": "launchd"}
-"""By platform: what starts services of a user."""
+"""By platform: service manager of the user's session."""
 
 
-@click.command(short_help="Print what to put where, for a proxy that is always on.")
+@click.command(short_help="Print client settings for a permanent proxy.")
 @click.argument("client", type=click.Choice(CLIENTS), metavar="CLIENT")
-@click.option("--url", help="Where the proxy listens; http://127.0.0.1:8123 if not given.")
-@click.option("--systemd", "manager", flag_value="systemd", default=None, help="A service for systemd.")
-@click.option("--launchd", "manager", flag_value="launchd", default=None, help="A service for launchd (macOS).")
+@click.option("--url", help="Address of the proxy (default: http://127.0.0.1:8123).")
+@click.option("--systemd", "manager", flag_value="systemd", default=None, help="Print a systemd unit.")
+@click.option("--launchd", "manager", flag_value="launchd", default=None, help="Print a launchd property list (macOS).")
 def setup(client: str, url: str | None, manager: str | None) -> int:
-    """Print what to put where, so that CLIENT always uses the proxy. Nothing is written or changed.
+    """Print the settings with which CLIENT always uses the proxy. Changes no files.
 
-    CLIENT is claude, codex, opencode, ide (extensions of editors), service (the proxy itself, started when you log in)
-    or statusline (figures in Claude Code). What is to be put there is on standard output, advice on standard error.
+    CLIENT is claude, codex, opencode, ide (editor extensions), service (starts the proxy at login) or statusline (cost
+    and savings in Claude Code). Settings are printed on standard output, advice on standard error.
     """
     if manager and client != "service":
-        raise click.UsageError(f"--{manager} is for: ibidem setup service")
+        raise click.UsageError(f"--{manager} needs the client service: ibidem setup service --{manager}")
     from .advice import ADVICE, after, before
 
     advice = ADVICE[_manager(manager) if client == "service" else client]
@@ -41,7 +41,7 @@ def setup(client: str, url: str | None, manager: str | None) -> int:
 def _manager(named: str | None) -> str:
     found = named or MANAGERS.get(sys.platform)
     if found is None:
-        raise InputError("service", "this system has neither systemd nor launchd: start `ibidem proxy` when you log in")
+        raise InputError("service", "this system has no systemd or launchd: start `ibidem proxy` when you log in")
     return found
 
 
@@ -54,7 +54,5 @@ def _address(text: str | None) -> str:
     from urllib.parse import urlsplit
 
     if not is_loopback(urlsplit(url).hostname or ""):
-        raise InputError(
-            "--url", "settings are printed for a proxy of this machine: use one like http://127.0.0.1:8123"
-        )
+        raise InputError("--url", "not an address of this machine: use one such as http://127.0.0.1:8123")
     return url

@@ -1,4 +1,4 @@
-"""What is to be put into settings of clients and of the system, as text: JSON, TOML, a unit, a property list."""
+"""Settings of clients and service managers as text: JSON, TOML, a systemd unit, a launchd property list."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..clients.setup import HOOKS_OFF, HOOKS_URL, TOOL_SEARCH
 from ..errors import InputError
 
 CLAUDE_VARIABLES = {"ANTHROPIC_BASE_URL": "{url}/anthropic", TOOL_SEARCH: "true", HOOKS_URL: HOOKS_OFF}
-"""The second keeps tool search on, which Claude Code otherwise switches off behind another base URL."""
+"""Variables for Claude Code. The second enables tool search, which it otherwise disables with a custom base URL."""
 
 CODEX_ADDRESS = "{url}/openai/v1"
 
@@ -23,20 +23,23 @@ OPENCODE_ADDRESSES = {
     "openai": "{url}/openai/v1",
     "google": "{url}/gemini/v1beta",
 }
-"""By what it calls a provider."""
+"""Base URLs, by opencode's provider name."""
 
 LABEL = "ibidem.proxy"
 
 
 def claude(url: str) -> str:
+    """Return settings.json for Claude Code."""
     return _json({"env": _claude_variables(url)})
 
 
 def codex(url: str) -> str:
+    """Return the line for config.toml of Codex."""
     return f"openai_base_url = {json.dumps(CODEX_ADDRESS.format(url=url))}\n"
 
 
 def opencode(url: str) -> str:
+    """Return opencode.json."""
     providers = {
         name: {"options": {"baseURL": address.format(url=url)}} for name, address in OPENCODE_ADDRESSES.items()
     }
@@ -44,18 +47,20 @@ def opencode(url: str) -> str:
 
 
 def ide(url: str) -> str:
+    """Return settings.json of VS Code for the Claude Code extension."""
     rows = [{"name": name, "value": value} for name, value in _claude_variables(url).items()]
     return _json({"claudeCode.environmentVariables": rows})
 
 
 def statusline(_: str) -> str:
+    """Return settings.json that enables the status line of Claude Code."""
     found = shutil.which("ibidem")
     command = "ibidem statusline" if found else shlex.join([sys.executable, "-m", "ibidem.cli", "statusline"])
     return _json({"statusLine": {"type": "command", "command": command}})
 
 
 def systemd(url: str) -> str:
-    """A unit for `systemctl --user`. It starts again whatever happens: clients fail while it is gone."""
+    """Return a unit for `systemctl --user`. It always restarts the proxy, because clients fail without it."""
     return "\n".join(
         [
             "[Unit]",
@@ -75,7 +80,7 @@ def systemd(url: str) -> str:
 
 
 def launchd(url: str) -> str:
-    """A property list for `launchctl`, which starts it at login and again whatever happens."""
+    """Return a property list for `launchctl`. It starts the proxy at login and always restarts it."""
     log = str(Path.home() / "Library" / "Logs" / "ibidem.log")
     agent = {
         "Label": LABEL,
@@ -89,16 +94,16 @@ def launchd(url: str) -> str:
 
 
 def _proxy(url: str) -> list[str]:
-    """The command that listens at this address. Codex is asked for HTTP: in a WebSocket nothing can be rewritten."""
+    """Return the command of a proxy at this address. Without WebSockets, Codex uses HTTP, which can be rewritten."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.path:
-        raise InputError("--url", "a service listens at an address like http://127.0.0.1:8123, without a path")
+        raise InputError("--url", "not an address for a service: use one such as http://127.0.0.1:8123, without a path")
     where = ["--host", parts.hostname or "", "--port", str(parts.port or 80)]
     return [sys.executable, "-m", "ibidem.cli", "proxy", *where, "--no-websockets"]
 
 
 def _in_unit(word: str) -> str:
-    """One word of a command line, as systemd reads it: specifiers, variables and quotes stand for themselves."""
+    """Quote a word of a command line for a systemd unit: escape specifiers, variables and quotes."""
     word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{word}"' if any(char in word for char in " \t'\";\\") else word
 

@@ -1,7 +1,7 @@
-"""`ibidem show`: one request, as it came and as it is sent.
+"""`ibidem show`: show one request before and after rewriting.
 
 - `command`: the options, and requests in a file.
-- `session`: a request of a recorded session, in a log or by the session's id.
+- `show_session`: a request of a recorded session, from a log or by session id.
 
-What is drawn is in `cli.view`, how logs are found in `cli.logs`. Tests: tests/cli/test_show.py, test_show_log.py.
+`cli.view` prints requests, and `cli.log_lookup` finds logs. Tests: tests/cli/test_show.py, test_show_log.py.
 """

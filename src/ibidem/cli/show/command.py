@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from ..logs import FoundLog
 
 
-@click.command(short_help="Show what is rewritten, and why.")
+@click.command(short_help="Show the edits of a request, with their reasons.")
 @click.argument("file", metavar="[FILE|ID]", required=False)
-@click.option("--request", type=int, metavar="N", help="Of a log: which request to show; -1 is the last.")
-@click.option("--session", metavar="NAME", help="Of a log that holds several: which session to show.")
-@click.option("--profile", type=PROFILE, default="lossless", show_default=True, help="Which strategies run.")
+@click.option("--request", type=int, metavar="N", help="Number of the request in a log; -1 is the last.")
+@click.option("--session", metavar="NAME", help="Session to show, if a log has several.")
+@click.option("--profile", type=PROFILE, default="lossless", show_default=True, help="Rewriting profile.")
 @format_option
 @click.option(
-    "--html", "out", metavar="OUT", help="Write it as a page to OUT, and only totals here; `-` is standard output."
+    "--html", "out", metavar="OUT", help="Write an HTML page to OUT and print only totals; `-` is standard output."
 )
-@click.option("--no-color", is_flag=True, help="No colours; NO_COLOR=1 does the same.")
-@click.option("--all", "everything", is_flag=True, help="Every line, in full; of a log, earlier edits too.")
+@click.option("--no-color", is_flag=True, help="Disable colors; NO_COLOR=1 does the same.")
+@click.option("--all", "everything", is_flag=True, help="Show all lines in full, and in a log also earlier edits.")
 @json_option
 def show(
     file: str | None,
@@ -45,14 +45,14 @@ def show(
     everything: bool,
     as_json: bool,
 ) -> int:
-    """Show what is rewritten in a request, and why: the original beside what is sent.
+    """Show the edits of a request with their reasons: the original text next to the sent text.
 
-    FILE holds one JSON request, or one on each line (JSONL), of which the last that can be read is shown; `-` is
-    standard input. Without FILE a bundled sample is shown.
+    FILE is one JSON request, or one per line (JSONL); `-` is standard input. The last valid request is shown. Without
+    FILE, a bundled sample is shown.
 
-    Or FILE is the log of an agent, or ID the beginning of a session's id: the logs of agents on this machine are looked
-    through for it. Then one request of the session is shown, with what it cost and would have cost: the last with
-    new edits, or number N.
+    FILE can also be the log of an agent, and ID the start of a session id, which is searched in the agent logs on this
+    machine. Then one request of the session is shown with its cost, as sent and with ibidem: number N, or the last
+    request with new edits.
     """
     if out is not None:
         from ...render.templates import check_jinja
@@ -61,7 +61,7 @@ def show(
     asked = request is not None or session is not None
     if file is None:
         if asked:
-            raise click.UsageError("--request and --session are for a log: name it, or the id of a session")
+            raise click.UsageError("--request and --session need a log: pass its path, or a session id")
         return _show_request(open_source(None), file, profile, format, out, no_color, everything, as_json)
     found, source = _opened(file, requests_too=asked)
     if found is not None:
@@ -69,13 +69,13 @@ def show(
 
         return show_session(found, SessionOptions(request, session, profile, out, no_color, everything, as_json))
     if asked:
-        raise InputError(source.name, "not a log that is known here: leave out --request and --session")
+        raise InputError(source.name, "not a known log format: omit --request and --session")
     return _show_request(source, file, profile, format, out, no_color, everything, as_json)
 
 
 def _opened(file: str, *, requests_too: bool) -> tuple[FoundLog | None, Input]:
-    """The log that is meant; or None, and requests."""
-    from .. import logs  # readers of logs take a while to import
+    """Open the argument as a log; if it is not a log, return None and the requests in it."""
+    from .. import logs  # importing the log readers takes a while
 
     empty = Input(file, io.BytesIO())
     there = file == "-" or os.path.exists(file)
@@ -117,14 +117,14 @@ def _show_request(
         edits = [part.as_dict() for part in found.parts]
         echo_json({**found.figures.as_dict(), "file": request.file, "line": request.line, "edits": edits}, err)
         return 0
-    from ..view.columns import draw  # rich takes longer to import than most requests to rewrite
+    from ..view.columns import draw  # importing rich takes longer than rewriting most requests
 
     draw(found, sys.stderr if err else sys.stdout, everything=everything, plain=no_color, texts=out is None)
     return 0
 
 
 def last_readable(source: Input, profile: str, format: str | None) -> tuple[RequestView, int]:
-    """What is done to it, and how many requests there are. A line behind it that cannot be read is reported."""
+    """Rewrite the last valid request. Return its view and the number of requests. Reports invalid lines after it."""
     requests = [request for request in source if not request.blank]
     call = partial(pipeline.compact, profile=profile, format=format)
     errors: list[InputError] = []
@@ -142,7 +142,7 @@ def last_readable(source: Input, profile: str, format: str | None) -> tuple[Requ
 
 def _introduce(found: RequestView, file: str | None, count: int, err: bool) -> None:
     if file is None:
-        click.echo("No file given: this is the bundled sample conversation.", err=err)
+        click.echo("No file given. Using the bundled sample conversation.", err=err)
     elif found.request.line is not None:
-        line = f"line {found.request.line:,}, the last that can be read"
-        click.echo(f"{found.request.file} has {count:,} request{'s' * (count != 1)}: this is {line}.", err=err)
+        line = f"line {found.request.line:,}, the last valid one"
+        click.echo(f"{found.request.file} has {count:,} request{'s' * (count != 1)}. Showing {line}.", err=err)

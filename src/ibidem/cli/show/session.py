@@ -1,4 +1,4 @@
-"""What `ibidem show` does with a log: the session, the request, and what is drawn of it."""
+"""Show one request of a recorded session."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..writing import output
 
 
 class SessionOptions(NamedTuple):
-    """What was asked for on the command line."""
+    """Options of `ibidem show` for a session."""
 
     request: int | None
     session: str | None
@@ -34,6 +34,7 @@ class SessionOptions(NamedTuple):
 
 
 def show_session(found: FoundLog, options: SessionOptions) -> int:
+    """Show one request of a session in a log."""
     session = found.named(options.session)
     number = _number(found, session, options.request)
     trace = trace_session(session, options.profile)
@@ -59,22 +60,23 @@ def show_session(found: FoundLog, options: SessionOptions) -> int:
 
 
 def _draw(shown: LoggedRequest, options: SessionOptions, err: bool) -> None:
-    from ..view.columns import draw_logged  # rich takes a while to import
+    from ..view.columns import draw_logged  # importing rich takes a while
 
     stream = sys.stderr if err else sys.stdout
     draw_logged(shown, stream, everything=options.everything, plain=options.no_color, texts=options.out is None)
 
 
 def trace_session(session: Recording, profile: str) -> SessionTrace:
+    """Replay a session with a profile. Raises InputError."""
     try:
-        with waiting(f"going through {plural(session.length, 'request')}"):
+        with waiting(f"replaying {plural(session.length, 'request')}"):
             return SessionTrace(session, ReportSettings((profile,)), profile)
     except IbidemError as error:
         raise InputError("show", at_the_prompt(str(error))) from None
 
 
 def _number(found: FoundLog, session: Recording, wanted: int | None) -> int | None:
-    """From 0; None where none was asked for."""
+    """Return the index of the request that `--request` selects, or None without the option. Raises InputError."""
     if wanted is None:
         return None
     if not 0 < abs(wanted) <= session.length:
@@ -97,8 +99,6 @@ def _introduce(found: FoundLog, session: Recording, err: bool) -> None:
     if count > 1:
         others = [label(each) for each in found.sessions if each is not session][:3]
         more = ", …" if count > 4 else ""
-        this = f"this is {label(session)}, with {plural(session.length, 'request')}"
-        told = (
-            f"{found.where} holds {count:,} sessions: {this}. --session NAME shows another: {', '.join(others)}{more}"
-        )
+        this = f"Showing {label(session)}, with {plural(session.length, 'request')}"
+        told = f"{found.where} has {count:,} sessions. {this}. --session NAME shows another: {', '.join(others)}{more}"
         click.echo(one_line(told), err=err)

@@ -1,8 +1,8 @@
-"""`ibidem trial`: a live model is asked whether it does the same with rewritten requests.
+"""`ibidem trial`: test whether a live model acts the same on rewritten requests.
 
-- `command`: its options.
-- `running`: looks for points, plans, asks, and goes on with a trial that was ended.
-- `telling`: what is printed before and after: the plan and its price, and what came of it.
+- `command`: the options.
+- `run_trial`: finds decision points, plans, calls the model, and resumes an interrupted trial.
+- `trial_output`: prints the plan with its price, and the result.
 
-What is asked, and how answers are compared, is in `ibidem.trial`; nothing is decided here.
+`ibidem.trial` makes the requests and compares the samples.
 """

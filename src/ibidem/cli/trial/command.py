@@ -10,51 +10,50 @@ import click
 from ..options import PROFILE, json_option
 
 
-@click.command(short_help="Ask a live model whether it does the same with rewritten requests.")
+@click.command(short_help="Test whether a live model acts the same on rewritten requests.")
 @click.argument("paths", metavar="[LOG]...", nargs=-1)
-@click.option("--budget", type=click.FloatRange(0.01), metavar="DOLLARS", help="What it may cost, and no cent more.")
-@click.option("--dry-run", is_flag=True, help="Only print what would be asked and what it would cost. Nothing is sent.")
-@click.option("--model", metavar="MODEL", help="Whom to ask; the model of most of the recordings if not given.")
-@click.option("--profile", type=PROFILE, help="Which strategies run; lossless if not given.")
-@click.option("--samples", type=click.IntRange(1, 16), metavar="K", help="Answers to each request; 4 if not given.")
-@click.option("--points", type=click.IntRange(1), metavar="N", help="Moments to ask about, at most.")
-@click.option("--probes", is_flag=True, help="Ask as well for text that references stand for: can it follow them?")
-@click.option("--seed", type=click.IntRange(0), metavar="N", help="Draws others of them; 0 if not given.")
-@click.option("--upstream", metavar="URL", help="Send requests there, rather than to the provider they came from.")
-@click.option("--prices", "price_file", metavar="FILE", help="Prices of your own, as JSON.")
-@click.option("--out", "-o", metavar="FILE", help="Where to write what was asked and answered.")
-@click.option("--resume", metavar="FILE", help="Go on with a trial that was ended.")
-@click.option("--keep-answers", is_flag=True, help="Write the texts of answers there as well.")
+@click.option("--budget", type=click.FloatRange(0.01), metavar="DOLLARS", help="Largest total cost of the trial.")
+@click.option("--dry-run", is_flag=True, help="Only print the plan and its cost. Sends no requests.")
+@click.option("--model", metavar="MODEL", help="Model to call (default: the most frequent model of the recordings).")
+@click.option("--profile", type=PROFILE, help="Rewriting profile (default: lossless).")
+@click.option("--samples", type=click.IntRange(1, 16), metavar="K", help="Samples per request (default: 4).")
+@click.option("--points", type=click.IntRange(1), metavar="N", help="Largest number of decision points.")
+@click.option("--probes", is_flag=True, help="Also test whether the model can follow references to their text.")
+@click.option(
+    "--seed", type=click.IntRange(0), metavar="N", help="Random seed for picking decision points (default: 0)."
+)
+@click.option("--upstream", metavar="URL", help="Send requests to this URL instead of the recorded provider.")
+@click.option("--prices", "price_file", metavar="FILE", help="JSON file with your own prices.")
+@click.option("--out", "-o", metavar="FILE", help="File for the run log.")
+@click.option("--resume", metavar="FILE", help="Resume an interrupted trial from its run log.")
+@click.option("--keep-answers", is_flag=True, help="Also save the texts of responses in the run log.")
 @json_option
-@click.option("--html", "page", metavar="OUT", help="Write a page to OUT as well; `-` is standard output.")
+@click.option("--html", "page", metavar="OUT", help="Also write an HTML page to OUT; `-` is standard output.")
 def trial(paths: tuple[str, ...], **asked: Any) -> int:
-    """Ask a live model whether it does the same with rewritten requests. This costs money.
+    """Test whether a live model acts the same on rewritten requests. This costs money.
 
-    Moments are picked from recorded sessions: a request, and what the agent did next. The model is asked for its next
-    action several times with the original request and with the rewritten one, so that what differs between the two can
-    be told from what differs anyway.
+    A decision point is a request of a recorded session, with the agent's next action. The model gets the original and
+    the rewritten request several times each. This separates the effect of rewriting from random variation.
 
-    LOG is a folder of `ibidem proxy --record`, a log of an agent, or a folder of them; without LOG the logs of the
-    agents on this machine are read. Requests go to the provider that they came from, with the API key in
-    ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY.
+    LOG is a folder of `ibidem proxy --record`, the log of an agent, or a folder of logs. Without LOG, the agent logs on
+    this machine are read. Requests are sent to the recorded provider, with the API key in ANTHROPIC_API_KEY,
+    OPENAI_API_KEY or GEMINI_API_KEY.
     """
-    if asked["budget"] is not None and not isfinite(asked["budget"]):  # no sum is ever above what is no number
-        raise click.UsageError("--budget is a number of dollars, like 15")
+    if asked["budget"] is not None and not isfinite(asked["budget"]):  # NaN and infinity would never stop the trial
+        raise click.UsageError("--budget must be a number of dollars, such as 15")
     if asked["resume"] is not None:
         fixed = [
             f"--{name}" for name in ("model", "profile", "samples", "points", "seed", "out") if asked[name] is not None
         ]
         fixed += ["--probes"] * asked["probes"]
         if fixed:
-            raise click.UsageError(f"--resume goes on as it was begun: leave {fixed[0]} out")
+            raise click.UsageError(f"--resume uses the options of the first run: omit {fixed[0]}")
         if asked["dry_run"]:
             raise click.UsageError("--resume and --dry-run exclude each other")
     elif asked["budget"] is None and not asked["dry_run"]:
-        raise click.UsageError(
-            "this costs money: say how much it may be with --budget, or see the price with --dry-run"
-        )
+        raise click.UsageError("this costs money: set a limit with --budget, or see the price with --dry-run")
     if "-" in paths:
-        raise click.UsageError("logs are read more than once, and standard input cannot be: write it to a file")
-    from .running import TrialOptions, run  # readers, prices and the loop are nothing that other commands wait for
+        raise click.UsageError("logs are read more than once, so standard input does not work: write it to a file")
+    from .running import TrialOptions, run  # slow to import, and other commands do not need it
 
     return run(paths, TrialOptions(**asked))

@@ -1,4 +1,4 @@
-"""What `ibidem trial` does: look for points, say what asking costs, ask, and say what came of it."""
+"""Run a trial: find decision points, plan, print the price, call the model, and print the result."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ from .watching import TrialWatch, interrupted
 EXIT_INTERRUPTED = 130
 USUAL_SAMPLES, USUAL_PROFILE = 4, "lossless"
 MAX_LOG_BYTES = 256 * 2**20
-"""Of the logs on this machine, the newest that come to so much are read."""
+"""Largest total size of the logs that are read without LOG arguments, newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialOptions:
-    """What was asked for on the command line."""
+    """Options of `ibidem trial`."""
 
     budget: float | None
     dry_run: bool
@@ -78,7 +78,7 @@ class TrialOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """All that is there before the first call."""
+    """A trial before its first model call."""
 
     ledger: TrialLedger
     sessions: Sequence[SessionPlan]
@@ -86,15 +86,17 @@ class _Ready:
     aim: TrialTarget
 
     def load(self, plan: SessionPlan) -> LoadedSession:
+        """Load a session with the requests of its decision points."""
         return load(self.surveys[plan.session], plan.points, self.ledger.setup.profile, self.aim)
 
 
 def run(paths: tuple[str, ...], options: TrialOptions) -> int:
+    """Run or resume a trial. Returns the exit code."""
     check_place(options.page)
     if options.page is not None:
         check_jinja()
     if options.out in ("", "-"):
-        raise InputError("--out", "this is no file: name one, or leave it out to have one made")
+        raise InputError("--out", "not a file: pass a file path, or omit --out to create one")
     check_place(options.out)
     try:
         return _run(paths, options)
@@ -123,7 +125,7 @@ def _run(paths: tuple[str, ...], options: TrialOptions) -> int:
     if options.resume is None:
         _begin(ledger, options.out)
     else:
-        say(f"requests go to {base}")  # a variable may lead elsewhere than the last time
+        say(f"requests are sent to {base}")  # a variable may have changed since the first run
     try:
         why = asyncio.run(_ask(ready, client))
     except (KeyboardInterrupt, IbidemError):
@@ -138,7 +140,7 @@ def _run(paths: tuple[str, ...], options: TrialOptions) -> int:
 
 
 def _check_keys() -> None:
-    """Raises IbidemError where there is no key for anybody: that is told before logs are read."""
+    """Raise IbidemError if there is no API key for any provider. Called before logs are read, which takes long."""
     wrong = []
     for provider in TRIAL_PROVIDERS.values():
         try:
@@ -152,7 +154,7 @@ def _check_keys() -> None:
 
 
 def _say_resumable(ledger: TrialLedger, paths: Sequence[str], options: TrialOptions, why: str = "") -> None:
-    """How to go on, as it was begun."""
+    """Print the command that resumes the trial."""
     more = dict[str, str | None](
         {"--resume": str(ledger.path), "--upstream": options.upstream, "--prices": options.price_file}
     )
@@ -160,12 +162,12 @@ def _say_resumable(ledger: TrialLedger, paths: Sequence[str], options: TrialOpti
     command = f"ibidem trial {shlex.join(words)}"
     if why == "budget":
         told = f"the budget is used up ({dollars(ledger.spent)} spent)"
-        say(f"{told}: to ask the rest, allow more: {command} --budget {math.ceil(2 * ledger.budget)}")
+        say(f"{told}. To continue with more: {command} --budget {math.ceil(2 * ledger.budget)}")
     else:
-        say(f"{dollars(ledger.spent)} spent; go on by: {command}")
+        say(f"{dollars(ledger.spent)} spent. To continue: {command}")
 
 
-# ── what there is ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── logs and plan ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _logs(paths: tuple[str, ...]) -> list[LogFile]:
@@ -173,13 +175,11 @@ def _logs(paths: tuple[str, ...]) -> list[LogFile]:
         return list(named(paths, None))
     newest = sorted(installed_agent_logs(), key=lambda log: (log.written or 0.0, log.path), reverse=True)
     if not newest:
-        raise InputError(
-            "trial", "no logs of agents on this machine: name some, or record with `ibidem proxy --record`"
-        )
+        raise InputError("trial", "no agent logs on this machine: pass some, or record with `ibidem proxy --record`")
     kept, size = list[LogFile](), 0
     for log in newest:
         if kept and size + log.size > MAX_LOG_BYTES:
-            say(f"the newest {len(kept):,} of {len(newest):,} logs are read: name others to have them read")
+            say(f"reading the newest {len(kept):,} of {len(newest):,} logs. Pass paths to read others.")
             break
         kept.append(log)
         size += log.size
@@ -188,7 +188,7 @@ def _logs(paths: tuple[str, ...]) -> list[LogFile]:
 
 def _surveys(logs: Sequence[LogFile], profile: str) -> list[SessionSurvey]:
     surveys, unread = list[SessionSurvey](), 0
-    with progress("looking for points", sum(log.size for log in logs)) as done:
+    with progress("finding decision points", sum(log.size for log in logs)) as done:
         for log in logs:
             try:
                 surveys += surveys_of(log.path, profile)
@@ -196,16 +196,16 @@ def _surveys(logs: Sequence[LogFile], profile: str) -> list[SessionSurvey]:
                 unread += 1
             done(log.size, f"{sum(len(each.points) for each in surveys):,} points")
     if unread:
-        say(f"{unread:,} of {len(logs):,} files hold no session that can be read")
+        say(f"{unread:,} of {len(logs):,} files have no readable session")
     if not surveys:
         raise InputError(
-            "trial", "no recorded session in these files: name logs of agents, or of `ibidem proxy --record`"
+            "trial", "no recorded session in these files: pass logs of agents, or of `ibidem proxy --record`"
         )
     return surveys
 
 
 def _planned(logs: Sequence[LogFile], prices: Prices, options: TrialOptions) -> _Ready | int:
-    """Ready to ask; or the exit code, where only the plan was asked for."""
+    """Plan the trial and print the plan. Return the prepared trial; with `--dry-run`, the exit code."""
     profile = options.profile or USUAL_PROFILE
     samples = options.samples or USUAL_SAMPLES
     seed = options.seed or 0
@@ -255,9 +255,9 @@ def _planned(logs: Sequence[LogFile], prices: Prices, options: TrialOptions) -> 
 
 def _too_little(plan: TrialPlan, budget: float | None) -> str:
     if (plan.cut or plan.too_long) and budget is not None:
-        told = f"{dollars(budget)} is too little for requests of this size"
-        return f"{told}: allow more with --budget, or fewer answers with --samples"
-    return "none of the recorded requests would be taken by the provider: name other recordings"
+        told = f"{dollars(budget)} is not enough for requests of this size"
+        return f"{told}: increase --budget, or reduce --samples"
+    return "the provider would reject every recorded request: pass other recordings"
 
 
 def _left_out(every: Sequence[SessionSurvey], asked: Sequence[SessionSurvey], plan: TrialPlan) -> Iterator[str]:
@@ -286,7 +286,9 @@ def _begin(ledger: TrialLedger, out: str | None) -> None:
     try:
         ledger.begin()
     except FileExistsError:
-        raise InputError(one_line(str(ledger.path)), "is there already: go on with --resume, or name another") from None
+        raise InputError(
+            one_line(str(ledger.path)), "already exists: continue with --resume, or pass another"
+        ) from None
     except OSError as error:
         raise InputError(one_line(str(ledger.path)), reason(error)) from None
     say(f"writing {ledger.path}")
@@ -310,10 +312,10 @@ def _found_as_it_was(ledger: TrialLedger, logs: Sequence[LogFile], prices: Price
         ledger.note(budget=options.budget)
     price = prices.of(setup.model, setup.format)
     if price.assumed:
-        raise IbidemError(f"no price is known for {setup.model!r}: give its prices with --prices FILE, as at first")
+        raise IbidemError(f"no known price for {setup.model!r}: pass --prices FILE as in the first run")
     check_price(price, setup.model)
     if setup.elsewhere and options.upstream is None:
-        raise IbidemError("this trial was begun with --upstream: name it again, or others would get the requests")
+        raise IbidemError("this trial was started with --upstream: pass the same URL again")
     aim = TrialTarget(setup.format, setup.model, price)
     wanted = {point.session for point in setup.points}
     surveys = _found_again(logs, wanted, setup)
@@ -322,14 +324,14 @@ def _found_as_it_was(ledger: TrialLedger, logs: Sequence[LogFile], prices: Price
         points = [point for point in setup.points if point.session == name]
         try:
             loaded = load(known, points, setup.profile, aim)
-        except IbidemError:  # it says something else by now
+        except IbidemError:  # the log has changed
             del surveys[name]
             continue
         sessions.append(session_plan(points, loaded, ledger.rung, setup.seed if setup.probes else None))
     if not sessions:
-        raise IbidemError("no session of this trial is in these logs as it was: name the logs that it was begun with")
+        raise IbidemError("these logs have no unchanged session of this trial: pass the logs of the first run")
     if missing := len(wanted - surveys.keys()):
-        say(f"{missing:,} of {len(wanted):,} sessions are not in these logs as they were: they are not asked about")
+        say(f"{missing:,} of {len(wanted):,} sessions are missing or changed in these logs and are skipped")
     order = {session: place for place, session in enumerate(dict.fromkeys(point.session for point in setup.points))}
     sessions.sort(key=lambda each: order[each.session])
     return _Ready(ledger, sessions, surveys, aim)
@@ -347,7 +349,7 @@ def _found_again(logs: Iterable[LogFile], wanted: set[str], setup: TrialSetup) -
     return found
 
 
-# ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── model calls ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def _ask(ready: _Ready, client: ProviderClient) -> str:

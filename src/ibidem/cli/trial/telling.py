@@ -1,4 +1,4 @@
-"""What `ibidem trial` prints: what it would ask and cost, and what came of it."""
+"""Print the plan of a trial with its cost, and the result."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ STRATA: dict[Stratum, str] = {
     Stratum.TOUCHES: "on a file with a reference",
     Stratum.ANY: "any other",
 }
-"""What the agent did next, in words."""
+"""The agent's next action, in words."""
 
 
 def told_plan(plan: TrialPlan, setup: TrialSetup, base: str, *, as_json: bool, dry_run: bool) -> None:
-    """`base` is where requests go."""
+    """Print the plan. `base` is the base URL that requests are sent to."""
     if as_json:
         echo_json({**_plan_values(plan, setup), "address": base})
         return
@@ -72,47 +72,47 @@ def _most(plan: TrialPlan, setup: TrialSetup) -> float:
 
 def _plan_lines(plan: TrialPlan, setup: TrialSetup, base: str) -> list[str]:
     forecast, counts = plan.forecast, by_stratum(plan.points)
-    answers = plural(setup.samples, "answer")
-    about = f"{plural(len(plan.points), 'point')} of {plural(len(plan.sessions), 'session')}, {answers} to each request"
+    answers = plural(setup.samples, "sample")
+    about = f"{plural(len(plan.points), 'point')} of {plural(len(plan.sessions), 'session')}, {answers} of each request"
     rewritten = sum(setup.population.values())
     lines = [
-        f"Asking {setup.model} about {about}, profile {setup.profile}, seed {setup.seed}.",
-        f"Requests go to {base}.",
+        f"Calling {setup.model} for {about}, profile {setup.profile}, seed {setup.seed}.",
+        f"Requests are sent to {base}.",
         "",
-        f"{'what the agent did next':<28}{'recorded':>10}{'share':>8}{'asked':>7}",
+        f"{'next action of the agent':<28}{'recorded':>10}{'share':>8}{'planned':>9}",
     ]
     for name, words in STRATA.items():
         number = setup.population.get(name, 0)
-        lines.append(f"{words:<28}{number:>10,}{percent(number / max(1, setup.requests)):>8}{counts[name]:>7}")
+        lines.append(f"{words:<28}{number:>10,}{percent(number / max(1, setup.requests)):>8}{counts[name]:>9}")
     none = setup.requests - rewritten
-    lines += [f"{'nothing rewritten':<28}{none:>10,}{percent(none / max(1, setup.requests)):>8}{0:>7}", ""]
+    lines += [f"{'not rewritten':<28}{none:>10,}{percent(none / max(1, setup.requests)):>8}{0:>9}", ""]
     read = percent(forecast.read / forecast.input) if forecast.input else percent(None)
     lines.append(
         f"{plural(forecast.calls, 'call')}: {tokens(forecast.input)} tokens in ({read} read from the cache), "
         f"{tokens(forecast.output)} out."
     )
     if forecast.probes:
-        asked = f"{plural(forecast.probes // 2, 'probe')} behind the requests of each arm"
-        lines.append(f"Among these are {asked}: can the model follow a reference?")
+        asked = f"{plural(forecast.probes // 2, 'probe')} after the requests of each variant"
+        lines.append(f"They include {asked}: can the model follow a reference?")
     elif setup.probes:
-        lines.append("No probes: no file is read again with line numbers in these requests.")
+        lines.append("No probes: these requests do not re-read a file with line numbers.")
     lines.append(f"About {dollars(forecast.dollars)}, at most {dollars(_most(plan, setup))}.")
     if setup.margin is not None:
         lines.append(
-            f"On these sessions the profile saves {percent(setup.saved / setup.paid)} of the bill: "
-            f"{setup.margin:.1f} extra requests per 100 rewritten ones use it up."
+            f"On these sessions, the profile saves {percent(setup.saved / setup.paid)} of the total cost. "
+            f"{setup.margin:.1f} extra requests per 100 rewritten ones would use up these savings."
         )
     elif setup.paid > 0:
-        lines.append("On these sessions the profile saves nothing at these prices.")
+        lines.append("On these sessions, the profile has no savings at these prices.")
     lines += [f"Note: {note}." for note in setup.notes]
     return lines
 
 
-# ── what came of it ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── result ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def hooks(setup: TrialSetup) -> TrialHooks:
-    """What the statistics say while it runs."""
+    """Return the statistics that may stop the trial early."""
     margin = setup.margin
     if margin is None or setup.exact:
         return TrialHooks(harm=harm)
@@ -120,10 +120,10 @@ def hooks(setup: TrialSetup) -> TrialHooks:
 
 
 def told(ledger: TrialLedger, *, as_json: bool, page: str | None) -> None:
-    """The verdict."""
+    """Print the verdict, and write the page if `page` is set."""
     setup, points = ledger.setup, ledger.results()
     if not points:
-        say("no point has answers in both arms yet: there is nothing to tell")
+        say("no result yet: no decision point has samples of both variants")
         if not as_json and page is None:
             return
     judgement = judge(points, seed=setup.seed)
@@ -149,7 +149,7 @@ def told(ledger: TrialLedger, *, as_json: bool, page: str | None) -> None:
         echo_json({**as_values(judgement, setting), **asked}, err=page == "-")
     else:
         draw_verdict(judgement, setting, sys.stderr if page == "-" else sys.stdout, probes=probes)
-    with output(page) as write:  # last: where it cannot be written, what was paid for has been told
+    with output(page) as write:  # last, so that a failure does not hide the verdict, which cost money
         if page is not None:
             text = io.StringIO()
             write_trial_page(judgement, setting, text, probes)
@@ -157,8 +157,8 @@ def told(ledger: TrialLedger, *, as_json: bool, page: str | None) -> None:
 
 
 def _filled(ledger: TrialLedger) -> tuple[str, ...]:
-    """What readers of a verdict must know of what was sent."""
-    untold = () if ledger.tells_of_thinking else ("thinking that the profile lets go was not tested",)
+    """Return notes about the requests that a reader of the verdict must know."""
+    untold = () if ledger.tells_of_thinking else ("thinking that the profile removes was not tested",)
     refused = (ledger.rung.words,) if ledger.rung and ledger.rung.words not in ledger.setup.notes else ()
     return (*ledger.setup.notes, *refused, *untold)
 

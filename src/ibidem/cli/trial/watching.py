@@ -1,4 +1,4 @@
-"""What is said while a trial runs, and what an interrupt does to it."""
+"""Progress of a running trial on standard error, and its interrupt handler."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ..errors import say
 from ..waiting import ERASED
 
 TOLD_SECONDS = 15.0
-"""How often it is said how far it is, where there is no terminal to say it on all the time."""
+"""Seconds between progress lines if standard error is not a terminal."""
 
 
 @contextmanager
 def interrupted(stop: Callable[[], None]) -> Iterator[None]:
-    """What was sent is paid for, so the first interrupt only ends the sending. The second ends everything."""
+    """On the first interrupt, call `stop` and wait for responses, which are paid for already. The second ends all."""
     loop = asyncio.get_running_loop()
 
     def first() -> None:
-        say("ending: waiting for answers that are paid for already (Ctrl-C again to leave them)")
+        say("stopping: waiting for responses that are already paid for (Ctrl-C again to quit now)")
         stop()
         loop.remove_signal_handler(signal.SIGINT)
 
     try:
         loop.add_signal_handler(signal.SIGINT, first)
-    except (NotImplementedError, RuntimeError, ValueError):  # on Windows, or in a thread: it ends at once
+    except (NotImplementedError, RuntimeError, ValueError):  # on Windows or in a thread, an interrupt ends it at once
         yield
         return
     try:
@@ -40,7 +40,7 @@ def interrupted(stop: Callable[[], None]) -> Iterator[None]:
 
 
 class TrialWatch:
-    """Says how far it is: what was spent, what is left, and for how long it has been asking."""
+    """Prints the progress of a trial: samples, money spent and left, and elapsed time."""
 
     def __init__(self, ledger: TrialLedger, points: int, probes: int) -> None:
         self._ledger, self._points, self._probes = ledger, points, probes
@@ -61,13 +61,15 @@ class TrialWatch:
         planned = min(self._points, ledger.planned or self._points)
         wanted = 2 * planned * ledger.setup.samples + self._probes * planned // max(1, self._points)
         money = f"{dollars(ledger.spent)} spent, {dollars(max(0.0, ledger.budget - ledger.spent))} left"
-        return f"{len(ledger.answers):,} of {wanted:,} answers, {money}, {now - self._begun:.0f} s"
+        return f"{len(ledger.answers):,} of {wanted:,} samples, {money}, {now - self._begun:.0f} s"
 
     def say(self, words: str) -> None:
+        """Erase the progress line, and print a message."""
         self.end()
         say(words)
 
     def end(self) -> None:
+        """Erase the progress line."""
         if self._live:
             sys.stderr.write(ERASED)
             sys.stderr.flush()

@@ -1,10 +1,10 @@
-"""What `ibidem show`, `ibidem compact` and the details of a report draw.
+"""Terminal and HTML output of `ibidem show`, `ibidem compact` and the session pages of `ibidem report`.
 
-- `summary.CompactSummary`: what a run did, added up over its requests. `table` draws it in the terminal.
-- `edits.RequestView`: every edit with its place and its two texts, line by line, and what its markers point at.
-- `session_request`: a request of a recorded session, with what its edits save.
-- `columns` draws them in the terminal, `page` and `details` as HTML pages; `edits.html` has the markup of an edit.
+- `summary.CompactSummary`: totals of a `compact` run over its requests. `table` prints it in the terminal.
+- `edits.RequestView`: every edit with its position, its two texts line by line, and the targets of its markers.
+- `session_request`: one request of a recorded session, with the savings of its edits.
+- `columns` prints requests in the terminal. `page` and `details` make HTML pages; `edits.html` has the HTML of an edit.
 
-Texts of a request are never markup or terminal escapes: `errors.one_line` and autoescape see to that. A new marker must
-be known to `edits` to be shown as one. Tests: tests/cli/test_show.py, tests/cli/test_show_log.py.
+Text of a request is never interpreted as markup or as terminal escapes: `errors.one_line` and autoescape prevent it.
+`edits` must know a new marker to show it as one. Tests: tests/cli/test_show.py, tests/cli/test_show_log.py.
 """

@@ -1,4 +1,4 @@
-"""A view in the terminal: original and sent text beside each other, or below each other where it is narrow."""
+"""Show edits in the terminal: original and sent text side by side, or stacked in a narrow terminal."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
     from .session_request import LoggedRequest
 
 MIN_SIDE_BY_SIDE_COLUMNS = 100
-"""Columns from which two texts have room beside each other."""
+"""Smallest terminal width for two texts side by side."""
 
 GUTTER = {"kept": "  ", "gone": "- ", "new": "+ ", "marker": "» "}
 STYLE = {"kept": "dim", "gone": "red", "new": "", "marker": "bold cyan"}
-"""What the gutter says too, for those who see no colours."""
-LEGEND = "- left out   » marker   + written otherwise   (kept text has no sign)"
+"""Style by kind of line. The signs of `GUTTER` show the same without colors."""
+LEGEND = "- removed   » marker   + new text   (unchanged text has no sign)"
 
 _STYLING = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Cell(NamedTuple):
+    """A text with its style."""
+
     text: str
     style: str = ""
 
@@ -43,16 +45,16 @@ COLUMN_RULE = " │ "
 def draw(
     view: RequestView, stream: IO[str], *, everything: bool = False, plain: bool = False, texts: bool = True
 ) -> None:
-    """Totals, and then every edit (without `texts` the totals alone)."""
+    """Print the totals and every edit; without `texts`, only the totals."""
     console = _console(stream)
     totals = io.StringIO() if plain or console.no_color else stream
     table.draw(view.figures, totals)
     with console.capture() as page:
         if texts or not view.parts:
-            _sentence(console, LEGEND if view.parts else "Nothing was rewritten.", "dim")
+            _sentence(console, LEGEND if view.parts else "No edits.", "dim")
         for part in view.parts if texts else ():
             _part(console, part, everything)
-    if isinstance(totals, io.StringIO):  # rich without colours would still write bold
+    if isinstance(totals, io.StringIO):  # without colors, rich still writes bold
         stream.write(_STYLING.sub("", totals.getvalue() + page.get()))
     else:
         stream.write(page.get())
@@ -61,7 +63,7 @@ def draw(
 def draw_logged(
     shown: LoggedRequest, stream: IO[str], *, everything: bool = False, plain: bool = False, texts: bool = True
 ) -> None:
-    """A request of a session: which one, what it costs, its edits (not without `texts`), and where to go on."""
+    """Print a request of a session: name, cost, edits (only with `texts`), and commands for its neighbors."""
     console = _console(stream)
     with console.capture() as page:
         _sentence(console, shown.names.title, "bold")
@@ -79,13 +81,13 @@ def draw_logged(
         if shown.neighbours:
             console.print()
         width = max((len(words) for words, _ in shown.neighbours), default=0)
-        for words, number in shown.neighbours:  # not wrapped: a command is copied
+        for words, number in shown.neighbours:  # not wrapped, so that users can copy the command
             console.print(f"{words + ':':{width + 1}} {shown.command} --request {number}", style="dim", soft_wrap=True)
     stream.write(_STYLING.sub("", page.get()) if plain or console.no_color else page.get())
 
 
 def _console(stream: IO[str]) -> Console:
-    # Texts come from elsewhere: nothing in them is markup. Rich itself heeds COLUMNS and pipes.
+    # The texts are foreign, so rich must not interpret them as markup. It handles COLUMNS and pipes itself.
     return Console(file=stream, markup=False, emoji=False, highlight=False)
 
 
@@ -99,7 +101,7 @@ def _part(console: Console, part: ViewPart, everything: bool) -> None:
     rows = _beside if console.width >= MIN_SIDE_BY_SIDE_COLUMNS else _stacked
     lines = [line for block in part.blocks for line in rows(block, console.width, everything)]
     heads = [_row(Cell("  original", "dim italic"), Cell("  sent", "dim italic"), console.width)]
-    # All at once: rich takes its time for every call.
+    # One call for all lines: each call of rich is slow.
     console.print(Text("\n").join(heads + lines if rows is _beside else lines), soft_wrap=True)
 
 
@@ -116,7 +118,7 @@ def _row(left: Cell, right: Cell, width: int) -> Text:
 
 
 def _stacked(block: Block, width: int, everything: bool) -> Iterator[Text]:
-    """What goes, then what is sent for it; what stays, once."""
+    """Yield the removed lines, then the new ones. Unchanged lines appear once."""
     for lines in block[block.kept :]:
         yield from map(_line, _cells(lines, width, everything))
 
@@ -141,7 +143,7 @@ def _cells(lines: list[ViewLine], width: int, everything: bool) -> Iterator[Cell
 
 
 def _pieces(line: ViewLine, room: int, everything: bool) -> list[str]:
-    if line.look == "marker":  # half of one would be a riddle
+    if line.look == "marker":  # wrap markers instead of cutting them: half a marker is useless
         words = textwrap.wrap(escape_controls(line.text), room, break_on_hyphens=False)
         return [piece for each in words for piece in chop_cells(each, room)]
     if everything:
@@ -150,7 +152,7 @@ def _pieces(line: ViewLine, room: int, everything: bool) -> list[str]:
 
 
 def _cut(text: str, room: int) -> str:
-    start = text[: 4 * room]  # no need to look at all of a line that is a megabyte
+    start = text[: 4 * room]  # a line may have a megabyte
     shown = escape_controls(start)
     if cell_len(shown) <= room and len(start) == len(text):
         return shown

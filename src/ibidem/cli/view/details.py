@@ -1,7 +1,7 @@
-"""A session as one HTML page: a list of its requests, and every edit once, at the first request with it.
+"""HTML page of one session: a list of its requests, and every edit once, at the first request that has it.
 
-The page holds texts of the session, so only its user may read it. Its size is limited: for edits that do not fit, it
-has the commands that show them.
+The page contains texts of the session, so only the user can read the file. Its size is limited. For edits that do not
+fit, it lists the commands that show them.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from .page import EditCards, fill_page
 from .session_request import SessionNames, eviction, moment, part_of
 
 MAX_EDITS = 400
-"""Edits in one page."""
+"""Largest number of edits in a page."""
 MAX_TEXT = 3_000_000
-"""Characters of their texts, original and sent."""
+"""Largest number of characters in the original and sent texts of a page."""
 MAX_ROWS = 2_000
-"""Requests in the list."""
+"""Largest number of requests in the list."""
 MAX_COMMANDS = 50
-"""Commands for what does not fit."""
+"""Largest number of commands for edits that do not fit."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9-]+")
 
 
 def write_details(recording: Recording, settings: ReportSettings, folder: Path, profile: str) -> str:
-    """Writes the page of a session, and returns its file's name inside the folder. Raises InputError.
+    """Write the page of a session, and return its file name in `folder`. Raises InputError.
 
-    The name is the same for one session of one file under one profile, and holds nothing but letters, digits, `-`, `.`.
+    The name depends only on the session, its file and the profile. It has only letters, digits, `-` and `.`.
     """
     trace = SessionTrace(recording, settings, profile)
     name = details_name(recording, profile)
@@ -48,6 +48,7 @@ def write_details(recording: Recording, settings: ReportSettings, folder: Path, 
 
 
 def details_name(recording: Recording, profile: str) -> str:
+    """Return the page's file name."""
     told = "\0".join((recording.path, recording.name, recording.id, profile))
     digest = hashlib.sha256(told.encode("utf-8", "backslashreplace")).hexdigest()[:10]
     words = _UNSAFE.sub("-", f"{recording.agent}-{session_id(recording)}").strip("-")[:60]
@@ -64,6 +65,7 @@ class _PageBudget:
     """Edits that did not fit, by request."""
 
     def takes(self, number: int, each: TracedEdit) -> bool:
+        """Return whether an edit of request `number` fits, and count it."""
         size = sum(map(len, each.edit.removed)) + len(each.edit.added)
         if self.edits < 1 or size > self.text:
             self.left_out[number] = self.left_out.get(number, 0) + 1
@@ -80,6 +82,7 @@ class _Section(NamedTuple):
 
 
 def details_page(trace: SessionTrace, max_edits: int = MAX_EDITS, max_text: int = MAX_TEXT) -> str:
+    """Return the page of a session."""
     budget = _PageBudget(max_edits, max_text)
     last = {trace.segment_of(number): number for number in range(len(trace))}
     positions: dict[int, tuple[PositionNames, str]] = {}
@@ -111,7 +114,7 @@ def details_page(trace: SessionTrace, max_edits: int = MAX_EDITS, max_text: int 
 
 
 def _positions(trace: SessionTrace, last: int) -> tuple[PositionNames, str]:
-    """Names in the last request of a segment: all others are prefixes of it."""
+    """Return names and tag from the last request of a segment. The segment's other requests are prefixes of it."""
     given = trace.request_at(last)
     tag = index_texts(given)[1]
     return PositionNames(given, tag), tag
@@ -119,12 +122,12 @@ def _positions(trace: SessionTrace, last: int) -> tuple[PositionNames, str]:
 
 def _summary(trace: SessionTrace) -> str:
     paid, would_pay = trace.spent(0, len(trace))
-    saved = f"{dollars(paid - would_pay)} saved ({percent(1 - would_pay / paid)})" if paid else "nothing to save"
+    saved = f"{dollars(paid - would_pay)} saved ({percent(1 - would_pay / paid)})" if paid else "no known cost"
     return f"{plural(len(trace), 'request')}: {dollars(paid)} as sent, {dollars(would_pay)} with ibidem, {saved}"
 
 
 def _command(trace: SessionTrace) -> str:
-    """The command that shows a request, if its number is added."""
+    """Return the `ibidem show` command for the session, to which `--request N` can be added."""
     session = trace.session
     words = ["ibidem show", shlex.quote(session.path)]
     words += ["--session", shlex.quote(session.name)] if session.name else []

@@ -1,4 +1,4 @@
-"""What `show` shows: every edit with its place, its two texts line by line, and what its markers point at."""
+"""The edits of a request for display: position, both texts line by line, and the targets of markers."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from .summary import BeforeAfter, CompactSummary
 LineStyle = Literal["kept", "gone", "new", "marker"]
 
 SHOWN_END_LINES = 3
-"""Lines that are shown at either end of a long run."""
+"""Lines shown at the start and the end of a collapsed run."""
 MAX_DIFF_LINES = 2000
-"""Lines of both texts beyond which the best way to line them up takes too long to find."""
+"""Lines of both texts above which `difflib` takes too long. A faster, less exact alignment is used instead."""
 SHORT_RUN_LINES = 10
-"""Lines up to which a run is not long."""
+"""Longest run of lines that is not collapsed."""
 
 FOREIGN_MARKERS = (
     codetether.DEDUPED,
@@ -43,44 +43,49 @@ FOREIGN_MARKERS = (
     "[tool result ",
     "> [ref: ",
 )
-"""How the markers of the other profiles begin."""
+"""Prefixes of the seed profiles' markers."""
 _CALL_ID = re.compile(r"(?:call_id=|\[ref: )([^\s,\]]+)")
 
 
 class ViewLine(NamedTuple):
+    """A line of the original or the sent text."""
+
     text: str
     look: LineStyle
     place: int
-    """In its text, from 0."""
+    """Line number in its text, from 0."""
     marker: Marker | None = None
-    """Known for those of our own wording."""
+    """The parsed marker; None for other lines and for markers of seed profiles."""
 
 
 class Block(NamedTuple):
-    """Lines of the original, and what is sent for them."""
+    """Lines of the original, and the lines sent instead."""
 
     original: list[ViewLine]
     sent: list[ViewLine]
 
     @property
     def kept(self) -> bool:
+        """Both texts are the same."""
         return bool(self.original) and self.original[0].look == "kept"
 
 
 class LinkTarget(NamedTuple):
-    """What a marker points at: some lines of a text, as it is sent."""
+    """Target of a marker: lines of a text, as it is sent."""
 
     source: Source
     lines: list[str]
     first: int | None = None
-    """Place of the first of them; None for the whole text."""
+    """Index of the first line; None if the target is the whole text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewPart:
+    """An edit with everything that is shown for it."""
+
     edit: Edit
     position: str
-    """In the request's own names."""
+    """JSON path in the request, such as `messages[10].content[0]`."""
     name: str
     """`result 6, read_file(larder/amounts.py)`"""
     source: Source | None
@@ -89,9 +94,10 @@ class ViewPart:
     tokens: BeforeAfter
     blocks: list[Block]
     facts: str = ""
-    """What else is known of it: since when, and what it saves."""
+    """For recorded sessions: the request that made the edit first, and its savings."""
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the row for `--json`."""
         return {
             "message": self.edit.message,
             "path": list(self.edit.path),
@@ -106,7 +112,7 @@ class ViewPart:
 
 @dataclass(slots=True, kw_only=True)
 class EditTexts:
-    """The edits of a request, and what their markers point at."""
+    """The edits of a request, and the texts that their markers point at."""
 
     tag: str = ""
     parts: list[ViewPart] = field(default_factory=list)
@@ -115,6 +121,7 @@ class EditTexts:
     _shown: dict[Source, Shown] = field(default_factory=dict)
 
     def target(self, line: ViewLine) -> LinkTarget | None:
+        """Return the target of a marker line; None for other lines and unknown targets."""
         if line.look != "marker":
             return None
         place = self._pointed_at(line)
@@ -125,7 +132,7 @@ class EditTexts:
         if marker is None or not marker.unit:
             return LinkTarget(place.source, lines)
         shown = self.shown(place.source)
-        if shown.layout.comma:  # items of one long line: there is nothing smaller to show than all of it
+        if shown.layout.comma:  # the units are items of one long line, so the target is the whole line
             return LinkTarget(place.source, lines)
         first = shown.position(marker)
         if first < 0:
@@ -133,6 +140,7 @@ class EditTexts:
         return LinkTarget(place.source, lines[first : first + marker.last - marker.first + 1], first)
 
     def shown(self, source: Source) -> Shown:
+        """Return the parsed layout of a source, which maps units of markers to lines."""
         if source not in self._shown:
             self._shown[source] = Shown.of(self.places[source].text, self.tag)
         return self._shown[source]
@@ -147,13 +155,14 @@ class EditTexts:
 
 @dataclass(slots=True, kw_only=True)
 class RequestView(EditTexts):
-    """One request, before and after."""
+    """One request before and after rewriting."""
 
     request: InputRequest
     figures: CompactSummary
 
 
 def view(request: InputRequest, result: Compacted, profile: str) -> RequestView:
+    """Return the view of a request from the result of `compact`."""
     figures = CompactSummary(request.where, profile)
     figures.add(request, result)
     if result.conversation is None:
@@ -171,19 +180,20 @@ def view(request: InputRequest, result: Compacted, profile: str) -> RequestView:
 
 
 def index_texts(sent: Conversation) -> tuple[dict[Source, NumberedText], str]:
-    """Every text of a request that a marker can point at, and the tag of its markers."""
+    """Return all texts of a request that a marker can point at, and the tag of its markers."""
     sources = Sources()
     return {place.source: place for message in sent.messages for place in sources.read(message)}, sources.tag
 
 
 class PositionNames:
-    """What people call the positions of a request as it came, and of any that begins with it."""
+    """Display names of the positions in a request. They are also valid for every request that is a prefix of it."""
 
     def __init__(self, given: Conversation, tag: str) -> None:
         self._given, self._tag = given, tag
         self._names = _names(given)
 
     def part(self, edit: Edit, tokens: BeforeAfter, facts: str = "") -> ViewPart:
+        """Return the view of an edit."""
         original, sent = "\n".join(edit.removed), sent_text(edit)
         whole = self._names.get((edit.message, ()), (None, ""))
         source, name = self._names.get((edit.message, edit.path), whole)
@@ -193,7 +203,7 @@ class PositionNames:
 
 
 def _names(given: Conversation) -> dict[tuple[int, Path], tuple[Source | None, str]]:
-    """What people call a position: which result or call it is, or whose message."""
+    """Return source and display name by position: the result, the call, or the message's role."""
     names: dict[tuple[int, Path], tuple[Source | None, str]] = {}
     sources = Sources()
     calls = 0
@@ -213,14 +223,14 @@ def _names(given: Conversation) -> dict[tuple[int, Path], tuple[Source | None, s
 
 
 def sent_text(edit: Edit) -> str:
-    """The text, or the JSON of what is put in without one."""
+    """Return an edit's new text, or its new value as JSON if it has no text."""
     if edit.added and not isinstance(edit.value, list):
         return edit.added
     return "" if edit.value is None else to_json(edit.value)
 
 
 def blocks(original: str, sent: str, tag: str, source: Source | None = None) -> Iterator[Block]:
-    """Both texts, line by line, with what they have in common beside each other."""
+    """Align both texts line by line."""
     old, new = _lines(original), _lines(sent)
     found = parsed(sent, new, tag)
     markers = {at: each._replace(source=source) if each.source == ABOVE else each for at, each in found.items()}
@@ -235,7 +245,10 @@ def blocks(original: str, sent: str, tag: str, source: Source | None = None) -> 
 
 
 def _lined_up(old: list[str], new: list[str]) -> Iterator[tuple[bool, int, int, int, int]]:
-    """Stretches of both, in order, and whether they are the same; in long texts each line beside its next copy."""
+    """Yield aligned line ranges of both texts: an equality flag, then start and end in each text.
+
+    In long texts, each new line is aligned with its next occurrence in the old text.
+    """
     if len(old) + len(new) <= MAX_DIFF_LINES:
         for op, *stretch in SequenceMatcher(None, old, new).get_opcodes():
             yield op == "equal", *stretch  # type: ignore[misc]  # four numbers
@@ -262,7 +275,7 @@ def _lined_up(old: list[str], new: list[str]) -> Iterator[tuple[bool, int, int, 
 
 
 def _next(places: dict[str, list[int]], line: str, at: int) -> int:
-    """Where a line stands next; -1 if nowhere."""
+    """Return the index of a line's next occurrence from `at` on; -1 if there is none."""
     found = places.get(line, [])
     number = bisect_left(found, at)
     return found[number] if number < len(found) else -1
@@ -277,7 +290,7 @@ def _looked_at(line: str, place: int, marker: Marker | None) -> ViewLine:
 
 
 def collapse_runs(lines: list[ViewLine]) -> Iterator[tuple[bool, list[ViewLine]]]:
-    """Stretches of lines, and whether they are the middle of a long run, which can be left out."""
+    """Split lines into runs of one style. The flag is True for the middle of a long run, which can be collapsed."""
     for look, group in groupby(lines, key=lambda line: line.look):
         run = list(group)
         if look == "marker" or len(run) <= SHORT_RUN_LINES:
@@ -291,13 +304,15 @@ def collapse_runs(lines: list[ViewLine]) -> Iterator[tuple[bool, list[ViewLine]]
 
 
 def escape_controls(text: str) -> str:
-    """A line for people: tabs are spaces, every other control character is spelt out."""
+    """Prepare a line for display: expand tabs, and escape all other control characters."""
     return one_line(text.expandtabs(4))
 
 
 def left_out(lines: list[ViewLine]) -> str:
+    """Return the text that replaces collapsed lines."""
     return f"… {len(lines):,} lines …"
 
 
 def change(tokens: BeforeAfter) -> str:
+    """Format the tokens before and after an edit."""
     return f"{tokens.before:,} → {tokens.after:,} tokens"

@@ -1,4 +1,4 @@
-// Follows a marker: opens what its target stands in, and lights up the lines that are meant.
+// Follows a marker's link: opens the section of its target and highlights the target's lines.
 let count = 1;
 function reveal() {
   const target = document.getElementById(location.hash.slice(1));

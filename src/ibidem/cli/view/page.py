@@ -1,4 +1,4 @@
-"""Requests and their edits as HTML pages that need nothing else: no network, one script, light and dark."""
+"""Self-contained HTML pages of requests and their edits: no network access, one script, light and dark style."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from .session_request import LoggedRequest
 from .summary import BeforeAfter
 
 TOOLTIP_LINES = 12
-"""Lines of a target that are shown beside its marker."""
+"""Lines of a target in a marker's tooltip."""
 TIP_WIDTH = 160
-"""Characters of such a line."""
+"""Characters per line in a tooltip."""
 
 
 def request_page(view: RequestView) -> str:
+    """Return the page of a request."""
     return fill_page("request.html", view=view, cards=EditCards(view))
 
 
 def logged_page(shown: LoggedRequest) -> str:
+    """Return the page of a request of a recorded session."""
     change = BeforeAfter(round(shown.found.before), round(shown.found.after))
     return fill_page("logged_request.html", shown=shown, tokens_change=change, cards=EditCards(shown.texts))
 
 
 def fill_page(name: str, **values: Any) -> str:
-    # Bars have their width as a style.
+    """Fill a template with our styles, scripts and helpers."""
+    # The widths of bars are inline styles, which the content security policy must allow.
     assets = page_assets(_asset("page.css"), _asset("page.js"), style_policy="'unsafe-inline'")
     helpers = {"change": change, "collapse_runs": collapse_runs, "left_out": left_out}
     limits = {"TOOLTIP_LINES": TOOLTIP_LINES, "TIP_WIDTH": TIP_WIDTH}
@@ -38,7 +41,7 @@ def _asset(name: str) -> str:
 
 
 class EditCards:
-    """Edits of a page, with the anchors of the texts and lines that markers point at."""
+    """The edits of a page, with anchors for the targets of their markers."""
 
     def __init__(self, view: EditTexts) -> None:
         self.view = view
@@ -48,18 +51,18 @@ class EditCards:
         edited = {part.source for part in view.parts}
         wanted = dict.fromkeys(target.source for target in self.targets.values())
         self.beside = [source for source in wanted if source not in edited]
-        """Sources that markers point at and that have no edit. They are shown below the edits."""
+        """Targets of markers that are not edited themselves. They are shown below the edits."""
 
     def sent_source(self, part: ViewPart) -> Source | None:
-        """The source of an edit, if markers that point at it mean this text. A later edit may have replaced it."""
+        """Return the source of an edit if its text is a marker's target. A later edit may have replaced the text."""
         place = self.view.places.get(part.source) if part.source else None
         return part.source if place is not None and place.text == part.sent else None
 
     def line_anchor(self, source: Source | None, place: int) -> str:
-        """The anchor of a line that a marker points at; empty for other lines."""
+        """Return the anchor of a line that a marker points at; "" for other lines."""
         return self.anchor(source, place) if source is not None and (source, place) in self._anchors else ""
 
     def anchor(self, source: Source, line: int | None = None) -> str:
-        """`result-2-17`. No part of a source has a character with a meaning in HTML."""
+        """Return an anchor such as `result-2-L17`. A source has no characters that need escaping in HTML."""
         number = [] if line is None else [f"L{line + 1}"]
         return "-".join([source.kind, str(source.number), *filter(None, [source.part]), *number])

@@ -1,4 +1,4 @@
-"""A request of a recorded session for people: which one, its neighbours, its edits, and what each saves."""
+"""A request of a recorded session for display: its neighbors, its edits, and the savings of each edit."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from .edits import EditTexts, PositionNames, ViewPart, index_texts
 from .summary import BeforeAfter
 
 REASON_WORDS: dict[Reason, str] = {
-    "cold cache": "the provider's cache had run out, so that cost nothing",
-    "it pays": "that saves more than it costs",
-    "price tier": "the request came near the size from which all of it costs more",
-    "window": "the request came near the size of the context window",
+    "cold cache": "the provider's cache had expired, so there was no extra cost",
+    "it pays": "the savings exceed the cost",
+    "price tier": "the request was close to a size above which all tokens cost more",
+    "window": "the request was close to the size of the context window",
 }
-"""Why what had been sent was changed at a request."""
+"""Explanation of each reason for a revision."""
 
 MAX_TITLE = 120
-"""Characters of a title that are shown."""
+"""Longest title that is shown in full, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionNames:
-    """What is said of a session above any of its requests."""
+    """Title, facts and id of a session, shown above its requests."""
 
     title: str
     facts: str
@@ -40,6 +40,7 @@ class SessionNames:
 
     @classmethod
     def of(cls, session: Recording, profile: str) -> SessionNames:
+        """Return the names of a session."""
         name = session_id(session)
         title = session.title or session.project or name
         facts = [session.agent, *session.models[:3], f"session {name}", f"profile {profile}"]
@@ -49,27 +50,28 @@ class SessionNames:
 
 @dataclass(frozen=True, slots=True)
 class LoggedRequest:
-    """One request of a session. Numbers are from 1 on, as people count."""
+    """One request of a recorded session. Request numbers start at 1."""
 
     names: SessionNames
     number: int
     total: int
     found: TracedRequest
     spent: tuple[float, float]
-    """Dollars for all requests up to it, as sent and as they would have been."""
+    """Cost in dollars of all requests up to this one, as sent and with Ibidem."""
     edits: list[TracedEdit]
     texts: EditTexts
-    """Of the edits that are shown."""
+    """Texts of the edits that are shown."""
     hidden: int
-    """Edits of earlier requests that are not."""
+    """Number of edits from earlier requests that are not shown."""
     previous: int | None
     next: int | None
-    """The nearest requests with edits of their own."""
+    """Numbers of the nearest requests with new edits."""
     command: str
-    """Shows a request of this session, if its number is added."""
+    """The `ibidem show` command for this session, to which `--request N` can be added."""
 
     @property
     def when(self) -> str:
+        """Time of the request."""
         at = self.found.step.sent.at
         return "" if at is None else moment(at)
 
@@ -79,7 +81,7 @@ class LoggedRequest:
 
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Before, after and what is saved: tokens and dollars here, and dollars so far."""
+        """Table rows: tokens and dollars of this request, and dollars so far, each before, after and saved."""
         found = self.found
         paid, would_pay = self.spent
         return [
@@ -91,20 +93,18 @@ class LoggedRequest:
 
     @property
     def notes(self) -> list[str]:
-        """What was evicted here, and what is not shown."""
+        """Sentences about evictions in this request, and about edits that are not shown."""
         new = self.found.new
         lines = [told for point in self.found.points if (told := eviction(point, self.found))]
-        lines.append(
-            f"{plural(new, 'edit')} new in this request." if new else "Nothing new is rewritten in this request."
-        )
+        lines.append(f"{plural(new, 'new edit')} in this request." if new else "No new edits in this request.")
         if self.hidden:
             noun = "more edit" if new else "edit"
-            lines.append(f"{plural(self.hidden, noun)} made before, and still sent so: --all shows them.")
+            lines.append(f"{plural(self.hidden, noun)} from earlier requests: --all shows them.")
         return lines
 
     @property
     def neighbours(self) -> list[tuple[str, int]]:
-        """Where to go on."""
+        """Labels and numbers of requests that the user may want to see next."""
         found = []
         if self.number > 1:
             found.append(("previous request", self.number - 1))
@@ -115,6 +115,7 @@ class LoggedRequest:
         return [*found, *((words, number) for words, number in edited if number and number not in known)]
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the object for `--json`."""
         found = self.found
         return {
             "request": self.number,
@@ -156,7 +157,7 @@ def _point(point: Point) -> dict[str, Any]:
 
 
 def logged_request(trace: SessionTrace, number: int, command: str, *, everything: bool, linked: bool) -> LoggedRequest:
-    """The request of this number, from 0. `linked`: what markers point at is wanted too."""
+    """Return request `number` (from 0) of a session. `linked` includes the targets of markers."""
     edits = trace.edits(number)
     shown = edits if everything else [each for each in edits if each.since == number]
     given = trace.request_at(number)
@@ -181,7 +182,7 @@ def logged_request(trace: SessionTrace, number: int, command: str, *, everything
 
 
 def part_of(each: TracedEdit, names: PositionNames, number: int, points: Sequence[Point]) -> ViewPart:
-    """An edit of a request, with what it saves there. `points`: of the request that it was made in."""
+    """Return an edit of request `number` with its savings. `points` are the revisions of the request that made it."""
     facts = [_since(each, number, points), _saving(each, each.since == number)]
     change = BeforeAfter(round(each.before), round(each.after))
     return names.part(each.edit, change, "; ".join(filter(None, facts)))
@@ -191,7 +192,7 @@ def _since(each: TracedEdit, number: int, points: Iterable[Point]) -> str:
     where = "here" if each.since == number else f"in request {each.since + 1:,}"
     if each.revises:
         reason = next((point.reason for point in points), "")
-        return f"evicted {where} ({reason})" if reason else f"sent otherwise before, changed {where}"
+        return f"evicted {where} ({reason})" if reason else f"already sent, changed {where}"
     return "" if each.since == number else f"since request {each.since + 1:,}"
 
 
@@ -201,19 +202,20 @@ def _saving(each: TracedEdit, new: bool) -> str:
 
 
 def eviction(point: Point, found: TracedRequest) -> str:
-    """When and why what had been sent was changed, and at what price."""
-    told = f"Evicted here: {tokens(point.removed)} tokens that had been sent before ({REASON_WORDS[point.reason]})."
+    """Describe a revision: evicted tokens, reason, cost of the cache rewrite, and when it pays off."""
+    told = f"Evicted here: {tokens(point.removed)} tokens that were already sent ({REASON_WORDS[point.reason]})."
     if point.rewritten:
-        told += f" What stands behind them was written to the cache again, for {dollars(found.rewritten)}"
+        told += f" The text after them was written to the cache again, for {dollars(found.rewritten)}"
         paid_back = isfinite(point.break_even) and point.break_even
-        told += f"; paid back after {plural(ceil(point.break_even), 'more request')}." if paid_back else "."
+        told += f"; this pays off after {plural(ceil(point.break_even), 'more request')}." if paid_back else "."
     return told
 
 
 def moment(at: float) -> str:
+    """Format a time in UTC; "" if it is out of range."""
     try:
         return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
-    except (OverflowError, ValueError, OSError):  # a log may say anything
+    except (OverflowError, ValueError, OSError):  # a log may contain any number
         return ""
 
 

@@ -1,4 +1,4 @@
-"""What a run of `compact` did, added up over its requests."""
+"""Totals of a `compact` run over its requests."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from ..errors import at_the_prompt
 from ..reading import InputRequest
 
 MAX_COUNTED_BYTES = 32 << 20
-"""Bytes of requests up to which their tokens are counted; that takes seconds, and far more than the rewriting."""
+"""Largest input, in bytes, whose tokens are counted. Counting takes much longer than rewriting."""
 
 
 @dataclass(slots=True)
 class BeforeAfter:
+    """A number before and after rewriting."""
+
     before: int = 0
     after: int = 0
 
@@ -28,12 +30,12 @@ class BeforeAfter:
 
     @property
     def saved(self) -> float:
-        """Share that went, 0 to 1; negative if it grew."""
+        """Removed share, 0 to 1; negative if the number grew."""
         return 1 - self.after / self.before if self.before else 0.0
 
 
 class SkippedRequest(NamedTuple):
-    """A request that was left as it came although something could have been done, or that could not be read."""
+    """A request that was not rewritten, or could not be read, with the reason."""
 
     position: str
     reason: str
@@ -42,19 +44,21 @@ class SkippedRequest(NamedTuple):
 
 @dataclass(slots=True)
 class CompactSummary:
+    """Totals of the requests in a file."""
+
     file: str
     profile: str
     expected: int = 0
-    """Bytes that will come, if known beforehand."""
+    """Size of the file in bytes; 0 if unknown."""
     requests: int = 0
     formats: dict[str, None] = field(default_factory=dict)
-    """Names in order of appearance."""
+    """Names of wire formats, in order of appearance."""
     encodings: dict[str, None] = field(default_factory=dict)
     messages: BeforeAfter = field(default_factory=BeforeAfter)
     size: BeforeAfter = field(default_factory=BeforeAfter)
-    """Bytes of the requests as JSON text, while strategies count the content that the model reads."""
+    """Bytes of the requests as JSON text. Strategies count only the content that the model reads."""
     tokens: BeforeAfter | None = field(default_factory=BeforeAfter)
-    """Of the same text; None when there is too much of it."""
+    """Tokens of the requests as JSON text; None if the input is too large to count."""
     strategies: dict[str, Counter[str]] = field(default_factory=dict)
     left: list[SkippedRequest] = field(default_factory=list)
 
@@ -63,6 +67,7 @@ class CompactSummary:
         self.strategies = {name: Counter(hits=0, bytes=0, tokens=0) for name in names}
 
     def add(self, request: InputRequest, result: Compacted) -> None:
+        """Add a request and its result."""
         self.requests += 1
         self.formats |= {result.format: None} if result.format else {}
         self.messages.add(*_messages(result))
@@ -74,14 +79,17 @@ class CompactSummary:
             self.left.append(SkippedRequest(request.position, at_the_prompt(result.reason)))
 
     def add_unreadable(self, request: InputRequest, why: str) -> None:
+        """Add a request that could not be read."""
         self.left.append(SkippedRequest(request.position, why, read=False))
 
     @property
     def begun(self) -> bool:
+        """A request was added."""
         return bool(self.requests or self.left)
 
     @property
     def unreadable(self) -> int:
+        """Number of requests that could not be read."""
         return sum(not left.read for left in self.left)
 
     def _count(self, data: bytes, result: Compacted) -> None:
@@ -96,6 +104,7 @@ class CompactSummary:
         self.tokens.add(before, before if unchanged else count(result.request.decode("utf-8", "replace")))
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the object for `--json`."""
         return {
             "file": self.file,
             "format": ", ".join(self.formats) or None,
@@ -121,7 +130,7 @@ def _messages(result: Compacted) -> tuple[int, int]:
 
 
 def _entries(data: bytes) -> int:
-    """Of a request that could be of several formats: those that are alike have their history in the same place."""
+    """Count the messages of a request whose format is ambiguous. All formats that it may have use the same field."""
     value = open_document(data).value
     history = value.get("messages") if isinstance(value, dict) else value
     return len(history) if isinstance(history, list) else 0

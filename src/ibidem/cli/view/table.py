@@ -1,4 +1,4 @@
-"""Figures for people: two small tables whose columns stand under each other, and a sentence where one is due."""
+"""Print the totals of a `compact` run in the terminal: two aligned tables, notes about skipped requests, a footnote."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...render.number_format import percent
 from .summary import MAX_COUNTED_BYTES, BeforeAfter, CompactSummary
 
 MAX_REASONS = 10
-"""Reasons that are printed; the rest is in `--json`."""
+"""Largest number of printed reasons. `--json` has all."""
 
 NO_VALUE = "-"
 
@@ -22,15 +22,16 @@ Row = Sequence[str]
 
 
 def draw(figures: CompactSummary, stream: IO[str]) -> None:
-    # Names and reasons come from elsewhere: nothing in them is markup. Rich itself heeds NO_COLOR, COLUMNS and pipes.
+    """Print the totals of a `compact` run."""
+    # Names and reasons are foreign text, so rich must not interpret markup. It handles NO_COLOR, COLUMNS and pipes.
     console = Console(file=stream, markup=False, emoji=False, highlight=False)
     totals, strategies = _totals(figures), _strategies(figures)
     widths = [max(map(len, column)) for column in zip(*totals, *strategies, strict=True)]
-    with console.capture() as page:  # and written by us: rich has its own way to end when the reader is gone
+    with console.capture() as page:  # we write it ourselves: rich would exit the process if the pipe is closed
         _sentence(console, _title(figures), "bold")
         for rows in (totals, strategies):
             console.print()
-            console.print(_table(rows, widths), crop=False)  # a number cut short would be a wrong one
+            console.print(_table(rows, widths), crop=False)  # a cropped number would be wrong
         console.print()
         for line in _left(figures):
             _sentence(console, line, "yellow")
@@ -39,13 +40,13 @@ def draw(figures: CompactSummary, stream: IO[str]) -> None:
 
 
 def _sentence(console: Console, text: str, style: str) -> None:
-    """Wrapped here: rich would leave a space at the end of each line, and break a path at its hyphens."""
+    """Print a wrapped sentence. Rich's own wrapping leaves trailing spaces and breaks paths at hyphens."""
     wrapped = textwrap.fill(one_line(text), console.width, break_long_words=False, break_on_hyphens=False)
     console.print(wrapped, style=style, soft_wrap=True)
 
 
 def columns(rows: Sequence[Row]) -> Table:
-    """A small table as wide as it needs to be; the first row is its head."""
+    """Make a table with minimal column widths. The first row is its header."""
     return _table(list(rows), [max(map(len, column)) for column in zip(*rows, strict=True)])
 
 
@@ -86,18 +87,18 @@ def _title(figures: CompactSummary) -> str:
 
 def _left(figures: CompactSummary) -> list[str]:
     read = [left for left in figures.left if left.read]
-    lines = [f"{left.position.capitalize()} left as it came: {left.reason}" for left in read[:MAX_REASONS]]
+    lines = [f"{left.position.capitalize()} not rewritten: {left.reason}" for left in read[:MAX_REASONS]]
     if len(read) > MAX_REASONS:
-        lines.append(f"{len(read) - MAX_REASONS:,} more left as they came: --json lists them.")
-    if figures.unreadable:  # each was named when it was met
-        lines.append(f"Unreadable, and left as they came: {figures.unreadable:,}.")
+        lines.append(f"{len(read) - MAX_REASONS:,} more not rewritten: --json lists them.")
+    if figures.unreadable:  # each error was printed when the line was read
+        lines.append(f"Unreadable, not rewritten: {figures.unreadable:,}.")
     return lines
 
 
 def _footnote(figures: CompactSummary) -> str:
-    notes = ["Requests are counted as JSON, strategies by the text in it."]
+    notes = ["Totals count the JSON of requests; strategies count the text in it."]
     if figures.encodings:
         notes.append(f"Tokens: {', '.join(figures.encodings)}.")
     if figures.tokens is None:
-        notes.append(f"They are not counted in more than {MAX_COUNTED_BYTES >> 20} MB.")
+        notes.append(f"Tokens are not counted in inputs above {MAX_COUNTED_BYTES >> 20} MiB.")
     return " ".join(notes)

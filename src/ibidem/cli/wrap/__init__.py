@@ -1,8 +1,8 @@
-"""`ibidem wrap -- COMMAND`: a command that speaks to its provider through a proxy of its own.
+"""`ibidem wrap -- COMMAND`: run a command with its own proxy.
 
-- `command`: its options, and nothing that takes time to import: `ibidem --help` loads it.
-- `running`: a proxy in a thread, the command with its terminal and its signals, and one line when it ends.
+- `command`: the options. It imports only what options need, so that `ibidem wrap --help` is fast.
+- `run_wrapped`: a proxy in a thread, the command with its terminal and signals, and a summary line at exit.
 
-The command must not notice us: it gets its own exit code, signals, input and output. How each client is led to
-the proxy is in `ibidem.cli.clients`. Tests: tests/cli/test_wrap.py.
+The command runs as usual: its exit code, signals, input and output are unchanged. `ibidem.cli.clients` routes each
+client through the proxy. Tests: tests/cli/test_wrap.py.
 """

@@ -1,9 +1,8 @@
-"""What `ibidem wrap` does: a proxy in a thread, and a command that does not notice us.
+"""Run a proxy in a thread, and the wrapped command as a child process that behaves as without us.
 
-The command is our child in our own process group, so the terminal is its own too: what is typed, window sizes, Ctrl-C
-and Ctrl-Z reach it from the kernel. We get the same signals and do not act on them. One that a process sent to us alone
-is handed on. When the command stops, so do we, and the shell sees a stopped job; when it ends, we end in the same way,
-by the same signal if it was one.
+The child is in our process group, so the terminal belongs to both: input, window sizes, Ctrl-C and Ctrl-Z reach it from
+the kernel. We get the same signals and ignore them. Signals that another process sent only to us are forwarded to the
+child. If the child stops, we stop too, so the shell sees a stopped job. At its end, we return its exit code or signal.
 """
 
 from __future__ import annotations
@@ -52,10 +51,11 @@ STOP_SECONDS = 10.0
 WHY_NO_REQUESTS = "the command made no model calls, or uses its own base URL or login (see ibidem wrap --list)"
 
 PROXY_ONLY_SETTINGS = {"host", "port", "reuse_port", "token", "websockets"}
-"""Settings that are for `ibidem proxy`: this one is for one command, and listens where that finds it."""
+"""Settings that apply only to `ibidem proxy`. The proxy of `wrap` serves one command and selects its own port."""
 
 
 def show(command: Sequence[str], flags: Mapping[str, Any]) -> int:
+    """Print the clients and upstreams of `wrap --list`."""
     _refuse(flags)
     settings, _, setup, line = _settings(command, flags, environment.variables())
     click.echo("\n".join(client_table(setup, settings.upstreams)))
@@ -64,6 +64,7 @@ def show(command: Sequence[str], flags: Mapping[str, Any]) -> int:
 
 
 def run(command: Sequence[str], flags: Mapping[str, Any]) -> int:
+    """Run a command with its own proxy. Returns its exit code."""
     _refuse(flags)
     try:
         program = found_program(command[0])
@@ -74,12 +75,12 @@ def run(command: Sequence[str], flags: Mapping[str, Any]) -> int:
     given = environment.variables()
     try:
         settings, context, setup, line = _settings(command, flags, given)
-        if not setup.variables:  # a client that cannot be led: a proxy would be of no use
+        if not setup.variables:  # the client cannot be routed, so a proxy would be useless
             _say(*setup.notices)
             return end_as(_run(program, command, given, watched))
         proxy, ready, variables = _led(settings, context, setup)
-    except Exception as error:  # whatever it is, the command is what was asked for
-        _say(f"there is no proxy, the command runs without it: {_why(error)}")
+    except Exception as error:  # fail open: running the command matters more than the proxy
+        _say(f"the proxy could not start, the command runs without it: {_why(error)}")
         return end_as(_run(program, command, given, watched))
     try:
         _say(line, *setup.notices)
@@ -91,9 +92,9 @@ def run(command: Sequence[str], flags: Mapping[str, Any]) -> int:
 
 
 def _refuse(flags: Mapping[str, Any]) -> None:
-    """A mistake on the command line is told at once, as that of any command is: nothing runs before it is corrected."""
+    """Raise for invalid options, before the command runs."""
     if flags.get("json_log") == "-":
-        raise click.UsageError("--json-log - would write between the lines of the command: name a file")
+        raise click.UsageError("--json-log - would mix with the output of the command: pass a file")
     try:
         check(flags)
     except IbidemError as error:
@@ -103,7 +104,7 @@ def _refuse(flags: Mapping[str, Any]) -> None:
 def _led(
     settings: Settings, context: ClientContext, setup: ClientSetup
 ) -> tuple[Background, list[str], dict[str, str]]:
-    """A running proxy, and the command and variables that lead to it."""
+    """Start the proxy. Return it with the command and the environment that route the client through it."""
     _log_aside()
     proxy, url = _started(settings)
     try:
@@ -115,8 +116,10 @@ def _led(
 
 
 def _temporary_folder(setup: ClientSetup, url: str) -> str:
-    """A folder with the configuration files for this run; "" if there are none. Only this user can read them: they
-    may be copies of files with API keys."""
+    """Create a folder with the configuration files for this run; return "" if there are none.
+
+    Only this user can read the files: they may be copies of files with API keys.
+    """
     if not setup.files:
         return ""
     import tempfile
@@ -179,7 +182,7 @@ def _is_own_address(text: str, port: int) -> bool:
 
 
 def _log_aside() -> None:
-    """Standard error is the command's. What we would warn of goes to a file, which is made when there is something."""
+    """Write warnings to `wrap.log`, because standard error belongs to the command. The first warning creates it."""
     logging.raiseExceptions = False
     logging.captureWarnings(True)
     try:
@@ -187,21 +190,22 @@ def _log_aside() -> None:
             environment.cache_folder() / "wrap.log", maxBytes=2**20, backupCount=1, delay=True
         )
     except (IbidemError, OSError):
-        handler = logging.NullHandler()  # there is no place for it, and that is no reason to do without a proxy
+        handler = logging.NullHandler()  # the proxy works without a log
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(handler)
     sys.unraisablehook = _aside
 
 
 def _aside(found: sys.UnraisableHookArgs) -> None:
-    """What Python itself would print of it."""
+    """Log an exception that Python cannot raise, such as in a finalizer. Python would print it on standard error."""
     logging.getLogger("ibidem").warning("ignored: %s in %r", found.exc_type.__name__, found.object)
 
 
 class _Log(RotatingFileHandler):
     def _open(self) -> IO[str]:  # type: ignore[override]
         Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)  # nobody waits for a pipe
+        # O_NONBLOCK: if the path is a named pipe, do not wait for a reader.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
         return os.fdopen(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8", errors="backslashreplace")
 
 
@@ -209,7 +213,7 @@ class _Log(RotatingFileHandler):
 
 
 class Background:
-    """The proxy in a thread of this process: while we are stopped, so is it, and it cannot outlive us."""
+    """A proxy in a thread of this process. It stops when the process is stopped or ends."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -217,13 +221,13 @@ class Background:
         self.folder = ""
         """Temporary folder to delete when it stops; "" if there is none."""
         self.advice = ""
-        """How to continue without Ibidem; known once it has stopped, and empty if nothing has to be done."""
+        """How to continue the conversation without Ibidem. Set by `stop`; "" if no step is needed."""
         self._up: Future[str] = Future()
         self._end: Future[Summary] = Future()
         self._thread = threading.Thread(target=self._run, name="ibidem proxy", daemon=True)
 
     def start(self) -> str:
-        """Its address. Raises what is in the way if there will be none."""
+        """Start the proxy and return its address. Raises the error that prevents it."""
         self._thread.start()
         try:
             return self._up.result(START_SECONDS)
@@ -234,10 +238,10 @@ class Background:
             raise
 
     def stop(self) -> str:
-        """What it did, in a line."""
+        """Stop the proxy and return its summary line."""
         if self.folder:
             _delete(self.folder)
-        with suppress(RuntimeError):  # it ended before us
+        with suppress(RuntimeError):  # the event loop has already ended
             self._loop.call_soon_threadsafe(self._stop.set)
         try:
             summary = self._end.result(STOP_SECONDS)
@@ -246,8 +250,8 @@ class Background:
         except TimeoutError as error:
             logging.getLogger("ibidem").warning("the proxy did not end", exc_info=error)
             return (
-                f"the proxy did not end within {STOP_SECONDS:.0f} s, "
-                "and its figures are not known: the store may be locked"
+                f"the proxy did not stop within {STOP_SECONDS:.0f} s, "
+                "so its savings are unknown: the store may be locked"
             )
         except Exception as error:
             logging.getLogger("ibidem").warning("the proxy did not end well", exc_info=error)
@@ -266,10 +270,10 @@ class Background:
         self._stop = asyncio.Event()
 
         def ready(address: Address) -> None:
-            from ...proxy.warmup import load  # and with it all that rewrites
+            from ...proxy.warmup import load  # imports all strategies
 
             self._up.set_result(address.url)
-            threading.Thread(target=load, daemon=True).start()  # the command's first request is on its way
+            threading.Thread(target=load, daemon=True).start()  # warm up while the command starts
 
         return await served(self._settings, ready, self._stop, str(current_folder() or ""))
 
@@ -288,14 +292,17 @@ def _summed(summary: Summary) -> str:
 
 
 def _started(settings: Settings) -> tuple[Background, str]:
-    """A free port may be one that an upstream names, of a proxy that is gone: then we would ask ourselves."""
+    """Start a proxy. Try again if its free port is the port of an upstream, so that it does not call itself.
+
+    That happens if an upstream was a proxy that has ended.
+    """
     for _ in range(3):
         proxy = Background(settings)
         url = proxy.start()
         if not any(is_own_address(upstream, urlsplit(url).port or 0) for upstream in settings.upstreams.values()):
             return proxy, url
         proxy.stop()
-    raise InputError("upstream", "this is the proxy's own address: name another with --upstream")
+    raise InputError("upstream", "this is the proxy's own address: pass another with --upstream")
 
 
 # --- the command --------------------------------------------------------------------------------
@@ -305,21 +312,21 @@ Watched = frozenset[int]
 POSIX = os.name == "posix"
 HANDED_ON = ("INT", "QUIT", "TERM", "HUP", "TSTP", "TTIN", "TTOU", "CONT", "WINCH", "USR1", "USR2")
 FATAL_SIGNALS = {"SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP"}
-"""Ends us if it comes before there is a command."""
+"""Signals that end us if they arrive before the command has started."""
 
 
 def _take_signals() -> Watched:
-    """From now on signals wait for us to ask, in every thread that starts later."""
+    """Block the signals that `_next_signal` reads, in this thread and in all threads started later."""
     if not POSIX:
         return frozenset()
     watched = frozenset(getattr(signal, f"SIG{name}") for name in HANDED_ON)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # some systems drop one that nobody handles
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # some systems discard SIGCHLD if it has no handler
     signal.pthread_sigmask(signal.SIG_BLOCK, {*watched, signal.SIGCHLD})
     return watched
 
 
 def _run(program: str, command: Sequence[str], environment: Mapping[str, str], watched: Watched) -> int:
-    """The exit code, or minus the signal that ended it."""
+    """Run the command. Return its exit code, or minus the number of the signal that ended it."""
     if not POSIX:
         return _run_elsewhere(program, command, environment)
     early = [number for number in signal.sigpending() if signal.Signals(number).name in FATAL_SIGNALS]
@@ -351,19 +358,19 @@ def _spawned(program: str, command: Sequence[str], environment: Mapping[str, str
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
-    shell = ["/bin/sh", program, *command[1:]]  # a script without a first line that says so
+    shell = ["/bin/sh", program, *command[1:]]  # a script without a `#!` line
     return os.posix_spawn(shell[0], shell, environment, setsigmask=mask, setsigdef=ours)
 
 
 def _next_signal(watched: Watched) -> tuple[int, bool]:
-    """The next signal, and whether it was for us alone, rather than from the terminal to the whole group."""
+    """Wait for a signal. Return it, and whether it was sent only to us and not by the terminal to the whole group."""
     awaited: set[int] = {*watched, signal.SIGCHLD}
     if hasattr(signal, "sigwaitinfo"):
         info = signal.sigwaitinfo(awaited)
-        # A terminal that goes tells only the leader of its session, and that may be us.
+        # A closed terminal sends SIGHUP only to the session leader, which may be us.
         led = info.si_signo == signal.SIGHUP and os.getsid(0) == os.getpid()
         return info.si_signo, info.si_code <= 0 or led
-    number = signal.sigwait(awaited)  # macOS does not tell who sent it
+    number = signal.sigwait(awaited)  # macOS does not report the sender
     return number, number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT, signal.SIGUSR1, signal.SIGUSR2)
 
 
