@@ -71,8 +71,8 @@ def test_devboy_has_its_own_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("near = false\ncapacity = x", "not valid TOML (Invalid value (at line 2, column 12)): correct it there"),
-        (b"# \xff\n", "line 1: not valid UTF-8: save it as UTF-8"),
+        ("near = false\ncapacity = x", "not valid TOML (Invalid value (at line 2, column 12)). Correct the file"),
+        (b"# \xff\n", "line 1: not valid UTF-8. Save the file as UTF-8"),
         ("capasity = 5", "capasity: unknown: did you mean capacity?"),
         (
             "x = 5",
@@ -87,16 +87,16 @@ def test_devboy_has_its_own_defaults(tmp_path: Path) -> None:
         ("near = 1", "near: must be true or false"),
         ('style = "other"', 'style: must be "ibidem" or "devboy"'),
         ("style = [1]", 'style: must be "ibidem" or "devboy"'),
-        ('verbosity = "terse"', 'verbosity: only for the words of devboy: add style = "devboy", or leave it out'),
-        ('style = "devboy"\nmax_age = 5', "max_age: devboy forgets by capacity alone: leave it out"),
-        ("tools = 5", "tools: is not a table: begin one for each tool, as [tools.get_issue]"),
-        ("[tools]\na = 5", "tools.a: is not a table: begin it with [tools.a]"),
+        ('verbosity = "terse"', 'verbosity: only with devboy\'s hints. Add style = "devboy", or remove verbosity'),
+        ('style = "devboy"\nmax_age = 5', "max_age: devboy evicts by capacity only. Remove max_age"),
+        ("tools = 5", "tools: not a table. Start one for each tool, such as [tools.get_issue]"),
+        ("[tools]\na = 5", "tools.a: not a table. Start it with [tools.a]"),
         (
             '[tools.a]\ninvalidates = "b"',
             'tools.a.invalidates: must be a list of tools: write ["get_issue"]',
         ),
         ("[tools.a]\nnevr = true", "tools.a.nevr: unknown: did you mean never?"),
-        ('[tools.a]\npath = "p"', 'tools.a.path: says nothing alone: add kind = "read" or kind = "write"'),
+        ('[tools.a]\npath = "p"', 'tools.a.path: has no effect alone. Add kind = "read" or kind = "write"'),
         ('[tools."\\u001b[2J"]\nnever = 1', "tools.\\x1b[2J.never: must be true or false"),
         ("a = " + "[" * 10_000, None),
         ("a = " + "9" * 10_000, None),

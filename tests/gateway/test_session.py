@@ -149,16 +149,16 @@ UNKNOWN = (
 @pytest.mark.parametrize(
     ("client", "settings", "hints", "told"),
     [
-        ("claude-code", {}, False, "its subagents share this connection (its plugin is the way there"),
+        ("claude-code", {}, False, "its subagents share this connection (use its plugin instead"),
         ("claude-code", ASKED, True, ""),
         ("opencode", {}, False, "its subagents share this connection (--no-subagents"),
-        ("codex-mcp-client", {}, False, "its scripts would get them"),
-        ("codex-mcp-client", ASKED, False, "its scripts would get them"),
+        ("codex-mcp-client", {}, False, "its scripts would get hints"),
+        ("codex-mcp-client", ASKED, False, "its scripts would get hints"),
         ("codex-mcp-client", {"codex": True}, False, ""),  # a call that says nothing of its thread
         *((name, {}, False, f"hints are off for {name}: it may have subagents") for name in UNKNOWN),
         *((name, ASKED, True, "") for name in UNKNOWN),
-        (None, {}, False, "the client did not say who it is"),
-        (None, ASKED, False, "the client did not say who it is"),
+        (None, {}, False, "the client did not send its name"),
+        (None, ASKED, False, "the client did not send its name"),
         ("\x1b[2Jclaude\n", {}, False, "hints are off for \\x1b[2Jclaude"),
     ],
 )
@@ -335,7 +335,7 @@ def test_a_tool_of_the_server_with_that_name_stays_its_own() -> None:
     talk = Talk(offers_forget=True)
     assert listed(talk, {"name": "forget"}) == [{"name": "forget"}]
     assert talk.ask("tools/call", name="forget") == b""
-    assert talk.told == ["the server has a tool forget of its own: ours is not offered"]
+    assert talk.told == ["the server already has a tool forget, so the gateway does not offer its own"]
 
 
 # --- what is declared ------------------------------------------------------------------------------

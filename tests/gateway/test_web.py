@@ -371,9 +371,8 @@ def test_a_server_that_breaks_off_or_is_not_there() -> None:
         async with gateway, listening(gateway.handle) as url, aiohttp.ClientSession() as client:
             answer = await client.post(f"{url}/mcp", data=CALL)
             assert answer.status == 502
-            said = (
-                "http://127.0.0.1:1: no answer (ClientConnectorError): see that it runs, and that --url is its address"
-            )
+            said = "http://127.0.0.1:1: no response (ClientConnectorError). Check that it runs and that --url is its"
+            said += " address"
             assert await answer.text() == f"{said}\n"
 
     asyncio.run(nobody())
@@ -394,7 +393,7 @@ def test_a_redirect_to_the_server_leads_to_us() -> None:
     "url", ["mcp", "ftp://host/", "http://", "http://[::1", "http://h:99999/", "http://a:b@h/", "http://h/?a"]
 )
 def test_an_address_that_is_none_is_told(url: str) -> None:
-    with pytest.raises(IbidemError, match=r"write it as|as headers"):
+    with pytest.raises(IbidemError, match=r"Use one like|as headers"):
         upstream_at(url)
 
 

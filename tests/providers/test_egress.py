@@ -89,7 +89,7 @@ WRONG = [
 
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_no_proxy_is_an_error_that_names_the_variable_and_no_secret(text: str) -> None:
-    with pytest.raises(IbidemError, match=r"^HTTPS_PROXY: [^\n]+: use one like http://proxy.example:3128") as error:
+    with pytest.raises(IbidemError, match=r"^HTTPS_PROXY: [^\n]+. Use one like http://proxy.example:3128") as error:
         found({"HTTPS_PROXY": text, "ALL_PROXY": "http://other:1"})
     assert "s3cret" not in str(error.value)
 

@@ -239,8 +239,8 @@ def test_who_answers_unasked_is_asked_once_on_each_connection(caplog: pytest.Log
             assert put(client, f"n{number}") == (200, f"n{number}")
     found = [server.next() for _ in range(7)]
     assert sorted(map(len, found)) == [1] * 6 + [3]
-    assert [each.message for each in caplog.records if "nobody asked" in each.message] == [
-        "127.0.0.1 gives answers that nobody asked for: a connection is used once there"
+    assert [each.message for each in caplog.records if "without a request" in each.message] == [
+        "127.0.0.1 sends responses without a request: its connections are no longer reused"
     ]
 
 

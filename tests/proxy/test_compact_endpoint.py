@@ -174,7 +174,7 @@ def test_only_what_is_no_json_object_is_refused(body: bytes) -> None:
         for headers in ({}, {"x_ibidem_format": "gemini"}, {"x_ibidem_format": "morse"}):
             given = post(found, body, **headers)
             assert given.status == 400
-            assert "no JSON object" in json.loads(given.body)["error"]
+            assert "not a JSON object" in json.loads(given.body)["error"]
             assert b"\n" not in given.body
 
 

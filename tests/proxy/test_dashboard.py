@@ -413,15 +413,15 @@ def test_totals_are_money_first_then_tokens_and_the_cache(window: Opener) -> Non
     ]
     tiles = page.locator("#tiles div").all_inner_texts()
     assert [tile.split("\n") for tile in tiles] == [
-        ["Requests", "120", "96 rewritten · 24 as they came"],
+        ["Requests", "120", "96 rewritten · 24 unchanged"],
         ["Input tokens", "8.12M", "1.30M removed (13.8%)"],
         ["Read from cache", "86.2%", "6.2% written for 5 min · 4.9% for 1 h · 2.8% not cached"],
         ["Cache hits", "100", "3 misses · pause $0.30 · tools $0.12"],
         ["Cache rewritten", "3", "it pays 1 · cold cache 2"],
         ["Failed open", "1", "time-out 1"],
-        ["Refused", "3", "2 taken when sent again"],
+        ["Rejected", "3", "2 accepted when sent again"],
     ]
-    expect(page.locator("#priced")).to_have_text("Cache marks and lifetimes saved $0.50, texts saved $0.25.")
+    expect(page.locator("#priced")).to_have_text("Cache breakpoints and TTLs saved $0.50, texts saved $0.25.")
     expect(page.locator("#facts")).to_contain_text("profile recoverable · rewriting · since 16 Nov")
     expect(page.locator("#facts")).to_contain_text("(2 h 13 min)")
     assert [each.split() for each in page.locator("#strategies tbody tr").all_inner_texts()] == [
@@ -456,8 +456,8 @@ def test_clients_that_ask_for_no_cache_are_told_first(window: Opener, proxy: Pro
         "2 conversations use no prompt caching: --cache auto would save about $3.20."
     )
     expect(page.locator("#facts")).to_contain_text("cache lifetime")
-    expect(page.locator("#conversations tbody tr", has_text="no cache marks")).to_have_count(1)
-    page.locator("#conversations tbody tr", has_text="no cache marks").locator("a").click()
+    expect(page.locator("#conversations tbody tr", has_text="no prompt caching")).to_have_count(1)
+    page.locator("#conversations tbody tr", has_text="no prompt caching").locator("a").click()
     expect(page.locator("#conversation .unmarked")).to_have_text(
         "This client uses no prompt caching: --cache auto would save about $1.90."
     )
@@ -467,7 +467,7 @@ def test_what_marks_cost_is_told_as_such_and_nothing_where_there_are_none(window
     state = proxy.state
     state["totals"].update({"by_marks": -0.25})
     page = window().open()
-    expect(page.locator("#priced")).to_have_text("Cache marks and lifetimes cost $0.25, texts saved $1.00.")
+    expect(page.locator("#priced")).to_have_text("Cache breakpoints and TTLs cost $0.25, texts saved $1.00.")
     expect(page.locator("#unmarked")).to_be_hidden()
     state["totals"].update({"by_marks": 0.0})
     proxy.publish()
@@ -480,7 +480,7 @@ def test_observing_says_what_would_be(window: Opener, proxy: Proxy) -> None:
     proxy.state["totals"].update(paid=3.0, would_have_paid=2.25)
     page = window().open()
     assert page.locator("#costs").inner_text().split("\n") == [
-        *("Paid", "$3.00", "as it came"),
+        *("Paid", "$3.00", "unchanged"),
         *("Would pay", "$2.25", "with recoverable"),
         *("Would save", "$0.75", "25.0% less"),
     ]
@@ -495,10 +495,10 @@ def test_observing_says_what_would_be(window: Opener, proxy: Proxy) -> None:
 @pytest.mark.parametrize(
     ("change", "amount", "note"),
     [
-        ({"unpriced": 120}, "unknown", "What it cost is not known"),
-        ({"paid": None, "would_have_paid": None}, "unknown", "What it cost is not known"),
-        ({"unpriced": 7}, "$2.25", "What 7 of 120 requests cost is not known"),
-        ({"paid": 0.0, "would_have_paid": 0.0, "input": 0}, "–", "Nothing was billed yet"),
+        ({"unpriced": 120}, "unknown", "Cost unknown: no usage"),
+        ({"paid": None, "would_have_paid": None}, "unknown", "Cost unknown: no usage"),
+        ({"unpriced": 7}, "$2.25", "The cost of 7 of 120 requests is unknown"),
+        ({"paid": 0.0, "would_have_paid": 0.0, "input": 0}, "–", "No cost yet"),
     ],
     ids=["no request has a price", "no sum is known", "some requests have none", "no answer has come"],
 )
@@ -554,7 +554,7 @@ def test_where_nothing_is_kept_there_are_no_days(window: Opener, proxy: Proxy, w
     expect(page.locator("#conversations tbody tr")).to_have_count(4)
     expect(page.locator("#days")).to_be_hidden()
     if why:
-        expect(page.locator("#not-kept")).to_have_text(f"Figures are not kept: {SPELT}: {why}")
+        expect(page.locator("#not-kept")).to_have_text(f"Usage is not stored: {SPELT}: {why}")
     else:
         expect(page.locator("#kept")).to_be_hidden()
 
@@ -562,7 +562,7 @@ def test_where_nothing_is_kept_there_are_no_days(window: Opener, proxy: Proxy, w
 def test_what_was_only_observed_is_told_apart(window: Opener, proxy: Proxy) -> None:
     proxy.days = {**kept_days(), "all": kept_day(2, observed=7, could_save=0.5)}
     page = window().open()
-    note = "Of these, 7 requests only observed: $0.50 could have been saved."
+    note = "7 requests only observed: $0.50 could have been saved."
     expect(page.locator("#kept-note")).to_have_text(note)
 
 
@@ -664,7 +664,7 @@ def test_a_lost_connection_is_shown_and_comes_back(window: Opener, proxy: Proxy)
     found.lost = True
     proxy.drop()
     expect(page.locator("#link")).to_have_class("lost")
-    expect(page.locator("#link")).to_contain_text("connection lost, trying again: figures of")
+    expect(page.locator("#link")).to_contain_text("connection lost, reconnecting: numbers of")
     page.mouse.wheel(0, 2000)
     expect(page.locator("#link")).to_be_in_viewport()
     expect(page.locator(".cost.saved b").first).to_have_text("$0.75")
@@ -683,7 +683,7 @@ def test_without_a_stream_it_asks_again_and_again(window: Opener, proxy: Proxy) 
     page = found.page
     page.clock.install()
     page.goto(f"{proxy.url}/ibidem")
-    expect(page.locator("#link")).to_contain_text("asking every 5 s")
+    expect(page.locator("#link")).to_contain_text("updated every 5 s")
     proxy.publish(paid=2.0)
     page.clock.fast_forward(5_000)
     expect(page.locator(".cost.saved b").first).to_have_text("$1.00")
@@ -824,7 +824,7 @@ def test_scroll_is_where_it_was_on_the_way_back(window: Opener) -> None:
 def test_a_link_into_the_page_opens_there(window: Opener) -> None:
     page = window().open("#/e/e30")
     expect(page.locator("#exchange .title")).to_contain_text("30")
-    expect(page.locator("#exchange .tiles")).to_contain_text("456.0 kB came")
+    expect(page.locator("#exchange .tiles")).to_contain_text("456.0 kB received")
     page.keyboard.press("Escape")
     expect(page.locator("#overview")).to_be_visible()
 
@@ -952,9 +952,9 @@ def test_hundreds_of_edits_are_shown_a_part_at_a_time(window: Opener, proxy: Pro
     ("answer", "says"),
     [
         ({"kept": False, "edits": []}, "no longer in memory"),
-        ({"kept": True, "edits": [], "outcome": "unchanged"}, "Nothing in this request was said before"),
-        ({"kept": True, "edits": [], "outcome": "failed open", "reason": "time-out"}, "something went wrong here"),
-        ({"kept": True, "edits": [], "outcome": "failed open", "resent": "x"}, "The provider refused this request"),
+        ({"kept": True, "edits": [], "outcome": "unchanged"}, "No text in this request was sent before"),
+        ({"kept": True, "edits": [], "outcome": "failed open", "reason": "time-out"}, "because rewriting failed"),
+        ({"kept": True, "edits": [], "outcome": "failed open", "resent": "x"}, "The provider rejected"),
     ],
     ids=["texts are forgotten", "nothing to do", "failed open", "refused"],
 )
@@ -972,7 +972,7 @@ def test_an_answer_that_is_still_coming_is_filled_in_later(window: Opener, proxy
     unknown: State = dict.fromkeys(("total_ms", "first_byte_ms", "paid", "would_have_paid"))
     show(proxy, edit(1), **unknown, **dict.fromkeys(("status", "input", "read", "written", "fresh", "output"), 0))
     page = window().open("#/e/e30")
-    expect(page.locator("#exchange .facts")).to_contain_text("no answer yet")
+    expect(page.locator("#exchange .facts")).to_contain_text("no response yet")
     expect(page.locator("#exchange .cost.paid b")).to_have_text("–")
     page.keyboard.press("n")
     page.get_by_role("button", name="show all 59 lines").click()
@@ -1164,7 +1164,7 @@ def test_conversations_are_switched_off_and_on_by_mouse_and_by_keyboard(window: 
 def test_one_conversation_is_switched_where_it_is_looked_at(window: Opener, proxy: Proxy) -> None:
     page = window(375).open("#/c/c4")
     page.get_by_role("button", name="Switch off: Fix the failing test").click()
-    expect(page.locator("#conversation .facts")).to_contain_text("off: nothing new is rewritten")
+    expect(page.locator("#conversation .facts")).to_contain_text("off: new texts are not rewritten")
     expect(page.get_by_role("button", name="Switch on: Fix the failing test")).to_be_visible()
     assert not scrolls_sideways(page)
     assert page.evaluate(OUTSIDE) == []
@@ -1277,12 +1277,12 @@ def test_texts_are_shown_with_the_page_token_and_figures_without(chromium: Brows
                 page.get_by_role("link", name="Request 3").click()
                 expect(page.locator(".edit .is .line").first).to_contain_text("[ibidem ")
             else:
-                why = "to nobody" if how == "where texts are off" else "only with the page token"
-                expect(page.locator("#hidden-texts")).to_contain_text(f"What clients sent is shown {why}")
+                why = "not shown" if how == "where texts are off" else "shown only with the page token"
+                expect(page.locator("#hidden-texts")).to_contain_text(f"Texts of clients are {why}")
                 page.get_by_role("link", name="Conversation ").click()
                 expect(page.locator("#conversation .tiles")).to_contain_text("Requests")
                 page.get_by_role("link", name="Request 3").click()
-                expect(page.locator("#exchange .missing")).to_contain_text(f"What clients sent is shown {why}")
+                expect(page.locator("#exchange .missing")).to_contain_text(f"Texts of clients are {why}")
                 assert "Fix the failing test" not in page.content()
             assert complaints == []
 

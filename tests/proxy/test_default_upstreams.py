@@ -234,8 +234,8 @@ REFUSED = {
         f"{SONNET}/converse?X-Amz-Signature=x", {}, "signed with AWS credentials", "bedrock=URL"
     ),
     # other paths
-    "root": Refused("/", {}, "no provider is known for /.", "openai=URL", False),
-    "unknown": Refused("/v2/things", bearer("x"), "no provider is known for /v2/things", "openai=URL", False),
+    "root": Refused("/", {}, "unknown provider for the path /.", "openai=URL", False),
+    "unknown": Refused("/v2/things", bearer("x"), "unknown provider for the path /v2/things", "openai=URL", False),
     "gateway": Refused(
         "/compatible-mode/v1/chat/completions", bearer("sk-x"), "api.openai.com does not serve", "openai=URL"
     ),

@@ -218,7 +218,7 @@ def test_an_error_in_a_strategy() -> None:
             assert found.send("anthropic", body)[0] == 200
         assert [seen.body for seen in found.upstream.seen] == bodies
         assert failures(found) == {"Wrong": len(bodies)}
-        assert shown(found) == ["requests go out without new edits: Wrong"]
+        assert shown(found) == ["requests are sent without new edits: Wrong"]
 
 
 def test_different_reasons_are_counted_up_to_a_number() -> None:
@@ -352,7 +352,7 @@ def test_a_request_that_takes_too_long_goes_out_as_it_came(profile: str) -> None
             assert found.send("anthropic", bodies[3])[0] == 200
             assert found.upstream.seen[-1].body == bodies[3]
             assert failures(found) == {"time-out": 1}
-            assert shown(found) == ["requests go out without new edits: time-out"]
+            assert shown(found) == ["requests are sent without new edits: time-out"]
             go.set()
         waited_for(lambda: not stuck())
     with talk(profile=profile, budget_ms=50_000, store=store) as found:  # it may take long on a busy machine

@@ -238,7 +238,7 @@ def test_a_provider_that_signs_thinking_takes_all_of_it(profile: str) -> None:
         sent = found.upstream.seen[-1].body
         assert ibidem.expand(sent, store=found.service.store) == agent.came[-1]
         texts = [(event["kind"], event["text"], event["conversation"]) for event in state["events"]]
-        assert texts == [("switch", "switched on", "c1"), ("switch", "switched off", "c1")]
+        assert texts == [("switch", "resumed", "c1"), ("switch", "paused", "c1")]
 
 
 def test_a_revision_does_not_happen_while_it_is_off() -> None:

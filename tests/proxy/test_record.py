@@ -309,7 +309,7 @@ def test_when_it_cannot_go_on_exchanges_do(tmp_path: Path) -> None:
         for body in bodies[1:]:
             assert found.send("anthropic", body)[0] == 200
         [said] = waited_for(lambda: events(found))
-        assert said == f"{folder}: No such file or directory: nothing more is recorded, requests go on"
+        assert said == f"{folder}: No such file or directory: recording has stopped, requests continue"
 
 
 def test_what_a_full_disk_leaves_of_a_row_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +347,7 @@ def test_where_it_is_too_slow_a_conversation_is_left_out_and_memory_stays(
             for body in bodies:
                 assert found.send("anthropic", body)[0] == 200
         [said] = waited_for(lambda: events(found))
-        assert said == "recording is slower than what comes: some conversations are not recorded any further"
+        assert said == "recording is slower than the requests: some conversations are no longer recorded"
         found.settled(8)
         going.set()
         written(tmp_path, 1)

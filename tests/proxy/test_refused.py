@@ -243,7 +243,7 @@ def test_it_is_logged_by_its_type_and_never_by_its_words(caplog: pytest.LogCaptu
             agent.ask(found)
         told = json.dumps(found.settled(8))
         metrics = found.ask("GET", "/ibidem/metrics")[1].decode()
-    assert "a request was refused: invalid_request_error" in caplog.text
+    assert "the provider rejected a request: invalid_request_error" in caplog.text
     assert SECRET not in caplog.text + told + metrics
     assert "ibidem_refused_total 2" in metrics
     assert "ibidem_resent_total 2" in metrics

@@ -214,7 +214,7 @@ def test_errors_name_the_option(tmp_path: Path) -> None:
     )
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert "this port is taken" in error_line(tmp_path, "--reuse-port", "--port", port)
+        assert "this port is in use" in error_line(tmp_path, "--reuse-port", "--port", port)
     assert error_line(tmp_path, "--workers", "2").startswith(
         "ibidem: --workers: this setting was removed: start one process per core, each with --reuse-port"
     )

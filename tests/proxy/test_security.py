@@ -137,7 +137,7 @@ def test_nothing_is_passed_on_for_a_name_that_is_not_ours(host: str) -> None:
                 client.send(request)
                 head, body = client.message("POST")
                 assert head.startswith(b"HTTP/1.1 403 ")
-                assert b"this name is not the proxy's own: use the address that it printed, or set a token" in body
+                assert b"unknown host name for this proxy: use the address that it printed, or set a token" in body
                 assert client.rest() == b""
         assert server.seen.empty()
 

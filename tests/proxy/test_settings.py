@@ -196,7 +196,7 @@ def test_a_folder_decides_nothing(name: str, place: int) -> None:
     assert found.settings == Settings()
     ignored = value != getattr(Settings(), name)
     assert found.line() == (
-        f"settings: {name} in here/ibidem.toml ignored: a folder's file may only ask for less" if ignored else ""
+        f"settings: {name} in here/ibidem.toml ignored: a folder's file may only restrict settings" if ignored else ""
     )
 
 
@@ -287,7 +287,7 @@ def test_the_users_own_file_is_always_read_and_the_line_says_what_came_from_wher
     assert (found.settings.port, found.settings.memory_mb, found.settings.websockets) == (1, 9, True)
     assert found.line() == (
         "settings: port, token, upstreams.gemini from own/ibidem.toml; memory_mb from here/ibidem.toml; "
-        "port, conversations, websockets in here/ibidem.toml ignored: a folder's file may only ask for less"
+        "port, conversations, websockets in here/ibidem.toml ignored: a folder's file may only restrict settings"
     )
     assert found.line({"port", "token"}).startswith("settings: upstreams.gemini from own/ibidem.toml; memory_mb from")
 
@@ -370,10 +370,10 @@ def test_a_file_of_a_folder_is_trusted_where_it_is_named() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        pytest.param("[proxy\n", ["not valid TOML", "line 1", "correct it there"], id="broken TOML"),
+        pytest.param("[proxy\n", ["not valid TOML", "line 1", "Correct the file"], id="broken TOML"),
         pytest.param("[prox]\n", ["unknown key 'prox'", "use one of proxy"], id="an unknown table"),
         pytest.param("port = 1\n", ["unknown key 'port'", "use one of proxy"], id="a key outside of the table"),
-        pytest.param("proxy = 1\n", ["proxy is not a table: begin one with [proxy]"], id="a key for a table"),
+        pytest.param("proxy = 1\n", ["proxy is not a table. Start it with [proxy]"], id="a key for a table"),
         pytest.param("[proxy]\nprot = 1\n", ["proxy: unknown key 'prot'", "port"], id="an unknown key"),
         pytest.param('[proxy]\nport = "1"\n', ["proxy.port: '1' is not a whole number"], id="a text for a number"),
         pytest.param("[proxy]\nport = true\n", ["proxy.port: 'True' is not a whole"], id="a switch for a number"),
@@ -392,7 +392,7 @@ def test_a_file_of_a_folder_is_trusted_where_it_is_named() -> None:
         pytest.param("[proxy]\nmemory_mb = 0\n", ["proxy.memory_mb", "1 or more"], id="no memory"),
         pytest.param("[proxy]\nupstreams = 1\n", ["proxy: upstreams is not a table"], id="a number for upstreams"),
         pytest.param("[proxy.upstreams]\nx = 'http://x'\n", ["upstreams.x: unknown provider 'x'"], id="a wrong format"),
-        pytest.param("[proxy.upstreams]\nopenai = 1\n", ["upstreams.openai: this is no URL"], id="a number for a URL"),
+        pytest.param("[proxy.upstreams]\nopenai = 1\n", ["upstreams.openai: invalid URL"], id="a number for a URL"),
     ],
 )
 def test_what_is_wrong_in_a_file(text: str, words: list[str]) -> None:
@@ -405,7 +405,7 @@ def test_what_is_wrong_in_a_file(text: str, words: list[str]) -> None:
 def test_a_file_that_is_no_text() -> None:
     path = OWN / "ibidem.toml"
     path.write_bytes(b"\xff")
-    assert error(own=OWN) == f"{path}: not valid UTF-8: save it as UTF-8"
+    assert error(own=OWN) == f"{path}: not valid UTF-8. Save the file as UTF-8"
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
@@ -425,9 +425,9 @@ def test_a_file_that_may_not_be_read() -> None:
         pytest.param("IBIDEM_BUDGET_MS", "inf", "'inf' cannot be used", id="for ever"),
         pytest.param("IBIDEM_PROFILE", "x\ny", r"'x\\ny' cannot be used: use one of lossless", id="a line break"),
         pytest.param(
-            "IBIDEM_UPSTREAM_X", "http://x", "unknown provider 'x': use one of anthropic", id="a wrong format"
+            "IBIDEM_UPSTREAM_X", "http://x", "unknown provider 'x'. Use one of anthropic", id="a wrong format"
         ),
-        pytest.param("IBIDEM_UPSTREAM_OPENAI", "x", "this is no URL", id="no URL"),
+        pytest.param("IBIDEM_UPSTREAM_OPENAI", "x", "invalid URL", id="no URL"),
     ],
 )
 def test_what_is_wrong_in_the_environment(variable: str, text: str, words: str) -> None:
@@ -445,12 +445,10 @@ def test_what_is_wrong_in_the_environment(variable: str, text: str, words: str) 
         pytest.param({"upstream": ("anthropic",)}, "--upstream: expected NAME=URL", id="a format without a URL"),
         pytest.param({"upstream": ("https://x",)}, "--upstream: expected NAME=URL", id="a URL without a format"),
         pytest.param({"upstream": ("x=https://x",)}, "--upstream x: unknown provider 'x'", id="a wrong format"),
-        pytest.param(
-            {"upstream": ("openai=x",)}, "--upstream openai: this is no URL", id="a format without a real URL"
-        ),
+        pytest.param({"upstream": ("openai=x",)}, "--upstream openai: invalid URL", id="a format without a real URL"),
         pytest.param(
             {"upstream": ("openai-chat=http://a", "openai-responses=http://b")},
-            "--upstream openai-responses: openai has another upstream already",
+            "--upstream openai-responses: openai already has a different upstream",
             id="two upstreams for one provider",
         ),
     ],
@@ -482,7 +480,7 @@ def test_what_is_wrong_in_a_flag(flags: dict[str, Any], words: str) -> None:
     ],
 )
 def test_urls_that_are_refused_and_not_repeated(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^(this is no|a) URL.*:") as caught:
+    with pytest.raises(ValueError, match=r"^(invalid|the) URL") as caught:
         base_url(text)
     assert "secret" not in str(caught.value)
 
@@ -504,7 +502,7 @@ def test_loopback_needs_no_token(host: str) -> None:
     "host", ["0.0.0.0", "::", "192.168.1.7", "example.com", "localhost.example.com", "127.1.example"]
 )
 def test_an_address_that_others_can_reach_needs_a_token(host: str) -> None:
-    assert error(flags={"host": host}).startswith(f"host {host}: others can reach this address: set a token")
+    assert error(flags={"host": host}).startswith(f"host {host}: other machines can reach this address: set a token")
     assert error(environment={"IBIDEM_HOST": host}).startswith(f"host {host}: ")
     assert load({"host": host, "token": "t"}).host == load({"host": host}, {"IBIDEM_TOKEN": "t"}).host == host
 

@@ -199,11 +199,11 @@ NO_PROXY = "import os, sys; print(os.environ.get('ANTHROPIC_BASE_URL')); sys.exi
 IMPOSSIBLE = {
     "unknown scheme": (
         {"HTTPS_PROXY": "ftp://user:s3cret@proxy:21"},
-        "HTTPS_PROXY: unknown scheme 'ftp': use one like http://proxy.example:3128 (http, https, socks5, socks5h)",
+        "HTTPS_PROXY: unknown scheme 'ftp'. Use one like http://proxy.example:3128 (http, https, socks5, socks5h)",
     ),
     "bad port": (
         {"all_proxy": "http://user:s3cret@proxy:port"},
-        "all_proxy: this is no address of a proxy: use one like http://proxy.example:3128",
+        "all_proxy: invalid proxy URL. Use one like http://proxy.example:3128",
     ),
     "missing extra": (
         {"ALL_PROXY": "socks5h://user:s3cret@proxy:1080"},
@@ -211,17 +211,17 @@ IMPOSSIBLE = {
     ),
     "no such file": (
         {"NODE_EXTRA_CA_CERTS": "/nowhere/s.pem"},
-        "NODE_EXTRA_CA_CERTS: /nowhere/s.pem: No such file or directory: "
-        "name a file with certificates, or unset NODE_EXTRA_CA_CERTS",
+        "NODE_EXTRA_CA_CERTS: /nowhere/s.pem: No such file or directory. "
+        "Set it to a file with certificates, or unset NODE_EXTRA_CA_CERTS",
     ),
     "no such folder": (
         {"SSL_CERT_DIR": "/nowhere"},
-        "SSL_CERT_DIR: /nowhere: No such file or directory: name a file with certificates, or unset SSL_CERT_DIR",
+        "SSL_CERT_DIR: /nowhere: No such file or directory. Set it to a file with certificates, or unset SSL_CERT_DIR",
     ),
     "no certificates": (
         {"REQUESTS_CA_BUNDLE": __file__},
-        f"REQUESTS_CA_BUNDLE: {__file__}: no certificates are in it: "
-        "name a file with certificates, or unset REQUESTS_CA_BUNDLE",
+        f"REQUESTS_CA_BUNDLE: {__file__}: it contains no certificates. "
+        "Set it to a file with certificates, or unset REQUESTS_CA_BUNDLE",
     ),
 }
 

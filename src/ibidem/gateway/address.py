@@ -1,7 +1,7 @@
-"""The address of a server that is reached by HTTP, the way there, and who may talk to us about it.
+"""URL of an MCP server, the proxy to reach it, and checks of who may use the gateway.
 
-We listen on this machine alone. A page in a browser on it can still be made to send us requests, under a name that
-leads here (DNS rebinding): so a request must name us by a name of this machine, and come from no page of another.
+The gateway listens on this machine only. A browser page can still send requests to it, under a host name that resolves
+to this machine (DNS rebinding). So a request must name a local host, and must not come from a page of another site.
 """
 
 from __future__ import annotations
@@ -21,52 +21,54 @@ _ORIGIN = re.compile("https?://[^/?#]+", re.IGNORECASE)
 
 
 class McpUpstream(NamedTuple):
-    """Where a server is."""
+    """URL of an MCP server."""
 
     origin: str
-    """Scheme, name and port: paths are the client's."""
+    """Scheme, host and port. The path of a request is the client's."""
     path: str
 
 
 def upstream_at(url: str) -> McpUpstream:
-    """IbidemError says what to write."""
+    """Parse the URL of an MCP server. Raises IbidemError with the fix."""
     shown = one_line(url[:200])
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise IbidemError(f"{shown} is no address: write it as https://host/mcp") from None
+        raise IbidemError(f"{shown}: invalid URL. Use one like https://host/mcp") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise IbidemError(f"{shown} is no address of a server: write it as https://host/mcp")
+        raise IbidemError(f"{shown}: invalid URL of a server. Use one like https://host/mcp")
     if parts.username is not None or parts.query or parts.fragment:
-        raise IbidemError("only scheme, host, port and path are passed on: have the client send the rest as headers")
+        raise IbidemError("the URL may only have scheme, host, port and path. Let the client send the rest as headers")
     name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     origin = urlunsplit((parts.scheme, name if port is None else f"{name}:{port}", "", "", ""))
     return McpUpstream(origin, parts.path or "/")
 
 
 def hop_to(upstream: McpUpstream) -> Hop | None:
-    """The proxy that the environment, or the system, names for this server. IbidemError says what is wrong with it."""
+    """Return the proxy for this server from the environment or the system. Raises IbidemError if it is unusable."""
     found = hop(upstream.origin, environment.variables(), environment.system_proxies)
     if found is not None and found.socks:
-        raise IbidemError(f"{found.variable}: a SOCKS proxy is not used here: name one like http://proxy.example:3128")
+        raise IbidemError(f"{found.variable}: SOCKS is not supported here. Use a proxy like http://proxy.example:3128")
     return found
 
 
 def credentials(hop: Hop | None) -> dict[str, str]:
-    """What the proxy is told of us, as headers."""
+    """Return the headers with the credentials for the proxy."""
     if hop is None or hop.user is None:
         return {}
     return {"Authorization": f"Basic {b64encode(f'{hop.user}:{hop.password}'.encode()).decode()}"}
 
 
 def refused(host: str, origin: str | None, site: str = "none") -> str:
-    """Why a request is not answered; empty if it is. `site` is `Sec-Fetch-Site`: a picture is asked for without
-    origin."""
+    """Return why a request is rejected; empty if it is allowed.
+
+    `site` is `Sec-Fetch-Site`, because browsers request images without `Origin`.
+    """
     if _name(f"//{host}") not in LOCAL_NAMES:
-        return "this gateway answers to names of this machine alone: use 127.0.0.1 in the client's settings"
+        return "this gateway accepts requests for local host names only. Use 127.0.0.1 in the client's settings"
     if (origin is not None and _name(origin) not in LOCAL_NAMES) or (origin is None and site == "cross-site"):
-        return "this gateway answers no page of another site"
+        return "this gateway rejects requests from pages of other sites"
     return ""
 
 
@@ -78,7 +80,7 @@ def _name(address: str) -> str | None:
 
 
 def relocated(location: str, upstream: McpUpstream, own: str) -> str:
-    """Where a redirect, or an endpoint that the server names, leads: to us, if it led to the server."""
+    """Return a redirect or endpoint URL with the server's origin replaced by `own`, the gateway's."""
     found = _ORIGIN.match(location)
     if found is None or _origin(found.group()) != _origin(upstream.origin):
         return location
@@ -86,7 +88,7 @@ def relocated(location: str, upstream: McpUpstream, own: str) -> str:
 
 
 def _origin(address: str) -> tuple[str, str | None, int | None] | None:
-    """None for what is no address, or names a user."""
+    """Return scheme, host and port. None if the URL is invalid or has a user."""
     try:
         parts = urlsplit(address)
         port = parts.port or DEFAULT_PORTS.get(parts.scheme)

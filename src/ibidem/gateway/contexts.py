@@ -1,4 +1,4 @@
-"""What each context of a client was sent, in the style that the rules ask for."""
+"""Outputs that each context of a client received, with hints in the style of the rules."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from .rules import GatewayRules
 
 @dataclass(frozen=True, slots=True)
 class ForwardedCall:
-    """A `tools/call` on its way."""
+    """`tools/call` request that waits for its response."""
 
     id: str
     tool: str
     arguments: Any
     context: Hashable
-    """None for one that gets no hints."""
+    """Context that gets the result; None if it gets no hints."""
     at: float
+    """Time of the call, in seconds."""
     number: int = 0
-    """How many calls were made before it."""
+    """Position among the calls of this connection, from 1."""
 
 
 MAX_CONTEXTS = 16
-"""Of one connection; the one least recently used is forgotten first."""
+"""Contexts per connection. The least recently used is evicted first."""
 MAX_KEPT_ARGUMENTS = 2**16
 MAX_KEPT_ARGUMENT = 2**10
 
 
 def kept_arguments(given: Any, size: int) -> Any:
-    """Arguments as they are kept until the answer comes: of large ones, what is long is kept as a digest."""
+    """Return the arguments to store until the response arrives. In large ones, long values become digests."""
     if size <= MAX_KEPT_ARGUMENTS:
         return given
     if isinstance(given, dict) and len(given) <= MAX_KEPT_ARGUMENT:
@@ -48,7 +49,7 @@ def _short(value: Any) -> Any:
 
 
 class Contexts:
-    """One tool result in, the text to send out: by the rules, and only ever about what this context was sent."""
+    """Output memories by context. `emit` takes a tool result and returns the text to send."""
 
     def __init__(self, rules: GatewayRules, counted: str) -> None:
         self._rules = rules
@@ -56,7 +57,10 @@ class Contexts:
         self._pipelines: OrderedDict[Hashable, ResponsePipeline] = OrderedDict()
 
     def emit(self, call: ForwardedCall, body: str | None, now: float) -> Emission:
-        """None is for what is not ours to touch: it counts, and makes obsolete what it makes obsolete."""
+        """Return the text to send for a result. `body` is None if the result must not be changed.
+
+        Such a result is still counted, and still invalidates what the rules of its tool declare.
+        """
         rule = self._rules.of(call.tool)
         left = body is None or rule.never
         body = body or ""
@@ -82,6 +86,7 @@ class Contexts:
         self._memories.of(call.context).take_back()
 
     def forget(self) -> None:
+        """Clear the memory of all contexts, so that the next results are sent in full."""
         self._memories.forget_where(lambda _: True)
         self._pipelines.clear()
 

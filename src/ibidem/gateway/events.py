@@ -1,4 +1,4 @@
-"""Server-sent events, found in bytes that come in pieces: an event in, the same bytes out, or with other data."""
+"""Split a byte stream into server-sent events, and replace the data of an event."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r|$)")
 
 
 class EventFraming:
-    """Whole events with the empty line that ends them. At most one of `most` bytes is held."""
+    """Splitter for events, each with the empty line that ends it. It holds at most one event of `most` bytes."""
 
     def __init__(self, most: int = MAX_MESSAGE_BYTES) -> None:
         self._most = most
@@ -21,6 +21,7 @@ class EventFraming:
         self._streams = False
 
     def feed(self, data: bytes) -> Iterator[Framed]:
+        """Add a chunk. Yield the complete events, and parts of events that are too long."""
         self._held += data
         start = 0
         while found := _EVENT_END.search(self._held, max(start, self._looked - 3)):
@@ -33,7 +34,7 @@ class EventFraming:
         self._looked = len(self._held)
         if self._streams or len(self._held) > self._most:
             self._streams = True
-            # An end of four bytes may come in two pieces: what could be its first part is kept back.
+            # The end of an event has up to four bytes and may be split between chunks: hold back a possible start.
             keep = len(self._held) - len(self._held.rstrip(b"\r\n"))
             cut = len(self._held) - min(keep, 3)
             if cut:
@@ -42,19 +43,20 @@ class EventFraming:
             self._looked = 0
 
     def flush(self) -> Iterator[Framed]:
+        """Yield the incomplete event at the end of the stream, as a part."""
         if self._held:
             yield Framed(bytes(self._held), False)
             self._held.clear()
 
 
 def event_field(event: bytes, name: bytes) -> bytes | None:
-    """The value of a field, its lines joined; None if the event has none."""
+    """Return the value of a field with its lines joined, or None if the event does not have it."""
     values = [value for key, value, _ in _fields(event) if key == name]
     return b"\n".join(values) if values else None
 
 
 def with_data(event: bytes, change: Callable[[bytes], bytes]) -> bytes:
-    """The event with its data changed; the very same bytes if that changes nothing."""
+    """Return the event with its data replaced by `change(data)`; the same object if nothing changes."""
     data = event_field(event, b"data")
     if not data:
         return event
@@ -73,7 +75,7 @@ def with_data(event: bytes, change: Callable[[bytes], bytes]) -> bytes:
 
 
 def _fields(event: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Each line: its name, its value, and the line itself."""
+    """Yield the name, the value and the bytes of each line."""
     for found in _LINE.finditer(event):
         line = found.group()
         if line:

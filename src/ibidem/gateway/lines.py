@@ -1,4 +1,4 @@
-"""Messages that stand on a line each, found in bytes that come in pieces; a line too long to hold streams through."""
+"""Split a byte stream into messages of one line each. A line that is too long to hold is forwarded in chunks."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 MAX_MESSAGE_BYTES = 8 * 2**20
-"""Longer messages pass unlooked at."""
+"""Longer messages are forwarded unread."""
 
 
 class Framed(NamedTuple):
-    """Bytes to pass on: one whole message, or a piece of what is none."""
+    """Bytes to forward: one whole message, or a part of something else."""
 
     data: bytes
     whole: bool
 
 
 class LineFraming:
-    """Splitting the bytes anywhere gives the same whole lines. At most one line of `most` bytes is held."""
+    """Splitter for lines. How the input is chunked does not matter. It holds at most one line of `most` bytes."""
 
     def __init__(self, most: int = MAX_MESSAGE_BYTES) -> None:
         self._most = most
         self._held: list[bytes] = []
         self._size = 0
         self._streams = False
-        """In the middle of a line that is too long."""
+        """True if the current line is too long and is forwarded in chunks."""
 
     def feed(self, data: bytes) -> Iterator[Framed]:
+        """Add a chunk. Yield the complete lines, and parts of lines that are too long."""
         start = 0
         while (end := data.find(b"\n", start) + 1) > 0:
             yield self._line(data[start:end])
@@ -35,7 +36,7 @@ class LineFraming:
             yield from self._begun(data[start:])
 
     def flush(self) -> Iterator[Framed]:
-        """What the last newline had behind it, at the end of all: half a message, and passed on as such."""
+        """Yield the incomplete line at the end of the stream, as a part."""
         if self._held:
             yield Framed(self._taken(), False)
 

@@ -1,7 +1,7 @@
-"""One JSON-RPC message: what it is, what of it a model reads, and how it is changed. Nothing is remembered here.
+"""Parse one JSON-RPC message, find the text that the model reads, and replace it. This module has no state.
 
-A result may be touched only where nothing but a text is lost: it is no error and complete, and its content is text
-blocks that say nothing beside their text. All else passes as the bytes that came.
+A result may be changed only if it is complete and not an error, and its content consists of text blocks without other
+fields. Any other message is forwarded byte for byte.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from ..wire import Change, parse, splice
 
 CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
-"""Where the stateless protocol has them, in the `_meta` of every request and result."""
+"""Keys of client and server info in the `_meta` of every request and result, in the stateless protocol."""
 
 RequestId = tuple[type, str | int | float]
 
 
 @dataclass(frozen=True, slots=True)
 class TextResult:
-    """What a result says, if it says it in text alone."""
+    """Tool result that consists only of text."""
 
     body: str
+    """Text that identifies the result: equal for equal results."""
     chars: int
-    """In whichever way a client shows it, at most."""
+    """Characters that a client shows at most: the text, or the structured content."""
     blocks: int
     structured: bool
+    """True if the result has a `structuredContent` field."""
 
 
 def read_message(data: bytes) -> Any:
-    """The value of a message; None where it is not JSON, or nothing can be said of it."""
+    """Parse a message. None if it is not JSON or has too many parts."""
     if too_many_parts(data):
         return None
     try:
@@ -44,7 +46,7 @@ def read_message(data: bytes) -> Any:
 
 
 def request_id(value: Any) -> RequestId | None:
-    """Equal for an answer and its request: 1 and "1" are two ids."""
+    """Return a key that is equal for a request and its response. 1 and "1" are different ids."""
     if isinstance(value, str):
         return str, value
     return (float, value) if isinstance(value, int | float) and not isinstance(value, bool) else None
@@ -68,12 +70,12 @@ def _table(value: Any) -> Mapping[str, Any]:
 
 
 def counts(message: Mapping[str, Any]) -> bool:
-    """Whether a model takes this answer for the end of its call: not if the server only asks for more."""
+    """Return whether this response completes its call. It does not if the server only requests more input."""
     return _table(message.get("result")).get("resultType") in (None, "complete")
 
 
 def text_result(message: Mapping[str, Any], *, structured: bool) -> TextResult | None:
-    """What the result says; None if it is not ours to touch. `structured` allows for structured content."""
+    """Return the text of a result, or None if it must not be changed. `structured` allows structured content."""
     result = message.get("result")
     if not isinstance(result, dict) or "error" in message or not counts(message):
         return None
@@ -101,25 +103,28 @@ def _texts(content: Any) -> list[str] | None:
 
 
 def _body(texts: Sequence[str], structured: Any) -> str:
-    """Equal only for results of which all is equal, whichever part of it a client shows."""
-    plain = len(texts) == 1 and not texts[0].startswith("\0")  # else it could pass for what is made below
+    """Return a text that is equal only for results with equal text and equal structured content.
+
+    Clients differ in which of the two they show to the model.
+    """
+    plain = len(texts) == 1 and not texts[0].startswith("\0")  # "\0" starts the combined text below
     if plain and (structured is None or _says(texts[0], structured)):
         return texts[0]
     return "\0".join(["", json.dumps(texts), "" if structured is None else json.dumps(structured)])
 
 
 def _says(text: str, structured: Any) -> bool:
-    """The text is the structured content once more, as servers are asked to have it."""
+    """Return whether the text repeats the structured content, as the protocol recommends."""
     if structured == {"result": text}:
         return True
-    try:  # by what they are written as: to Python, 1 equals True
+    try:  # compare the JSON texts, because 1 == True in Python
         return json.dumps(json.loads(text), sort_keys=True) == json.dumps(structured, sort_keys=True)
     except (ValueError, RecursionError):
         return False
 
 
 def with_hint(data: bytes, message: Any, found: TextResult, hint: str) -> bytes:
-    """The answer with a hint in place of what it says, every other byte as it came; or all of it as it came."""
+    """Return the response with a hint in place of its content. Other bytes stay; on failure all bytes stay."""
     content = ("result", "content")
     changes = [Change((*content, 0, "text"), "set", hint)]
     changes += [Change((*content, number), "drop") for number in range(1, found.blocks)]
@@ -131,7 +136,7 @@ def with_hint(data: bytes, message: Any, found: TextResult, hint: str) -> bytes:
 def _spliced(data: bytes, message: Any, changes: Sequence[Change]) -> bytes:
     try:
         return splice(data, message, changes)
-    except (IbidemError, LookupError, TypeError):  # a key stands in it twice: which of them counts is not for us to say
+    except (IbidemError, LookupError, TypeError):  # a duplicate key: clients differ in which of the two they read
         return data
 
 
@@ -141,12 +146,15 @@ def tools_of(message: Mapping[str, Any]) -> list[Any] | None:
 
 
 def promises(message: Mapping[str, Any]) -> bool:
-    """Whether a list of tools has one that promises structured content."""
+    """Return whether a list of tools declares structured content for one of them (`outputSchema`)."""
     return any("outputSchema" in _table(tool) for tool in tools_of(message) or [])
 
 
 def with_tools(data: bytes, message: Any, *, strip: bool, add: Mapping[str, Any] | None) -> bytes:
-    """The list of tools without what they promise of structured content, and with one more; or all as it came."""
+    """Return the list of tools without their `outputSchema` (`strip`), and with one more tool (`add`).
+
+    If the list cannot be changed, the same bytes are returned.
+    """
     tools = tools_of(message) or []
     changes = [
         Change(("result", "tools", number, "outputSchema"), "drop")
@@ -159,7 +167,7 @@ def with_tools(data: bytes, message: Any, *, strip: bool, add: Mapping[str, Any]
 
 
 def answer(request: Mapping[str, Any], text: str) -> bytes:
-    """The result of a tool of our own, in the words of either protocol."""
+    """Return the response of the gateway's own tool, in the protocol version of the request."""
     result = {"content": [{"type": "text", "text": text}], "isError": False, "resultType": "complete"}
     if CLIENT_INFO not in meta_of(params_of(request)):
         del result["resultType"]

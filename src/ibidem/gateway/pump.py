@@ -1,9 +1,9 @@
-"""A server on standard input and output, and us between it and its client.
+"""Run an MCP server on standard input and output, with the gateway between it and its client.
 
-Two threads, one for each direction, read and write bytes and wait where a direct connection would: who does not read
-holds up who writes to him, and nobody else. The server has our standard error. When either side closes its end, the
-other learns of it on the same end; when the server ends, so do we once its client has read all, and the caller ends as
-it did. Signals are the server's; once it has ended, they end us, unless its client goes on reading.
+Two threads, one for each direction, read and write bytes. A side that does not read blocks only the side that writes
+to it, as on a direct connection. The server inherits our standard error. If one side closes a stream, the same stream
+is closed for the other side. When the server ends, the gateway ends with its exit code after the client has read all
+output. Signals are forwarded to the server. After it has ended, they end the gateway, unless the client still reads.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .session import McpSession
 
 CHUNK_BYTES = 2**16
 DRAIN_SECONDS = 1.0
-"""A server that has ended may have left a process that holds its output open: silence for so long is the end."""
+"""An ended server may leave a process that holds its output open. After this time without output, stop reading."""
 POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 2.0
-"""What a client that reads has read something in. One that does not is waited for, but not where we are told to end."""
+"""A client that has read nothing for this long does not read. After a signal, the gateway no longer waits for it."""
 
 POSIX = os.name == "posix"
 HANDED_ON = ("INT", "QUIT", "TERM", "HUP", "USR1", "USR2")
@@ -37,21 +37,21 @@ Watched = frozenset[int]
 
 
 class StdioPump:
-    """One server that is run for one client, who has our standard input and output."""
+    """Gateway for one server process and the client at our standard input and output."""
 
     def __init__(self, session: McpSession, most: int = MAX_MESSAGE_BYTES) -> None:
         self._session = session
         self._most = most
         self._deciding = threading.Lock()
         self._writing = threading.Lock()
-        """Held while a message to the client is written: an answer of our own goes between two of them."""
+        """Held while a message to the client is written, so that our own responses do not split it."""
         self._waits = False
-        """Nothing is left to pass on of what the server said."""
+        """True if all output of the server is forwarded and the gateway waits for more."""
         self._read_at = 0.0
-        """When the client last took something."""
+        """When the client last read something."""
 
     def run(self, command: Sequence[str], program: str) -> int:
-        """The server's exit code, negative for a signal. OSError if it cannot be started."""
+        """Run the server and return its exit code, negative for a signal. Raises OSError if it cannot be started."""
         watched = _take_signals()
         server = _started(command, program, watched)
         asks = threading.Thread(target=self._to_server, args=(cast(FileIO, server.stdin),), daemon=True)
@@ -63,7 +63,7 @@ class StdioPump:
         return code
 
     def _drain(self, answers: threading.Thread, watched: Watched) -> None:
-        """All that the server said before it ended, however slowly the client reads, unless we are told to end."""
+        """Wait until the client has read all output of the ended server, unless a signal ends the gateway."""
         quiet, told = time.monotonic(), 0.0
         while answers.is_alive():
             answers.join(POLL_SECONDS)
@@ -78,7 +78,7 @@ class StdioPump:
 
     def _to_server(self, server: FileIO) -> None:
         framing = LineFraming(self._most)
-        with suppress(OSError):  # the server reads no more
+        with suppress(OSError):  # the server has closed its input
             while data := os.read(_IN, CHUNK_BYTES):
                 self._ask(framing.feed(data), server.fileno())
             self._ask(framing.flush(), server.fileno())
@@ -104,7 +104,7 @@ class StdioPump:
 
     def _to_client(self, server: FileIO) -> None:
         framing, amid = LineFraming(self._most), False
-        with suppress(OSError):  # the client reads no more
+        with suppress(OSError):  # the client has closed its input
             while data := self._read(server.fileno()):
                 amid = self._answer(framing.feed(data), amid)
             amid = self._answer(framing.flush(), amid)
@@ -122,7 +122,10 @@ class StdioPump:
         return data
 
     def _answer(self, pieces: Iterable[Framed], amid: bool) -> bool:
-        """Whether that ends in the middle of a message. Then nobody else writes to the client."""
+        """Forward messages to the client. Return whether the output ends inside a message.
+
+        Then this thread keeps the lock `_writing`, so that no other response is written into the message.
+        """
         passed = []
         with self._deciding:
             for data, whole in pieces:
@@ -143,7 +146,7 @@ class StdioPump:
         return amid
 
     def _write_out(self, data: bytes) -> None:
-        """Piece by piece, so that it is seen whether the client reads."""
+        """Write in chunks, so that `_read_at` shows whether the client reads."""
         for start in range(0, len(data), CHUNK_BYTES):
             _write(_OUT, data[start : start + CHUNK_BYTES])
             self._read_at = time.monotonic()
@@ -156,7 +159,7 @@ def _write(to: int, data: bytes) -> None:
 
 
 def _give_up(end: int) -> None:
-    """Close one of our own ends, so that the client learns of it; its number stays taken."""
+    """Close one of our standard streams, so that the client notices. The null device keeps the number in use."""
     with open(os.devnull, "r+b", buffering=0) as nowhere, suppress(OSError):
         os.dup2(nowhere.fileno(), end)
 
@@ -165,7 +168,7 @@ def _give_up(end: int) -> None:
 
 
 def _take_signals() -> Watched:
-    """From now on signals wait for us to ask, in every thread that starts later."""
+    """Block signals in this thread and all later ones. They stay pending until `_next_signal` reads them."""
     if not POSIX:
         return frozenset()
     watched = frozenset(getattr(signal, f"SIG{name}") for name in HANDED_ON)
@@ -184,7 +187,7 @@ def _started(command: Sequence[str], program: str, watched: Watched) -> subproce
 
 
 def _as_without_us(watched: Watched) -> Callable[[], None]:
-    """It gets its signals; and who kills us by force has killed it, where that can be had."""
+    """Return the setup for the server's process: unblock signals, and on Linux end the server if we are killed."""
     prctl = _prctl()
 
     def prepare() -> None:
@@ -205,7 +208,7 @@ def _prctl() -> Callable[[int, int], int] | None:
 
 
 def _wait(server: subprocess.Popen[bytes], watched: Watched) -> int:
-    """Until it ends; signals to us go on to it."""
+    """Wait until the server ends, and forward our signals to it."""
     while not POSIX:
         with suppress(KeyboardInterrupt):  # the server got it too
             return server.wait()
@@ -217,15 +220,15 @@ def _wait(server: subprocess.Popen[bytes], watched: Watched) -> int:
 
 
 def _is_told(watched: Watched) -> bool:
-    """Whether a signal waits for us, now that there is no server to hand it on to."""
+    """Return whether a signal is pending after the server has ended."""
     return bool(watched) and not watched.isdisjoint(signal.sigpending())
 
 
 def _next_signal(watched: Watched) -> tuple[int, bool]:
-    """The next signal, and whether it was for us alone, rather than from a terminal to the whole group."""
+    """Return the next signal, and whether only we got it (a terminal signals the whole process group)."""
     awaited: set[int] = {*watched, signal.SIGCHLD}
     if hasattr(signal, "sigwaitinfo"):
         info = signal.sigwaitinfo(awaited)
         return info.si_signo, info.si_code <= 0
-    number = signal.sigwait(awaited)  # macOS does not tell who sent it
+    number = signal.sigwait(awaited)  # macOS does not report the sender
     return number, number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)

@@ -1,16 +1,16 @@
-"""What a user declares of a server's tools, in a small TOML file: `ibidem mcp --rules FILE`.
+"""Rules about a server's tools, in a small TOML file: `ibidem mcp --rules FILE`.
 
-style = "devboy"                    # its words and sizes; without it, ours
+style = "devboy"                    # hints and sizes of devboy (default: those of ibidem)
 
 [tools.update_issue]
-invalidates = ["get_issue"]         # what it makes obsolete: sent in full afterwards, even if equal
+invalidates = ["get_issue"]         # tools whose results become obsolete: the next one is sent in full, even if equal
 
 [tools.write_file]
 path = "path"                       # the argument that names a file
-kind = "write"                      # drops what tools of kind "read" said of that file
+kind = "write"                      # makes earlier results of tools of kind "read" for that file obsolete
 
 [tools.get_secret]
-never = true                        # no hint in its place, and none that points at it
+never = true                        # no hint in place of its results, and none that points at them
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _WAY_OUT = "name another with --rules"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRule:
-    """What is declared of one tool."""
+    """Rule for one tool."""
 
     invalidates: tuple[str, ...] = ()
-    """Tools whose earlier results it makes obsolete."""
+    """Tools whose earlier results this tool makes obsolete."""
     path: str | None = None
-    """The argument that names a file."""
+    """Argument that names a file."""
     kind: ToolKind | None = None
-    """What it does to that file; None goes by the tool's name."""
+    """What the tool does to that file. None: derived from the tool's name."""
     never: bool = False
-    """Its results always pass, and are not remembered."""
+    """True if its results are always forwarded unchanged and never stored."""
 
 
 UNDECLARED = ToolRule()
@@ -51,22 +51,23 @@ UNDECLARED = ToolRule()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayRules:
-    """How results are remembered, and what is known of single tools."""
+    """All rules of the gateway: memory, style of the hints, and rules for single tools."""
 
     style: Literal["ibidem", "devboy"] = "ibidem"
     memory: MemorySettings = field(default_factory=MemorySettings)
     verbosity: HintVerbosity = HintVerbosity.STANDARD
-    """How much devboy's hints say."""
+    """Length of devboy's hints."""
     max_chars: int = MAX_SHOWN_CHARS
-    """Longer results pass and are not remembered: clients show a model the beginning of those, and each another one."""
+    """Longer results are forwarded and not stored, because clients truncate them in different ways."""
     tools: Mapping[str, ToolRule] = field(default_factory=dict)
 
     def of(self, tool: str) -> ToolRule:
+        """Return the rule of a tool, or the rule `*`."""
         return self.tools.get(tool) or self.tools.get("*", UNDECLARED)
 
 
 def load_rules(path: Path) -> GatewayRules:
-    """IbidemError names the file, the line or field, and what to write there."""
+    """Load a rules file. Raises IbidemError with the file, the line or field, and the fix."""
     where = one_line(str(path))
     data = read_bounded(path, MAX_RULES_BYTES, _WAY_OUT)
     if data is None:
@@ -75,24 +76,25 @@ def load_rules(path: Path) -> GatewayRules:
         table = tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise IbidemError(f"{where}: line {line}: not valid UTF-8: save it as UTF-8") from None
+        raise IbidemError(f"{where}: line {line}: not valid UTF-8. Save the file as UTF-8") from None
     except RecursionError:
-        raise IbidemError(f"{where}: nested too deeply: correct it there") from None
-    except ValueError as error:  # a number too long to be read is one that the reader of TOML does not know of
-        raise IbidemError(f"{where}: not valid TOML ({one_line(str(error)[:MAX_REASON])}): correct it there") from None
+        raise IbidemError(f"{where}: nested too deeply. Correct the file") from None
+    except ValueError as error:  # not only TOMLDecodeError: an integer that is too long raises a plain ValueError
+        raise IbidemError(f"{where}: not valid TOML ({one_line(str(error)[:MAX_REASON])}). Correct the file") from None
     return read_rules(table, where)
 
 
 def read_rules(table: Mapping[str, Any], where: str) -> GatewayRules:
+    """Check a table of rules. `where` is the file, for error messages."""
     values = {name: _checked(_FIELDS, name, value, where, "") for name, value in table.items()}
     tools = {name: _tool(name, each, where) for name, each in values.pop("tools", {}).items()}
     style = values.pop("style", "ibidem")
     verbosity = values.pop("verbosity", None)
     if verbosity is not None and style != "devboy":
-        raise IbidemError(f'{where}: verbosity: only for the words of devboy: add style = "devboy", or leave it out')
+        raise IbidemError(f'{where}: verbosity: only with devboy\'s hints. Add style = "devboy", or remove verbosity')
     for name in ("max_calls", "max_age"):
         if style == "devboy" and name in values:
-            raise IbidemError(f"{where}: {name}: devboy forgets by capacity alone: leave it out")
+            raise IbidemError(f"{where}: {name}: devboy evicts by capacity only. Remove {name}")
     near, max_chars = values.pop("near", style != "devboy"), values.pop("max_chars", MAX_SHOWN_CHARS)
     memory = replace(MemorySettings(near=NearRefConfig() if near else None), **values)
     return GatewayRules(
@@ -107,12 +109,12 @@ def read_rules(table: Mapping[str, Any], where: str) -> GatewayRules:
 def _tool(name: str, table: Any, where: str) -> ToolRule:
     field_name = f"tools.{one_line(name)}"
     if not isinstance(table, dict):
-        raise IbidemError(f"{where}: {field_name}: is not a table: begin it with [{field_name}]")
+        raise IbidemError(f"{where}: {field_name}: not a table. Start it with [{field_name}]")
     values = {key: _checked(_TOOL_FIELDS, key, value, where, f"{field_name}.") for key, value in table.items()}
     rule = ToolRule(**values)
     kind = rule.kind or ToolKind.from_tool_name(name)
     if rule.path is not None and kind is ToolKind.OTHER:
-        raise IbidemError(f'{where}: {field_name}.path: says nothing alone: add kind = "read" or kind = "write"')
+        raise IbidemError(f'{where}: {field_name}.path: has no effect alone. Add kind = "read" or kind = "write"')
     return rule
 
 
@@ -171,7 +173,7 @@ _FIELDS: dict[str, _Check] = {
     "min_bytes": _whole(1),
     "max_chars": _whole(1),
     "near": (_flag, "must be true or false"),
-    "tools": (_table, "is not a table: begin one for each tool, as [tools.get_issue]"),
+    "tools": (_table, "not a table. Start one for each tool, such as [tools.get_issue]"),
 }
 _TOOL_FIELDS: dict[str, _Check] = {
     "invalidates": (_names, 'must be a list of tools: write ["get_issue"]'),

@@ -1,8 +1,8 @@
-"""One client and one server: a message in, a message out. No sockets, no clock, no threads.
+"""MCP session of one client and one server: a message in, a message out. No sockets, no clock, no threads.
 
-Answers are matched to calls by id and direction: a server asks its client things too, with ids of its own. Where
-something could not be looked at, was cancelled, or took so long that the client may have given up on it, what was
-remembered of the context may be untrue, so it is forgotten, or never remembered.
+Responses are matched to calls by id and direction, because a server also sends requests with its own ids. If a message
+could not be read, was canceled, or took so long that the client may have given up, the stored outputs may be wrong. In
+these cases they are deleted, or not stored.
 """
 
 from __future__ import annotations
@@ -34,33 +34,34 @@ from .messages import (
 from .rules import GatewayRules
 
 SHARE_A_CONNECTION = ("claude-code", "cursor", "gemini-cli", "goose", "opencode", "visual studio code")
-"""Names of clients begin so whose subagents are known to call tools on the connection of the main agent."""
+"""Prefixes of the names of clients whose subagents call tools on the connection of the main agent."""
 TELL_CONTEXTS_APART = ("codex",)
-"""Of clients that say with each call whose it is. This one's model writes programs that call tools: a program would get
-the hint in place of its data."""
+"""Prefixes of the names of clients that send the context with each call.
+
+Codex's model writes programs that call tools. Such a program would get the hint in place of its data.
+"""
 CONTEXT_KEYS = ("sessionId", "threadId", "windowId")
-"""What some clients send with a call, in `_meta`: a thread is one context, and a window is what it holds between two
-compactions."""
+"""Keys in the `_meta` of a call that identify a context. A thread gets a new window with each compaction."""
 
 
 def why_no_hints(client: str | None, *, codex: bool, no_subagents: bool) -> str:
-    """One line for the user; empty where a hint can be true."""
+    """Return why this client gets no hints, as one line for the user; empty if it gets hints."""
     if client is None:
-        return "hints are off: the client did not say who it is"
+        return "hints are off: the client did not send its name"
     name, shown = client.casefold(), one_line(client[:64])
     if name.startswith(TELL_CONTEXTS_APART):
-        why = "its scripts would get them in place of data (--codex turns them on)"
+        why = "its scripts would get hints in place of data (--codex turns them on)"
         return "" if codex else f"hints are off for {shown}: {why}"
     if no_subagents:
         return ""
     known = name.startswith(SHARE_A_CONNECTION)
     why = "its subagents share this connection" if known else "it may have subagents that share this connection"
-    own = "its plugin is the way there, or " if name.startswith("claude-code") else ""
+    own = "use its plugin instead, or " if name.startswith("claude-code") else ""
     return f"hints are off for {shown}: {why} ({own}--no-subagents turns them on)"
 
 
 def context_of(client: str, meta: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """What one context is told apart by; None where this client's contexts are told apart, and this one is not."""
+    """Return what identifies the context of a call. None if this client identifies contexts, but not for this call."""
     found = tuple(f"{key}={meta[key]}" for key in CONTEXT_KEYS if isinstance(meta.get(key), str))
     if not found and client.casefold().startswith(TELL_CONTEXTS_APART):
         return None
@@ -68,39 +69,40 @@ def context_of(client: str, meta: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 MAX_OUTSTANDING = 1024
-"""Requests whose answers are awaited; the oldest is given up first, and its answer passes."""
+"""Maximum requests that wait for a response. The oldest is dropped first, and its response is forwarded unread."""
 MAX_SECONDS = 25.0
-"""An answer that took longer is not remembered: its client may no longer wait for it."""
+"""A response that took longer is not stored, because its client may no longer wait for it."""
 FORGET_NOTICES = ("notifications/devboy/compact",)
-"""What a host sends that has compacted its context."""
+"""Notifications from a host that has compacted its context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    """What the user asked for."""
+    """Options of `ibidem mcp`."""
 
     rules: GatewayRules = field(default_factory=GatewayRules)
     strip_schema: bool = False
-    """Tools promise no structured content, so that hints may stand in its place."""
+    """Remove `outputSchema` from tools, so that hints can replace structured content."""
     offers_forget: bool = False
-    """A tool by which a model, and a notification by which a host, has everything forgotten."""
+    """Offer a tool to the model, and a notification to the host, that clears the memory."""
     codex: bool = False
-    """Also hint to Codex, whose contexts are told apart."""
+    """Also send hints to Codex, whose calls identify their context."""
     no_subagents: bool = False
-    """A connection has one context: that of its client, who has no subagents."""
+    """The client has no subagents, so a connection has one context."""
     name: str = ""
-    """What hints call the server; empty: as it calls itself."""
+    """Server name in hints. Empty: the server's own name."""
 
 
 @dataclass(slots=True)
 class GatewayTotals:
-    """What was done, for the line at the end."""
+    """Counts for the summary line at exit."""
 
     results: int = 0
     hints: int = 0
     saved: int = 0
 
     def line(self) -> str:
+        """Return the summary line."""
         return (
             f"{self.results:,} result{'s' * (self.results != 1)}, {self.hints:,} hint{'s' * (self.hints != 1)}, "
             f"{self.saved:,} bytes saved"
@@ -108,7 +110,7 @@ class GatewayTotals:
 
 
 class Forwarded(NamedTuple):
-    """Where the bytes of a client's message go."""
+    """Bytes to send on after a client's message."""
 
     to_server: bytes
     to_client: bytes = b""
@@ -118,7 +120,7 @@ Awaited = ForwardedCall | Literal["initialize", "list"]
 
 
 class McpSession:
-    """The state of one connection. Its two methods are given whole messages, and never raise."""
+    """State of one connection. `from_client` and `from_server` take whole messages and never raise."""
 
     def __init__(
         self, settings: GatewaySettings, totals: GatewayTotals, tell: Callable[[str], None] = lambda line: None
@@ -132,26 +134,28 @@ class McpSession:
         self._server = ""
         self._contexts: Contexts | None = None
         self._stripped = False
-        """The client has seen a list of tools, and no promise of structured content was left in it."""
+        """True if the client has a list of tools without any `outputSchema`."""
         self._promised = False
-        """In an earlier part of the list that is on its way, one was."""
+        """True if an earlier page of the current list of tools still had an `outputSchema`."""
         self._calls = 0
         self._newest = 0
-        """The number of the last call among those that were answered."""
+        """Highest number of a call that has its result."""
         self._names: set[str] = set()
         self._own_tool = False
 
     def from_client(self, data: bytes, now: float) -> Forwarded:
+        """Return what to send for a message of the client: the same bytes to the server, or our own response."""
         try:
             message = read_message(data)
             if isinstance(message, dict):
                 return self._asked(data, message, now)
-            self.unseen()  # several messages at once, or none
+            self.unseen()  # a batch of messages, or not a message
         except Exception as error:
             self._fault(error)
         return Forwarded(data)
 
     def from_server(self, data: bytes, now: float) -> bytes:
+        """Return the bytes to send to the client for a message of the server."""
         if not self._awaited:
             return data
         try:
@@ -164,10 +168,10 @@ class McpSession:
         return data
 
     def unseen(self) -> None:
-        """Something passed that was not looked at: what stands where is not known any more."""
+        """Clear the memory, because a message was forwarded unread and may have changed what a context contains."""
         if self._contexts is not None:
             self._contexts.forget()
-        if "list" in self._awaited.values():  # it may have been that one, with what its tools promise
+        if "list" in self._awaited.values():  # the unread message may be the list, with its `outputSchema`
             self._stripped, self._promised = False, True
 
     # --- from the client --------------------------------------------------------------------------
@@ -217,10 +221,10 @@ class McpSession:
         self._awaited[id] = what
         if len(self._awaited) > MAX_OUTSTANDING:
             self._awaited.popitem(last=False)
-            self.unseen()  # its answer will pass
+            self.unseen()  # the response of the dropped request will be forwarded unread
 
     def _cancelled(self, params: Any) -> None:
-        """Its answer may be on its way, or may have passed already, and is not what the model sees."""
+        """Forget a canceled request. Its response may still arrive, or was forwarded, but the model does not see it."""
         id = request_id(params.get("requestId"))
         if id is not None:
             self._awaited.pop(id, None)
@@ -253,12 +257,12 @@ class McpSession:
             self._contexts = Contexts(self._settings.rules, self._settings.name or self._server or "server")
         found = text_result(message, structured=self._stripped)
         late = not 0 <= now - call.at <= MAX_SECONDS
-        if call.number > self._newest + 1:  # one before it has no result yet: older ones are further up than counted
+        if call.number > self._newest + 1:  # an earlier call has no result yet, so distances to older results are off
             self._contexts.forget()
         long = found is not None and found.chars > self._settings.rules.max_chars
         emission = self._contexts.emit(call, None if found is None or late or long else found.body, now)
-        # Of calls at once, a model reads the results in the order of the calls: where they end in another, what is
-        # counted here is not what it sees, and a hint could point at a result further down.
+        # A model reads the results of parallel calls in the order of the calls. If they arrive in another order, our
+        # count differs from what the model sees, and a hint could point at a later result.
         if call.number < self._newest:
             self._contexts.forget()
             return data
@@ -266,7 +270,7 @@ class McpSession:
         if found is None or emission.kind not in ("hint", "near"):
             return data
         new = with_hint(data, message, found, emission.text)
-        if len(new) >= len(data) and self._settings.rules.style != "devboy":  # which sends a hint of any length
+        if len(new) >= len(data) and self._settings.rules.style != "devboy":  # devboy sends longer hints too
             self._contexts.take_back(call)
             return data
         self._totals.hints += 1
@@ -282,7 +286,7 @@ class McpSession:
         clash = self._tool_name in self._names
         add = FORGET_TOOL | {"name": self._tool_name} if self._settings.offers_forget and last and not clash else None
         if self._settings.offers_forget and clash:
-            self._say(f"the server has a tool {self._tool_name} of its own: ours is not offered")
+            self._say(f"the server already has a tool {self._tool_name}, so the gateway does not offer its own")
         new = with_tools(data, message, strip=self._settings.strip_schema, add=add)
         changed = new is not data
         self._own_tool = (self._own_tool and not clash) or (add is not None and changed)
@@ -294,7 +298,7 @@ class McpSession:
     def _tool_name(self) -> str:
         return "compact_pipeline_cache" if self._settings.rules.style == "devboy" else "forget"
 
-    # --- what is said -----------------------------------------------------------------------------
+    # --- messages for the user --------------------------------------------------------------------
 
     def _say(self, line: str) -> None:
         if line and line not in self._told:
@@ -303,7 +307,7 @@ class McpSession:
 
     def _fault(self, error: Exception) -> None:
         self.unseen()
-        self._say(f"a message passed as it came: this is a fault of ibidem ({type(error).__name__})")
+        self._say(f"a message was forwarded unchanged after a bug in ibidem ({type(error).__name__}). Please report it")
 
 
 FORGET_TOOL: dict[str, Any] = {

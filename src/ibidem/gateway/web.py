@@ -1,10 +1,10 @@
-"""A server that is reached by HTTP: we listen on this machine and pass requests on, in either of the two transports.
+"""HTTP gateway: listen on this machine and forward requests to the MCP server, in either of the two transports.
 
-- *Streamable HTTP*: a message is POSTed; its answer is JSON or a stream of events. `Mcp-Session-Id` names the client.
-- *HTTP with SSE*, the older one: a GET opens the stream, whose first event says where that client POSTs to.
+- *Streamable HTTP*: the client POSTs a message and gets JSON or a stream of events. `Mcp-Session-Id` names the client.
+- *HTTP with SSE* (older): a GET opens the stream. Its first event gives the URL for the client's POSTs.
 
-Where neither tells clients apart, as in the protocol without sessions, nothing is remembered. Bodies are looked at as
-they pass; one that is too large, or packed, streams through.
+If neither identifies the client, as in the protocol without sessions, nothing is stored. A body that is too large or
+compressed is forwarded unread.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from .lines import MAX_MESSAGE_BYTES
 from .session import GatewaySettings, GatewayTotals, McpSession
 
 MAX_SESSIONS = 64
-"""Clients that are told apart; the one least recently heard of is forgotten first."""
+"""Maximum sessions. The least recently used is evicted first."""
 MAX_TOLD = 100
-"""Lines on standard error, each once."""
+"""Maximum lines on standard error. Each line is printed once."""
 SESSION_HEADER = "Mcp-Session-Id"
 NOT_PASSED = frozenset(
     {"connection", "keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization", "te", "trailer"}
     | {"transfer-encoding", "upgrade", "expect", "host", "content-length", "accept-encoding"}
 )
-"""Headers that are for the neighbour, or that we say ourselves."""
-NO_SESSION = "nothing is remembered for clients without a session: the server gave no session id"
+"""Hop-by-hop headers, and headers that the gateway sets itself."""
+NO_SESSION = "hints are off for clients without a session: the server sent no session id"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 STOP_SECONDS = 2.0
 
 quiet = logging.getLogger("ibidem.mcp.http")
-quiet.disabled = True  # the server would quote what it cannot parse, keys and all
+quiet.disabled = True  # aiohttp's server would log requests that it cannot parse, including API keys
 
 SessionKey = tuple[str, str]
 
 
 class WebGateway:
-    """All clients of one server."""
+    """Gateway for all clients of one server."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class WebGateway:
         self._upstream = upstream
         self._settings = settings
         self._stream_settings = replace(settings, offers_forget=False)
-        """For the older transport, where we have no place to answer a tool of our own."""
+        """Settings for the older transport, where the gateway cannot respond to its own tool."""
         self._totals = totals
         self._tell_user = tell
         self._told: set[str] = set()
@@ -81,7 +81,7 @@ class WebGateway:
         self._client: ClientSession | None = None
         self._hop = hop_to(upstream)
         self._as_begun = settings, totals, self._tell
-        """What a session is made with, before it is known who talks."""
+        """Arguments for a new session of an unknown client."""
 
     async def __aenter__(self) -> Self:
         self._client = ClientSession(
@@ -89,7 +89,7 @@ class WebGateway:
             connector=TCPConnector(limit=0),
             cookie_jar=DummyCookieJar(),
             auto_decompress=False,
-            trust_env=False,  # it would also send what stands in netrc, for whoever asks
+            trust_env=False,  # True would also send credentials from netrc for every client
         )
         return self
 
@@ -98,19 +98,20 @@ class WebGateway:
             await self._client.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Forward one request and return its response."""
         try:
             return await self._handle(request)
         except web.RequestPayloadError:
-            return web.Response(status=400, text="the request did not complete\n")
+            return web.Response(status=400, text="the request is incomplete\n")
         except Exception as error:
             self._fault(error)
-            return web.Response(status=500, text="an error in the gateway itself: see its standard error\n")
+            return web.Response(status=500, text="error in the gateway: see its standard error\n")
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if why := refused(request.host, request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site", "none")):
             return web.Response(status=403, text=why + "\n")
         if not request.raw_path.startswith("/"):
-            return web.Response(status=400, text="this is a gateway to one server, and no proxy\n")
+            return web.Response(status=400, text="this is a gateway to one server, not a proxy\n")
         assert self._client is not None
         session, begun = self._session_of(request)
         body, own = await self._asked(request, session, begun)
@@ -123,7 +124,7 @@ class WebGateway:
                 request.method,
                 url,
                 headers=[*headers, ("Accept-Encoding", "identity")],
-                data=BytesIO(body) if isinstance(body, bytes) and body else body,  # in pieces, if it is large
+                data=BytesIO(body) if isinstance(body, bytes) and body else body,  # aiohttp sends a file in chunks
                 allow_redirects=False,
                 proxy=None if self._hop is None else URL(self._hop.url),
                 proxy_headers=credentials(self._hop),
@@ -134,21 +135,22 @@ class WebGateway:
             return web.Response(status=502, text=self._not_reached(error))
 
     def _not_reached(self, error: Exception) -> str:
-        way_out = "see that it runs, and that --url is its address"
+        way_out = "Check that it runs and that --url is its address"
         if self._hop is not None and isinstance(error, ClientProxyConnectionError):
-            way_out = f"see that {self._hop.url} runs, which {self._hop.variable} names"
-        return f"{self._upstream.origin}: no answer ({type(error).__name__}): {way_out}\n"
+            way_out = f"Check that the proxy {self._hop.url} from {self._hop.variable} runs"
+        return f"{self._upstream.origin}: no response ({type(error).__name__}). {way_out}\n"
 
-    # --- who it is --------------------------------------------------------------------------------
+    # --- sessions ---------------------------------------------------------------------------------
 
     def _session_of(self, request: web.BaseRequest) -> tuple[McpSession | None, McpSession]:
-        """The session that a request goes on, if any, and one for the case that it begins one."""
+        """Return the session that a request continues, or None, and a new one in case the request starts one."""
         begun = McpSession(*self._as_begun)
         given = request.headers.get(SESSION_HEADER)
         key = ("header", given) if given else ("endpoint", request.path_qs)
         known = self._sessions.get(key)
         if known is None and given:
-            known = self._kept(key, begun)  # who it is was told before we ran, so there will be no hints
+            # The session is older than this gateway. The client's name is unknown, so it gets no hints.
+            known = self._kept(key, begun)
         if known is not None:
             self._sessions.move_to_end(key)
         return known, begun
@@ -160,19 +162,19 @@ class WebGateway:
         return session
 
     def _tell(self, line: str) -> None:
-        if line not in self._told and len(self._told) < MAX_TOLD:  # names of clients are in them
+        if line not in self._told and len(self._told) < MAX_TOLD:  # bounded, because clients choose their names
             self._told.add(line)
             self._tell_user(line)
 
     def _fault(self, error: Exception) -> None:
-        self._tell(f"a request was not passed on: this is a fault of ibidem ({type(error).__name__})")
+        self._tell(f"a request was not forwarded after a bug in ibidem ({type(error).__name__}). Please report it")
 
-    # --- what it asks -----------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     async def _asked(
         self, request: web.BaseRequest, session: McpSession | None, begun: McpSession
     ) -> tuple[bytes | AsyncIterator[bytes] | None, bytes]:
-        """The body to pass on, and an answer of our own, if it is for us."""
+        """Return the body to forward, and our own response if the request calls the gateway's tool."""
         if not request.can_read_body:
             return None, b""
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
@@ -193,7 +195,7 @@ class WebGateway:
         done = (session or begun).from_client(bytes(head), time.monotonic())
         return done.to_server, done.to_client
 
-    # --- what it is answered ----------------------------------------------------------------------
+    # --- responses --------------------------------------------------------------------------------
 
     async def _answered(
         self, request: web.BaseRequest, answer: ClientResponse, session: McpSession | None, begun: McpSession
@@ -213,13 +215,13 @@ class WebGateway:
         try:
             await response.prepare(request)
         except ValueError:
-            text = f"{self._upstream.origin}: its answer has headers that HTTP does not allow\n"
+            text = f"{self._upstream.origin}: the response has headers that HTTP does not allow\n"
             return web.Response(status=502, text=text)
         try:
             async for piece in pieces:
                 await _written(response, piece, session)
             await response.write_eof()
-        except Exception as error:  # the server broke off, or we did: so the client must not take it for whole
+        except Exception as error:  # the body is incomplete: abort, so that the client does not take it as complete
             if not isinstance(error, ClientError | OSError):
                 self._fault(error)
             if request.transport is not None:
@@ -229,10 +231,10 @@ class WebGateway:
     def _looked_through(
         self, request: web.BaseRequest, answer: ClientResponse, session: McpSession | None
     ) -> AsyncIterator[bytes] | None:
-        """The body, as far as it is one that we look at."""
+        """Return the rewritten body in chunks, or None if the body is forwarded unread."""
         streams, told = answer.content_type == "text/event-stream", answer.content_type == "application/json"
         if (streams or told) and (answer.status != 200 or _is_packed(answer.headers)):
-            # A result may be in it, and nobody knows which clients take it for one.
+            # The body may contain a result, and clients differ in whether they accept it.
             if session is not None and answer.headers.get("Content-Length") != "0":
                 session.unseen()
             return None
@@ -243,10 +245,10 @@ class WebGateway:
     def _told_apart(
         self, request: web.BaseRequest, answer: ClientResponse, session: McpSession | None, begun: McpSession
     ) -> McpSession | None:
-        """The session of an answer; None where it belongs to none."""
+        """Return the session of a response, or None."""
         given = answer.headers.get(SESSION_HEADER)
         if given and request.headers.get(SESSION_HEADER) != given:
-            # An id that is given to a second client tells nobody apart: then who asks is not known, and gets no hints.
+            # The server has given the same id to a second client. Such clients cannot be separated and get no hints.
             twice = ("header", given) in self._sessions
             session = self._kept(("header", given), McpSession(*self._as_begun) if twice else begun)
         asked = request.headers.get(SESSION_HEADER)
@@ -289,12 +291,12 @@ class WebGateway:
             for data, _ in framing.flush():
                 yield data
         finally:
-            if key is not None:  # the stream was the session
+            if key is not None:  # in the older transport, the session ends with its stream
                 self._sessions.pop(key, None)
 
 
 def _own(request: web.BaseRequest) -> str:
-    """How this client calls us."""
+    """Return the gateway's origin, as this client names it."""
     return f"{request.scheme}://{request.host}"
 
 
@@ -306,7 +308,7 @@ async def _written(response: web.StreamResponse, piece: bytes, session: McpSessi
     try:
         await response.write(piece)
     except BaseException:
-        if session is not None:  # nobody knows how much of it was read
+        if session is not None:  # unknown how much the client has read
             session.unseen()
         raise
 
@@ -325,14 +327,14 @@ def _is_endpoint(event: bytes) -> bool:
 
 
 def _relocated_endpoint(event: bytes, upstream: McpUpstream, own: str) -> bytes:
-    """A server may say where to POST to with its own address; the client reaches it through us, or not at all."""
+    """Replace the server's origin in an endpoint event by ours, because the client may only reach us."""
     if not _is_endpoint(event):
         return event
     return with_data(event, lambda data: relocated(data.decode("latin-1"), upstream, own).encode("latin-1"))
 
 
 def _endpoint(event: bytes, asked: str, own: str) -> str:
-    """Where a client of the older transport POSTs to, with what tells it apart; empty if the event does not say."""
+    """Return path and query of a client's POST endpoint in the older transport. Empty if they identify no client."""
     if not _is_endpoint(event):
         return ""
     try:
@@ -356,13 +358,13 @@ def serve(
     totals: GatewayTotals,
     tell: Callable[[str], None],
 ) -> None:
-    """Until told to stop. OSError if we cannot listen there."""
+    """Run the HTTP gateway until it is stopped. Raises OSError if it cannot listen on the port."""
     asyncio.run(_serve(WebGateway(upstream, settings, totals, tell), upstream, port, tell))
 
 
 async def _serve(gateway: WebGateway, upstream: McpUpstream, port: int, tell: Callable[[str], None]) -> None:
     stop = asyncio.Event()
-    with suppress(NotImplementedError):  # Windows: an interrupt ends it at once
+    with suppress(NotImplementedError):  # Windows: an interrupt ends the process at once
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = web.Server(gateway.handle, access_log=None, logger=quiet, handler_cancellation=True, auto_decompress=False)
@@ -372,7 +374,7 @@ async def _serve(gateway: WebGateway, upstream: McpUpstream, port: int, tell: Ca
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", port).start()
             own = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            tell(f"{upstream.origin}{upstream.path} is on {own}{upstream.path} (Ctrl-C ends it)")
+            tell(f"{own}{upstream.path} forwards to {upstream.origin}{upstream.path} (stop with Ctrl-C)")
             await stop.wait()
         finally:
             await runner.cleanup()

@@ -1,14 +1,14 @@
-"""Requests on their way to a provider: recognize the conversation, rewrite, remember what was sent, fall back.
+"""Requests on their way to a provider: recognize the conversation, rewrite, record what was sent, fall back.
 
-- `Live` is what callers use. It takes a `LiveRequest`, gives a `RewriteResult` (the body to send, or why the original
-  is sent), and is told what became of it.
-- `recognition` has the conversations in use, and finds the one that a request continues.
+- `Live` is the interface for callers. It takes a `LiveRequest` and returns a `RewriteResult`: the body to send, or why
+  the original is sent. The caller then reports the provider's response.
+- `recognition` has the conversations in memory and finds the one that a request continues.
 - `conversation` is one of them, with its session and a frozen history of accepted requests.
-- `policy` says how conversations are rewritten, which are paused, and which an experiment only measures.
-- `fallback` has the other ways to write a request, after an error, a time-out or a rejection.
-- `pool` has the threads for event loops. Nothing else knows event loops.
+- `policy` decides how conversations are rewritten, which are paused, and which an experiment only measures.
+- `fallback` has the other ways to write a request, after an error, a timeout or a rejection.
+- `pool` has the threads for event loops. No other module here depends on an event loop.
 
-Nothing in here knows sockets, accounting or the settings of the proxy.
+This package does not depend on sockets, accounting or the settings of the proxy.
 """
 
 from .conversation import Counted

@@ -1,10 +1,10 @@
 """One conversation whose requests are rewritten: its session, and how its accepted requests were sent.
 
-Its own methods record what requests do to it. `recognition`, which has all conversations, sets what memory and the
-store know of it: `held`, `hint` and `notebook`.
+Its methods record what requests do to it. `recognition`, which has all conversations, sets the facts about memory and
+store: `memory_bytes`, `hint` and `notebook`.
 
 How requests were sent is a frozen value (`SentHistory`). A request that cannot be rewritten starts as earlier requests
-did. Which of them counts depends on how far it agrees with them: a rewound branch must not start with edits that its
+did. The length of the shared prefix decides which of them counts: a rewound branch must not start with edits that its
 parent made later.
 """
 
@@ -51,7 +51,7 @@ class Assignment(Protocol):
 
     @property
     def measured(self) -> bool:
-        """Its requests are sent unchanged, and only what would have been saved is measured."""
+        """True if requests are sent unchanged, and only the possible savings are measured."""
         ...
 
     @property
@@ -60,12 +60,13 @@ class Assignment(Protocol):
         ...
 
     def observe(self, scanned: Scanned) -> object:
-        """What the agent did since the request before, for the experiment. Called once for each request. May raise."""
+        """Return what the agent did since the previous request, for the experiment. Called once per request. May
+        raise."""
         ...
 
 
 MAX_REVISIONS = 4
-"""Revisions of which the last accepted request is kept."""
+"""Number of revisions whose last accepted request is stored."""
 
 
 class SentRequest(NamedTuple):
@@ -73,20 +74,20 @@ class SentRequest(NamedTuple):
 
     prefix: SentPrefix
     freed: tuple[float, ...]
-    """Tokens that each of its edits removes."""
+    """Estimated tokens that each edit of the request removes."""
 
     @property
     def revised_at(self) -> int:
-        """Number of messages of the request that changed earlier messages last; 0 if none did."""
+        """Number of messages of the last request that revised earlier messages; 0 if none did."""
         points = self.prefix.plan.points
         return points[-1].length if points else 0
 
     def is_followed_by(self, later: SentRequest) -> bool:
-        """Return True if `later` is a longer request that was sent in the same way as far as this one goes."""
+        """Return True if `later` is a longer request that starts with the same bytes as this one."""
         return later.prefix.continues(self.prefix) and later.prefix.wrote_alike(self.prefix, self.prefix.messages)
 
     def cut(self, scanned: Scanned, shared: int) -> SentRequest:
-        """A request whose first messages, `shared` of them, are sent as here, and all others unchanged."""
+        """Return a request whose first `shared` messages are sent as here, and all others unchanged."""
         pairs = zip(self.prefix.plan.edits, self.freed, strict=True)
         freed = tuple(tokens for edit, tokens in pairs if edit.message < shared)
         return SentRequest(self.prefix.cut(scanned, shared), freed)
@@ -99,19 +100,21 @@ class SentHistory(NamedTuple):
 
     @property
     def newest(self) -> SentRequest | None:
+        """The last accepted request of the newest revision."""
         return self.requests[-1] if self.requests else None
 
     def add(self, sent: SentRequest) -> SentHistory:
-        """The history with one more accepted request. A longer one may have been accepted before it."""
+        """Return the history with one more accepted request. A longer one may have been accepted before it."""
         if any(sent.is_followed_by(each) for each in self.requests if each.revised_at == sent.revised_at):
             return self
         others = [each for each in self.requests if each.revised_at != sent.revised_at]
         return SentHistory((*others, sent)[-MAX_REVISIONS:])
 
     def for_request(self, scanned: Scanned) -> tuple[SentRequest, int] | None:
-        """The newest request that this one starts like, and the number of messages in common; None if there is none.
+        """Find the newest request whose start this one shares, with the number of shared messages; None without a
+        match.
 
-        Messages were sent in its way only up to the request that revised them, so all of those have to be in common.
+        Messages were sent its way only up to the request that revised them, so all of those must be shared.
         """
         for sent in reversed(self.requests):
             shared = sent.prefix.shared(scanned)
@@ -124,29 +127,29 @@ NOTHING_SENT = SentHistory()
 
 
 Key = tuple[str, ...]
-"""The wire format, what the client calls its conversation and, where the request itself asks for one, the profile."""
+"""Wire format, the client's name for the conversation and, if the request selects one, the profile."""
 
 ONE_TURN = 2
-"""Messages by which a conversation grows at least between two requests."""
+"""Smallest number of messages that a conversation gains between two requests."""
 
 
 class Deviation(NamedTuple):
-    """A request that was accepted and not sent as planned. Its session does not know yet."""
+    """A request that was accepted but not sent as planned. The session must still be informed."""
 
     key: Key
     body: bytes
     since: int
     """Index of the first message that was sent unchanged."""
     refused: bool
-    """Because the provider rejected the planned request."""
+    """True if the provider rejected the planned request."""
     at: float
     thinking_dropped: int = 0
     """Number of messages that were sent without their thinking, because the provider rejected it."""
 
 
 class Counted(NamedTuple):
-    """What a provider reported about a request: input tokens, those of them that it read from its cache, and whether
-    it cleared tool results."""
+    """Token counts of a response: input, the part read from the provider's cache, and whether it cleared tool
+    results."""
 
     context: int | None = None
     cached: int | None = None
@@ -154,77 +157,78 @@ class Counted(NamedTuple):
 
 
 class AnsweredRequest(NamedTuple):
-    """A response. The session of its request does not know yet."""
+    """A response. The session of its request must still be informed."""
 
     position: Position | None
     at: float
     counted: Counted
     stop_revising: bool
-    """The provider's cache misses after our edits."""
+    """True if the provider's cache misses after our edits."""
 
 
 @dataclass(eq=False)
 class LiveConversation:
-    """One branch, and the session that rewrites it. What changes is changed under its lock."""
+    """One branch, and the session that rewrites it. Change its fields only under its lock."""
 
     id: str
     key: Key
     name: str
-    """In the store."""
+    """Name in the store."""
     session: Session
     title: str = ""
     parent: str = ""
-    """The one that it branches off, if that is known."""
+    """Id of the conversation that this one branched from, if known."""
     model: str = ""
     hint: Hashable = None
-    """What its last request began with."""
+    """Hash of the first bytes of its last request, to find it by."""
     messages: int = 0
-    """Of the last request."""
+    """Number of messages of the last request."""
     first_new: int = 0
-    """Of these, those that were sent before it."""
+    """Index of the first message that only the last request has."""
     held: int = 0
-    """Bytes that it takes in memory, about."""
+    """Estimated bytes in memory."""
     edits: tuple[Edit, ...] = ()
     freed: tuple[float, ...] = ()
-    """Of the last request, and the tokens that each takes out: so that no text is counted twice."""
+    """Edits of the last request and the tokens that each removes. Stored, so that no text is counted twice."""
     points: int = 0
-    """How often what had been sent was changed."""
+    """Number of revisions so far."""
     turns: int = 0
-    """How often it was worked on: who found it before that has to look again."""
+    """Number of changes. A thread that found the conversation at a lower number must check it again."""
     notebook: Notebook | None = None
-    """What the store has of it, as far as is known."""
+    """Journal in the store, as read so far."""
     last: SentPrefix | None = None
-    """How its last request was written. By this the next is known, also while somebody works on it."""
+    """How its last request was written. The next one is recognized by it, also while a thread rewrites."""
     history: SentHistory = NOTHING_SENT
-    """How accepted requests were sent: a request that cannot be rewritten starts that way."""
+    """How accepted requests were sent. A request that cannot be rewritten starts the same way."""
     inbox: deque[Deviation | AnsweredRequest] = field(default_factory=deque)
-    """What its session has to learn. Anybody adds to it; who holds the lock empties it."""
+    """News for the session. Every thread may add; the thread that holds the lock empties it."""
     thinking_dropped: int = 0
-    """Number of messages, from the start, that are sent without their thinking: the provider rejected it."""
+    """Number of messages, from the start, that are sent without thinking because the provider rejected it."""
     unanswered: bool = False
-    """Its last request was not accepted here. The client may have sent it to another replica."""
+    """True if its last request was not accepted here. The client may have sent it to another replica."""
     elsewhere: bool = False
-    """Another process of this proxy had it: what was sent follows from the history, also where nothing is noted."""
+    """True if another process of this proxy had it. The history shows how it was sent, even without journal entries."""
     off: bool = False
-    """It goes on without new edits, until it is switched on again."""
+    """True while paused: it continues without new edits."""
     assignment: Assignment | None = None
     """Its variant, if it takes part in an experiment."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a request of it is worked on."""
+    """Held while one of its requests is rewritten."""
     _sent_lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while `history` is replaced, and for nothing else."""
+    """Held only while `history` is replaced."""
 
     @property
     def measured(self) -> bool:
-        """Its requests are sent unchanged, and only what would have been saved is measured."""
+        """True if requests are sent unchanged, and only the possible savings are measured."""
         return self.assignment is not None and self.assignment.measured
 
     def ask(self, model: str) -> None:
-        """Who is asked from here on, if something else than the requests says so."""
+        """Set the model for requests whose body does not name it."""
         if model:
             self.session.model = self.model = model
 
     def rewrite(self, scanned: Scanned, at: float) -> Compacted:
+        """Rewrite its next request."""
         self.turns += 1
         self.unanswered = True
         try:
@@ -233,14 +237,14 @@ class LiveConversation:
             self._grow(scanned)
 
     def pass_on(self) -> None:
-        """A request of it is not worked on: it goes out as it is known here, and what comes of that is known later."""
+        """Record that a request is sent without a rewrite. How it was sent is reported later."""
         self.turns += 1
 
     def plan_sent(self, plan: Plan, counts: bool = True) -> Point | None:
-        """What is sent has these edits. Returns where it changes what had been sent, if it does.
+        """Record the edits of a request. Return the revision that it makes, if any.
 
-        A change that another replica made, or that was made before a restart, is not one of this request. The tokens of
-        edits are counted for the books; without these there is no need to.
+        A revision by another replica, or from before a restart, does not count. Tokens of edits are only counted for
+        accounting (`counts`).
         """
         last = plan.points[-1] if len(plan.points) > self.points else None
         point = last if last is not None and last.length == self.messages else None
@@ -250,7 +254,7 @@ class LiveConversation:
         return point
 
     def accept(self, sent: SentRequest | None, deviation: Deviation | None) -> None:
-        """The provider takes a request that was sent so: the conversation goes on in that way."""
+        """Record that the provider accepted a request. Later requests start as it was sent."""
         self.unanswered = False
         if self.measured:
             return
@@ -265,7 +269,7 @@ class LiveConversation:
             self.history = self.history.add(sent)
 
     def settle(self) -> Scanned | None:
-        """Its session learns what is in the inbox. Returns the last request that was not sent as planned, if any."""
+        """Inform the session of the news in the inbox. Return the last request that was not sent as planned, if any."""
         found: Scanned | None = None
         while self.inbox:
             news = self.inbox.popleft()
@@ -303,23 +307,23 @@ class LiveConversation:
         return scanned
 
     def goes_on_as_ever(self, scanned: Scanned) -> bool:
-        """Whether there is nothing to it but to rewrite a request that goes it on."""
+        """Return True if a request that continues the conversation needs no more than a rewrite."""
         usual = not (self.off or self.assignment or self.inbox or self.session.unusual)
         return usual and not (self.notebook is not None and self.went_elsewhere(scanned))
 
     def _grow(self, scanned: Scanned) -> None:
-        """It was worked on with this request."""
+        """Update the fields of the last request."""
         model = scanned.head.get("model")
         self.model = model if isinstance(model, str) else self.model
-        if len(scanned) != self.messages:  # else it is sent again
+        if len(scanned) != self.messages:  # else the request is a repetition
             self.first_new = self.messages
         self.messages = len(scanned)
         self.last = self.session.sent_prefix or self.last
         self.thinking_dropped = max(self.thinking_dropped, self.session.thinking_dropped)
 
     def went_elsewhere(self, scanned: Scanned) -> bool:
-        """Return True if another replica may have notes: the last request was not accepted here, or the model answered
-        more than once since it came."""
+        """Return True if another replica may have journal entries: the last request was not accepted here, or the model
+        answered more than once since."""
         if self.unanswered and self.messages and len(scanned) > self.messages:
             return True
         if not self.messages or len(scanned) - self.messages <= ONE_TURN:
@@ -331,5 +335,5 @@ class LiveConversation:
 
 
 def goes_on(last: SentPrefix | None, scanned: Scanned) -> bool:
-    """Whether a request begins with all that was said."""
+    """Return True if a request starts with all messages of the last one."""
     return last is not None and 0 < last.messages == last.shared(scanned)

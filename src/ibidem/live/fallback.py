@@ -1,18 +1,18 @@
-"""What is sent for a request that cannot be rewritten as planned, or must not be (law 12).
+"""Other bodies for a request that cannot be rewritten as planned, or must not be (invariant 12).
 
 There are five ways to write a request, best first:
 
 1. as planned, with new edits;
-2. as sent: what the provider has, as it was sent, and the rest unchanged (`fall_back`);
-3. replayed: the same, worked out from the history and the notes (`replayed`), after a restart or on another replica;
-4. unchanged (`bare`);
+2. as sent: the sent prefix, and new messages unchanged (`fall_back`);
+3. rebuilt: as 2, reconstructed from the history and the journal (`rebuild_sent_prefix`), after a restart or on another
+   replica;
+4. unchanged (`original_result`);
 5. unchanged and without thinking (`drop_thinking`), only after the provider rejected thinking in other bodies.
 
-So the provider finds in its cache what it has there, and thinking that it signed against what was sent stays valid.
-A request that carries a checksum of its body is written in way 4 alone, also if the provider rejects it: a conversation
-that was rewritten before then ends with the provider's response (docs/security.md).
-Ways 2 and 4 take no lock and call no store: a hanging store or another request does not stop them. `next_body` chooses
-after a rejection.
+The sent prefix lets the provider read its cache, and thinking that it signed stays valid. A request that carries a
+checksum of its body is only written in way 4, also if the provider rejects it. A conversation that was rewritten before
+then ends with the provider's response (docs/security.md). Ways 2 and 4 take no lock and call no store, so a hanging
+store or another request cannot stop them. `next_body` chooses after a rejection.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from .recognition import MAX_CANDIDATES, Conversations, detected
 from .types import LiveRequest, RewriteResult
 
 MAX_NEW_STRINGS, MAX_NEW_VALUES = 100_000, 300_000
-"""Quotes and commas in the new part of a request, from which on reading it would hold others up: every string and
-number in it has to be made, by calls that nobody can interrupt. Text costs far less, whatever its length."""
+"""Quotes and commas in the new part of a request above which it is not parsed. Python creates every string and number
+in calls that cannot be interrupted, so other requests would wait. Long texts cost far less."""
 MAX_BODIES = 4
-"""Bodies that are sent for one request of a client."""
+"""Maximum number of bodies sent for one request of a client."""
 
 
 class _SharedPrefix(NamedTuple):
@@ -55,12 +55,12 @@ class _SharedPrefix(NamedTuple):
 
     @property
     def own(self) -> LiveConversation | None:
-        """The conversation, unless this is a branch that leaves it."""
+        """The conversation if the request continues it; None if the request is a branch."""
         return self.conversation if goes_on(self.conversation.last, self.scanned) else None
 
 
 def is_oversized(body: bytes, start: int, most: int) -> bool:
-    """Return True if the part of a request from `start` on takes too long to read while others wait."""
+    """Return True if parsing a request from `start` on would delay other requests too long."""
     if len(body) - start > most:
         return True
     strings = body.count(b'"', start) - body.count(b'\\"', start)
@@ -71,7 +71,7 @@ def is_oversized(body: bytes, start: int, most: int) -> bool:
 
 
 def fall_back(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult:
-    """The outcome of a request that failed, or must not be rewritten, with the body that is sent for it."""
+    """Return the result for a request that failed or must not be rewritten, with the body to send for it."""
     body = _body(job)
     found = _shared_prefix(conversations, job, body, closely=not failed.unread)
     if found is None:
@@ -95,7 +95,7 @@ def fall_back(conversations: Conversations, job: LiveRequest, failed: RewriteRes
 
 
 def _shared_prefix(conversations: Conversations, job: LiveRequest, body: bytes, closely: bool) -> _SharedPrefix | None:
-    """Its own conversation if that is known, else the one with the most in common."""
+    """Find the conversation that the request continues, or else the one with the longest shared prefix."""
     found: list[_SharedPrefix] = []
     plain: Scanned | None = None
     for number, each in enumerate(chain.from_iterable(conversations.alike(job.key, body, closely))):
@@ -103,7 +103,7 @@ def _shared_prefix(conversations: Conversations, job: LiveRequest, body: bytes, 
             break
         history, last = each.history, each.last
         prefix = history.newest.prefix if history.newest is not None else last
-        near = number < MAX_CANDIDATES  # of many, each would be read
+        near = number < MAX_CANDIDATES  # parsing against each of many candidates takes too long
         scanned = prefix.rescan(body) if prefix is not None and near else None
         if scanned is None:
             scanned = plain = plain or scan(body) or (scan_tolerantly(body) if closely else None)
@@ -120,14 +120,14 @@ def _shared_prefix(conversations: Conversations, job: LiveRequest, body: bytes, 
 
 
 def replayed(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult | None:
-    """The outcome with what earlier requests sent, worked out from the history; None if that adds nothing."""
+    """Return the result with the sent prefix rebuilt from the history; None if that adds no message."""
     conversation = failed.conversation or job.conversation
     body = job.decoded
     if conversation is None or body is None or failed.unread or conversation.measured:
         return None
     known = conversation.history.requests or conversation.notebook or conversation.elsewhere
     if not (failed.refused or known or (not conversations.revises_in(conversation) and needs_known_start(job))):
-        return None  # it may never have been sent through Ibidem
+        return None  # it was possibly never sent through Ibidem
     scanned = scan(body) or scan_tolerantly(body)
     if scanned is not None and _has_checksum(job, scanned.head):
         return None
@@ -154,7 +154,7 @@ def replayed(conversations: Conversations, job: LiveRequest, failed: RewriteResu
 
 
 def answered(format: str, scanned: Scanned) -> int:
-    """Number of messages of the request before this one: those before the model's last message."""
+    """Return the length of the previous request: the messages before the model's last one."""
     read = formats.named(format).read
     return previous_length(len(scanned), lambda index: read(index, scanned.value(index)).role)
 
@@ -163,7 +163,7 @@ def answered(format: str, scanned: Scanned) -> int:
 
 
 def bare(job: LiveRequest, failed: RewriteResult) -> RewriteResult:
-    """The outcome of a request that is sent unchanged."""
+    """Return the result for a request that is sent unchanged."""
     return _unchanged(job, failed, _body(job))
 
 
@@ -189,14 +189,15 @@ def _unchanged(job: LiveRequest, failed: RewriteResult, body: bytes) -> RewriteR
 
 
 def _deviation(job: LiveRequest, failed: RewriteResult, body: bytes, since: int) -> Deviation | None:
-    """A request that is too large to be read now is so later, and starts in the same way each time."""
+    """Return what the session must learn. None for an oversized request: it stays oversized, and always starts
+    unchanged."""
     if job.counts or failed.unread:
         return None
     return Deviation(job.key, body, since, failed.refused, job.at)
 
 
 def _has_checksum(job: LiveRequest, head: Mapping[str, Any]) -> bool:
-    """Return True if only the client's own body may be sent, whatever the provider says to it."""
+    """Return True if only the client's own body may be sent, even after a rejection."""
     return formats.named(job.format).has_checksum(head)
 
 
@@ -207,7 +208,7 @@ def _body(job: LiveRequest) -> bytes:
 # ── without thinking ────────────────────────────────────────────────────────────────────────────────────────────────
 
 ENDS_BYTES = 2**16
-"""Bytes at each end of a request in which its model is looked for."""
+"""Bytes at each end of a request in which its model is searched."""
 _MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]{1,200})"')
 
 
@@ -215,13 +216,13 @@ SIGNED = (b'"signature"', b'"redacted_thinking"')
 
 
 def has_signed_thinking(job: LiveRequest) -> bool:
-    """Return True if a rejection of the unchanged request may be due to earlier rewriting. A search, no parsing."""
+    """Return True if a rejection of the unchanged request may be due to earlier rewriting. Searches without parsing."""
     body = job.decoded if job.decoded is not None else job.body
     return not job.counts and any(each in body for each in SIGNED)
 
 
 def needs_known_start(job: LiveRequest) -> bool:
-    """Return True if the provider is likely to reject a request that does not start as earlier ones were sent."""
+    """Return True if the provider is likely to reject a request that does not start with the sent prefix."""
     if not has_signed_thinking(job):
         return False
     body = job.decoded if job.decoded is not None else job.body
@@ -235,10 +236,11 @@ DROP_BLOCK = {"prefix_mismatch_behavior": "drop_block"}
 
 
 def drop_thinking(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult | None:
-    """The outcome of a request whose thinking the provider rejects however it is sent; None if it has none.
+    """Return the result without thinking, for a request whose thinking is always rejected; None without thinking.
 
-    It is sent unchanged, without any thinking. The provider demands the thinking of an active tool loop, and a message
-    of thinking alone may separate two user messages: there the provider is asked to drop what does not fit.
+    The request is sent unchanged otherwise. In two cases an option lets the provider drop thinking that does not fit,
+    instead: it demands the thinking of an active tool loop, and a message with only thinking may separate two user
+    messages.
     """
     body = _body(job)
     document = open_document(body)
@@ -265,8 +267,11 @@ def drop_thinking(conversations: Conversations, job: LiveRequest, failed: Rewrit
 
 
 def _drop_block(request: Any) -> tuple[list[Change], str] | None:
-    """Changes that ask the provider to drop thinking that does not fit, and the beta for the `anthropic-beta` header;
-    None if thinking is not enabled. Amazon Bedrock reads betas from the body."""
+    """Return changes that make the provider drop thinking that does not fit, and the beta for the `anthropic-beta`
+    header.
+
+    None if thinking is not enabled. Amazon Bedrock reads betas from the body.
+    """
     thinking = request.get("thinking") if isinstance(request, dict) else None
     if not isinstance(thinking, dict) or thinking.get("type") == "disabled":
         return None
@@ -283,7 +288,7 @@ def _drop_block(request: Any) -> tuple[list[Change], str] | None:
 def continue_without_thinking(
     conversations: Conversations, job: LiveRequest, found: RewriteResult
 ) -> RewriteResult | None:
-    """The outcome without thinking in the messages that were sent without it before; None if nothing changes."""
+    """Return the result without thinking in messages that were sent without it before; None without changes."""
     conversation = found.conversation or job.conversation
     if conversation is None or not conversation.thinking_dropped:
         return None
@@ -297,7 +302,7 @@ def continue_without_thinking(
 
 
 def _thinking_removed(conv: Conversation, length: int) -> list[Change]:
-    """Changes that remove all thinking from the first messages, this many."""
+    """Return changes that remove all thinking from the first `length` messages."""
     key, changes = conv.dialect.history_key, list[Change]()
     for message in conv.messages[:length]:
         thoughts = [part.path for part in message.parts if type(part) is Thinking and part.removable]
@@ -319,10 +324,10 @@ def next_body(
     tried: Sequence[bytes],
     names_thinking: bool,
 ) -> RewriteResult | None:
-    """The first way to write a rejected request that gives a body that was not tried; None if there is none.
+    """Return the first result after a rejection whose body was not tried yet; None if all were.
 
-    At most `MAX_BODIES` are sent. The last one is without thinking, if the rejection is about that. A request that was
-    sent unchanged is written in another way only if the rejection is about thinking.
+    At most `MAX_BODIES` are sent. The last one is without thinking, if the rejection names thinking. A request that was
+    sent unchanged is written in another way only if the rejection names thinking.
     """
     if rejected.body is None and not names_thinking:
         return None
@@ -348,7 +353,8 @@ def next_body(
 
 
 def after_rejections(conversations: Conversations, job: LiveRequest, count: int) -> RewriteResult:
-    """The body for a client that sends it itself and had `count` bodies rejected: unchanged, then without thinking."""
+    """Return the result for a client that sends the body itself, after `count` rejections: unchanged, then without
+    thinking."""
     job.decoded = _body(job)
     job.format = job.format or detected(job.decoded, job.model)
     failed = RewriteResult(result="failed open", reason="refused by the provider, as the client says", refused=True)
@@ -363,7 +369,8 @@ def is_new(job: LiveRequest, found: RewriteResult, tried: Sequence[bytes]) -> bo
 
 
 def _as_sent(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult | None:
-    """As sent, or replayed if that covers more messages, without thinking that was dropped before."""
+    """Return the result with the sent prefix, rebuilt if that covers more messages, and without thinking dropped
+    before."""
     known = fall_back(conversations, job, failed)
     found = _tried_way(replayed, conversations, job, known) or known
     return continue_without_thinking(conversations, job, found) or found

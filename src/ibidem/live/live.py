@@ -1,8 +1,8 @@
-"""One request body on its way out: what is sent instead, or why it is sent as it came (law 12).
+"""Rewrite one request body, or decide why the original is sent (invariant 12).
 
-`Rewriter.rewrite` runs in a thread of its own and may be given up on. Its caller then sends what `fallback` makes of
-the request, and the conversation learns that. `Rewriter.rewrite_warm` takes what is surely done sooner than a thread
-could have been asked.
+`Rewriter.rewrite_request` runs in a separate thread, and its caller may abandon it. The caller then sends a body from
+`fallback`, and the conversation is informed. `Rewriter.rewrite_warm` handles requests that are faster than a thread
+switch.
 """
 
 from __future__ import annotations
@@ -51,31 +51,33 @@ from .types import (
 log = logging.getLogger("ibidem")
 
 LOOKUP_TRIES = 3
-"""How often a conversation is looked up that others work on at the same time."""
+"""Attempts to look up a conversation that other threads change at the same time."""
 
 SMALL_BYTES = 2**18
-"""Bytes that hold nobody up, whatever is in them."""
+"""Requests up to this size are parsed quickly, whatever they contain."""
 
 WARM_BYTES = 2**14
-"""New bytes of a conversation that is known: they hold nobody up for more than some milliseconds, whatever they are."""
+"""Maximum new bytes of a known conversation for the event loop. They take a few milliseconds, whatever they contain."""
 
 STORE_SHARE = 0.6
-"""Share of the budget of a request that calls of the store may take: the rest is for another way to send it."""
+"""Share of a request's time budget for store calls. The rest is for a fallback."""
 
 LOCK_SECONDS = 0.05
-"""Seconds for which a thread waits for a conversation before it looks whether anybody still waits for the request."""
+"""Seconds a thread waits for a conversation before it checks whether the request was abandoned."""
 
 NOTE_SECONDS = 15.0
-"""Seconds that notes wait for a conversation that is being worked on."""
+"""Seconds that news for a session waits while its conversation is being rewritten."""
 
 MAX_CONVERSATIONS, MAX_MEMORY, MAX_BODY = 1000, 256 * 2**20, 100 * 2**20
-"""Conversations that are held in memory, bytes that they may take, and bytes of one request, if nothing else is set."""
+"""Defaults: conversations in memory, bytes that they may use, and bytes of one request."""
 
 MAX_REASON = 200
-"""Characters of a reason that are told."""
+"""Maximum length of a reported reason."""
 
 
 class Rewriter:
+    """Rewrites requests of the conversations of one caller."""
+
     def __init__(
         self,
         conversations: Conversations,
@@ -85,7 +87,7 @@ class Rewriter:
         clock: Clock = SYSTEM_CLOCK,
         books: bool = True,
     ) -> None:
-        """`books`: whether anybody wants to know how many tokens there are."""
+        """`books`: whether accounting needs token counts."""
         self.conversations = conversations
         self._books = books
         self._observe = observe
@@ -94,11 +96,11 @@ class Rewriter:
         self._now = clock.monotonic
 
     def rewrite(self, job: LiveRequest) -> RewriteResult:
-        """Never raises."""
+        """Rewrite a request. Never raises: an error becomes a "failed open" result."""
         return self._told(job, self._rewrite)
 
     def rewrite_warm(self, job: LiveRequest) -> RewriteResult | None:
-        """What `rewrite` gives, while everybody waits; None for what may take longer than that. Never raises."""
+        """Rewrite a request in the event loop; None if that may take too long. Never raises."""
         found = self._warm(job)
         if found is None or not found.conversation.lock.acquire(blocking=False):
             return None
@@ -115,17 +117,17 @@ class Rewriter:
             return None
         try:
             return self.conversations.warm(job.key, job.body, WARM_BYTES)
-        except Exception:  # who looks at it closely tells what is wrong
+        except Exception:  # the full rewrite reports the error
             return None
 
     def _go_on(self, found: Found, job: LiveRequest, start: float) -> RewriteResult:
-        """Under the conversation's lock."""
+        """Rewrite a request of a known conversation. Call under the conversation's lock."""
         job.decoded, job.conversation = job.body, found.conversation
         found.conversation.ask(job.model)
         return self._work(job, job.body, found, start, at_once=False)
 
     def _told(self, job: LiveRequest, work: Callable[[LiveRequest, float], RewriteResult]) -> RewriteResult:
-        """What comes of it, whatever goes wrong."""
+        """Run `work` and return its result, or a result that names the error."""
         start, unread, theirs = self._now(), False, False
         try:
             return work(job, start)
@@ -141,7 +143,7 @@ class Rewriter:
             told = error.reason
         except (StoreError, Failed) as error:
             told = one_line(str(error))[:MAX_REASON]
-        except IbidemError:  # it says where: each would be a reason of its own
+        except IbidemError:  # its text contains a position, so that each would be counted as a separate reason
             return self._theirs("its messages cannot be read", start)
         except Exception as error:
             log.debug("a request cannot be rewritten", exc_info=True)
@@ -149,7 +151,7 @@ class Rewriter:
         return RewriteResult(result="failed open", reason=told, theirs=theirs, unread=unread, took=self._now() - start)
 
     def _theirs(self, told: str, start: float) -> RewriteResult:
-        """The client made it like that: it is between the client and its provider, and nothing failed here."""
+        """Return the result for a malformed request of the client. The provider reports the error."""
         return RewriteResult(result="unchanged", reason=told, theirs=True, took=self._now() - start)
 
     def _rewrite(self, job: LiveRequest, start: float) -> RewriteResult:
@@ -181,7 +183,7 @@ class Rewriter:
         raise Failed("busy: other requests of the same conversation were faster")
 
     def _work(self, job: LiveRequest, body: bytes, found: Found, start: float, at_once: bool = True) -> RewriteResult:
-        """Under the conversation's lock."""
+        """Rewrite a request of a conversation that was found. Call under the conversation's lock."""
         conversation = found.conversation
         observes = self._observe or conversation.measured
         if formats.named(job.format).has_checksum(found.scanned.head):
@@ -197,14 +199,14 @@ class Rewriter:
         except Exception:
             job.end()
             raise
-        if not job.end() and not observes:  # something else is on its way already
+        if not job.end() and not observes:  # the caller gave up and sent another body
             self._went_otherwise(conversation)
         return outcome
 
     def _checksummed(self, job: LiveRequest, body: bytes, found: Found, start: float) -> RewriteResult:
-        """The outcome of a request that carries a checksum of its body. Under the conversation's lock.
+        """Return the result for a request with a checksum of its body. Call under the conversation's lock.
 
-        It is sent unchanged. If the provider accepts it, the conversation goes on from there, so its history has to say
+        It is sent unchanged. If the provider accepts it, the conversation continues from there, so its history must say
         how it was sent.
         """
         outcome = replace(self._off(job, found, start), result="unchanged", reason=formats.CHECKSUM_REASON, theirs=True)
@@ -214,7 +216,10 @@ class Rewriter:
         return replace(outcome, sent=SentRequest(prefix, ()), deviation=Deviation(job.key, body, 0, False, job.at))
 
     def _off(self, job: LiveRequest, found: Found, start: float) -> RewriteResult:
-        """What is sent for it, `fallback` says; here is what the books need to know. Under the conversation's lock."""
+        """Return the result for a paused conversation, with facts for accounting. `fallback` writes its body.
+
+        Call under the conversation's lock.
+        """
         conversation, scanned = found.conversation, found.scanned
         first_new = conversation.messages if len(scanned) != conversation.messages else conversation.first_new
         model = scanned.head.get("model")
@@ -232,23 +237,24 @@ class Rewriter:
         )
 
     def _went_otherwise(self, conversation: LiveConversation) -> None:
-        """What was made of it is not what was sent. Done here, so that no later request has to wait for it.
+        """Inform the session that another body was sent, if that is known. Later requests then need not wait for it.
 
-        If the provider took that already: what it refuses must not be noted, and is not known yet (`Proxy.accepted`).
+        If the provider has not responded yet, no entry is made: it may reject the body (`Live.report_accepted`).
         """
         if conversation.inbox:
             self.conversations.settle(conversation)
             self.conversations.save(conversation)
 
     def _weigh(self, body: bytes, start: int) -> None:
-        """What is known of a request is not read again. What is new may be more than can be read while others wait."""
+        """Raise `OversizedRequest` if parsing the new part of a request would delay others. The known part is not
+        parsed again."""
         if len(body) - start > SMALL_BYTES and is_oversized(body, start, self._max_rewrite):
-            raise Oversized("what is new in it is too large to be rewritten here: allow more with --max-rewrite")
+            raise Oversized("the new part of the request is too large: raise the limit with --max-rewrite")
 
     def _outcome(
         self, found: Found, compacted: Compacted, result: Result, body: bytes | None, start: float, at_once: bool
     ) -> RewriteResult:
-        """With what the books need to know of it: counted `at_once`, in a thread, where nobody else waits for that."""
+        """Return the result with facts for accounting. If `at_once`, tokens are counted now, in this thread."""
         conversation, plan = found.conversation, compacted.plan
         point, prefix = conversation.plan_sent(plan, self._books), conversation.last
         measured, first_new = conversation.measured, conversation.first_new
@@ -281,20 +287,20 @@ class Rewriter:
         if not at_once:
             return NewPart(reckon)
         new = reckon()
-        new.text.tokens()  # counted here, where nobody waits for it
+        new.text.tokens()  # count in this thread, not in the event loop
         return NewPart(known=new)
 
     def _asked(self, found: Found, first_new: int, unmarked: bool) -> CacheAsked | None:
-        """For the books: what goes wrong here goes wrong for nobody else."""
+        """Return the cache directives of a request, for accounting. An error here must not fail the request."""
         closely = self.conversations.asks_to_keep and unmarked
         try:
             return cache_asked(found.scanned, found.conversation.key[0], first_new, closely)
         except Exception as error:
-            log.debug("what a request asks to be kept is not known: %s", whereabouts(error))
+            log.debug("cannot read the cache directives of a request: %s", whereabouts(error))
             return None
 
     def _counted(self, job: LiveRequest, body: bytes, start: float) -> RewriteResult:
-        """The size is asked of what would be sent, and nothing is: so nothing is remembered of it."""
+        """Return the body that would be sent, for a request that only counts tokens. No state changes."""
         found = self.conversations.find(job.key, body, partial(self._weigh, body))
         if found is not None and found.conversation.inbox:
             with found.conversation.lock:
@@ -316,9 +322,9 @@ class Rewriter:
 class Live:
     """The conversations of one caller, and the only way to rewrite their requests. Safe to use from several threads.
 
-    `rewrite` gives the body to send. The caller then reports what became of it: `accepted`, `refused` or
-    `sent_as_it_came`, and `answered` with the provider's counts. A request that failed otherwise (5xx, a reset) needs
-    no report: the same request gives the same bytes again. No call raises.
+    `rewrite_request` returns the body to send. The caller then reports the provider's response: `report_accepted`,
+    `report_rejected` or `report_sent_unchanged`, and `report_usage` with its counts. Other failures (5xx, a reset
+    connection) need no report: the same request gives the same bytes again. No method raises.
     """
 
     def __init__(
@@ -330,7 +336,11 @@ class Live:
         run_later: Callable[[Callable[[], None]], None] = lambda work: work(),
         on_fault: Callable[[Exception, str], object] = lambda error, what: None,
     ) -> None:
-        """`run_later` runs what no request waits for, such as writing notes. `on_fault` gets errors of our own."""
+        """Create the interface.
+
+        `run_later` runs work that no request waits for, such as writing journal entries. `on_fault` gets internal
+        errors.
+        """
         self.conversations, self._rewriter = conversations, rewriter
         self._now = clock.time
         self._run_later, self._on_fault = run_later, on_fault
@@ -346,18 +356,18 @@ class Live:
         run_later: Callable[[Callable[[], None]], None] = lambda work: work(),
         on_fault: Callable[[Exception, str], object] = lambda error, what: None,
     ) -> Live:
-        """For a caller without accounting, within the usual limits of memory."""
+        """Create the interface for a caller without accounting, with the default limits of memory."""
         conversations = Conversations(profile, store, MAX_CONVERSATIONS, MAX_MEMORY, cache=cache)
         rewriter = Rewriter(conversations, False, max_body, books=False)
         return cls(conversations, rewriter, run_later=run_later, on_fault=on_fault)
 
     def has(self, outcome: RewriteResult) -> bool:
-        """Return True if the request is one of this caller's conversations, in memory."""
+        """Return True if the request belongs to a conversation of this caller that is in memory."""
         conversation = outcome.conversation or (outcome.job.conversation if outcome.job is not None else None)
         return conversation is not None and self.conversations.has(conversation)
 
     def rewrite(self, job: LiveRequest) -> RewriteResult:
-        """What to send. Runs in the calling thread; waits for locks and stores within the budget."""
+        """Return the body to send. Runs in the calling thread, and waits for locks and stores within the budget."""
         outcome = self._rewriter.rewrite(job)
         if outcome.result == "failed open" and not outcome.theirs:
             log.warning("request sent without new edits: %s", outcome.reason)
@@ -370,16 +380,16 @@ class Live:
         return replace(outcome, job=job)
 
     def rewrite_at_once(self, job: LiveRequest) -> RewriteResult | None:
-        """`rewrite` for a known conversation with little that is new; None for all else. For event loops."""
+        """Rewrite a request of a known conversation with few new bytes; None for all others. For event loops."""
         return self._rewriter.rewrite_warm(job)
 
     def preview(self, job: LiveRequest) -> RewriteResult:
-        """What would be sent. Leaves no trace. For token-counting endpoints."""
+        """Return the request that would be sent, without side effects. For token-counting endpoints."""
         job.counts = True
         return self.rewrite(job)
 
     def accepted(self, outcome: RewriteResult) -> None:
-        """The provider answered 2xx: later requests start as this one did. Never blocks."""
+        """Report that the provider responded with 2xx. Later requests start as this one did. Never blocks."""
         conversation, deviation = outcome.conversation, outcome.deviation
         if conversation is not None:
             conversation.accept(outcome.sent, deviation)
@@ -387,12 +397,13 @@ class Live:
             self._run_later(partial(self._learn, conversation, outcome.sent, deviation))
 
     def refused(self, outcome: RewriteResult, kind: str, names_thinking: bool = False) -> RewriteResult | None:
-        """The provider rejected the body: the next one to try. None: give the client the first rejection."""
+        """Report that the provider rejected the body. Return the next one to try; None to pass on the first
+        rejection."""
         job = outcome.job
         if job is None:
             return None
         job.tried.append(job.body if outcome.body is None else outcome.body)
-        log.warning("a request was refused: %s", kind)
+        log.warning("the provider rejected a request: %s", kind)
         try:
             again = next_body(self.conversations, job, outcome, kind, job.tried, names_thinking)
         except Exception as error:
@@ -401,7 +412,7 @@ class Live:
         return replace(again, job=job) if again is not None else None
 
     def sent_as_it_came(self, outcome: RewriteResult, refused: bool = False) -> RewriteResult:
-        """The caller sent the original after all. Later requests start that way."""
+        """Report that the caller sent the original instead. Later requests start that way."""
         if outcome.job is None:
             return outcome
         failed = RewriteResult(
@@ -414,11 +425,12 @@ class Live:
     def answered(
         self, outcome: RewriteResult, counted: Counted, *, at: float | None = None, stop_revising: bool = False
     ) -> None:
-        """Token counts of the provider, `at` now unless given. Never blocks; notes are written later."""
+        """Report the provider's token counts, at time `at` (default: now). Never blocks; journal entries are written
+        later."""
         conversation = outcome.conversation
         if conversation is None or not (outcome.follows_counts or counted.cleared):
             return
-        if outcome.place is None:  # it is not known which request this is
+        if outcome.place is None:  # the request cannot be identified
             counted = Counted(cleared=counted.cleared)
         conversation.inbox.append(
             AnsweredRequest(outcome.place, self._now() if at is None else at, counted, stop_revising)
@@ -426,7 +438,8 @@ class Live:
         self._run_later(partial(self._learn, conversation, None, None))
 
     def without_breakpoints(self, outcome: RewriteResult) -> None:
-        """The provider rejected a request that cannot be sent again from here: later ones get no cache breakpoints."""
+        """Report that the provider rejected a request that cannot be sent again. Later ones get no cache
+        breakpoints."""
         conversation, place = outcome.conversation, outcome.place
         if conversation is not None and place is not None:
             conversation.session.refuse(place)
@@ -435,7 +448,7 @@ class Live:
     def _learn(
         self, conversation: LiveConversation | None, sent: SentRequest | None, deviation: Deviation | None
     ) -> None:
-        """The session of a conversation learns what is in its inbox, and the store too. No request waits for this."""
+        """Inform the session of a conversation and the store of a report. No request waits for this."""
         try:
             if conversation is None and deviation is not None:
                 conversation = self.conversations.adopt(sent, deviation)
@@ -450,7 +463,7 @@ class Live:
 
 
 def _observe(match: Found) -> object:
-    """What an experiment wants to know of a request. An error in it must not fail the request."""
+    """Return what an experiment records about a request. An error in it must not fail the request."""
     assignment = match.conversation.assignment
     try:
         return assignment.observe(match.scanned) if assignment is not None else None
@@ -460,7 +473,7 @@ def _observe(match: Found) -> object:
 
 @contextmanager
 def _held(lock: threading.Lock, job: LiveRequest) -> Iterator[bool]:
-    """Hold the lock, if it can be had while somebody waits for the job: a thread that waits longer is lost."""
+    """Acquire the lock while the caller waits for the request. A thread that waited longer would be lost."""
     waited, held = 0.0, lock.acquire(blocking=False)
     while not held and waited < job.patience and not job.ended:
         held = lock.acquire(timeout=LOCK_SECONDS)
@@ -473,12 +486,13 @@ def _held(lock: threading.Lock, job: LiveRequest) -> Iterator[bool]:
 
 
 def _sent(prefix: SentPrefix | None, freed: tuple[float, ...]) -> SentRequest | None:
-    """None where the profile does not follow a conversation: then it is not known how it was sent."""
+    """Return how the request is sent; None if the profile does not track a conversation."""
     return SentRequest(prefix, freed) if prefix is not None and len(prefix.plan.edits) == len(freed) else None
 
 
 def _refuse(compacted: Compacted) -> None:
-    """Raises if something stood against it. The particulars may quote what the client sent, and are not told."""
+    """Raise if the request was not rewritten. Details after the colon may quote the client's text, so they are
+    omitted."""
     if compacted.reason == formats.CHECKSUM_REASON:
         raise Unreadable(compacted.reason)
     if compacted.reason:
@@ -486,7 +500,7 @@ def _refuse(compacted: Compacted) -> None:
 
 
 def _sampled(scanned: Scanned, first: int) -> SampledText:
-    """The messages from this one on."""
+    """Return the text of the messages from `first` on."""
     known = scanned.known
     if known is None or first >= len(known.spans):
         return NO_TEXT
@@ -494,7 +508,8 @@ def _sampled(scanned: Scanned, first: int) -> SampledText:
 
 
 def _ends(scanned: Scanned, edits: tuple[Edit, ...]) -> tuple[float, ...]:
-    """What stands beside the messages comes first: that is how providers see it."""
+    """Return the end of each message as a fraction of the request. Request parameters come first, as providers see
+    them."""
     known = scanned.known
     if known is None:
         return ()

@@ -1,13 +1,13 @@
-"""How conversations are rewritten: by which strategies and cache settings, and which of them are paused.
+"""How conversations are rewritten: with which strategies and cache settings, and which of them are paused.
 
-Requests through the proxy are rewritten as its settings say. A request that is only rewritten here and sent by its
-client (the compact endpoint) may ask for another profile. It gets no cache breakpoints, because its client has set its
-own, and it is in no experiment, because its response is not seen.
+Requests through the proxy use the profile of its settings. A request that is only rewritten here and sent by its client
+(the compact endpoint) may ask for another profile. It gets no cache breakpoints, because its client has set its own. It
+is in no experiment, because its response is not seen.
 
-A paused conversation gets no new edits: what its provider has stays as it was sent, and new messages are sent as they
-came. A pause of all conversations also counts for later ones. Pauses are in memory and in one log in the store, by the
-name that a conversation has there, so replicas agree and a restart keeps them. A conversation that is evicted from
-memory comes back with another id, so names of paused ones are kept. A branch of a paused conversation is paused too.
+A paused conversation gets no new edits. Its sent prefix stays as it was sent, and new messages are sent unchanged. A
+pause of all conversations also applies to later ones. Pauses are in memory and in one log in the store, under the name
+that a conversation has there, so replicas agree and a restart keeps them. A conversation that is evicted from memory
+returns with another id, so the names of paused ones are stored. A branch of a paused conversation is paused too.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from .conversation import Assignment, Key
 
 
 class NothingKept(MemoryStore):
-    """For requests that go out as they came: no marker points at a text of theirs, so none is kept."""
+    """Store for requests that are sent unchanged. They contain no marker, so no original must be stored."""
 
     def put(self, session: str, originals: Mapping[str, str]) -> None:
         pass
 
 
 class OnlyStored(MemoryStore):
-    """For working out how earlier requests were sent: a text that the store does not have was not evicted then."""
+    """Store for reconstructing how earlier requests were sent. A text that it does not have was not evicted then."""
 
     def __init__(self, store: GuardedStore, seconds: float) -> None:
         super().__init__()
@@ -59,18 +59,20 @@ class Experiment(Protocol):
     """Assigns conversations to variants, of which one is only measured."""
 
     def assign(self, format: str, name: str) -> Assignment:
-        """The variant of a conversation, by the client's name for it or else its name in the store."""
+        """Return the variant of a conversation. `name` is the client's name for it, or else its name in the store."""
         ...
 
 
 @dataclass(frozen=True)
 class Manner:
+    """The strategies and cache settings of a conversation."""
+
     profile: str
     cache: CacheSettings = field(default_factory=CacheSettings)
     sees_responses: bool = True
-    """Ibidem sees what the provider answers."""
+    """True if Ibidem sees the provider's responses."""
     measured: bool = False
-    """It goes as it came, for a trial: nothing of it is sent, and so nothing is kept."""
+    """True if an experiment sends the requests unchanged. No originals are stored then."""
     strategies: tuple[Strategy, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,32 +80,32 @@ class Manner:
 
     @cached_property
     def revises(self) -> bool:
-        """It may change what was sent before."""
+        """True if a strategy may change text that was already sent."""
         return not all(each.final for each in self.strategies)
 
     @property
     def asks_to_keep(self) -> bool:
-        """Requests may be sent with other marks or lifetimes than their client's."""
+        """True if requests may be sent with other cache breakpoints or TTLs than their client's."""
         return bool(self.cache)
 
     @property
     def unmarked(self) -> Manner:
-        """Likewise, with nothing asked of a cache."""
+        """The same policy without cache directives."""
         return replace(self, cache=CacheSettings())
 
     @cached_property
     def remembers(self) -> bool:
-        """It matters when requests came, and what their provider counted."""
+        """True if times of requests and the provider's counts matter, so that the journal is needed."""
         return self.revises or self.asks_to_keep
 
     @cached_property
     def quick(self) -> bool:
-        """What it takes is known: nobody else's code has a part in it, and no store is asked."""
+        """True if the time for a rewrite is predictable: only strategies of Ibidem, and no store calls."""
         return self.profile in profiles.PROFILES and not self.remembers
 
 
 class Manners:
-    """By the key of a conversation. Each is made when it is first asked for; there are no more than profiles."""
+    """Rewrite policies by conversation key. Each is created on first use, at most one per profile."""
 
     def __init__(self, usual: Manner, experiment: Experiment | None = None) -> None:
         self.usual, self.experiment = usual, experiment
@@ -111,11 +113,11 @@ class Manners:
         self._asked: dict[str, Manner] = {}
 
     def assign(self, key: Key, name: str) -> Assignment | None:
-        """The variant of a conversation that has this name in the store; None if it is in no experiment."""
+        """Return the variant of the conversation with this name in the store; None without an experiment."""
         return self.experiment.assign(key[0], key[1] or name) if self.experiment is not None and not key[2:] else None
 
     def of(self, key: Key, assignment: Assignment | None = None) -> Manner:
-        """Raises IbidemError for a profile that does not exist."""
+        """Return the policy of a conversation. Raises IbidemError for an unknown profile."""
         asked = "".join(key[2:])
         if not asked:
             return self._measured if assignment is not None and assignment.measured else self.usual
@@ -126,41 +128,42 @@ class Manners:
 
 
 MAX_NAMES = 10_000
-"""Names of conversations that are remembered after they were let go."""
+"""Names of paused conversations that are stored after they were evicted from memory."""
 
 WISH_HEADER = "x-ibidem"
-"""By which a request says what is to become of its conversation, from itself on: `on` or `off`."""
+"""Request header that pauses (`off`) or resumes (`on`) its conversation, starting with that request."""
 
 Wish = Literal["on", "off"]
 
 
 def wish(value: str) -> Wish | None:
-    """What a header says; None for anything else, which changes nothing."""
+    """Parse the pause header. Other values than `on` and `off` give None and have no effect."""
     found = value.strip().lower()
     return "off" if found == "off" else "on" if found == "on" else None
 
 
 class Switch:
-    """What is known of it beside the conversations in use. Changed under the lock of who has these."""
+    """Pauses of conversations that are not in memory. Changed under the lock of `Conversations`."""
 
     def __init__(self) -> None:
         self.all_off = False
-        """Those that begin now are off."""
+        """True if new conversations start paused."""
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._elsewhere: OrderedDict[str, None] = OrderedDict()
-        """Names of conversations that another process had when one of them was switched."""
+        """Names of conversations that were paused or resumed in another process."""
 
     def turn_all(self, off: bool) -> None:
+        """Pause or resume all conversations, also later ones."""
         self.all_off = off
         self._gone.clear()
 
     def let_go(self, name: str, off: bool) -> None:
-        """One of this name is not in use any more."""
+        """Record that a conversation was evicted from memory."""
         if off:
             _remember(self._gone, name)
 
     def hear(self, names: Iterable[str], off: bool) -> None:
-        """Another process has conversations of these names, and they were switched."""
+        """Record that another process paused or resumed conversations with these names."""
         for name in names:
             _remember(self._elsewhere, name)
             if off:
@@ -169,14 +172,17 @@ class Switch:
                 self.forget(name)
 
     def forget(self, name: str) -> None:
-        """One of this name is on again."""
+        """Record that a conversation was resumed."""
         self._gone.pop(name, None)
 
     def is_elsewhere(self, name: str) -> bool:
         return name in self._elsewhere
 
     def begins_off(self, name: str, further: bool, parent_off: bool) -> bool:
-        """`further`: it comes with a history, so that it may be one that was here before, or a branch of its parent."""
+        """Return True if a new conversation starts paused.
+
+        `further` means that its first request has a history. It may then be an evicted conversation or a branch of one.
+        """
         return self.all_off or (further and (parent_off or name in self._gone))
 
 
@@ -190,13 +196,13 @@ def _remember(names: OrderedDict[str, None], name: str) -> None:
 log = logging.getLogger("ibidem")
 
 LOG_NAME = "ibidem-pause"
-"""Session of the store that has the log."""
+"""Session of the store that contains the log."""
 MAX_TRIES = 64
-"""How often others may be faster, one after the other."""
+"""How often another process may write first before this one gives up."""
 
 
 class Pause(NamedTuple):
-    """One change."""
+    """One entry of the log: a conversation was paused or resumed."""
 
     name: str
     """Name of the conversation in the store; empty for all, also later ones."""
@@ -204,7 +210,7 @@ class Pause(NamedTuple):
 
 
 class PauseLog:
-    """The log, as far as this process knows it. Safe to use from several threads."""
+    """The pause log in the store, as far as this process has read it. Safe to use from several threads."""
 
     def __init__(self, store: Store, apply: Callable[[Pause], None]) -> None:
         self._store, self._apply = store, apply
@@ -212,14 +218,14 @@ class PauseLog:
         self._lock = threading.Lock()
 
     def read(self) -> None:
-        """Apply what others added. Raises StoreError."""
+        """Apply pauses that other processes added. Raises StoreError."""
         with self._lock:
             found = self._store.notes(LOG_NAME, self._place)
             self._place = found.place
             self._apply_all(found.rows)
 
     def add(self, pause: Pause) -> None:
-        """Add a change that was made here. Raises StoreError."""
+        """Add a pause that was made here. Raises StoreError."""
         row = json.dumps([pause.name, pause.off], separators=(",", ":")).encode()
         with self._lock:
             for _ in range(MAX_TRIES):
@@ -228,7 +234,7 @@ class PauseLog:
                 if found.added:
                     return
                 self._apply_all(found.rows)
-                self._apply(pause)  # it comes after theirs
+                self._apply(pause)  # again, because it now comes after theirs
 
     def _apply_all(self, rows: Iterable[bytes]) -> None:
         for row in rows:
@@ -236,6 +242,6 @@ class PauseLog:
                 name, off = json.loads(row)
                 pause = Pause(str(name), bool(off))
             except (ValueError, TypeError):
-                log.warning("a pause in the store cannot be read: it is skipped")
+                log.warning("skipping a pause in the store that cannot be read")
                 continue
             self._apply(pause)

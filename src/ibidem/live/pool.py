@@ -1,7 +1,8 @@
-"""Threads that work for requests, and are not waited for without end.
+"""Threads that rewrite requests, with a time limit for each request.
 
-Python runs one thread at a time: several that rewrite at once would only take turns, and every turn costs. So one
-works, and another is there only while that one is late with what it works on, which may be large, or stuck.
+Python runs one thread at a time, so several threads that rewrite at once only take turns, and each switch costs time.
+Normally one thread works. Another one is started only while the first is late with its task, which may be large or
+stuck.
 """
 
 from __future__ import annotations
@@ -16,31 +17,32 @@ from queue import Empty, SimpleQueue
 from .types import Clock, RewriteResult
 
 LATE_SECONDS = 0.005
-"""Seconds after which a thread is late, and keeps others from work no longer: most requests take a tenth of that."""
+"""Seconds after which a thread is late and another may start. Most requests take a tenth of that."""
 
 
 class TooLate(Exception):
-    """There was no time for it."""
+    """The time limit of a request has passed."""
 
     def __init__(self, errand: Errand | None) -> None:
         super().__init__()
         self.errand = errand
-        """Work that goes on; None if no thread has begun with it."""
+        """The task if it continues in its thread; None if no thread has started it."""
 
 
 class Errand:
-    """Work for one request. A thread takes it, or who does not want it any more, never both."""
+    """Work for one request. Either a thread claims it, or its caller when it gives up, never both."""
 
     __slots__ = ("_taken", "outcome", "told", "work")
 
     def __init__(self, work: Callable[[], RewriteResult], told: asyncio.Future[None]) -> None:
         self.work = work
         self.told = told
-        """That it is done, or that there is no time left."""
+        """Set when the task is done, or when its time is over."""
         self.outcome: RewriteResult | Exception | None = None
         self._taken = threading.Lock()
 
     def take(self) -> bool:
+        """Claim the task. Return False if it was claimed already."""
         return self._taken.acquire(blocking=False)
 
     @property
@@ -48,15 +50,16 @@ class Errand:
         return self._taken.locked()
 
     def tell(self) -> None:
+        """Wake the caller that waits for the task."""
         if not self.told.done():
             self.told.set_result(None)
 
 
 class TurnTaking:
-    """The threads: one, and as many more as are late."""
+    """Worker threads: one, and one more for each that is late."""
 
     def __init__(self, count: int, name: str, clock: Clock, over: Callable[[Errand], None]) -> None:
-        """`over` is called by the loop with all that is done, whether anybody waits for that or not."""
+        """`over` is called in the event loop with each finished task, also if no caller waits for it."""
         self._count = count
         self._name = name
         self._now = clock.monotonic
@@ -65,12 +68,12 @@ class TurnTaking:
         self._work_queue: SimpleQueue[Errand | None] = SimpleQueue()
         self._done: deque[Errand] = deque()
         self._telling = False
-        """The loop was asked to look at what is done."""
+        """True while the event loop is scheduled to report finished tasks."""
         self._since: dict[int, float] = {}
-        """By thread that works: since when, on the same errand."""
+        """Start time of the current task, by thread."""
         self._threads = self._made = 0
         self._lock = threading.Lock()
-        """For how many threads there are."""
+        """Protects the number of threads."""
 
     def submit(self, work: Callable[[], RewriteResult]) -> Errand:
         if self._loop is None:
@@ -81,7 +84,7 @@ class TurnTaking:
         return errand
 
     def help_out(self) -> None:
-        """Another thread for what waits, where all that there are are late."""
+        """Start another thread for waiting tasks if all existing ones are late."""
         if self._threads and (len(self._since) < self._threads or self._late() < self._threads):
             return
         with self._lock:
@@ -96,7 +99,7 @@ class TurnTaking:
         return sum(now - since > LATE_SECONDS for since in list(self._since.values()))
 
     def _run(self, me: int) -> None:
-        """What a thread does."""
+        """Run tasks until the queue ends or another thread is enough."""
         while (errand := self._work_queue.get()) is not None:
             if not errand.take():
                 continue
@@ -107,16 +110,16 @@ class TurnTaking:
                 errand.outcome = error
             del self._since[me]
             self._done.append(errand)
-            del errand  # nothing is held while there is nothing to do
-            if not self._telling and self._loop is not None:  # else the loop will come upon this one too
+            del errand  # no reference to the task while the thread waits
+            if not self._telling and self._loop is not None:  # else the scheduled report includes this task
                 self._telling = True
-                with suppress(RuntimeError):  # it is closed
+                with suppress(RuntimeError):  # the event loop is closed
                     self._loop.call_soon_threadsafe(self._tell)
             if self._threads > 1 and self._retires():
                 return
 
     def _retires(self) -> bool:
-        """There is another thread that is not late: this one would only take turns with it."""
+        """Stop this thread if another one is not late. Two threads would only take turns."""
         with self._lock:
             if self._threads - self._late() <= 1:
                 return False
@@ -124,14 +127,14 @@ class TurnTaking:
             return True
 
     def _tell(self) -> None:
-        self._telling = False  # first: what is done from here on is told again
+        self._telling = False  # first, so that tasks which finish from here on are reported again
         while self._done:
             errand = self._done.popleft()
             self._over(errand)
             errand.tell()
 
     def shutdown(self) -> None:
-        """What was begun is not waited for, and what was not is not begun."""
+        """Stop without waiting for running tasks, and do not start waiting ones."""
         with suppress(Empty):
             while True:
                 if (errand := self._work_queue.get_nowait()) is not None:
@@ -141,17 +144,17 @@ class TurnTaking:
 
 
 class Workers:
-    """Threads that rewrite, and what they are stuck with."""
+    """Worker threads, and the abandoned tasks that still occupy a thread."""
 
     def __init__(self, count: int, name: str, clock: Clock) -> None:
         self.stuck: dict[Errand, float] = {}
-        """What was given up and is worked on nevertheless, and since when."""
+        """Abandoned tasks that still run, with the time when they were abandoned."""
         self.pool = TurnTaking(count, name, clock, self._over)
         self._count = count
         self._clock = clock
 
     def exhausted(self, budget: float) -> bool:
-        """Every thread has been working for long on what was given up: who waits for one would wait in vain."""
+        """Return True if every thread has been busy with an abandoned task for `budget` seconds."""
         if len(self.stuck) < self._count:
             return False
         now = self._clock.monotonic()
@@ -164,7 +167,11 @@ class Workers:
         end: Callable[[], bool],
         more: Callable[[], Awaitable[float]] | None = None,
     ) -> RewriteResult:
-        """Raise `TooLate` if that takes longer than `budget` seconds and `more`, and `end` allows to give it up."""
+        """Run `work` in a thread and return its result.
+
+        Raises `TooLate` after `budget` seconds plus the seconds that `more` returns, if `end` permits to abandon the
+        task.
+        """
         errand = self.pool.submit(work)
         watch = _Deadline(errand, budget, self.pool)
         try:
@@ -174,7 +181,7 @@ class Workers:
             if errand.outcome is None:
                 if end():
                     raise TooLate(errand if self._give_up(errand) else None)
-                errand.told = asyncio.get_running_loop().create_future()  # it is being done at the last moment
+                errand.told = asyncio.get_running_loop().create_future()  # a thread finishes it right now
                 await errand.told
         except asyncio.CancelledError:
             end()
@@ -188,7 +195,7 @@ class Workers:
         return errand.outcome
 
     async def wait(self, errand: Errand, seconds: float) -> None:
-        """Wait for the result of some work, for so many seconds at most."""
+        """Wait at most `seconds` for a task."""
         if errand.outcome is not None:
             return
         errand.told = asyncio.get_running_loop().create_future()
@@ -203,7 +210,7 @@ class Workers:
         self.stuck.pop(errand, None)
 
     def _give_up(self, errand: Errand) -> bool:
-        """Whether it has begun, and so goes on."""
+        """Abandon a task. Return True if a thread has started it, so that it continues."""
         if errand.take():
             return False
         if errand.outcome is None:
@@ -212,7 +219,7 @@ class Workers:
 
 
 class _Deadline:
-    """Sees to it that a thread begins with an errand, and that nobody waits for it for too long."""
+    """Timer of a task. It starts another thread if no thread claims the task, and wakes the caller at the deadline."""
 
     def __init__(self, errand: Errand, budget: float, pool: TurnTaking) -> None:
         self._errand = errand

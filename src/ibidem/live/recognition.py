@@ -1,9 +1,9 @@
-"""Which conversation a request belongs to, read off the request itself.
+"""Which conversation a request belongs to, decided from the request itself.
 
-A conversation is recognized by its first messages, and by the client's name for it if there is one. It continues in a
-request that starts with all of its last request. A request that shares only its start is a branch of its own: a fork, a
-rewind, a sub-agent, another run of the same prompt. So two conversations never mix. What is remembered of one is a
-matter of speed alone: `lossless` decides from the request, and what other profiles need beside it is in the store.
+A conversation is recognized by its first messages, and by the client's name for it if there is one. A request continues
+it if it starts with all messages of its last request. A request that shares only the first messages is a separate
+branch: a fork, a rewind, a subagent, another run of the same prompt. So two conversations never mix. Memory only saves
+time: `lossless` decides from the request alone, and the facts that other profiles also need are in the store.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ TITLE_LENGTH = 80
 
 
 def opened(format: str, body: bytes) -> tuple[Scanned, list[Message]]:
-    """A request, and its messages up to the first answer."""
+    """Parse a request. Return it with its messages before the first response of the model."""
     found = scan(body) or scan_tolerantly(body)
     if found is None:
-        raise SingleMessage if _is_single(format, body) else Unreadable("no history was found in it")
+        raise SingleMessage if _is_single(format, body) else Unreadable("the request has no history")
     return found, list(_beginning(format, found))
 
 
 def detected(body: bytes, model: str = "") -> str:
-    """The format of a request that nobody names. `Unreadable` where it is none, or may be of several."""
+    """Detect the format of a request. Raises `UnreadableRequest` if no format fits, or several do."""
     try:
         return formats.detect(parse(body), model or None).name
     except formats.Ambiguous as error:
         choices = " or ".join(each.name for each in error.candidates)
-        raise Unreadable(f"it could be of more than one format: say which ({choices})") from None
+        raise Unreadable(f"the request fits more than one format: name one of them ({choices})") from None
     except formats.FormatError:
-        raise Unreadable("no conversation was found in it") from None
+        raise Unreadable("the request has no conversation") from None
     except IbidemError:
-        raise Unreadable("it cannot be read") from None
+        raise Unreadable("the request cannot be read") from None
 
 
 def _is_single(format: str, body: bytes) -> bool:
@@ -71,7 +71,7 @@ def _is_single(format: str, body: bytes) -> bool:
 
 
 def _beginning(format: str, scanned: Scanned) -> Iterator[Message]:
-    """The messages up to the first answer: they name the conversation."""
+    """Yield the messages before the model's first response. They identify the conversation."""
     dialect, opening = formats.named(format), Opening()
     for index in range(len(scanned)):
         message = dialect.read(index, scanned.value(index))
@@ -82,7 +82,7 @@ def _beginning(format: str, scanned: Scanned) -> Iterator[Message]:
 
 
 def title(messages: list[Message]) -> str:
-    """The first words of the user that are not a client's own: those stand in tags."""
+    """Return the user's first words. Texts that start with a tag are a client's own and are skipped."""
     said = [message for message in messages if message.role == "user"] or messages[-1:]
     texts = [part.text.strip() for message in said for part in message.parts if isinstance(part, Text)]
     own = [text for text in texts if not text.startswith("<")]
@@ -91,33 +91,33 @@ def title(messages: list[Message]) -> str:
 
 
 class Found(NamedTuple):
-    """What a request goes on."""
+    """A conversation and the request that continues it."""
 
     conversation: LiveConversation
     scanned: Scanned
     turn: int
-    """Of the conversation, when it was found."""
+    """The conversation's `version` when it was found."""
 
 
 class OpenedRequest(NamedTuple):
-    """A request that is looked at for the first time."""
+    """A request that is seen for the first time."""
 
     key: Key
     body: bytes
     scanned: Scanned
     messages: list[Message]
-    """Up to the user's first."""
+    """Messages before the model's first response."""
     name: str
-    """That its conversation has in the store."""
+    """Name of its conversation in the store."""
     alike: list[LiveConversation]
-    """Those of that name, the newest first."""
+    """Conversations in memory with that name, the newest first."""
 
 
 OpeningHint = tuple[Key, int]
-"""The key of a conversation, and what a request begins with."""
+"""The key of a conversation and a hash of its requests' first bytes."""
 
 HINT_BYTES = 2048
-"""Bytes that the requests of a conversation usually begin with alike."""
+"""First bytes that requests of one conversation usually share."""
 
 
 def hint_of(key: Key, body: bytes) -> OpeningHint:
@@ -125,13 +125,13 @@ def hint_of(key: Key, body: bytes) -> OpeningHint:
 
 
 class ConversationIndex:
-    """Used under the lock of who has them."""
+    """Conversations by name or hint. Used under the lock of `Conversations`."""
 
     def __init__(self) -> None:
         self._found: dict[Hashable, OrderedDict[str, LiveConversation]] = {}
 
     def newest(self, name: Hashable, most: int | None = None) -> list[LiveConversation]:
-        """Those that were added last come first."""
+        """Return up to `most` conversations with this name, the newest first."""
         found = self._found.get(name)
         return [] if found is None else [*islice(reversed(found.values()), most)]
 
@@ -148,21 +148,25 @@ class ConversationIndex:
 
 
 class RecentBodies:
-    """Changed under the lock of who has the conversations. Without a body, hashes of its messages tell the same."""
+    """The last request bodies of conversations, within a memory limit. Without a body, hashes of its messages are
+    compared.
+
+    Used under the lock of `Conversations`.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._found: OrderedDict[str, LastRequest] = OrderedDict()
-        """By conversation."""
+        """Last requests by conversation id."""
         self.size = 0
-        """Bytes that are held."""
+        """Total size of the stored bodies."""
 
     def last(self, conversation: LiveConversation) -> LastRequest | None:
-        """None where it is not held."""
+        """Return the last request of a conversation; None if it is not stored."""
         return self._found.get(conversation.id)
 
     def put(self, conversation: LiveConversation, scanned: Scanned) -> None:
-        """It was gone on with by this request."""
+        """Store the last request of a conversation, and evict the oldest others."""
         self.drop(conversation)
         last = scanned.last()
         if last is None or last.size > self._most:
@@ -182,28 +186,28 @@ Weigh = Callable[[int], None]
 LOOKUPS = ("warm", "store", "cold", "new")
 
 QUICK_SECONDS, BACKGROUND_SECONDS = 0.05, 1.0
-"""Seconds that a request waits for the store, if its profile can do without, and that notes of a response wait for it:
-the next request of the conversation waits for these."""
+"""Seconds that a request waits for the store if its profile can continue without it, and that journal entries of a
+response wait: they delay the next request of the conversation."""
 
 MAX_CANDIDATES = 4
-"""Conversations with such a beginning that are tried before a request is looked at closely."""
+"""Conversations with the same first bytes that are tried before a request is parsed."""
 
 MAX_WARM_MESSAGES = 1000
-"""Messages of a conversation that is gone on with while others wait: each takes its time, if only to be compared."""
+"""Longest conversation that is continued in the event loop. Comparing each message takes time."""
 
 RECENT_BYTES, RECENT_SHARE = 2**24, 0.25
-"""Bytes of last requests that are held, at most, and the share of the memory setting that they may take."""
+"""Bytes of last requests that are stored, at most, and the share of the memory setting that they may use."""
 
 GONE_BYTES = 2**25
-"""Bytes of conversations that were let go after which what is free is given back to the system."""
+"""Evicted bytes after which free memory is returned to the system."""
 
 PER_MESSAGE, PER_CONVERSATION, PER_NOTE = 400, 14_000, 600
-"""Bytes that a conversation takes in memory beside its texts, as measured: by message, at least, and by note: those of
-all runs of the same prompt are in each of them."""
+"""Measured bytes in memory in addition to the texts: per message (a minimum), per conversation, and per journal entry.
+All runs of the same prompt share one journal, so each of them has the entries of all."""
 
 
 class Conversations:
-    """Those that are in use. Safe to use from several threads."""
+    """The conversations in memory. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -217,7 +221,7 @@ class Conversations:
         experiment: Experiment | None = None,
         give_back: Callable[[], object] = lambda: None,
     ) -> None:
-        """Ids begin with `prefix`. An `experiment` may have some conversations only measured.
+        """Create an empty set. Ids start with `prefix`. An `experiment` may have some conversations only measured.
 
         `give_back` is called after much memory was freed.
         """
@@ -237,16 +241,16 @@ class Conversations:
         self._switch = Switch()
         self._pauses = PauseLog(self._store, self._apply)
         self.switched: Callable[[LiveConversation], None] = lambda _: None
-        """Called when a request switched its conversation, in whatever thread that is."""
+        """Called in the current thread when a request pauses or resumes its conversation."""
         self._lookups: Counter[str] = Counter()
         self.held = 0
-        """Bytes that all of them take in memory, about."""
+        """Estimated bytes of all conversations."""
         self._gone = 0
-        """Likewise, those that were let go since memory was given back to the system."""
+        """Bytes that were evicted since memory was last returned to the system."""
         self._manners = Manners(Manner(profile, cache or CacheSettings()), experiment)
         self.revises, self.remembers = self._manners.usual.revises, self._manners.usual.remembers
         self.asks_to_keep = self._manners.usual.asks_to_keep
-        """What `Manner` says, of conversations whose requests do not ask for a profile."""
+        """Properties of the default `RewritePolicy`, for requests that do not select a profile."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -256,14 +260,14 @@ class Conversations:
         return self._all.get(conversation.id) is conversation
 
     def find(self, key: Key, body: bytes, weigh: Weigh = lambda _: None) -> Found | None:
-        """The conversation that a request goes on; None for one that is new. `Unreadable` for what is none.
+        """Find the conversation that a request continues; None for a new one. Raises `UnreadableRequest`.
 
-        `weigh` is told from where on it is new to the byte, before that is read, and may raise.
+        `weigh` gets the offset of the first new byte before the new part is parsed. It may raise.
         """
         return self._hinted(key, body, weigh) or self._longest(self._opening(key, body))
 
     def find_or_begin(self, key: Key, body: bytes, weigh: Weigh = lambda _: None) -> Found:
-        """The conversation that a request goes on, or one of its own."""
+        """Find the conversation that a request continues, or create one."""
         found = self._hinted(key, body, weigh)
         if found is None:
             opening = self._opening(key, body)
@@ -274,12 +278,12 @@ class Conversations:
         return found
 
     def count_warm(self) -> None:
-        """A request was found to go on a conversation in memory."""
+        """Count a request that continues a conversation in memory."""
         with self._lock:
             self._lookups["warm"] += 1
 
     def _hinted(self, key: Key, body: bytes, weigh: Weigh) -> Found | None:
-        """By its first bytes, of which none is read that is known."""
+        """Find a conversation by the request's first bytes. The part that is known is not parsed again."""
         start = 0
         for each in self._candidates(self._by_hint, hint_of(key, body), MAX_CANDIDATES):
             turn, last = each.turns, each.last
@@ -292,8 +296,10 @@ class Conversations:
         return None
 
     def warm(self, key: Key, body: bytes, most: int) -> Found | None:
-        """What `find` finds, where no more than so many bytes have to be read for it and nothing stands against going
-        on at once: no store is to be asked, and nobody else's code has a part in it."""
+        """Find a conversation that can be continued in the event loop; None if anything could take long.
+
+        The request has at most `most` new bytes, and neither a store call nor code of other packages is needed.
+        """
         if not self._manners.of(key).quick:
             return None
         for each in self._candidates(self._by_hint, hint_of(key, body), MAX_CANDIDATES):
@@ -316,14 +322,18 @@ class Conversations:
         return OpenedRequest(key, body, scanned, messages, name, self._candidates(self._by_name, name))
 
     def _longest(self, opening: OpenedRequest) -> Found | None:
-        """By its messages."""
+        """Find the conversation with the most messages whose last request this one starts with."""
         scanned = opening.scanned
         alike = ((each, each.turns) for each in opening.alike)
         found = [Found(each, scanned, turn) for each, turn in alike if turn and goes_on(each.last, scanned)]
         return max(found, key=lambda one: one.conversation.messages, default=None)
 
     def current(self, found: Found, body: bytes) -> Found | None:
-        """What was found, after others worked on it; None if it went another way. Under the conversation's lock."""
+        """Return the match after other threads changed its conversation; None if the request does not continue it any
+        more.
+
+        Call under the conversation's lock.
+        """
         conversation = found.conversation
         if conversation.turns == found.turn:
             return found
@@ -371,14 +381,14 @@ class Conversations:
         return Found(found, scanned, 0)
 
     def _read(self, notebook: Notebook, manner: Manner, begins: bool = False) -> None:
-        """What the store knows of a conversation. Those who can do without do, if it cannot be asked."""
+        """Read the journal of a conversation. Policies that can continue without it ignore an unavailable store."""
         if manner.revises:
             notebook.read()
         elif manner.asks_to_keep or not begins:
             self._read_quickly(notebook)
 
     def _read_quickly(self, notebook: Notebook) -> None:
-        """Read the notes, if the store answers soon. Without them a request may be rejected once, and is sent again."""
+        """Read the journal if the store responds soon. Without it a request may be rejected once, and is sent again."""
         try:
             with self._store.until(QUICK_SECONDS):
                 notebook.read()
@@ -386,7 +396,7 @@ class Conversations:
             log.debug("a conversation continues without its notes: %s", type(error).__name__)
 
     def catch_up(self, found: Found) -> None:
-        """Read the notes of a conversation that continued on another replica. Under the conversation's lock."""
+        """Read the journal of a conversation that continued on another replica. Call under the conversation's lock."""
         notebook = found.conversation.notebook
         if notebook is not None and found.conversation.went_elsewhere(found.scanned):
             self._read_quickly(notebook)
@@ -396,9 +406,11 @@ class Conversations:
         return self._store.until(seconds)
 
     def alike(self, key: Key, body: bytes, closely: bool) -> Iterator[list[LiveConversation]]:
-        """Conversations that a request may go on, the likeliest first; unless `closely`, without reading any of it.
+        """Yield conversations that a request may continue, the likeliest first. Unless `closely`, do not parse the
+        request.
 
-        Many may begin alike, as all of one agent do, so none of them is left out: who asks stops when one fits.
+        All conversations of one agent may start with the same bytes, so none is left out. The caller stops at the first
+        that fits.
         """
         hinted = self._candidates(self._by_hint, hint_of(key, body))
         yield hinted[:MAX_CANDIDATES]
@@ -422,12 +434,12 @@ class Conversations:
         return found
 
     def preview(self, format: str, found: Found | None, body: bytes, at: float, model: str = "") -> Compacted:
-        """What would be sent, without a trace. Nothing is kept of what is only counted: it has no marks of ours."""
+        """Return the request that would be sent, without side effects and without cache breakpoints of ours."""
         state = found.conversation.session.state() if found else None
         return self._session(format, self._manners.usual.unmarked, model, state).compact(body, at=at)
 
     def measures(self, key: Key, found: Found | None, body: bytes) -> bool:
-        """Whether a request goes as it came because its conversation is on that side of a trial."""
+        """Return True if an experiment sends the request's conversation unchanged and only measures it."""
         if found is not None:
             return found.conversation.measured
         if self._manners.experiment is None:
@@ -436,7 +448,7 @@ class Conversations:
         return assignment is not None and assignment.measured
 
     def rewrite(self, found: Found, at: float) -> Compacted:
-        """The request as it is to be sent. Under the conversation's lock."""
+        """Return the request to send. Call under the conversation's lock."""
         conversation, scanned = found.conversation, found.scanned
         notebook, manner = conversation.notebook, self._manners.of(conversation.key)
         if notebook is not None and (manner.remembers or conversation.went_elsewhere(scanned)):
@@ -447,23 +459,23 @@ class Conversations:
             self._used(conversation, scanned)
 
     def settle(self, conversation: LiveConversation) -> None:
-        """Its session learns of what was sent otherwise than planned. Under the conversation's lock."""
+        """Inform the session of requests that were not sent as planned. Call under the conversation's lock."""
         scanned = conversation.settle()
         if scanned is not None:
             self._used(conversation, scanned)
 
     def adopt(self, sent: SentRequest | None, deviation: Deviation) -> LiveConversation:
-        """The conversation of a request that was sent and accepted before its conversation was known."""
+        """Return the conversation of a request that was sent and accepted before its conversation was known."""
         found = self.find_or_begin(deviation.key, deviation.body).conversation
         found.accept(sent, deviation)
         return found
 
     def revises_in(self, conversation: LiveConversation) -> bool:
-        """Return True if messages that were sent may be sent otherwise later."""
+        """Return True if the conversation's strategies may change text that was already sent."""
         return self._manners.of(conversation.key).revises
 
     def replay(self, conversation: LiveConversation, body: bytes, since: int) -> SentPrefix | None:
-        """How a request is sent with its messages from `since` on as they came. Leave no trace, take no lock."""
+        """Reconstruct how a request is sent with its messages from `since` on unchanged. No side effects, no lock."""
         model, store = conversation.session.model, OnlyStored(self._store, QUICK_SECONDS)
         strategies = self._manners.of(conversation.key).strategies
         session = Session(strategies=strategies, format=conversation.key[0], model=model, store=store)
@@ -474,24 +486,25 @@ class Conversations:
 
     @property
     def lookups(self) -> dict[str, int]:
-        """How often a request was found to go on a conversation in memory (`warm`), one that the store knows, one that
-        neither does (`cold`), or to begin one (`new`)."""
+        """Number of requests by conversation: in memory (`warm`), only in the store (`store`), in neither although the
+        request has a history (`cold`), or new (`new`)."""
         return {name: self._lookups[name] for name in LOOKUPS}
 
     @property
     def memory(self) -> int:
-        """Bytes that all of them take in memory, about, with the last requests that are held."""
+        """Estimated bytes of all conversations and of the stored last requests."""
         return self.held + self._recent.size
 
-    # ── off, and on again ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── pause and resume ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def all_off(self) -> bool:
-        """Whether those to come are off."""
+        """True if new conversations start paused."""
         return self._switch.all_off
 
     @property
     def off(self) -> list[str]:
+        """Ids of the conversations in memory that are paused."""
         with self._lock:
             return [each.id for each in self._all.values() if each.off]
 
@@ -500,7 +513,7 @@ class Conversations:
         self._pauses.read()
 
     def note_pause(self, name: str, off: bool) -> None:
-        """Other replicas learn of a pause: of the conversation with this name, or of all. Raises StoreError."""
+        """Inform other replicas of a pause: of the conversation with this name, or of all. Raises StoreError."""
         self._pauses.add(Pause(name, off))
 
     def _apply(self, pause: Pause) -> None:
@@ -510,7 +523,7 @@ class Conversations:
             self.turn_all(pause.off)
 
     def turn(self, id: str, off: bool) -> bool:
-        """Switch one off or on. False where it is not in use."""
+        """Pause or resume one conversation. Return False if it is not in memory."""
         with self._lock:
             found = self._all.get(id)
             if found is not None:
@@ -520,18 +533,18 @@ class Conversations:
             return found is not None
 
     def named(self, id: str = "") -> dict[str, str]:
-        """Names in the store, by id, of conversations in use whose id is this, or begins so."""
+        """Return names in the store, by id, of the conversations in memory whose id starts with `id`."""
         with self._lock:
             return {each.id: each.name for each in self._all.values() if each.id.startswith(id)}
 
     def wish(self, conversation: LiveConversation, off: bool) -> None:
-        """A request says what is to become of its conversation."""
+        """Pause or resume a conversation as its request demands."""
         if conversation.off != off:
             conversation.off = off
             self.switched(conversation)
 
     def hear(self, names: Iterable[str], off: bool) -> None:
-        """Conversations of these names were switched in another process."""
+        """Apply a pause that another process made to the conversations with these names."""
         with self._lock:
             names = list(names)
             self._switch.hear(names, off)
@@ -540,7 +553,7 @@ class Conversations:
                     each.off = off
 
     def turn_all(self, off: bool) -> list[str]:
-        """Switch all of them off or on, and those to come. Returns those that are in use."""
+        """Pause or resume all conversations, also later ones. Return the ids of those in memory."""
         with self._lock:
             self._switch.turn_all(off)
             for each in self._all.values():
@@ -548,10 +561,10 @@ class Conversations:
             return list(self._all)
 
     def save(self, conversation: LiveConversation, in_background: bool = False) -> None:
-        """What is to be remembered is in the store when this returns. Under the conversation's lock.
+        """Write new journal entries to the store before returning. Call under the conversation's lock.
 
-        A profile that decides from the request alone has something to remember only after a mishap. Its requests do not
-        wait for the store; what cannot be stored is stored with the next request.
+        A policy that decides from the request alone has entries only after a failure. Its requests do not wait for the
+        store. What cannot be written then is written with the next request.
         """
         notebook, manner = conversation.notebook, self._manners.of(conversation.key)
         if notebook is None or not (manner.remembers or conversation.session.unusual):
@@ -563,15 +576,15 @@ class Conversations:
         except Exception as error:
             if manner.revises or in_background:
                 raise
-            log.warning("what happened to a conversation is known here alone: %s", type(error).__name__)
+            log.warning("cannot write the journal of a conversation to the store: %s", type(error).__name__)
 
     def _used(self, found: LiveConversation, scanned: Scanned) -> None:
-        """It is the one that was used last, with this request."""
+        """Update indexes and sizes after a request, and evict what exceeds the limits."""
         session = found.session
         held = PER_CONVERSATION + PER_MESSAGE * len(scanned) + session.weight + PER_NOTE * session.notes
         hint = hint_of(found.key, scanned.given)
         with self._lock:
-            if found.id not in self._all:  # it was let go meanwhile: so be it
+            if found.id not in self._all:  # it was evicted in the meantime
                 return
             self.held += held - found.held
             found.held = held
@@ -588,7 +601,7 @@ class Conversations:
             self._give_back()
 
     def _let_go(self) -> None:
-        """Those that were not used for longest, until the others fit. Never the last."""
+        """Evict the least recently used conversations until the rest fits. At least one stays."""
         most_bytes = self._most_bytes - self._recent.size
         while len(self._all) > 1 and (len(self._all) > self._most or self.held > most_bytes):
             gone = self._all.popitem(last=False)[1]

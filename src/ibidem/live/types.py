@@ -1,4 +1,4 @@
-"""Requests that are rewritten, what became of them, and what can stand against rewriting one."""
+"""Requests to rewrite, their results, and the errors that prevent a rewrite."""
 
 from __future__ import annotations
 
@@ -22,35 +22,36 @@ from .policy import Wish
 
 
 class Clock:
-    """The real one."""
+    """The system clock. Tests pass another one."""
 
     time = staticmethod(time_of_day)
     """Seconds since 1970."""
     monotonic = staticmethod(perf_counter)
-    """Seconds since some moment, which never jump: what took how long."""
+    """Seconds since an arbitrary start. Never jumps, so it is used for durations."""
 
 
 SYSTEM_CLOCK = Clock()
 
 
 class Unreadable(IbidemError):
-    """A request that the client made like that. It is between the client and its provider."""
+    """The client's request is malformed. It is forwarded, and the provider reports the error."""
 
 
 class SingleMessage(IbidemError):
-    """A request with one message and no history around it: it repeats nothing."""
+    """A request with one message and no history. It cannot repeat anything."""
 
 
 class Failed(IbidemError):
-    """A request that can be read and was not rewritten."""
+    """A readable request that was not rewritten."""
 
 
 class Oversized(IbidemError):
-    """A request with more in it than is read here."""
+    """A request with more content than is parsed here."""
 
 
 def whereabouts(error: BaseException) -> str:
-    """Return the type and the place of an error. Its message may quote what the client sent."""
+    """Return the type of an error and its position in the code. Its message may quote the client's text, so it is
+    omitted."""
     trace, place = error.__traceback__, ""
     while trace is not None:
         place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
@@ -62,106 +63,110 @@ Result = Literal["rewritten", "unchanged", "observed", "off", "failed open"]
 
 
 class RewriteResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a request."""
+    """The body to send for a request, or why the original is sent, with facts for accounting."""
 
     result: Result
     body: bytes | None = None
-    """What is sent; None for the request as it came. If it failed open or is off, this begins as earlier ones did."""
+    """Body to send; None for the client's own. After "failed open" or "off", it starts with the sent prefix."""
     reason: str = ""
-    """Why it failed open, or could not be read."""
+    """Why the rewrite failed open, or why the request could not be read."""
     theirs: bool = False
-    """That was the client's doing: nothing is wrong here, and it goes as it came."""
+    """True if the client's request is the reason. Ibidem did not fail, and the request is forwarded unchanged."""
     unread: bool = False
-    """There is too much in it to be read at all."""
+    """True if the request is too large to be parsed."""
     refused: bool = False
-    """The provider refused what was sent before."""
+    """True if the provider rejected an earlier body of this request."""
     conversation: LiveConversation | None = None
     messages: int = 0
     first_new: int = 0
-    """Of these, those that were sent before."""
+    """Index of the first message that was not in an earlier request."""
     new: NewPart = NOTHING_NEW
-    """The others."""
+    """Estimate of the input from `first_new` on."""
     ends: tuple[float, ...] = ()
-    """Where each message ends, as a share of what is sent, about; only where none is known to have been sent before."""
+    """End of each message as an estimated fraction of the sent request. Only set if no message was sent before."""
     edits: tuple[Edit, ...] = ()
     marks: tuple[Addition, ...] = ()
-    """What was put on it for the provider's cache, beside the edits."""
+    """Cache directives that were added to the request, in addition to the edits."""
     kept: Kept | None = None
-    """For how long the provider is asked to keep what, if that was decided."""
+    """The TTL that was chosen for the cached prefix; None if none was chosen."""
     freed: tuple[float, ...] = ()
-    """Tokens that each of them takes out, by our count."""
+    """Estimated tokens that each edit removes."""
     revision: str = ""
-    """Why something that was sent before was changed in this request."""
+    """Why this request changes text that was sent before."""
     rewritten: float = 0.0
-    """Tokens that the provider has to write again because of that, at worst."""
+    """Tokens that the provider must write to its cache again because of that, at most."""
     took: float = 0.0
-    """Seconds."""
+    """Seconds that the rewrite took."""
     model: str = ""
     place: Position | None = None
-    """By which the session knows this very request later."""
+    """Identifies this request in its session later."""
     sent: SentRequest | None = None
-    """How later requests begin that cannot be rewritten, if the provider takes this one."""
+    """How this request is sent. If the provider accepts it, later requests that cannot be rewritten start the same
+    way."""
     deviation: Deviation | None = None
-    """What the session has to learn, if the provider takes this one."""
+    """Difference from the plan. The session must learn it if the provider accepts the request."""
     thinking_dropped: int = 0
     """Number of messages that are sent without their thinking, because the provider rejected it."""
     beta: str = ""
     """Feature that the request needs in its `anthropic-beta` header."""
     job: LiveRequest | None = None
-    """The request, for `Live.refused` and `Live.sent_as_it_came`."""
+    """The request, for `Live.report_rejected` and `Live.report_sent_unchanged`."""
 
     @property
     def follows_counts(self) -> bool:
-        """Later requests of the conversation depend on what the provider counted for this one."""
+        """True if later requests of the conversation depend on the provider's token counts for this one."""
         return self.conversation is not None and self.conversation.session.remembers
 
     @property
     def measured(self) -> bool:
-        """It is on the side of a trial that goes as it came."""
+        """True if an experiment sends this conversation unchanged and only measures it."""
         return self.conversation is not None and self.conversation.measured
 
 
 class LateResult(Protocol):
+    """A rewrite that may finish after the request was sent in another way."""
+
     @property
     def outcome(self) -> RewriteResult | Exception | None: ...
 
 
 @dataclass(eq=False)
 class LiveRequest:
-    """A request that is being worked on. Either it is done in time or it is given up, never both."""
+    """A request in progress. It is either finished in time or abandoned, never both."""
 
     format: str
-    """Empty where only its body tells, which is looked at by who works on it."""
+    """Wire format; empty if it must be detected from the body."""
     named: str
-    """What the client calls the conversation."""
+    """The client's name for the conversation."""
     encoding: str
     body: bytes
     at: float
     """Seconds since 1970."""
     counts: bool = False
-    """Nothing is answered: it only asks for a size."""
+    """True for a request that only counts tokens. No model is called."""
     most: int = 100 * 2**20
-    """Bytes that it may unpack to."""
+    """Maximum size of the decoded body, in bytes."""
     budget: float = 60.0
-    """Seconds until the rewritten request has to be ready."""
+    """Seconds until the rewritten request must be ready."""
     patience: float = 60.0
-    """Seconds that it may wait for others of its conversation. It may become more while it waits."""
+    """Seconds to wait for other requests of the same conversation. It can grow while this request waits."""
     decoded: bytes | None = None
-    """Its body, once it is unpacked."""
+    """The body after decoding its content encoding."""
     conversation: LiveConversation | None = None
-    """Whose it is, once that is known."""
+    """The conversation that the request continues, once it is known."""
     model: str = ""
-    """Who is asked, where the body does not say."""
+    """The model, if the body does not contain it."""
     observed: object = None
-    """What the agent did since its last request, if an experiment asks."""
+    """Actions of the agent since its last request, for an experiment."""
     wish: Wish | None = None
-    """Whether its conversation is to be on or off from here on, if it says."""
+    """The request's own setting that pauses or resumes its conversation, if it has one."""
     profile: str = ""
-    """What it is to be rewritten by; empty for what goes on to its provider from here, which is as the settings say."""
+    """Profile that the caller selects. Empty for requests that Ibidem sends itself: their profile is in the
+    settings."""
     tried: list[bytes] = field(default_factory=list)
     """Bodies that the provider rejected."""
     late: LateResult | None = None
-    """Work that goes on after the request was sent in another way."""
+    """A rewrite that continues after the request was sent in another way."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: bool = False
 
@@ -170,7 +175,7 @@ class LiveRequest:
         return (self.format, self.named, self.profile) if self.profile else (self.format, self.named)
 
     def late_plan(self) -> RewriteResult | None:
-        """The request as planned, if that was ready only after it was sent in another way."""
+        """Return the planned request if it became ready only after the request was sent in another way."""
         found = self.late.outcome if self.late is not None else None
         return found if isinstance(found, RewriteResult) and found.result == "rewritten" else None
 
@@ -179,7 +184,7 @@ class LiveRequest:
         return self._ended
 
     def end(self) -> bool:
-        """True for the first who ends it."""
+        """End the request. Return True for the first caller only."""
         with self._lock:
             first, self._ended = not self._ended, True
             return first

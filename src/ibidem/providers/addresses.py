@@ -1,4 +1,4 @@
-"""Who answers, where they are, and what an address may be."""
+"""Providers, their default URLs and regions, and which URLs a user may set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROVIDERS: Mapping[str, str] = MappingProxyType(
         "anthropic": "https://api.anthropic.com",
         "openai": "https://api.openai.com",
         "gemini": "https://generativelanguage.googleapis.com",
-        "chatgpt": "https://chatgpt.com/backend-api/codex",  # Codex, for those who log in with ChatGPT
+        "chatgpt": "https://chatgpt.com/backend-api/codex",  # Codex with a ChatGPT login
         "vertex": "https://REGION-aiplatform.googleapis.com",  # Claude on Google's cloud
         "bedrock": "https://bedrock-runtime.REGION.amazonaws.com",  # Claude on Amazon's
         "foundry": "",  # Claude on Azure: the host has the name of a resource
@@ -43,14 +43,14 @@ _MULTI_REGIONS = {
 AWS_REGION = r"[a-z]{2,3}(?:-[a-z]+){1,3}-\d{1,2}"
 
 REGION_VARIABLES = {"bedrock": ("AWS_REGION", "AWS_DEFAULT_REGION")}
-"""Environment variables with the region of a provider, the first that is set."""
+"""Environment variables with the region of a provider. The first that is set counts."""
 
 ALIASES = {"openai-chat": "openai", "openai-responses": "openai"}
 """Wire formats that share an upstream."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
+    """Return whether only this machine can reach `host`."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -65,7 +65,7 @@ def in_region(base: str, region: str) -> str:
 
 
 def regions(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the region by provider, as far as the environment has a valid one."""
+    """Return the region by provider, for providers with a valid region in the environment."""
     found = {
         provider: next((environment[name] for name in names if environment.get(name)), "")
         for provider, names in REGION_VARIABLES.items()
@@ -74,18 +74,21 @@ def regions(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def base_url(text: str) -> str:
-    """An upstream's URL as it is kept. Raises ValueError with what is wrong; the text itself is not in it."""
+    """Return an upstream's URL without trailing slashes.
+
+    Raises ValueError with the reason. The message does not contain the text, because it may hold a password.
+    """
     try:
         parts = urlsplit(text)
         wrong = parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
     except ValueError:
         wrong = True
     if wrong or not text.isprintable() or " " in text or "\\" in text:
-        raise ValueError("this is no URL: use one like https://api.example.com")
+        raise ValueError("invalid URL. Use one like https://api.example.com")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("a URL with a user or password: leave these out, the client sends its own credentials")
+        raise ValueError("the URL has a user or password. Remove them: the client sends its own credentials")
     if "?" in text or "#" in text:
-        raise ValueError("a URL with a query or fragment: leave that out")
+        raise ValueError("the URL has a query or fragment. Remove it")
     return text.rstrip("/")
 
 
@@ -93,7 +96,7 @@ def _upstream(name: str, url: Any, where: str) -> tuple[str, str]:
     provider = ALIASES.get(name, name)
     if provider not in PROVIDERS:
         raise IbidemError(
-            f"{where}: unknown provider {one_line(name)!r}: use one of {', '.join((*PROVIDERS, *ALIASES))}"
+            f"{where}: unknown provider {one_line(name)!r}. Use one of {', '.join((*PROVIDERS, *ALIASES))}"
         )
     try:
         return provider, base_url(url if isinstance(url, str) else "")
@@ -102,10 +105,12 @@ def _upstream(name: str, url: Any, where: str) -> tuple[str, str]:
 
 
 def upstreams(given: Iterable[tuple[str, Any, str]]) -> dict[str, str]:
-    """Base URL by provider, from (name, URL, source of the setting)."""
+    """Return the base URL by provider, from (name, URL, source of the setting)."""
     found: dict[str, str] = {}
     for name, url, where in given:
         provider, base = _upstream(name, url, where)
         if found.setdefault(provider, base) != base:
-            raise IbidemError(f"{where}: {provider} has another upstream already: all its formats share one")
+            raise IbidemError(
+                f"{where}: {provider} already has a different upstream. All formats of a provider share one"
+            )
     return found

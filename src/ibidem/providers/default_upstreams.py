@@ -1,8 +1,8 @@
 """Checks of requests that would go to the default upstream of a provider.
 
 A credential may only reach a host that its client would have sent it to. If a path, a header or a key belongs to
-another provider, the request is refused, and the message names the option to set. If the user has set an upstream, it
-gets all requests of its provider: a gateway may take any key and any path.
+another provider, the request is rejected, and the message names the option to set. If the user has set an upstream, it
+gets all requests of its provider: a gateway may accept any key and any path.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .headers import HeaderList, known
 from .routes import MAX_PATHS, NO_REGIONS, OPENAI_PATHS, Route
 
 MAX_SHOWN_PATH = 100
-"""Characters of a path in a message."""
+"""Maximum characters of a path in an error message."""
 
 
 class _Owner(NamedTuple):
     name: str
     providers: tuple[str, ...] = ()
-    """Providers whose default upstream serves it."""
+    """Providers whose default upstream serves this owner's paths and credentials."""
     url: str = "URL"
-    """Upstream to set instead."""
+    """Upstream that the error message recommends."""
 
 
 _AZURE = _Owner("Azure OpenAI", url="https://NAME.openai.azure.com/openai")
@@ -58,7 +58,7 @@ SERVED_PATHS = {
     "gemini": re.compile(r"/(?:upload/|download/)?v1(?:beta|alpha)?/|/?$"),
     "vertex": re.compile(r"/v1(?:beta1)?/|/?$"),
 }
-"""Start of the paths that a default upstream serves, for providers whose paths are recognized behind any other."""
+"""Start of the paths that a default upstream serves, for providers whose paths are recognized after any prefix."""
 
 HEADERS = {"api-key": _AZURE, "x-goog-api-key": _GOOGLE}
 """Headers for credentials of one service."""
@@ -109,11 +109,12 @@ class DefaultUpstreams(NamedTuple):
 
     @classmethod
     def among(cls, upstreams: Mapping[str, str], regions: Mapping[str, str]) -> Self:
+        """Select the providers in `upstreams` that have their default URL."""
         found = {name: upstreams.get(name, "") for name in PROVIDERS}
         return cls({name: base for name, base in found.items() if base in ("", PROVIDERS[name])}, regions)
 
     def refusal(self, route: Route, headers: HeaderList) -> str:
-        """Return why a request may not be forwarded and what to do, or nothing if it may be."""
+        """Return why a request must not be forwarded, and what to do. Empty if it may be forwarded."""
         path, _, query = route.target.partition("?")
         provider = route.provider
         if not provider:
@@ -127,7 +128,7 @@ class DefaultUpstreams(NamedTuple):
             return found
         if provider in REGION_VARIABLES and not route.region:
             variable = REGION_VARIABLES[provider][0]
-            return f"the region of {provider} is not known. Set {variable}, or the upstream: {_option(provider, base)}"
+            return f"the region of {provider} is unknown. Set {variable}, or the upstream: {_option(provider, base)}"
         return ""
 
 
@@ -135,12 +136,12 @@ def _unassigned(path: str) -> str:
     shown = one_line(path[:MAX_SHOWN_PATH])
     if owner := next((owner for form, owner in PATHS if form.match(path)), None):
         return (
-            f"the path {shown} belongs to {owner.name}. Put a provider's name before it, such as /openai{shown}, and "
+            f"the path {shown} belongs to {owner.name}. Put a provider's name in front, such as /openai{shown}, and "
             f"set the upstream of that provider: {_option('openai', owner.url)}"
         )
     return (
-        f"no provider is known for {shown}. Put its name before the path, such as /openai{shown}. If it is not served "
-        "by the provider's own host, set the upstream too: --upstream openai=URL"
+        f"unknown provider for the path {shown}. Put the provider's name in front, such as /openai{shown}. "
+        "If the provider's own host does not serve the path, set the upstream too: --upstream openai=URL"
     )
 
 

@@ -1,7 +1,7 @@
-"""How the machine's own settings say that requests leave it: through which proxy, and which certificates are believed.
+"""Outbound proxies and trusted certificates, from environment variables and system settings.
 
-A client that talks to its provider directly follows these variables. Where it talks to us, we do: a request never goes
-around a proxy that is set, and what cannot be followed is an error that names the variable.
+A client that calls its provider directly follows these variables, so Ibidem follows them for it. A request never
+bypasses a proxy that is set. A setting that cannot be followed is an error that names the variable.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ..errors import IbidemError, one_line
 from .addresses import is_loopback
 
 PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
-"""What a proxy may speak, and where it listens if nothing else is said."""
+"""Default port by URL scheme of a proxy."""
 
 CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A proxy on the way to an upstream."""
+    """Proxy between this machine and an upstream."""
 
     variable: str
-    """Who named it."""
+    """Environment variable that names the proxy, for error messages."""
     scheme: str
     host: str
     port: int
@@ -42,13 +42,13 @@ class Hop:
 
     @property
     def url(self) -> str:
-        """Without what is secret."""
+        """URL without user and password."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
 
 def hop(base: str, environment: Mapping[str, str], system: Callable[[str], Mapping[str, str]]) -> Hop | None:
-    """The proxy on the way to this URL, if there is one. `system` is asked for a host where no variable is set."""
+    """Return the proxy for this URL, or None. If no proxy variable is set, `system` returns proxies for a host."""
     parts = urlsplit(base)
     host, port = (parts.hostname or "").rstrip("."), parts.port or PORTS.get(parts.scheme, 0)
     if is_loopback(host) or _excluded(host, port, _named(environment, "no_proxy")[1]):
@@ -61,32 +61,32 @@ def hop(base: str, environment: Mapping[str, str], system: Callable[[str], Mappi
 
 
 def _named(environment: Mapping[str, str], name: str) -> tuple[str, str]:
-    """A variable in any letter case, and its value; small letters are the strongest. An empty one is not set."""
+    """Return the name and value of a variable in any letter case. Lower case wins; an empty variable is not set."""
     spellings = (name, name.upper(), *sorted(each for each in environment if each.lower() == name))
     return next(((each, text) for each in spellings if (text := environment.get(each, "").strip())), (name, ""))
 
 
 def _read(variable: str, text: str) -> Hop:
-    """What is wrong is told without the text itself: it may hold a password."""
+    """Parse the URL of a proxy. Error messages do not contain the text, because it may hold a password."""
     scheme, given, rest = text.partition("://")
     if not given:
         scheme, rest = "http", text
     scheme = scheme.lower()
     if scheme not in PORTS:
-        shown = f"unknown scheme {scheme!r}" if scheme.isalnum() else "this is no address of a proxy"
-        raise IbidemError(f"{variable}: {shown}: use one like http://proxy.example:3128 ({', '.join(PORTS)})")
+        shown = f"unknown scheme {scheme!r}" if scheme.isalnum() else "invalid proxy URL"
+        raise IbidemError(f"{variable}: {shown}. Use one like http://proxy.example:3128 ({', '.join(PORTS)})")
     try:
         parts = urlsplit(f"//{rest}")
         host, port = parts.hostname or "", parts.port
     except ValueError:
         host, port = "", None
     if not host or port == 0 or not rest.isprintable() or re.search(r"[\s\\%]", host):
-        raise IbidemError(f"{variable}: this is no address of a proxy: use one like http://proxy.example:3128")
+        raise IbidemError(f"{variable}: invalid proxy URL. Use one like http://proxy.example:3128")
     user = unquote(parts.username) if parts.username is not None else None
     return Hop(variable, scheme, host, port or PORTS[scheme], user, unquote(parts.password or ""))
 
 
-# ── what goes without ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── hosts without a proxy (NO_PROXY) ────────────────────────────────────────────────────────────────────────────────
 
 
 def _excluded(host: str, port: int, listed: str) -> bool:
@@ -94,7 +94,10 @@ def _excluded(host: str, port: int, listed: str) -> bool:
 
 
 def _matches(host: str, port: int, pattern: str) -> bool:
-    """A name stands for itself and for what is below it; `.name` and `*.name` do too, as most programs read them."""
+    """Return whether a `NO_PROXY` pattern covers a host.
+
+    A name covers itself and its subdomains. `.name` and `*.name` mean the same, as in most programs.
+    """
     if pattern == "*":
         return True
     if _network(pattern) is None:
@@ -115,18 +118,21 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
         return None
 
 
-# ── who is believed ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── trusted certificates ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class CertificateSource(NamedTuple):
-    """A file or folder with certificates, and the variable that named it."""
+    """File or folder with certificates, and the variable that names it."""
 
     variable: str
     path: Path
 
 
 def certificate_sources(environment: Mapping[str, str]) -> list[CertificateSource]:
-    """In the order of the variables. A list of folders counts as far as they are there."""
+    """Return the files and folders that the certificate variables name.
+
+    In a list of folders, missing ones are skipped. If all are missing, the first is returned, so that its use fails.
+    """
     found: list[CertificateSource] = []
     for variable in CERTIFICATE_VARIABLES:
         text = environment.get(variable, "").strip()
@@ -138,5 +144,6 @@ def certificate_sources(environment: Mapping[str, str]) -> list[CertificateSourc
 
 
 def unreadable(source: CertificateSource, why: str) -> IbidemError:
+    """Return the error for certificates that cannot be loaded."""
     where = f"{source.variable}: {one_line(str(source.path))}"
-    return IbidemError(f"{where}: {why}: name a file with certificates, or unset {source.variable}")
+    return IbidemError(f"{where}: {why}. Set it to a file with certificates, or unset {source.variable}")

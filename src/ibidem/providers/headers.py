@@ -1,7 +1,7 @@
-"""Which headers go on, and how: those of the client to the upstream, those of the answer to the client.
+"""Headers to forward: from the client to the upstream, and from the response to the client.
 
-Spelling, order and duplicates stay. Only what HTTP says between two neighbours is said anew, in the place where it
-stood: how the end of a body is told, and whether the connection goes on.
+Spelling, order and duplicates stay. Only hop-by-hop information is written again, in its old position: how the length
+of a body is given, and whether the connection stays open.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ HeaderList = Sequence[tuple[str, str]]
 
 
 class Headers(list[tuple[str, str]]):
-    """Headers as they came, with their names in lower case: each is looked at several times, and read once."""
+    """Headers in their original form, with indexes by lower-case name, built once for several lookups."""
 
     __slots__ = ("firsts", "lasts", "lows")
 
@@ -21,13 +21,14 @@ class Headers(list[tuple[str, str]]):
         super().__init__(given)
         self.lows = [name.lower() for name, _ in self]
         self.lasts = {low: each[1] for low, each in zip(self.lows, self, strict=True)}
-        """By name; of those that stand twice, the last."""
+        """Value by lower-case name. For repeated headers, the last value; in `firsts`, the first."""
         self.firsts = self.lasts
         if len(self.lasts) < len(self):
             self.firsts = {low: each[1] for low, each in zip(reversed(self.lows), reversed(self), strict=True)}
 
 
 def known(headers: Iterable[tuple[str, str]]) -> Headers:
+    """Return `headers` with indexes by name; the same object if it has them."""
     return headers if isinstance(headers, Headers) else Headers(headers)
 
 
@@ -35,30 +36,34 @@ HOP_BY_HOP = frozenset(
     {"connection", "expect", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
     | {"te", "trailer", "transfer-encoding", "upgrade"}
 )
-"""What is said between two neighbours and not passed on."""
+"""Headers between two neighboring connections (RFC 9110). They are not forwarded."""
 
 NOT_PASSED = frozenset({"host", "x-ibidem", "x-ibidem-token", "x-ibidem-page-token"})
-"""The upstream has a name of its own; tokens and wishes are for this proxy alone."""
+"""Other headers that are not forwarded: the upstream has its own host name, and the rest is only for this proxy."""
 
 BODILESS_STATUSES = frozenset({204, 304})
-"""Answers that have no body, whatever their headers say."""
+"""Statuses of responses without a body, even if their headers give a length."""
 
 
 def first(headers: HeaderList, name: str) -> str:
-    """Of this name, which is in lower case."""
-    found = headers if isinstance(headers, Headers) else Headers(headers)  # `known`: this is asked most of all
+    """Return the first value of a header, or an empty string. `name` is in lower case."""
+    # `index_headers` inlined: this is the most frequent call.
+    found = headers if isinstance(headers, Headers) else Headers(headers)
     return found.firsts.get(name, "")
 
 
 def wants_websocket(method: str, headers: HeaderList) -> bool:
-    """Other upgrades, and those of a request with a body, are not taken up, as HTTP allows: it is an ordinary one."""
+    """Return whether a request asks for a WebSocket.
+
+    HTTP allows a server to ignore an upgrade. Other upgrades, and upgrades of requests with a body, are ignored.
+    """
     if method != "GET" or first(headers, "transfer-encoding") or first(headers, "content-length") not in ("", "0"):
         return False
     return first(headers, "upgrade").strip().lower() == "websocket" and "upgrade" in named(headers)
 
 
 def named(headers: HeaderList) -> set[str]:
-    """The headers that `Connection` says are for the neighbour alone."""
+    """Return the header names that `Connection` lists as hop-by-hop."""
     found = known(headers)
     if "connection" not in found.firsts:
         return set()
@@ -72,7 +77,10 @@ _LENGTHS = frozenset({"transfer-encoding", "content-length"})
 
 
 def for_upstream(headers: HeaderList, length: int | None, upgrades: bool) -> tuple[HeaderList, bool]:
-    """With the length of what is really sent, if it is known by now; and whether the body goes in chunks."""
+    """Return the headers to send to the upstream, and whether the body is sent in chunks.
+
+    `length` is the size of the body to send; None if the body is streamed and its size unknown.
+    """
     given = known(headers)
     if upgrades:
         return [each for low, each in zip(given.lows, given, strict=True) if low not in NOT_PASSED], False
@@ -86,7 +94,7 @@ def for_upstream(headers: HeaderList, length: int | None, upgrades: bool) -> tup
             if low == "transfer-encoding" and length is None:
                 chunked = True
             elif low == "transfer-encoding":
-                each = "Content-Length", str(length)  # it was held, so its length is known
+                each = "Content-Length", str(length)  # the body is in memory, so its length is known
             elif length is not None:
                 each = each[0], str(length)
         found.append(each)
@@ -106,14 +114,15 @@ def with_beta(headers: HeaderList, beta: str) -> HeaderList:
 def for_client(
     headers: HeaderList, method: str, status: int, version: tuple[int, int], keep_alive: bool
 ) -> tuple[HeaderList, bool, bool]:
-    """With how the end is told; whether the body goes in chunks; and whether the connection ends with it."""
+    """Return the headers to send to the client, whether the body is chunked, and whether the connection closes."""
     given = known(headers)
     modern = version >= (1, 1)
     empty = method == "HEAD" or status in BODILESS_STATUSES
     coded = "transfer-encoding" in given.firsts
     sized = not coded and "content-length" in given.firsts
     chunked = modern and not empty and not sized
-    last = not keep_alive or not (modern or empty or sized)  # only the end of the connection tells an old client
+    # HTTP/1.0 has no chunks: without a length, only the end of the connection marks the end of a body.
+    last = not keep_alive or not (modern or empty or sized)
     leave = _TO_CLIENT | (named(given) - _LENGTHS) if "connection" in given.firsts else _TO_CLIENT
     if coded:
         leave |= {"content-length"}
@@ -130,15 +139,15 @@ def for_client(
 
 
 LoginKind = Literal["key", "plan"]
-"""Whether a request is paid by use or covered by a subscription."""
+"""How a request is paid for: by use (`key`), or covered by a subscription (`plan`)."""
 
-CLAUDE_TOKEN = "bearer sk-ant-oat"  # how the login of a subscription starts
+CLAUDE_TOKEN = "bearer sk-ant-oat"  # start of the OAuth token of a subscription, in lower case
 CLAUDE_BETA = "oauth-2025-04-20"
 CHATGPT_HEADER = "chatgpt-account-id"
 
 
 def login_kind(headers: HeaderList) -> LoginKind:
-    """`plan` for the login of a Claude or ChatGPT subscription. The credential is not kept."""
+    """Return `plan` for the login of a Claude or ChatGPT subscription. The credential is not stored."""
     headers = known(headers)
     bearer = first(headers, "authorization").lower()
     betas = {beta.strip() for beta in first(headers, "anthropic-beta").split(",")}

@@ -1,7 +1,7 @@
-"""Refusals by a provider, and which of them may be due to what was rewritten.
+"""Rejections by a provider (HTTP 400 or 422), and which of them a rewritten request may have caused.
 
-A request that is too long, that nobody pays for, or that comes too soon is refused however it is written. Everything
-else that a provider calls a bad request may be our doing, and is worth another try without new edits.
+Size, billing and rate errors do not depend on how a request is written. Any other bad request may be caused by our
+edits, and is worth another try without new edits.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .headers import HeaderList, first
 REFUSAL_STATUSES = frozenset({400, 422})
 
 MAX_HELD_BYTES = 2**16
-"""Bytes of a refusal that are held until it is decided. A longer one is passed on as it comes."""
+"""Bytes of a rejection that are held back until the retry is decided. A longer one is forwarded at once."""
 
 FEED_BYTES = 512
-"""Bytes of it that are unpacked at a time: what is made to be huge is found out early."""
+"""Compressed bytes that are decoded at a time, so that a decompression bomb is detected early."""
 
 MAX_READ_BYTES = 2**18
-"""Bytes that it may unpack to, to be read: that is done while everybody waits."""
+"""Maximum decoded bytes. Decoding blocks the event loop, so larger rejections are not parsed."""
 
 OTHER_ERROR_KINDS = frozenset(
     {
@@ -41,7 +41,7 @@ OTHER_ERROR_KINDS = frozenset(
         *("exceed_context_size_error", "context_window_exceeded"),  # gateways and local servers
     }
 )
-"""What providers call errors that are about size, context, credit, rate, or who asks."""
+"""Names of errors about size, context, credit, rate, or authentication."""
 
 OTHER_ERROR_WORDS = re.compile(
     r"prompt is too long|too many (?:input |total )?tokens|(?:context|prompt|input) (?:length|window|size)"
@@ -49,20 +49,20 @@ OTHER_ERROR_WORDS = re.compile(
     r"|\bcredits?\b|\bbilling\b|quota|rate limit|too large|api key",
     re.IGNORECASE,
 )
-"""What messages say of such errors, where nothing else tells. They are read here and told nowhere."""
+"""Words of such errors in messages, for responses without a name. The messages are neither logged nor stored."""
 
 QUOTED_NAME = re.compile(r"([`'\"])[\w.:/-]+\1", re.ASCII)
-"""A tool, a field or a model of the client's: what it is called says nothing about the error."""
+"""Quoted name of a tool, a field or a model. It may contain such words, but does not describe the error."""
 
 THINKING_WORDS = re.compile(r"thinking|signature", re.IGNORECASE)
-"""Words in messages about thinking that does not fit the text before it."""
+"""Words in messages about thinking whose signature does not match the text before it."""
 
 ERROR_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 @dataclass(slots=True)
 class Refusal:
-    """An answer that is held."""
+    """Response with an error status, held back until the retry is decided."""
 
     status: int
     reason: str
@@ -71,7 +71,7 @@ class Refusal:
 
     @property
     def kind(self) -> str | None:
-        """What its provider calls the error; None if that has nothing to do with how the request is written."""
+        """Provider's name for the error; None if the error does not depend on how the request is written."""
         error = _error(_read(self.headers, bytes(self.body)))
         names = [name for name in _names(error) if ERROR_NAME.fullmatch(name)]
         message = error.get("message")
@@ -82,7 +82,7 @@ class Refusal:
 
     @property
     def names_thinking(self) -> bool:
-        """Whether its message is about thinking or a signature."""
+        """True if the error message is about thinking or a signature."""
         message = _error(_read(self.headers, bytes(self.body))).get("message")
         return isinstance(message, str) and THINKING_WORDS.search(message) is not None
 
@@ -97,12 +97,12 @@ def _read(headers: HeaderList, body: bytes) -> Any:
             if len(whole) > MAX_READ_BYTES:
                 return None
         return json.loads(whole)
-    except Exception:  # each package has its own, and a refusal may be anything
+    except Exception:  # each decompressor has its own errors, and a rejection may contain any bytes
         return None
 
 
 def _error(found: Any) -> dict[str, Any]:
-    """The one object that says what is wrong, in the shape of any provider."""
+    """Return the error object of a response, in the format of any provider."""
     if isinstance(found, list) and found:
         found = found[0]
     if isinstance(found, dict):

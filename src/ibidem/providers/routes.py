@@ -1,4 +1,4 @@
-"""Where a request goes, and whether it is one that can be rewritten: read off its path and its headers."""
+"""Provider and wire format of a request, from its path and its headers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ NO_REGIONS: Mapping[str, str] = MappingProxyType({})
 
 
 class Route(NamedTuple):
+    """Upstream of a request, and how to read its body."""
+
     provider: str
     """Name of the upstream. Empty if no prefix, path, header or credential assigns the request to a provider."""
     target: str
     """Path and query, as the upstream gets them."""
     format: str | None = None
-    """The wire format of its body; None for what passes untouched."""
+    """Wire format of the body; None if the request is forwarded unchanged."""
     counts: bool = False
-    """It only asks how many tokens there are: nothing is answered, and nothing is billed."""
+    """True if the request only counts tokens. Such a request is not billed."""
     model: str = ""
-    """Who is asked, where the path says so."""
+    """Model, if the path names it."""
     region: str = ""
     """Region of the host, if the path or the environment names it."""
     body_key: str = ""
@@ -41,14 +43,14 @@ class _Rule(NamedTuple):
     format: str
     counts: bool = False
     version: str = ""
-    """What its path begins with, though some SDKs leave it out."""
+    """Start of the path. Some SDKs omit it, so it is added."""
     body_key: str = ""
 
 
 MAX_PATHS = 256
-"""Paths whose routes are remembered, without what may stand behind them: most clients have one."""
+"""Paths (without query) whose routes are cached. Most clients use one."""
 MAX_MODEL_LENGTH = 200
-"""Characters of a name in a path."""
+"""Maximum characters of a model name in a path."""
 
 _PROJECT = "projects/[^/]+/locations/[^/]+/"
 _VERTEX = rf"(?:/.*)?/(?:{_PROJECT})?publishers/anthropic/models"
@@ -76,10 +78,10 @@ ROUTES = (
     _Rule(re.compile(rf"{_BEDROCK}{_INVOKE}"), "bedrock", "anthropic"),
     _Rule(re.compile(rf"{_ARN}{_INVOKE}"), "bedrock", "anthropic", body_key="anthropic_version"),
 )
-"""Requests that carry a conversation, the first that fits. They are all sent by POST."""
+"""Requests that carry a conversation, always with POST. The first rule that matches counts."""
 
 PREFIXES = {f"/{name}/": name for name in PROVIDERS if name != "chatgpt"}
-"""Provider by the first segment of a path, for clients whose other paths do not tell. ChatGPT is told by a header."""
+"""Provider by the first segment of a path, for clients whose paths are ambiguous. ChatGPT has a header instead."""
 
 TELLING_HEADERS = (
     ("anthropic-version", "anthropic"),
@@ -91,38 +93,38 @@ TELLING_HEADERS = (
     ("chatgpt-account-id", "openai"),
     ("x-api-key", "anthropic"),
 )
-"""Headers that only one provider's clients send, the surest first."""
+"""Headers that only one provider's clients send, the most reliable first."""
 
 TELLING_KEYS = re.compile(r"(?i:Bearer +)(?:(?P<anthropic>sk-ant-)|(?P<openai>sk-(?:proj|svcacct|admin)-))")
-"""Authorizations with keys that only one provider issues."""
+"""`Authorization` values with keys that only one provider issues."""
 
 SIGNATURES = ("x-amz-date", "content-sha256", "content-md5", "digest", "signature")
-"""What headers end with of requests that are signed, or whose body has a checksum: another body would not fit."""
+"""Ends of header names that sign a request or contain a checksum of its body. A changed body would not match."""
 
 SIGNING = re.compile(r"AWS4|Signature |\S*HMAC", re.IGNORECASE)
-"""How authorizations begin that hold for one body alone: Amazon's, Oracle's, those of other clouds."""
+"""Start of `Authorization` values that are valid for one body only: of Amazon, Oracle and other clouds."""
 
 CLOUD_PROVIDERS = (
     (re.compile(r".*/publishers/|/v1/projects/|/v1beta1/"), "vertex"),
     (re.compile(r"/model/[^/]+/|/inference-profiles\b"), "bedrock"),
 )
-"""Paths that say more than a header: who serves Anthropic's models sees Anthropic's headers."""
+"""Paths that are more reliable than headers: clouds that serve Anthropic's models get Anthropic's headers too."""
 
 OPENAI_PATHS = (
     "(?:chat/completions|completions|responses|conversations|models|embeddings|files|uploads|images|audio|videos"
     "|moderations|batches|fine_tuning|vector_stores|assistants|threads|containers|evals|realtime|organization)(?:/|$)"
 )
-"""Paths of OpenAI's API behind `/v1/`. Gateways serve them behind other paths."""
+"""Paths of OpenAI's API after `/v1/`. Gateways serve them after other prefixes."""
 
 PATH_PROVIDERS = (
     (re.compile(r"/v1beta/|/v1alpha/|/(?:upload|download)/v1beta/"), "gemini"),
     (re.compile(r"/v1/messages(?:/|$)|/v1/complete$|/v1/organizations/"), "anthropic"),
     (re.compile(rf"/api/v1/|(?:/.*)?/{OPENAI_PATHS}"), "openai"),
 )
-"""Paths of one provider's API; the first that fits."""
+"""Paths of one provider's API. The first that matches counts."""
 
 QUERY_PROVIDERS = ((re.compile(r"(?:.*&)?key=", re.DOTALL), "gemini"),)
-"""Queries of one provider's clients: only Google's put their key there."""
+"""Queries of one provider's clients. Only Google's clients put their key there."""
 
 REGIONS = {
     "vertex": re.compile(r".*/locations/(?P<region>[a-z]+(?:-[a-z]+\d{1,2})?)/"),
@@ -133,20 +135,20 @@ REGIONS = {
 UNREAD_FORMATS = (
     (re.compile(r"(?:/.*)?/model/.+/converse(?:-stream)?"), "Converse: ibidem does not rewrite this format"),
 )
-"""Paths that call a model in a format that is forwarded unchanged, and what the log says."""
+"""Paths that call a model in a format that is forwarded unchanged, with the reason for the log."""
 
 
 class _Account(NamedTuple):
-    """Another upstream for those who log in in another way, which their clients tell by a header."""
+    """Upstream for another kind of login, which the client indicates by a header."""
 
     header: str
     provider: str
     without: str
-    """What the paths of that upstream do not begin with."""
+    """Start of the path that this upstream does not have."""
 
 
 ACCOUNTS = {"openai": _Account("chatgpt-account-id", "chatgpt", "/v1")}
-"""Codex sends it for those who log in with ChatGPT."""
+"""Codex sends this header for users who log in with ChatGPT."""
 
 
 def route(method: str, target: str, headers: HeaderPairs, regions: Mapping[str, str] = NO_REGIONS) -> Route:
@@ -174,7 +176,7 @@ def _note(method: str, path: str) -> str:
 
 
 def _named(path: str) -> tuple[str | None, str]:
-    """The provider that stands before a path, and what is left of that."""
+    """Split a path into the provider in its first segment, or None, and the rest."""
     first, _, rest = path[1:].partition("/")
     found = PREFIXES.get(f"/{first}/") if path.startswith("/") else None
     return (None, path) if found is None else (found, f"/{rest}")
@@ -191,7 +193,7 @@ def _conversation(path: str, named: str | None) -> Route | None:
 
 
 def is_signed(headers: HeaderPairs, query: str) -> bool:
-    """Whether it is void once a byte of it is changed, as what Amazon's credentials were used for."""
+    """Return whether a request is signed, so that a changed byte makes it invalid. Amazon's clients do that."""
     if "X-Amz-Signature=" in query:
         return True
     found = known(headers)
@@ -202,9 +204,9 @@ def is_signed(headers: HeaderPairs, query: str) -> bool:
 
 
 def at_end(path: str) -> Route | None:
-    """Of what is posted there, where only the end of a path counts, whatever base URL stands before it.
+    """Return the route of a POST by the end of its path, after any base URL. None if it is forwarded unchanged.
 
-    None for what passes untouched. Amazon's own clients sign what they send.
+    Bedrock is excluded, because Amazon's own clients sign their requests.
     """
     for rule in (each for each in ROUTES if each.provider != "bedrock"):
         match = re.fullmatch(f".*(?:{rule.path.pattern})", f"/v1{path}")
@@ -218,18 +220,18 @@ def _model(match: re.Match[str]) -> str:
 
 
 def carries_conversations(target: str) -> bool:
-    """Whether requests with this path do, however they are sent."""
+    """Return whether requests with this path contain a conversation. The method is ignored."""
     return route("POST", target, ()).format is not None
 
 
 def asks_a_model(target: str) -> bool:
-    """Whether what is posted there gets an answer of a model, and not only a size."""
+    """Return whether a POST to this path calls a model, instead of only counting tokens."""
     found = route("POST", target, ())
     return found.format is not None and not found.counts
 
 
 def _provider(path: str, query: str, headers: HeaderPairs) -> str:
-    """Return the provider of a request without a prefix, or nothing if none is certain."""
+    """Return the provider of a request without a prefix, or an empty string if it is unclear."""
     for start, provider in CLOUD_PROVIDERS:
         if start.match(path):
             return provider
@@ -247,10 +249,10 @@ def _provider(path: str, query: str, headers: HeaderPairs) -> str:
 
 
 SESSION_HEADERS = ("x-claude-code-session-id", "session_id", "session-id", "conversation_id", "x-session-id")
-"""By which clients name a conversation."""
+"""Headers in which clients name their session."""
 
 
 def client_session(headers: HeaderPairs) -> str:
-    """What the client calls its conversation, if it says."""
+    """Return the client's name for its session, or an empty string."""
     found = known(headers).lasts
     return next((found[name] for name in SESSION_HEADERS if found.get(name)), "")

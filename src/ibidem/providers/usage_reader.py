@@ -1,8 +1,8 @@
-"""Reads what a provider charged for, cleared and compacted out of an answer that passes by, without touching it.
+"""Read token counts, cleared tool uses and compactions from a response while it is forwarded.
 
-Answers come in pieces that end anywhere, as a stream of events (of text, or Amazon's) or as one JSON document, and may
-be compressed. A `UsageReader` is fed the pieces; splitting them elsewhere gives the same counts. What it cannot read it
-does not report, and nothing that it is fed makes it raise.
+A response is a stream of events (server-sent events, or Amazon's binary frames) or one JSON document, and may be
+compressed. It arrives in chunks that end anywhere; how it is split does not change the counts. `UsageReader` never
+raises. Content that it cannot parse is not counted.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from ..wire.content_encoding import Decoder, decoder
 __all__ = ["UsageReader", "decoder"]
 
 MAX_HELD_BYTES = 8 * 2**20
-"""Bytes of a document, or of one event of a stream, that are held to be read. Longer ones go unread."""
+"""Bytes of a document, or of one event of a stream, that are held in memory. Longer ones are not parsed."""
 
 MAX_CLEARED = 1_000_000
-"""Tool uses that no conversation has. A response that reports more counts for one that reports this many."""
+"""Upper bound for reported cleared tool uses, against absurd values."""
 
 NOTED = (b"usage", b"applied_edits", b"compaction")
-"""Words of events that are parsed. All other events are skipped."""
+"""Words that an event must contain to be parsed. Other events are skipped."""
 
 FRAME_BYTES = 16
-"""Bytes of a frame of Amazon's without headers and content."""
+"""Size of an Amazon frame without headers and content."""
 
 
 class UsageReader:
-    """Of one answer."""
+    """Usage reader for one response: pass chunks to `feed`, then call `finish`."""
 
     def __init__(self, format: str, content_type: str = "", content_encoding: str = "") -> None:
         self._usage = USAGES[format]
@@ -42,31 +42,32 @@ class UsageReader:
         self._stream = "event-stream" in content_type.lower()
         self._framed = "amazon.eventstream" in content_type.lower()
         self._held: list[bytes] = []
-        """Of a document all, of a stream the line that has not ended."""
+        """The whole document, or the incomplete last line of a stream."""
         self._event: list[bytes] = []
-        """The data of the event that has not ended."""
+        """Data of the incomplete last event."""
         self._size = 0
-        """Bytes in these two."""
+        """Bytes in the two lists above."""
         self._found: dict[str, Any] = {}
         self.model = ""
-        """Who answered, as far as that stands beside the counts."""
+        """Model that responded, if it is in the same object as the counts."""
         self.cleared_tool_uses = 0
         """Tool uses that the provider reports as cleared from the context of this request. Known after `finish`."""
         self.compacted = False
-        """Whether the answer has a compaction block or item. Known after `finish`."""
+        """True if the response has a compaction block or item. Known after `finish`."""
         self.compaction = Usage()
         """Tokens of compactions. `finish` counts them too; the size of the context is the difference."""
 
     def feed(self, data: bytes) -> None:
+        """Read the next chunk of the response body."""
         if self._decoder is None:
             return
         try:
             self._take(data if self._plain else self._decoder.decompress(data))
-        except Exception:  # a broken encoding is between the client and the provider
+        except Exception:  # a broken encoding concerns only the client and the provider
             self._give_up()
 
     def finish(self) -> Usage | None:
-        """What was charged for; None if the answer does not say. Call it at the end."""
+        """Return the billed tokens, or None if the response contains no counts. Call this at the end of the body."""
         try:
             if self._stream:
                 self._line(b"".join(self._held))
@@ -78,7 +79,7 @@ class UsageReader:
                 self._merge(b"".join(self._held))
             self.compaction = compaction_usage(self._found)
             return self._usage(self._found) if self._found else None
-        except Exception:  # whatever it was, it was no count
+        except Exception:  # a malformed count is not a reason to break the response
             return None
         finally:
             self._held, self._event = [], []
@@ -91,7 +92,7 @@ class UsageReader:
                 self._give_up()
             return
         if not self._size and not _is_noted(data) and data.endswith((b"\n\n", b"\r\n\r\n")):
-            return  # whole events, none of which counts: most pieces are like this
+            return  # fast path for most chunks: whole events without counts
         *lines, rest = data.split(b"\n")
         for line in lines:
             self._line(b"".join((*self._held, line)))
@@ -99,7 +100,7 @@ class UsageReader:
         self._hold(self._held, rest)
 
     def _hold(self, where: list[bytes], data: bytes) -> None:
-        if data and self._size <= MAX_HELD_BYTES:  # what is longer is cut, and so cannot be read
+        if data and self._size <= MAX_HELD_BYTES:  # a longer text is cut, so it will not parse
             where.append(data)
             self._size += len(data)
 
@@ -108,7 +109,7 @@ class UsageReader:
         if line.startswith(b"data:"):
             self._hold(self._event, line[5:])
             return
-        if line:  # a comment, or a field that says nothing of tokens
+        if line:  # a comment, or a field without counts
             return
         data = b"\n".join(self._event)
         self._event.clear()
@@ -127,7 +128,7 @@ class UsageReader:
             self.cleared_tool_uses = max(self.cleared_tool_uses, *map(_cleared, places))
             self.compacted = self.compacted or _has_compaction(each, places)
             for name, count in _counted(places).items():
-                if count or name not in self._found:  # a last word about the output does not take back the input
+                if count or name not in self._found:  # the last event may report zero for counts sent earlier
                     self._found[name] = count
 
     def _give_up(self) -> None:
@@ -140,8 +141,10 @@ class _Chunk(msgspec.Struct):
 
 
 def _framed_events(data: bytes) -> Iterator[bytes]:
-    """Of Amazon's binary stream: frames of two lengths, a checksum, headers, a JSON value with the event in Base64, and
-    a checksum."""
+    """Yield the events with counts in Amazon's binary stream.
+
+    A frame has two lengths, a checksum, headers, a JSON value with the event in Base64, and a checksum.
+    """
     at = 0
     while at + FRAME_BYTES <= len(data):
         size, headers = struct.unpack_from(">II", data, at)
@@ -158,7 +161,7 @@ def _is_noted(data: bytes) -> bool:
 
 
 class _Place(msgspec.Struct):
-    """Where counts stand. All else is skipped without being built."""
+    """Object that may contain counts. The decoder skips other fields without building them."""
 
     usage: Any = None
     usageMetadata: Any = None
@@ -166,13 +169,13 @@ class _Place(msgspec.Struct):
     modelVersion: Any = None
     context_management: msgspec.Raw = msgspec.Raw()
     content: msgspec.Raw = msgspec.Raw()
-    """Blocks of Anthropic's answer."""
+    """Blocks of an Anthropic response."""
     output: msgspec.Raw = msgspec.Raw()
-    """Items of an answer of OpenAI Responses."""
+    """Items of an OpenAI Responses response."""
 
 
 class _Event(_Place):
-    """A document, or an event of a stream: counts are its own, or those of what it carries."""
+    """Document or stream event. The counts are in it, or in the object that it contains."""
 
     message: msgspec.Raw = msgspec.Raw()
     response: msgspec.Raw = msgspec.Raw()
@@ -188,7 +191,7 @@ _PLACE = msgspec.json.Decoder(_Place)
 _EVENTS = msgspec.json.Decoder(list[_Event] | _Event)
 _BLOCK = msgspec.json.Decoder(_Block)
 _RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
-"""Made once: to tell a decoder what it is to find takes longer than to find it."""
+"""Built once, because building a decoder takes longer than decoding."""
 
 
 def _counted(places: Iterable[_Place]) -> dict[str, Any]:
@@ -206,7 +209,7 @@ def _named(place: _Place) -> str:
 
 
 def _places(event: _Event) -> Iterator[_Place]:
-    """Itself, then what it carries. It may also have a text of that name."""
+    """Yield the event, then the objects in it that may contain counts. The same keys may hold a text instead."""
     yield event
     for raw in (event.message, event.response):
         if bytes(memoryview(raw)[:1]) == b"{":
@@ -214,7 +217,7 @@ def _places(event: _Event) -> Iterator[_Place]:
 
 
 def _cleared(place: _Place) -> int:
-    """Tool uses in `context_management.applied_edits`."""
+    """Return the number of cleared tool uses in `context_management.applied_edits`."""
     try:
         found = msgspec.json.decode(place.context_management) if place.context_management else None
     except (msgspec.MsgspecError, ValueError, RecursionError):

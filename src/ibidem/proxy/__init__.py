@@ -1,16 +1,15 @@
-"""A local reverse proxy that rewrites requests on their way and passes everything else on as it came.
+"""Local reverse proxy that rewrites requests to providers and forwards everything else unchanged.
 
     client ─▶ edge.server ─▶ edge.driver ─▶ Exchange ─▶ Rewriter ─▶ edge.upstreams ─▶ provider
 
-- `Exchange` (`exchange`) is one request and its answer: a state machine, events in, commands out. What it may be told
-  is in `events`, what it may command in `commands`, and its table in `states`. `ibidem.providers` decides
-  for it.
-- `Driver` (`edge.driver`) feeds it what the two connections say and carries out what it commands, in one place.
-- `ibidem.live` rewrites the request. It never raises: after an error it sends the request as its `fallback` says.
-- `experiment` assigns conversations to the two variants of `--trial`, and counts what their agents do.
-- `Records` (`books`) take down what happened and what it cost. They decide nothing.
+- `Exchange` (`exchange`) is one request and its response: a state machine, events in, commands out. Its events are in
+  `events`, its commands in `commands`, its states in `states`. `ibidem.providers` decides where requests go.
+- `Driver` (`edge.exchange_driver`) turns what the two connections receive into events, and executes the commands.
+- `ibidem.live` rewrites the request. It never raises: after an error it sends the request as its `fallback` decides.
+- `experiment` assigns conversations to the two variants of `--trial`, and measures what their agents do.
+- `LiveStats` (`accounting`) records what happened and what it cost. It decides nothing.
 
-Everything outside of `edge` is values in, values out: no socket, no loop, no await, no time but that of the `Clock`
-which is passed in. An answer is never changed. A header or a key is never kept. Whatever fails in here, the request
-goes out (law 12).
+Everything outside of `edge` is values in, values out: no socket, no loop, no await, no time except that of the `Clock`
+which is passed in. A response is never changed. Headers and keys are never stored. If anything in the proxy fails, the
+request is still sent (invariant 12).
 """

@@ -1,4 +1,4 @@
-"""Where a proxy listens, what it has to say when it ends, and what an option may be."""
+"""Address of a running proxy, its summary at exit, and the modes of `--otel`. Importing it does not load the proxy."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ OTEL_MODES = ("off", "spans", "genai")
 
 
 class Address(NamedTuple):
+    """Address on which a proxy listens, with notes for the user."""
+
     url: str
     port: int
     egress: tuple[str, ...] = ()
-    """The proxies that requests leave this machine through, and who named each. Nothing secret is in it."""
+    """Outbound proxies in use, each with the variable that names it. Without passwords."""
     trouble: str = ""
-    """What the user asked for and does not get."""
+    """Requested feature that does not work, in a line for the user."""
 
 
 class Summary(NamedTuple):
+    """What a proxy did, for the user at exit."""
+
     text: str
     state: dict[str, Any]
 
     def line(self) -> str:
+        """Return the summary line."""
         return self.text

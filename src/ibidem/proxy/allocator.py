@@ -1,8 +1,8 @@
-"""What the C library does with memory that was freed, where that is glibc; nothing happens anywhere else.
+"""Settings of glibc's memory allocator, to reduce the memory of the proxy. No effect with other C libraries.
 
-glibc gives each thread an arena of its own, and what is freed in one of them serves no other thread. Requests are
-rewritten in several threads, and conversations come and go, so most of these arenas would be holes after some minutes.
-Only one thread runs Python code at a time: a single arena keeps nobody waiting.
+glibc gives each thread its own arena, and other threads cannot use memory that is freed in it. Requests are rewritten
+in several threads, and conversations are created and evicted, so most arenas would soon be mostly free memory. Because
+of the GIL, only one thread runs Python code at a time, so a single arena causes no contention.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from functools import cache
 from typing import Any
 
 M_ARENA_MAX = -8
-"""As in malloc.h."""
+"""Constant from malloc.h."""
 
 _giving_back = threading.Lock()
 
 
 @cache
 def _function(name: str) -> Callable[..., Any] | None:
-    """None where the C library has none of that name."""
+    """Return a function of the C library, or None if it does not exist."""
     try:
         found: Callable[..., Any] = getattr(ctypes.CDLL(None), name)
         return found
@@ -30,13 +30,13 @@ def _function(name: str) -> Callable[..., Any] | None:
 
 
 def use_one_arena() -> bool:
-    """For memory that is asked for from now on. Returns whether it is done."""
+    """Use one arena for all later allocations. Return whether this succeeded."""
     set_option = _function("mallopt")
     return set_option is not None and bool(set_option(M_ARENA_MAX, 1))
 
 
 def give_back() -> None:
-    """What is free, to the system. That may take some milliseconds, and nobody waits for it."""
+    """Return free memory to the system. This takes some milliseconds, so it runs in a thread."""
     if _function("malloc_trim") is not None and _giving_back.acquire(blocking=False):
         threading.Thread(target=_trim, name="ibidem-memory", daemon=True).start()
 

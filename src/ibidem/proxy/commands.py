@@ -1,4 +1,4 @@
-"""What an exchange may command."""
+"""Commands that an exchange returns. The driver executes them."""
 
 from __future__ import annotations
 
@@ -8,74 +8,84 @@ from ..providers.headers import HeaderList
 
 
 class Connect(msgspec.Struct, frozen=True):
-    """Open the upstream and send it this, with a `Host` of its own. The body follows, in chunks if `chunked`."""
+    """Connect to the upstream and send the request head, with the upstream's `Host`. The body follows."""
 
     provider: str
     method: str
     target: str
     headers: HeaderList
     chunked: bool = False
+    """True if the body is sent in chunks."""
     region: str = ""
 
 
 class SendUpstream(msgspec.Struct, frozen=True):
+    """Send a part of the request body to the upstream."""
+
     data: bytes
 
 
 class EndUpstream(msgspec.Struct, frozen=True):
-    pass
+    """End the request body."""
 
 
 class Rewrite(msgspec.Struct, frozen=True):
+    """Rewrite the body, then pass `RequestRewritten`."""
+
     body: bytes
 
 
 class Resend(msgspec.Struct, frozen=True):
-    """The provider refused what was sent, and calls that so."""
+    """Find another body, because the provider rejected the last one. Then pass `ResendReady`."""
 
     kind: str
+    """Provider's name for the error."""
     names_thinking: bool = False
-    """Its message is about thinking or a signature."""
+    """True if the error message is about thinking or a signature."""
 
 
 class StartAnswer(msgspec.Struct, frozen=True):
+    """Send status and headers of the response to the client."""
+
     status: int
     reason: str
     headers: HeaderList
     chunked: bool = False
-    """The body is sent in chunks."""
+    """True if the body is sent in chunks."""
     last: bool = False
-    """The connection ends with it."""
+    """True if the connection closes after this response."""
 
 
 class SendAnswer(msgspec.Struct, frozen=True):
+    """Send a part of the response body to the client."""
+
     data: bytes
 
 
 class EndAnswer(msgspec.Struct, frozen=True):
-    pass
+    """End the response body."""
 
 
 class Tunnel(msgspec.Struct, frozen=True):
-    """From here on both sides say what they like. Bytes pass as they come until one of them ends it."""
+    """From now on, forward bytes in both directions until one side closes."""
 
 
 class CancelUpstream(msgspec.Struct, frozen=True):
-    """Nobody listens any more: let go of the upstream at once."""
+    """Close the upstream connection at once, because the response is no longer needed."""
 
 
 class ResetClient(msgspec.Struct, frozen=True):
-    """The answer broke off in the middle: so does ours."""
+    """Abort the client's connection, because the response is incomplete."""
 
 
 class Refuse(msgspec.Struct, frozen=True):
-    """An answer of our own, because no upstream gave one."""
+    """Send an error response of the proxy, because there is none from the upstream."""
 
     status: int
     message: str
     headers: HeaderList = ()
     last: bool = False
-    """The connection ends with it: the rest of the request is not read."""
+    """True if the connection closes after this response, because the rest of the request is not read."""
 
 
 Command = (

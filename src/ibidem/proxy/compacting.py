@@ -1,11 +1,11 @@
-"""`POST /ibidem/v1/compact`: a request body is given back rewritten, and its client sends it to its provider itself.
+"""`POST /ibidem/v1/compact`: return a rewritten request body, which the client sends to its provider itself.
 
-So any program in any language is a door: it posts what it is about to send, and sends what comes back. Headers say what
-the body does not: the format (else the body tells it), what the client calls its conversation, and the profile. The
-answer is the body, as bytes; its headers say what became of it. Whatever stands against rewriting, the body comes back
-without new edits, and a header says why; only what is no JSON object at all is refused.
+A program in any language can use this. Request headers give the format (default: detected from the body), the client's
+name for its conversation, and the profile. The response is the body, as bytes; its headers report the result. If the
+body cannot be rewritten, it is returned without new edits, and a header gives the reason. Only a body that is not a
+JSON object is rejected.
 
-No provider answers here: nothing is known of what such a request cost, and nothing of the kind is claimed.
+The proxy never sees the provider's response, so the cost of these requests is unknown and not reported.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from .settings import Settings
 
 COMPACT_PATH = f"{PAGE_ROOT}/v1/compact"
 KIND = "compact"
-"""In the books, where others ask a model."""
+"""Kind of these exchanges in the accounting; model calls have `model`."""
 
 NAMED_HEADER, PROFILE_HEADER, FORMAT_HEADER, MODEL_HEADER = (
     f"x-ibidem-{name}" for name in ("conversation", "profile", "format", "model")
 )
-"""What a request may say: what it calls its conversation, and by which profile, in which format, for whom it is."""
+"""Request headers: the client's name for its conversation, the profile, the format, and the model."""
 
 REJECTED_HEADER = "x-ibidem-rejected"
 """Number of bodies for this request that its provider rejected (400 or 422) because of how they are written."""
 
 MAX_NAME = 256
-"""Characters of a conversation's name."""
+"""Maximum characters of a conversation's name."""
 
 OFFERED = document({"formats": [*formats.ALL_FORMATS], "profiles": [*PROFILES]})
-"""For who asks by GET: it is about to post something, and all is loaded that this needs."""
+"""Response to a GET. A client that is about to post sends it, which also loads everything that a POST needs."""
 
-NO_OBJECT = "this is no JSON object: post the body of a request to a provider"
+NO_OBJECT = "not a JSON object: post the body of a request to a provider"
 
 
 def is_compact(target: str) -> bool:
-    """Also with a slash too many on either side, as where a base URL ends with one."""
+    """Return whether a request is for this endpoint. Extra slashes at both ends are ignored."""
     return f"/{target.partition('?')[0].strip('/')}" == COMPACT_PATH
 
 
 def is_near(peer: str) -> bool:
-    """Whether who asks is on this machine."""
+    """Return whether the client is on this machine."""
     try:
         found = ip_address(peer.partition("%")[0])
     except ValueError:
@@ -61,11 +61,11 @@ def is_near(peer: str) -> bool:
 
 
 def asked(headers: Mapping[str, str], body: bytes, at: float, settings: Settings) -> LiveRequest:
-    """What is to be done. Raises IbidemError for what cannot be asked for; names of headers are in lower case."""
+    """Return the request to rewrite. Raises IbidemError for invalid headers. Header names are in lower case."""
     format, profile = (headers.get(name, "").strip() for name in (FORMAT_HEADER, PROFILE_HEADER))
     if format and format not in formats.ALL_FORMATS:
         raise IbidemError(f"unknown format: {FORMAT_HEADER} is one of {', '.join(formats.ALL_FORMATS)}")
-    # Of profiles of one's own only that of the settings: the name of another would have its module loaded.
+    # Custom profiles only from the settings: a name from a request would import its module.
     if profile and profile not in PROFILES and profile != settings.profile:
         raise IbidemError(f"unknown profile: {PROFILE_HEADER} is one of {', '.join(PROFILES)}")
     return LiveRequest(
@@ -88,17 +88,17 @@ def rejections(headers: Mapping[str, str]) -> int:
 
 
 def refused(error: IbidemError) -> RewriteResult:
-    """What cannot be asked for is given back."""
+    """Return the result for invalid headers: the body unchanged, with the reason."""
     return RewriteResult(result="unchanged", reason=str(error), theirs=True)
 
 
 def may_be_object(body: bytes) -> bool:
-    """By how it begins."""
+    """Return whether the start of a body looks like a JSON object."""
     return body[:MAX_NAME].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
 
 
 def is_object(body: bytes, max_rewrite: int) -> bool:
-    """Whether it is a JSON object, as far as is worth reading."""
+    """Return whether a body is a JSON object. Bodies that are too large to parse only need to look like one."""
     if not may_be_object(body):
         return False
     if is_oversized(body, 0, max_rewrite):
@@ -110,7 +110,7 @@ def is_object(body: bytes, max_rewrite: int) -> bool:
 
 
 def answer(body: bytes, encoding: str, job: LiveRequest | None, outcome: RewriteResult) -> Page:
-    """What came, as it is to be sent, and what became of it."""
+    """Return the response: the body to send, and the result in headers."""
     given = body if outcome.body is None else outcome.body
     before = SampledText(job.decoded).tokens() if job is not None and job.decoded is not None else None
     removed = 0.0 if outcome.body is None else sum(outcome.freed)
@@ -136,5 +136,5 @@ def _told(reason: str) -> str:
 
 
 def failed(status: int, why: str) -> Page:
-    """In a line of JSON."""
+    """Return an error response in JSON."""
     return document({"error": why}, status)

@@ -1,6 +1,6 @@
-"""What may happen to an exchange: told by the client, by the upstream, and by who rewrites.
+"""Events of an exchange, from the client, the upstream and the rewriter.
 
-Every request has a dozen events and commands, and one outcome: as such objects they are made in a fifth of the time.
+Every request has about a dozen events and commands. They are msgspec structs because these are fast to build.
 """
 
 from __future__ import annotations
@@ -11,66 +11,76 @@ from ..providers.headers import HeaderList
 
 
 class RequestStarted(msgspec.Struct, frozen=True):
+    """The client has sent the head of a request."""
+
     method: str
     target: str
     headers: HeaderList
     version: tuple[int, int] = (1, 1)
     keep_alive: bool = True
-    """Whether the client wants to go on with its connection afterwards."""
+    """True if the client wants to keep its connection open."""
 
 
 class RequestChunk(msgspec.Struct, frozen=True):
+    """A part of the request body has arrived."""
+
     data: bytes
 
 
 class RequestEnded(msgspec.Struct, frozen=True):
-    pass
+    """The request body is complete."""
 
 
 class RequestBroken(msgspec.Struct, frozen=True):
-    """Its body is not what its headers promise."""
+    """The request body does not match its headers."""
 
     why: str
 
 
 class Rewritten(msgspec.Struct, frozen=True):
-    """What is to be sent instead; None sends the original."""
+    """The request is rewritten."""
 
     body: bytes | None
+    """Body to send; None for the original."""
     is_retryable: bool = False
     """The original is sent, and another body may exist if the provider rejects it."""
 
 
 class Resent(msgspec.Struct, frozen=True):
-    """What is to be sent instead of what was refused; None if there is nothing else."""
+    """Another body is ready after a rejection."""
 
     body: bytes | None
+    """Body to send; None if there is no other."""
     beta: str = ""
-    """Feature that the request asks for in its `anthropic-beta` header."""
+    """Feature that the body requires in its `anthropic-beta` header."""
 
 
 class AnswerStarted(msgspec.Struct, frozen=True):
+    """The upstream has sent the head of its response."""
+
     status: int
     reason: str
     headers: HeaderList
 
 
 class AnswerChunk(msgspec.Struct, frozen=True):
+    """A part of the response body has arrived."""
+
     data: bytes
 
 
 class AnswerEnded(msgspec.Struct, frozen=True):
-    pass
+    """The response body is complete."""
 
 
 class UpstreamFailed(msgspec.Struct, frozen=True):
-    """It could not be reached, or broke off."""
+    """The upstream could not be reached, or closed the connection too early."""
 
     why: str
 
 
 class ClientGone(msgspec.Struct, frozen=True):
-    pass
+    """The client has closed its connection."""
 
 
 Event = (

@@ -1,13 +1,13 @@
-"""One request and its answer, as a state machine: events in, commands out. No socket, no clock, no await.
+"""State machine of one request and its response: events in, commands out. No socket, no clock, no await.
 
-    client   ──RequestStarted, RequestChunk…, RequestEnded──▶  Exchange  ──Connect, SendUpstream…, EndUpstream──▶
-    upstream ──AnswerStarted, AnswerChunk…, AnswerEnded─────▶  Exchange  ──StartAnswer, SendAnswer…, EndAnswer───▶
+    client   ──RequestStarted, RequestChunk…, RequestEnded────▶  Exchange  ──Connect, SendUpstream…, EndUpstream──▶
+    upstream ──ResponseStarted, ResponseChunk…, ResponseEnded─▶  Exchange  ──StartResponse, SendResponse…, EndResponse─▶
 
-A request that carries a conversation is held until it is complete, and handed out to be rewritten (`Rewrite`); what
-comes back (`Rewritten`), and if nothing comes back in time the original, is sent. Everything else passes as it comes.
-An answer is never changed, and what it says of tokens is read in passing. It is held only where a rewritten request is
-refused: then what to send instead is asked for (`Resend`, `Resent`). If all of that is refused too, the client gets the
-first refusal, which names the cause.
+A request with a conversation is held until it is complete, and then rewritten (`Rewrite`). The result
+(`RequestRewritten`) is sent; if it is late, the original is. Other requests are forwarded as they arrive.
+A response is never changed; its token counts are read while it is forwarded. It is held back only if the provider
+rejects a rewritten request: then the exchange requests another body (`Resend`, `ResendReady`). If every body is
+rejected, the client gets the first rejection, because that one names the cause.
 """
 
 from __future__ import annotations
@@ -26,56 +26,56 @@ from ..providers.usage_reader import UsageReader
 from . import commands, events
 from .states import BEGUN, NEXT_STATES, UNCONNECTED, UNREAD, State
 
-REVERSE_PROXY_ONLY = "this is a reverse proxy: name it as the base URL of a provider, not as HTTP_PROXY"
+REVERSE_PROXY_ONLY = "this is a reverse proxy: set it as the base URL of a provider, not as HTTP_PROXY"
 CLIENT_GONE = "the client went away"
 MISDIRECTED = 400
-"""Status for a request that no upstream may get. Unlike 421, no client tries it again."""
+"""Status for a request that no upstream may get. Clients retry after 421, but not after 400."""
 UNKNOWN_BODY = "the body is not in Anthropic's format"
-NO_WEBSOCKETS = "nothing can be rewritten in a WebSocket: use HTTP"
+NO_WEBSOCKETS = "requests in a WebSocket cannot be rewritten: use HTTP"
 
 
 class Exchange(msgspec.Struct):
-    """Feed it events in the order they happen; carry out what it returns, in order."""
+    """State machine of one exchange. Pass events to `handle` in order, and execute the commands it returns in order."""
 
     max_body: int
     websockets: bool = True
     resend: bool = False
-    """What is refused is sent again, if it was rewritten."""
+    """True if a rejected request is sent again if it was rewritten."""
     defaults: DefaultUpstreams = DefaultUpstreams()
     """Upstreams that the user has not set. They get only requests that belong to their provider."""
     state: State = State.IDLE
     route: Route | None = None
     status: int = 0
-    """Of the answer; 0 before there is one. `MISDIRECTED` if the request was refused here."""
+    """Status of the response; 0 before it starts. `MISDIRECTED` if the proxy rejected the request."""
     usage: Usage | None = None
-    """What the provider counted, once the answer is over."""
+    """Token counts of the provider, known after the response."""
     cleared: bool = False
-    """Whether the provider reported that it had cleared tool results."""
+    """True if the provider reported that it had cleared tool results."""
     summary: Usage = Usage()
     """Tokens of compactions by the provider. They are part of the usage, not of the context."""
     answered_by: str = ""
-    """The model that it names there."""
+    """Model that the response names next to its token counts."""
     failure: str = ""
-    """Why it broke off."""
+    """Why the exchange was aborted; empty if it was not."""
     received: int = 0
     sent: int = 0
-    """Bytes of the request's body, as it came and as it was sent."""
+    """Bytes of the request body, as received and as sent."""
     request: events.RequestStarted | None = None
     upgrades: bool = False
-    """It asks for a WebSocket."""
+    """True if the request asks for a WebSocket."""
     rewrites: bool = False
-    """It carries a conversation, and is held until it is complete."""
+    """True if the request contains a conversation and is held until it is complete."""
     over: bool = False
     _held: list[bytes] = []
     _refusal: Refusal | None = None
-    """The last, until there is an answer."""
+    """Last rejection, until a response is forwarded."""
     _first_refusal: Refusal | None = None
     _beta: str = ""
-    """Feature that the next body needs in its `anthropic-beta` header."""
+    """Feature that the next body requires in its `anthropic-beta` header."""
     _reader: UsageReader | None = None
 
     def handle(self, event: events.Event) -> list[commands.Command]:
-        """What comes after the end changes nothing any more."""
+        """Process an event and return the commands to execute. Events after the end have no effect."""
         if self.over:
             return []
         kind = type(event)
@@ -148,7 +148,7 @@ class Exchange(msgspec.Struct):
         return self._pass_refusal() if event.body is None else self._send(event.body, True)
 
     def _send(self, body: bytes, again: bool) -> list[commands.Command]:
-        """All of a request. With `again`, another is tried should this one be refused."""
+        """Send a complete request. With `again`, another body is tried if this one is rejected."""
         self.state = State.TRYING if again else State.WAITING
         self.sent = len(body)
         return [self._connect(len(body)), commands.SendUpstream(body), commands.EndUpstream()]
@@ -162,11 +162,11 @@ class Exchange(msgspec.Struct):
         way = self.route
         return commands.Connect(way.provider, self.request.method, way.target, headers, chunked, way.region)
 
-    # ── the answer ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the response ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _answer(self, event: events.AnswerStarted) -> list[commands.Command]:
         if event.status == 101 and not self.upgrades:
-            return self._give_up(502, "upstream speaks another protocol now, which nobody asked for")
+            return self._give_up(502, "the upstream switched to another protocol without a request for it")
         if self.state is State.TRYING and event.status in REFUSAL_STATUSES:
             self.state = State.REFUSED
             self._refusal = Refusal(event.status, event.reason, event.headers)
@@ -184,7 +184,8 @@ class Exchange(msgspec.Struct):
         self.state = State.EARLY if self.state is State.PASSING else State.ANSWERING
         self._read_usage(event)
         asked = self.request
-        keeps = asked.keep_alive and not self.upgrades  # what follows a refused upgrade is anybody's guess
+        # After a rejected upgrade, it is unclear whether the client sends HTTP or frames: close the connection.
+        keeps = asked.keep_alive and not self.upgrades
         headers, chunked, last = for_client(event.headers, asked.method, event.status, asked.version, keeps)
         return [commands.StartAnswer(event.status, event.reason, headers, chunked, last)]
 
@@ -216,14 +217,14 @@ class Exchange(msgspec.Struct):
         return [commands.Resend(kind, self._refusal.names_thinking)]
 
     def _let_through(self) -> list[commands.Command]:
-        """The refusal, as far as it is here, is what the client gets."""
+        """Start to forward the rejection to the client, with the part of its body that has arrived."""
         assert self._refusal is not None
         refused = self._refusal
         head = events.AnswerStarted(refused.status, refused.reason, refused.headers)
         return [*self._start_answer(head), commands.SendAnswer(bytes(refused.body))]
 
     def _pass_refusal(self) -> list[commands.Command]:
-        """The client gets the first refusal, whole."""
+        """Forward the first rejection to the client, complete."""
         self._refusal = self._first_refusal
         return [*self._let_through(), *self._answer_ended()]
 
@@ -240,14 +241,14 @@ class Exchange(msgspec.Struct):
     def _failed(self, why: str) -> list[commands.Command]:
         if self.state is State.REFUSED:
             return [*self._let_through(), *self._failed(why)]
-        if self._refusal is not None:  # it was another try that came to nothing: there is an answer
+        if self._refusal is not None:  # a retry failed, but there is the first rejection to forward
             return self._pass_refusal()
         begun, unread = self.state in BEGUN, self.state in UNREAD
         self._finish(why)
         return [commands.ResetClient()] if begun else [commands.Refuse(502, why, last=unread)]
 
     def _give_up(self, status: int, why: str, headers: HeaderList = ()) -> list[commands.Command]:
-        """It cannot go on, whatever upstream says to it."""
+        """End the exchange with an error of our own, whatever the upstream responds."""
         begun, connected = self.state in BEGUN, self.state not in UNCONNECTED
         self._finish(why)
         told = commands.ResetClient() if begun else commands.Refuse(status, why, headers, last=True)
@@ -275,4 +276,4 @@ _HANDLERS: dict[type[events.Event], Callable[[Exchange, Any], list[commands.Comm
     events.UpstreamFailed: Exchange._upstream_failed,
     events.ClientGone: Exchange._gone,
 }
-"""By what happened. All that may happen is here: a test says so."""
+"""Handler by event type. A test checks that it is complete."""

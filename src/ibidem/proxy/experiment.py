@@ -1,16 +1,16 @@
-"""The A/B experiment of `--trial`: which conversations are rewritten, which only measured, and what their agents do.
+"""A/B experiment of `--trial`: assign conversations to two variants (rewrite, or only measure), and observe the agents.
 
-A conversation is assigned by a keyed hash of the client's name for its session, so that sub-agents are in the variant
-of their agent, or else of its first messages. The key is drawn at random once and stored: nobody can predict an
-assignment, and every process on the same store assigns alike, also after a restart. A conversation stays in its variant
-whatever becomes of its requests, or the variants could not be compared.
+A conversation is assigned by a keyed hash of the client's session name, so that subagents are in the variant of their
+agent. Without a session name, its first messages are hashed. The key is random and stored, so assignments cannot be
+predicted, and all processes on the same store agree, also after a restart. A conversation stays in its variant whatever
+happens to its requests; otherwise the variants could not be compared.
 
-What an agent does is counted from the history as the client has it, so it means the same in both variants. Only new
-messages are read, and no text is held: of a file, which lines were shown.
+Agent behavior is counted in the history as the client has it, so it means the same in both variants. Only new messages
+are read. No text is stored, only which lines of a file were shown.
 
-- A *turn* is a new request of the user, or of an agent to its sub-agent. Texts in tags are the client's own.
+- A *turn* is a new request of the user, or of an agent to its subagent. Texts in tags are added by the client.
 - A file is *read again* if all lines that a call requests were shown before, and no call wrote to the file since.
-- An edit *failed* if the client says so of its result. In wire formats without such a field, none is counted.
+- An edit *failed* if its result is marked as an error. In wire formats without such a field, failures are not counted.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from .books.rows import TrialNote
 Arm = Literal["rewrite", "measure"]
 
 KEY_NAME = "ibidem-trial-coin"
-"""Under which the store has the key: it is one note, which only the first who comes can add."""
+"""Name of the key in the store. It is one journal entry that only the first process can add."""
 KEY_BYTES = 32
 
 _SESSION = re.compile(r'session_(?:id"\s*:\s*")?([0-9A-Za-z-]{8,64})(?:"|$)')
-"""A session in what Claude Code sends as the user's id: at its end, or as a field of JSON in that text."""
+"""Session id in the user id that Claude Code sends: at its end, or as a field of JSON in that text."""
 
 
 class _RequestMetadata(msgspec.Struct):
@@ -48,7 +48,7 @@ class _RequestMetadata(msgspec.Struct):
 
 
 class _RequestHead(msgspec.Struct):
-    """Of a request; all else in it is passed over."""
+    """Fields of a request that contain the session. The decoder skips the others."""
 
     metadata: _RequestMetadata | None = None
 
@@ -57,35 +57,36 @@ _head = msgspec.json.Decoder(_RequestHead)
 
 
 class Toss(NamedTuple):
-    """How the coin fell for one client's session, or for one conversation where none is named."""
+    """Variant of a client session, or of a conversation without a session name."""
 
     arm: Arm
     unit: str
-    """What was tossed for, as a keyed hash: it names no session and tells no text."""
+    """Keyed hash of the session name or the first messages. It reveals neither."""
 
 
 class Coin:
-    """Of one proxy. A larger share leaves those that were rewritten on their side."""
+    """Assigns names to variants by a keyed hash. If the share grows, rewritten conversations stay rewritten."""
 
     def __init__(self, key: bytes, share: float) -> None:
         self._key, self.share = key, share
 
     def toss(self, name: str) -> Toss:
+        """Return the variant of a session or conversation."""
         digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=self._key, digest_size=16).digest()
         heads = int.from_bytes(digest[:8]) < self.share * 2**64
         return Toss("rewrite" if heads else "measure", digest[8:].hex())
 
     def assign(self, format: str, name: str) -> TrialAssignment:
-        """The variant of a conversation, as `live` asks for it."""
+        """Return the variant of a conversation, in the form that `live` uses."""
         return TrialAssignment(self.toss(name), format)
 
     def keep(self, store: Store) -> None:
-        """The store has the key and remembers it for longer. Raises StoreError, and what a store raises."""
+        """Save the key in the store, or extend its retention. Raises StoreError, or an error of the store."""
         shared_key(store, self._key)
 
 
 def shared_key(store: Store, mine: bytes | None = None) -> bytes:
-    """The key of all who share the store. The first one brings it: `mine`, or one that is drawn now."""
+    """Return the key that all processes on this store share. The first one adds `mine`, or a new random key."""
     found = store.notes(KEY_NAME)
     if not found.rows:
         drawn = mine or secrets.token_bytes(KEY_BYTES)
@@ -96,21 +97,21 @@ def shared_key(store: Store, mine: bytes | None = None) -> bytes:
 
 
 def session_in(body: bytes) -> str:
-    """The client's session, where it is told in the request and not in a header; empty if it is not."""
+    """Return the client's session name from a request body; empty if the body contains none."""
     try:
         metadata = _head.decode(body).metadata
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""  # it is packed, or none that we know
+        return ""  # a compressed body, or another format
     found = _SESSION.search(metadata.user_id) if metadata is not None else None
     return found[1] if found else ""
 
 
 MAX_FILES, MAX_VIEWS, MAX_OPEN_CALLS = 1000, 50, 1000
-"""Most that are held of a conversation: files, views of one of them, and calls that were not answered yet."""
+"""Limits per conversation: files, views of one file, and calls without a result."""
 
 
 class Conduct(NamedTuple):
-    """Of one request: what happened since the one before it."""
+    """Agent behavior between two requests."""
 
     turns: int = 0
     rereads: int = 0
@@ -118,6 +119,7 @@ class Conduct(NamedTuple):
     failed_edits: int = 0
 
     def plus(self, other: Conduct) -> Conduct:
+        """Return the sum of both counts."""
         return Conduct(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
@@ -127,21 +129,21 @@ class _OpenCall(NamedTuple):
 
 
 class ConductReader:
-    """Follows one conversation."""
+    """Reader of the agent behavior in one conversation."""
 
     def __init__(self, format: str) -> None:
         self._dialect = formats.named(format)
         self._messages = 0
         self._asked = False
-        """The user spoke since the model was last heard."""
+        """True if the user has written since the last message of the model."""
         self._views: OrderedDict[str, list[Touch]] = OrderedDict()
-        """By file: what was shown of it since it was last written to."""
+        """Lines shown since the last write, by file."""
         self._open: OrderedDict[str, _OpenCall] = OrderedDict()
 
     def read(self, scanned: Scanned) -> Conduct:
-        """Of a request that goes on this conversation.
+        """Count what happened since the previous request of this conversation.
 
-        What the model said before its last answer was counted with an earlier request, here or in another process.
+        Messages before the model's last response were counted with an earlier request, here or in another process.
         """
         length, read = len(scanned), self._dialect.read
         start = max(self._messages, previous_length(length, lambda index: read(index, scanned.value(index)).role))
@@ -201,20 +203,20 @@ class ConductReader:
 
 
 def _is_asked(message: Message) -> bool:
-    """Whether somebody says something of their own in it, beside results and what a client adds in tags."""
+    """Return whether a message is a request of the user, and not only results or texts in tags."""
     if message.role != "user" or message.results:
         return False
     return any(isinstance(part, Text) and part.text.lstrip()[:1] not in ("", "<") for part in message.parts)
 
 
 def _has_tools(scanned: Scanned) -> bool:
-    """Without any, a client asks for a title or a summary on its own account."""
+    """Return whether a request has tools. Without tools, it is a client's own request for a title or a summary."""
     raw = getattr(scanned.head, "raw", None)
     return bool(scanned.head.get("tools")) if raw is None else raw("tools").strip() not in (b"", b"[]", b"null")
 
 
 class TrialAssignment:
-    """The variant of one conversation, and what its agent does in it."""
+    """Variant of one conversation, with the behavior of its agent."""
 
     def __init__(self, toss: Toss, format: str) -> None:
         self.toss = toss
@@ -223,16 +225,16 @@ class TrialAssignment:
         self._reader: ConductReader | None = ConductReader(format)
 
     def observe(self, scanned: Scanned) -> Conduct | None:
-        """What the agent did since the request before; None after an error, for all later requests."""
+        """Return the agent behavior since the previous request. After an error, None for all later requests."""
         try:
             return self._reader.read(scanned) if self._reader is not None else None
         except Exception:
-            self._reader = None  # half of a message may be counted
+            self._reader = None  # a message may be half counted, so later counts would be wrong
             return None
 
 
 def toss_of(coin: Coin | None, job: LiveRequest) -> Toss | None:
-    """The side that it is on, as far as it is known whose it is; None for what takes part in no trial."""
+    """Return the variant of a request. None if it is not part of a trial or its conversation is unknown."""
     if coin is None or job.counts or job.profile:
         return None
     if job.conversation is not None:
@@ -242,7 +244,7 @@ def toss_of(coin: Coin | None, job: LiveRequest) -> Toss | None:
 
 
 def is_measured(coin: Coin | None, job: LiveRequest) -> bool:
-    """Whether it goes as it came because of the side that it is on. Who asks for a size has a side too."""
+    """Return whether a request is forwarded unchanged because its variant is `measure`."""
     if job.conversation is not None:
         return job.conversation.measured
     toss = toss_of(coin, job)
@@ -250,6 +252,7 @@ def is_measured(coin: Coin | None, job: LiveRequest) -> bool:
 
 
 def trial_note(coin: Coin | None, job: LiveRequest, profile: str) -> TrialNote | None:
+    """Return the data that a trial stores about a request, or None."""
     toss = toss_of(coin, job)
     if toss is None or coin is None:
         return None

@@ -1,4 +1,4 @@
-"""Checks of settings, wherever they come from. `settings.Settings` has a type with its limits for each."""
+"""Check values of settings from every source. `settings.Settings` has a type with limits for each setting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS: dict[type, tuple[str, Callable[[str], Any]]] = {
     float: ("a number", float),
     bool: ("true or false", lambda text: _SWITCH[text.lower()]),
 }
-"""For each type: its name in messages, and how it is read from a text."""
+"""For each type: its name in messages, and a parser for texts."""
 
 
 def limits(
@@ -30,7 +30,7 @@ def limits(
     less: bool = False,
     **bounds: float,
 ) -> Meta:
-    """The values that a setting may have. A message for any other names the `fix`.
+    """Return the limits of a setting, for its type annotation. The message for an invalid value contains `fix`.
 
     A `secret` is never repeated in a message. With `less`, a smaller value may come from a file in the current folder.
     """
@@ -39,7 +39,7 @@ def limits(
 
 
 class Field(NamedTuple):
-    """One setting: its plain type, and the same with limits."""
+    """Setting with its plain type, and the type with limits."""
 
     type: type
     limited: Any
@@ -47,9 +47,11 @@ class Field(NamedTuple):
 
     @property
     def limit(self) -> bool:
+        """True if a file in the current folder may lower it."""
         return bool((self.meta.extra or {})["less"])
 
     def allows(self, value: Any) -> bool:
+        """Return whether `value` is within the limits."""
         try:
             convert(value, self.limited)
         except ValidationError:
@@ -59,10 +61,10 @@ class Field(NamedTuple):
 
 
 def fields_of(settings: type) -> dict[str, Field]:
-    """The settings that have limits, by name."""
+    """Return the settings of a class that have limits, by name."""
     found: dict[str, Field] = {}
     for name, hint in get_type_hints(settings, include_extras=True).items():
-        for each in (hint, *get_args(hint)):  # a setting may also be None
+        for each in (hint, *get_args(hint)):  # for an optional setting, the limits are in a part of the union
             if get_origin(each) is Annotated:
                 plain, meta = get_args(each)
                 found[name] = Field(str if get_origin(plain) is Literal else plain, each, meta)
@@ -70,7 +72,7 @@ def fields_of(settings: type) -> dict[str, Field]:
 
 
 def checked(field: Field, value: Any, where: str) -> Any:
-    """The value, of the field's type. Raises IbidemError with the fix."""
+    """Return the value with the field's type. Raises IbidemError with the fix."""
     kind = _KINDS[field.type][0]
     shown = "this" if (field.meta.extra or {})["secret"] else repr(one_line(str(value)))
     try:
@@ -83,9 +85,9 @@ def checked(field: Field, value: Any, where: str) -> Any:
 
 
 def read_text(field: Field, text: str, where: str) -> Any:
-    """From a text, such as the environment has."""
+    """Parse and check a value from a text, as in the environment."""
     try:
         value = _KINDS[field.type][1](text)
     except (ValueError, KeyError):
-        value = text  # of the wrong type, then
+        value = text  # has the wrong type, so the check below raises
     return checked(field, value, where)

@@ -1,13 +1,13 @@
-"""Claude Code's hooks: what a tool gave, and what the client is to show the model in its place. Event in, answer out.
+"""Hooks of Claude Code: replace a repeated tool output before the model sees it. Event in, response out.
 
-The client tells of each tool's output before the model sees it (`PostToolUse`), and takes another one if that has the
-tool's own shape. So an output that this very context was just sent becomes one line that says which call gave it, see
-`ibidem.cache`. A context is an agent of a session, for as long as one prompt lasts: a user who goes back to an earlier
-point does so between prompts, and then the model no longer sees what was sent. Calls of one turn run at once and are
-told of in any order, so lines count turns, whose ends the client tells (`PostToolBatch`); without that there are none.
+The client reports each tool output (`PostToolUse`) and accepts another output of the same structure in its place. If
+the context already has an equal output, it is replaced by one line that names the earlier call (see `ibidem.cache`).
+A context is one agent of a session during one prompt. A user can rewind between prompts, and then the model no longer
+sees earlier outputs. Calls of one turn run in parallel and are reported in any order, so hints count turns, whose ends
+the client reports (`PostToolBatch`). Without these events, there are no hints.
 
-Only what the model is surely shown in full is looked at. The client replaces long outputs by a preview after it has
-asked us, all but those of Read. What is not understood is answered with nothing, and the client goes on as without us.
+Only outputs that the model certainly sees in full are replaced. The client shortens long outputs after the hook, except
+those of Read. The response to an unknown event is empty, and the client continues as without Ibidem.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ from ..model import size
 
 HOOKS_PATH = "/ibidem/hooks/claude-code"
 MAX_EVENT_BYTES = 32 * 2**20
-"""Bytes of an event; what is larger is not looked at."""
+"""Maximum bytes of an event. Larger ones are not read."""
 MAX_SESSIONS = 4096
-"""Sessions of which it is remembered that their requests come through this proxy."""
+"""Maximum sessions that are stored as using this proxy."""
 MAIN_AGENT = ""
 OTHERWISE = "\0"
 
 COMPACTED = frozenset({"PreCompact", "PostCompact", "SessionStart", "SessionEnd"})
 FOR_OTHERS = ("served_call", "caller_session_id")
-"""Where one of these is said, a tool ran on this machine for a session elsewhere, whose model gets to see it."""
+"""Fields of an event that mean: the tool ran here for a session on another machine, whose model sees the output."""
 _BASH_FIELDS = {"stdout", "stderr", "interrupted", "isImage", "noOutputExpected"}
-"""All there is where its output is text, and is shown as it is."""
+"""Fields of Bash output that the client shows unchanged. Any other field means a different display."""
 
 
 class ShownOutput(NamedTuple):
-    """What a model is shown of a tool's answer, and how the answer looks with a line in its place."""
+    """Tool output as the model sees it, and how to replace it."""
 
     text: str
-    """Equal only for outputs that are shown alike: with the number of its first line, where lines get numbers. What is
-    not shown as it stands here begins with `OTHERWISE`, and nothing else does."""
+    """Text that is equal only for outputs that look equal to the model (with the first line number, if lines are
+    numbered). It starts with `OTHERWISE` if and only if the model sees it in another form."""
     replaced: Callable[[str], Any]
+    """Function that returns the tool's output with a line in place of its text."""
 
 
 def _read(answer: Any) -> ShownOutput | None:
@@ -66,7 +67,7 @@ def _bash(answer: Any) -> ShownOutput | None:
 def _grep(answer: Any) -> ShownOutput | None:
     if not isinstance(answer, dict) or answer.get("mode") != "content" or not isinstance(answer.get("content"), str):
         return None
-    # What is told beside the lines, such as where a search was cut off, is part of what is shown.
+    # The model also sees the other fields, such as the limit of a search.
     about = json.dumps({key: value for key, value in answer.items() if key != "content"}, sort_keys=True)
     return _bounded(f"{OTHERWISE}{about}\n{answer['content']}", lambda line: {**answer, "content": line})
 
@@ -103,13 +104,13 @@ MCP_PREFIX = "mcp__"
 
 
 def shown_output(tool: str, answer: Any) -> ShownOutput | None:
-    """None for a tool whose answers are left alone, or an answer of a shape that is not known."""
+    """Return the output as the model sees it. None for other tools, and for unknown structures."""
     shape = _mcp if tool.startswith(MCP_PREFIX) else _SHAPES.get(tool)
     return None if shape is None else shape(answer)
 
 
 def parse_event(body: bytes) -> Any:
-    """None for what is no event, or too much of one."""
+    """Parse an event. None if it is invalid or too large."""
     if len(body) > MAX_EVENT_BYTES or too_many_parts(body):
         return None
     try:
@@ -119,29 +120,29 @@ def parse_event(body: bytes) -> Any:
 
 
 class ToolHooks:
-    """Answers the events of all sessions. Not for several threads at once."""
+    """Handler for the events of all sessions. Not thread-safe."""
 
     def __init__(self, settings: MemorySettings | None = None) -> None:
         self._memories = OutputMemories(settings or MemorySettings(by_turn=True))
         self._prompts: OrderedDict[str, str] = OrderedDict()
-        """By session: the prompt that its main agent works on."""
+        """Current prompt of the main agent, by session."""
         self._proxied: OrderedDict[str, None] = OrderedDict()
         self.outputs = self.repeats = self.bytes_saved = 0
-        """Outputs that were looked at; those of them that were replaced by a line; and what that took off."""
+        """Outputs compared, outputs replaced by a line, and bytes saved by that."""
 
     def request_came(self, session: str) -> None:
-        """A request of this session came through the proxy, which sees all of it and does better than a hook."""
+        """Stop replacing outputs of a session whose requests pass through the proxy, which saves more than a hook."""
         if session:
-            if session not in self._proxied:  # from here on nothing is heard of it, so what is known gets old
+            if session not in self._proxied:  # its later events are ignored, so the memory would become outdated
                 self._forget_session(session)
             _put(self._proxied, session, None)
 
     def forget(self) -> None:
-        """Events went by unheard: what any context still shows is not known."""
+        """Clear the memory, because events were missed and the contexts may have changed."""
         self._memories.forget_where(lambda _: True)
 
     def answer(self, event: Any, now: float) -> dict[str, Any]:
-        """What the client is told: nothing, or the output that takes the place of a tool's own."""
+        """Return the response to an event: empty, or the output to show in place of the tool's own."""
         if not isinstance(event, dict):
             return {}
         session, agent, name = (event.get(key) for key in ("session_id", "agent_id", "hook_event_name"))
@@ -165,7 +166,7 @@ class ToolHooks:
         self._memories.forget_where(lambda key: _session(key) == session)
 
     def _mind_prompt(self, session: str, agent: str, prompt: Any) -> None:
-        """One that is not told may be any: clients may leave it out."""
+        """Clear the main agent's memory if its prompt has changed, or may have (clients may omit the prompt id)."""
         if agent != MAIN_AGENT:
             return
         if not isinstance(prompt, str) or self._prompts.get(session, prompt) != prompt:
@@ -177,7 +178,7 @@ class ToolHooks:
         memory, tool = self._memories.of(key), event.get("tool_name")
         tool = tool if isinstance(tool, str) else ""
         shown = shown_output(tool, event.get("tool_response"))
-        if shown is None:  # a file may have changed all the same
+        if shown is None:  # still record the call, because it may have changed a file
             memory.emit(tool, event.get("tool_input"), "", now=now, failed=True)
             return {}
         emission = memory.emit(tool, event.get("tool_input"), shown.text, now=now)

@@ -1,12 +1,11 @@
-"""What the proxy is told: flags before the environment before the user's own `ibidem.toml` before what is said here.
+"""Settings of the proxy: flags override the environment, which overrides the user's `ibidem.toml` and the defaults.
 
-`fields` says what each setting may be, and `read` is the only place where they meet. What is wrong is one line that
-names where it was said.
+`settings_schema` checks each setting, and `read_settings` merges the sources. An error is one line that names the
+source.
 
-A file that is found in the current folder may have come with somebody else's code, so it decides nothing: it may name
-one of the profiles that lose nothing, where the user names none, ask for less than the user allows, and have marks of
-caches left alone. Whatever else it says is ignored, and so is the whole file where it is broken; both are told, and
-neither stops anything.
+An `ibidem.toml` in the current folder may be part of code that the user did not write, so it may only restrict. It may
+select a recoverable profile if the user selects none, lower limits, and turn off cache directives. Its other settings
+are ignored, and so is the whole file if it is invalid. Both are reported, and neither stops the proxy.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ SETTINGS_TABLE = "proxy"
 VARIABLE_PREFIX = "IBIDEM_"
 OWN_BYTES = 2**16
 FOLDER_BYTES = 2**13
-"""Most that a settings file has. Python's reader of TOML takes time that grows with the square of what it is given."""
+"""Maximum bytes of a settings file. The time of `tomllib` grows with the square of the size."""
 FOLDER_PROFILES = ("lossless", "balanced", "recoverable")
 """Profiles that a file in the current folder may name."""
 DEFAULT_RECORD_DAYS, DEFAULT_RECORD_BYTES = 30, 1_000_000_000
-"""How long and how much is kept of recordings where nobody says otherwise."""
+"""Default retention of recordings: days, and bytes in total."""
 MAX_NAMED_KEYS, MAX_KEY_LENGTH, MAX_REASON = 5, 40, 100
-"""Of keys that are ignored, so many are named; characters of each, and of what the reader of TOML says."""
+"""Ignored keys that a message names, characters of each, and characters of a message from the TOML parser."""
 
 
 def _visible(text: str) -> bool:
@@ -54,68 +53,72 @@ Switch = Annotated[bool, limits()]
 Token = Annotated[str, limits("use letters, digits and signs, no spaces", _visible, secret=True, min_length=1)]
 Days = Annotated[float, limits(USE_DAYS, are_days)]
 Bytes = Annotated[int, limits(USE_BYTES, ge=0)]
-Milliseconds = Annotated[float, limits("use milliseconds above 0; --observe rewrites nothing", gt=0, lt=1e9, less=True)]
+Milliseconds = Annotated[
+    float, limits("use milliseconds above 0, or --observe to rewrite none", gt=0, lt=1e9, less=True)
+]
 SECRETS = frozenset({"token", "page_token", "store"})
 """Settings that are not shown: a URL of a store may hold a password."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a proxy, all checked."""
+
     host: Annotated[str, limits("use a name or address like 127.0.0.1", _visible, min_length=1)] = "127.0.0.1"
     """Where to listen. Anything but loopback needs a token."""
     port: Annotated[int, limits("use 1 to 65535, or 0 for a free one", ge=0, le=65535)] = 8123
-    """0: a free one."""
+    """Port to listen on; 0 for a free one."""
     reuse_port: Switch = False
-    """Let other processes of this user listen on the same port. `ibidem wrap` has a port of its own."""
+    """Let other processes of this user listen on the same port. `ibidem wrap` uses its own port."""
     token: Token | None = None
-    """What a client must send as `x-ibidem-token`, and a browser as `?token=`. It is never forwarded."""
+    """Secret that a client must send as `x-ibidem-token`, and a browser as `?token=`. It is never forwarded."""
     page_token: Token | None = None
-    """What must come besides, as `x-ibidem-page-token` or `?page_token=`, before texts of clients are shown."""
+    """Second secret, as `x-ibidem-page-token` or `?page_token=`, without which no texts of clients are shown."""
     texts: Switch = True
-    """False: no text of a client is shown to anybody."""
+    """True if texts of clients can be shown at all."""
     profile: Annotated[str, limits(f"use one of {', '.join(PROFILES)}, or module:attribute", is_name)] = "lossless"
     cache: Annotated[CacheMode, limits(f"use one of {', '.join(CACHE_MODES)}")] = "off"
-    """Whether providers may be asked to keep what they are sent (`auto`), or to keep it for longer or shorter than the
-    client asks (`lifetime`)."""
+    """Prompt caching: unchanged (`off`), with another TTL than the client requests (`lifetime`), or with cache
+    breakpoints in requests without them too (`auto`)."""
     upstreams: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(PROVIDERS))
-    """Base URL by provider, without a slash at its end. Its path, if any, is put before the path of the request."""
+    """Base URL by provider, without a trailing slash. Its path, if any, is put before the path of the request."""
     regions: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Region by provider, for requests that do not name one."""
     store: Annotated[str, limits("use a file, a redis:// URL or memory:", bool, secret=True)] | None = None
-    """Where originals and conversations are kept. None: the user's own. A URL may hold a password."""
+    """Store for originals and conversations. None: the user's default store. A URL may hold a password."""
     store_days: Days = DEFAULT_DAYS
-    """For how long a conversation that is not used is remembered there; 0 is for ever."""
+    """Days after which an unused conversation is deleted from the store; 0 for never."""
     store_bytes: Bytes = DEFAULT_BYTES
-    """Above which those that were not used for longest are forgotten; 0 is no limit."""
+    """Size above which the least recently used conversations are deleted from the store; 0 for no limit."""
     observe: Switch = False
     """Rewrite nothing, only measure what would have been saved."""
     trial: Annotated[float, limits("use a share above 0 and below 1, such as 0.5", gt=0, lt=1)] | None = None
-    """The share of conversations that are rewritten; the others are only measured, for `ibidem gain --trial`."""
+    """Share of conversations to rewrite. The others are only measured, for `ibidem gain --trial`."""
     json_log: Annotated[str, limits("use a file, or - for standard output", bool)] | None = None
-    """A file that gets one JSON object per exchange; `-` is standard output."""
+    """File for one JSON object per exchange; `-` for standard output."""
     ledger: Switch = True
-    """Figures of each request are kept for `ibidem gain`, no texts."""
+    """True if tokens and cost of each request (no texts) are stored for `ibidem gain`."""
     otel: Annotated[str, limits(f"use one of {', '.join(OTEL_MODES)}", OTEL_MODES.__contains__)] = "off"
-    """What OpenTelemetry is told: nothing, of the rewriting (`spans`), or of the asking too (`genai`)."""
+    """OpenTelemetry data: none, spans of the rewriting (`spans`), or of the model calls too (`genai`)."""
     record: Annotated[str, limits("use a folder", bool)] | None = None
-    """A folder that gets the bodies of requests and answers, a file per conversation: texts, as they are."""
+    """Folder for the bodies of requests and responses, one file per conversation. They contain texts."""
     record_days: Days = DEFAULT_RECORD_DAYS
-    """For how long a file is kept there after it was last written; 0 is for ever."""
+    """Days after its last write when a recording is deleted; 0 for never."""
     record_bytes: Bytes = DEFAULT_RECORD_BYTES
-    """Above which the oldest files there are deleted; 0 is no limit."""
+    """Size above which the oldest recordings are deleted; 0 for no limit."""
     budget_ms: Milliseconds = 2000.0
-    """Milliseconds that may be taken for one request; after that it goes out without new edits."""
+    """Milliseconds for rewriting one request. After that, it is sent without new edits."""
     max_body: Annotated[int, limits("use a number of bytes above 0", ge=1)] = 100 * 2**20
-    """Bytes; a larger request is answered with 413. Not `less`, because a folder's file would then reject requests."""
+    """Maximum bytes of a request; a larger one gets status 413. Not `less`: a folder's file could block requests."""
     max_rewrite: Annotated[int, limits("use a number of bytes above 0", ge=1, less=True)] = 16 * 2**20
-    """Bytes of what is new in a request; more of it goes as it came."""
+    """Maximum new bytes in a request. With more, it is forwarded unchanged."""
     conversations: Annotated[int, limits("use 1 or more", ge=1, less=True)] = 1000
-    """Kept in memory; those that were not used for longest go."""
+    """Maximum conversations in memory. The least recently used are evicted."""
     memory_mb: Annotated[int, limits("use 1 or more", ge=1, less=True)] = 256
-    """Of text that conversations may hold in memory."""
+    """MiB of text that conversations may hold in memory."""
     resend: Switch = True
-    """A rewritten request that its provider refuses is sent once more, without new edits, and then as it came."""
+    """True if a rejected rewritten request is sent again, first without new edits, then unchanged."""
     websockets: Switch = True
-    """False: who would send requests through a WebSocket, where nothing can be rewritten, is asked for HTTP (426)."""
+    """False: model requests for a WebSocket, where nothing can be rewritten, get status 426 (use HTTP)."""
 
     def __repr__(self) -> str:
         shown = ((name, value) for name, value in msgspec.structs.asdict(self).items() if name not in SECRETS)
@@ -123,12 +126,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asks_to_keep(self) -> CacheMode:
-        """What is done of that: nothing where nothing may be rewritten."""
+        """Caching mode in effect: `off` if nothing may be rewritten."""
         return "off" if self.observe else self.cache
 
     @property
     def text_access(self) -> str:
-        """Who is shown texts of clients: `all` who may use the proxy, those with the page `token`, or `none`."""
+        """Access to texts of clients: `all` users of the proxy, only with the page `token`, or `none`."""
         if not self.texts:
             return "none"
         if self.page_token is not None:
@@ -140,28 +143,31 @@ FIELDS = fields_of(Settings)
 
 
 class File(NamedTuple):
-    """What a settings file came to."""
+    """Settings file, and which of its settings are in effect."""
 
     path: str
     taken: tuple[str, ...]
-    """Names of settings that hold because it says so."""
+    """Names of settings that this file decides."""
     ignored: tuple[str, ...] = ()
+    """Names of settings that a file in the current folder must not change."""
     broken: str = ""
-    """What is wrong with it, if that is why it is ignored."""
+    """Why the file is invalid and therefore ignored."""
 
 
 class Loaded(NamedTuple):
+    """Settings, and the files that they come from."""
+
     settings: Settings
     files: tuple[File, ...]
 
     def line(self, unused: Container[str] = ()) -> str:
-        """Which settings came from which file; empty where none did. `unused` are those that do not matter here."""
+        """Return which settings come from which file, in a line; empty if none do. Settings in `unused` are omitted."""
         parts: list[str] = []
         for path, taken, ignored, broken in self.files:
             if names := [name for name in taken if name not in unused]:
                 parts.append(f"{', '.join(names)} from {path}")
             if ignored:
-                parts.append(f"{_named(ignored)} in {path} ignored: a folder's file may only ask for less")
+                parts.append(f"{_named(ignored)} in {path} ignored: a folder's file may only restrict settings")
             if broken:
                 parts.append(f"{path} ignored: {broken}")
         return f"settings: {'; '.join(parts)}" if parts else ""
@@ -173,7 +179,7 @@ def load(
     folder: Path | None = None,
     own: Path | None = None,
 ) -> Settings:
-    """As `read`, for who does not ask where they came from."""
+    """Load settings without their sources."""
     return read(flags, environment, folder, own).settings
 
 
@@ -183,10 +189,11 @@ def read(
     folder: Path | None = None,
     own: Path | None = None,
 ) -> Loaded:
-    """Flags are by field; None is one that was not given. `upstream` holds texts like `openai=https://…`.
+    """Merge settings from flags, environment and files.
 
-    `config` (or IBIDEM_CONFIG) names a file, which must be there, and is then the only one. Otherwise `ibidem.toml` in
-    `own`, which is a folder that only this user writes to, and then the one in `folder`, for what it may say.
+    `flags` has values by setting; None if omitted. Its `upstream` is a list of texts like `openai=https://…`. If
+    `config` (or IBIDEM_CONFIG) names a file, only that file is read, and it must exist. Otherwise `ibidem.toml` in
+    `own`, a folder that only this user can write to, is read, and then the one in `folder`, which may only restrict.
     """
     flags, environment = flags or {}, environment or {}
     named = flags.get("config") or environment.get(f"{VARIABLE_PREFIX}CONFIG")
@@ -195,7 +202,7 @@ def read(
     louder = (_read_environment(environment), _read_flags(flags))
     values: dict[str, Any] = {}
     upstreams = dict(PROVIDERS)
-    for each in (source or SettingsSource({}, {}), *louder):  # the strongest comes last
+    for each in (source or SettingsSource({}, {}), *louder):  # the source with the highest priority comes last
         values.update(each.values)
         upstreams.update(each.upstreams)
     files = [File(one_line(str(mine)), _left(source, louder))] if source else []
@@ -213,7 +220,7 @@ def read(
 def _refuse_open_doors(settings: Settings) -> None:
     if not is_loopback(settings.host) and settings.token is None:
         raise IbidemError(
-            f"host {one_line(settings.host)}: others can reach this address: "
+            f"host {one_line(settings.host)}: other machines can reach this address: "
             f"set a token (--token, {VARIABLE_PREFIX}TOKEN)"
         )
     if settings.page_token is not None and settings.page_token == settings.token:
@@ -224,23 +231,23 @@ def _refuse_vain_trials(settings: Settings) -> None:
     if settings.trial is None:
         return
     if settings.observe:
-        raise IbidemError("trial: nothing is rewritten with --observe, so there is nothing to compare: leave one out")
+        raise IbidemError("trial: --observe rewrites no requests, so there are no variants to compare. Remove one")
     if not settings.ledger:
-        raise IbidemError("trial: it is noted with the figures of each request: leave --no-ledger out")
+        raise IbidemError("trial: needs the usage database of requests. Remove --no-ledger")
 
 
 def check(flags: Mapping[str, Any]) -> None:
-    """Raises IbidemError for a flag that cannot be used, whatever else is said."""
+    """Check flags without loading other sources. Raises IbidemError for an invalid one."""
     _read_flags(flags)
 
 
 def told(flags: Mapping[str, Any], environment: Mapping[str, str]) -> set[str]:
-    """Providers whose upstream a flag or a variable of ours names."""
+    """Return the providers whose upstream a flag or an `IBIDEM_` variable sets."""
     return {*_read_flags(flags).upstreams, *_read_environment(environment).upstreams}
 
 
 def inherited(environment: Mapping[str, str], upstreams: Mapping[str, str]) -> dict[str, str]:
-    """The environment, with upstreams that it names in another way. What it says in our own way is stronger."""
+    """Return the environment with more upstreams as `IBIDEM_` variables. Existing variables win."""
     return {**{_upstream_variable(name): url for name, url in upstreams.items()}, **environment}
 
 
@@ -252,6 +259,8 @@ def _upstream_variable(provider: str) -> str:
 
 
 class SettingsSource(NamedTuple):
+    """Settings from one source, checked."""
+
     values: dict[str, Any]
     upstreams: dict[str, str]
 
@@ -278,7 +287,7 @@ def _read_flags(flags: Mapping[str, Any]) -> SettingsSource:
 
 
 def _read_environment(environment: Mapping[str, str]) -> SettingsSource:
-    """An empty variable is one that is not set."""
+    """Read the `IBIDEM_` variables. An empty variable is not set."""
     values = {
         name: _checked(name, text, variable, read_text)
         for name in (*FIELDS, *REMOVED)
@@ -292,7 +301,7 @@ def _read_environment(environment: Mapping[str, str]) -> SettingsSource:
 
 
 def _parsed(path: Path, *, missing: bool) -> SettingsSource | None:
-    """What the user's own file says; None where there is none, if it may be missing."""
+    """Read the user's own file. None if it does not exist and may be missing."""
     where = one_line(str(path))
     tables = _toml(path, OWN_BYTES)
     if tables is None and not missing:
@@ -319,31 +328,31 @@ def _toml(path: Path, most: int) -> dict[str, Any] | None:
     try:
         return None if data is None else tomllib.loads(data.decode())
     except UnicodeDecodeError:
-        raise IbidemError(f"{where}: not valid UTF-8: save it as UTF-8") from None
+        raise IbidemError(f"{where}: not valid UTF-8. Save the file as UTF-8") from None
     except RecursionError:
-        raise IbidemError(f"{where}: nested too deeply: correct it there") from None
-    except ValueError as error:  # a number too long to be read is one that the reader of TOML does not know of
-        raise IbidemError(f"{where}: not valid TOML ({one_line(str(error)[:MAX_REASON])}): correct it there") from None
+        raise IbidemError(f"{where}: nested too deeply. Correct the file") from None
+    except ValueError as error:  # not only TOMLDecodeError: an integer that is too long raises a plain ValueError
+        raise IbidemError(f"{where}: not valid TOML ({one_line(str(error)[:MAX_REASON])}). Correct the file") from None
 
 
 def _table(
     parent: Mapping[str, Any], name: str, known: tuple[str, ...], where: str, removed: Container[str] = ()
 ) -> dict[str, Any]:
-    """The table of this name; every key beside it must be known, or removed."""
+    """Return the table `name` of `parent`. Every other key in `parent` must be known, or removed."""
     for key in parent:
         if key not in known and key not in removed:
             raise IbidemError(f"{where}: unknown key {one_line(key)!r}: use one of {', '.join(sorted(known))}")
     table = parent.get(name, {})
     if not isinstance(table, dict):
-        raise IbidemError(f"{where}: {name} is not a table: begin one with [{name}]")
+        raise IbidemError(f"{where}: {name} is not a table. Start it with [{name}]")
     return table
 
 
-# --- a file that a folder brought along ---------------------------------------------------------
+# --- the file in the current folder -------------------------------------------------------------
 
 
 def _from_folder(path: Path, before: Settings, said: Container[str]) -> tuple[dict[str, Any], File | None]:
-    """What it may say, and what is told of it. `said` are settings that the user spoke of in a stronger way."""
+    """Return the settings that a folder's file may change, and the report about it. `said`: settings by the user."""
     where = one_line(str(path))
     try:
         tables = _toml(path, FOLDER_BYTES)
@@ -359,7 +368,7 @@ def _from_folder(path: Path, before: Settings, said: Container[str]) -> tuple[di
         if name not in said and _asks_for_less(name, value, before):
             taken[name] = _checked(name, value, where)
         elif name in ("upstreams", *FIELDS) and value == getattr(before, name):
-            continue  # as it is without
+            continue  # no change, so not worth a report
         else:
             ignored.append(name)
     return taken, File(where, tuple(taken), tuple(ignored)) if taken or ignored else None
@@ -384,7 +393,7 @@ def _said(sources: Iterable[SettingsSource]) -> set[str]:
 
 
 def _left(source: SettingsSource, louder: Iterable[SettingsSource]) -> tuple[str, ...]:
-    """Names of what it says and nothing stronger does."""
+    """Return the names of settings that only this source sets, and none with higher priority."""
     urls = {name for each in louder for name in each.upstreams}
     values = [name for name in source.values if name not in _said(louder)]
     return (*values, *(f"upstreams.{name}" for name in source.upstreams if name not in urls))

@@ -1,7 +1,7 @@
-"""The states of an exchange, which events may happen in each, and where each may lead.
+"""States of an exchange, with the events that may happen in each and the states that they lead to.
 
-An event that is not in the table is a mistake of whoever feeds the exchange. The one in `docs/architecture.md` is made
-from this.
+An event that is not in the table is a bug in the driver. The table in `docs/architecture.md` is generated from this
+one.
 """
 
 from __future__ import annotations
@@ -13,28 +13,30 @@ from . import events
 
 
 class State(Enum):
-    IDLE = "nothing was asked yet"
-    HOLDING = "the request is held until it is complete"
-    REWRITING = "it is complete, and being rewritten"
-    PASSING = "the request passes as it comes"
-    TRYING = "it was sent rewritten: should it be refused, it is sent again"
-    WAITING = "it was sent: what comes is the answer"
-    REFUSED = "a refusal is held until it is complete"
-    RETRYING = "what to send instead is being looked for"
-    EARLY = "the answer passes, and the request still does"
-    ANSWERING = "the answer passes"
-    TUNNELLING = "bytes pass both ways"
-    OVER = "nothing changes any more"
+    """State of an exchange. The value describes it in messages and in the documentation."""
 
-    __hash__ = object.__hash__  # that of an Enum is a call in Python, and states are looked up with every event
+    IDLE = "no request yet"
+    HOLDING = "the request is held until it is complete"
+    REWRITING = "the request is complete and is rewritten"
+    PASSING = "the request is forwarded as it arrives"
+    TRYING = "a rewritten request is sent; if it is rejected, another body is sent"
+    WAITING = "the request is sent; its response is forwarded"
+    REFUSED = "a rejection is held until it is complete"
+    RETRYING = "another body is prepared"
+    EARLY = "the response is forwarded while the request still arrives"
+    ANSWERING = "the response is forwarded"
+    TUNNELLING = "bytes are forwarded in both directions"
+    OVER = "the exchange has ended"
+
+    __hash__ = object.__hash__  # Enum's own is slower Python code, and every event looks up a state
 
 
 UNREAD = frozenset({State.IDLE, State.HOLDING, State.PASSING, State.EARLY})
-"""Not all of the request is here."""
+"""States in which the request is incomplete."""
 UNCONNECTED = frozenset({State.IDLE, State.HOLDING, State.REWRITING})
-"""No upstream was spoken to."""
+"""States without a connection to the upstream."""
 BEGUN = frozenset({State.EARLY, State.ANSWERING, State.TUNNELLING})
-"""The client has the head of an answer."""
+"""States in which the client has the start of a response."""
 
 _END: dict[type[events.Event], tuple[State, ...]] = {events.ClientGone: (State.OVER,)}
 _ENDS = _END | {events.UpstreamFailed: (State.OVER,)}
@@ -75,4 +77,4 @@ NEXT_STATES: Mapping[State, Mapping[type[events.Event], tuple[State, ...]]] = {
     State.TUNNELLING: {events.AnswerEnded: (State.OVER,), **_ENDS},
     State.OVER: {},
 }
-"""By state and event: the states that it may lead to."""
+"""Possible next states, by state and event."""

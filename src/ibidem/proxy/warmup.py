@@ -1,7 +1,7 @@
-"""What rewriting needs, loaded beside the first request, and no sooner: it takes as much memory as all the rest.
+"""Load the data for rewriting in the background during the first request. It doubles the memory of an idle proxy.
 
-Prices and token counts while the first request still comes in. What the first rewriting builds after it has gone: an
-agent's first request has little to rewrite, and its next is seconds away.
+Prices and token ranks are loaded while the first request arrives. A rehearsal after that request builds what the first
+rewrite needs. An agent's first request has little to rewrite, and its next one comes seconds later.
 """
 
 from __future__ import annotations
@@ -24,42 +24,45 @@ from .settings import Settings
 log = logging.getLogger("ibidem")
 
 REHEARSED_FORMAT, REHEARSED_MODEL = "anthropic", "claude-sonnet-4-5"
-"""Of a little conversation; any would do."""
+"""Format and model of the rehearsal. Any others would do."""
 
 
 LOADING_SECONDS = 5.0
-"""Seconds that a request may take longer while all is loaded beside it: a third of one, or two where much goes on."""
+"""Extra seconds for a request during loading. Loading takes a third of a second, or two on a busy machine."""
 HURRIED_MS = 1000.0
-"""Milliseconds: whoever gives a request less than that has all loaded before there is one."""
+"""With a smaller time budget for a request, the proxy loads everything at its start."""
 
 
 class WarmUp:
-    """What each moment in the life of a proxy sets off, once, beside everything else."""
+    """Background tasks at the start of a proxy, each run once."""
 
     def __init__(self, settings: Settings) -> None:
         self._profile = settings.profile
         self._hurried = settings.budget_ms < HURRIED_MS
         self._loads = self._rehearses = True
         self.allowance = 0.0
-        """Seconds that a request may take longer than its budget: not 0 while all is loaded, which it waits for."""
+        """Seconds that a request may exceed its budget. Above 0 only during loading, for which the request waits."""
         self._loaded = self._rehearsed = False
 
     @property
     def over(self) -> bool:
-        """All is loaded and was tried: no request takes longer than it will from now on."""
+        """True if loading and rehearsal are complete."""
         return self._loaded and self._rehearsed
 
     def started(self) -> None:
+        """Start loading at once if the time budget is small."""
         if self._hurried:
             self.request_came()
 
     def request_came(self) -> None:
+        """Start loading at the first request."""
         if self._loads:
             self._loads = False
             self.allowance = 0.0 if self._hurried else LOADING_SECONDS
             threading.Thread(target=self._load, daemon=True).start()
 
     def request_went(self) -> None:
+        """Start the rehearsal after the first request."""
         if self._rehearses:
             self._rehearses = False
             threading.Thread(target=self._rehearse, daemon=True).start()
@@ -75,16 +78,16 @@ class WarmUp:
 
 
 def load() -> None:
-    """Ranks of tokens, and prices. Never raises: whoever needs them loads them, and says what is wrong."""
+    """Load token ranks and prices. Never raises: on failure, the first use loads them again and reports the error."""
     try:
         estimate("a text")
         Prices().of(REHEARSED_MODEL, REHEARSED_FORMAT)
     except Exception as error:
-        log.debug("nothing was loaded before it is needed: %s", type(error).__name__)
+        log.debug("loading in advance failed: %s", type(error).__name__)
 
 
 def rehearse(profile: str) -> None:
-    """Rewrites a little conversation and bills it, all of which is then forgotten."""
+    """Rewrite and bill a small conversation in memory, then discard it. Never raises."""
     try:
         text = "\n".join(f"{number:6}→  a line, number {number}, of a file" for number in range(60))
         call = {"type": "tool_use", "name": "Read", "input": {}}
@@ -104,4 +107,4 @@ def rehearse(profile: str) -> None:
             records.begin("/", outcome, 0.0, "", REHEARSED_FORMAT, len(body)), outcome, 200, Usage(fresh=1), Verdict()
         )
     except Exception as error:
-        log.debug("nothing was rehearsed: %s", type(error).__name__)
+        log.debug("the rehearsal failed: %s", type(error).__name__)

@@ -1,12 +1,12 @@
-"""What a request cost, and what it would have cost the other way: money from what its provider counted.
+"""Cost of a request, and its cost with or without edits, from the provider's token counts.
 
-The provider says how many tokens were read from its cache, written to it, and neither. We say how many tokens of the
-conversation were taken out, and where. Had they been there, those in the part that was read would have been read too,
-and the others would have been paid for like what is new. A request in which something sent before was changed is one
-where the provider would have read all of the request before, had nothing been changed; so is the one after it, if the
-provider did not find it then.
+The provider reports how many tokens were read from its cache, written to it, and neither. We know how many tokens were
+removed from the conversation, and where. Without the removal, tokens in the cached part would have been read too, and
+the others billed like new ones. If a request contains a revision, the provider would otherwise have read all of the
+previous request. The same holds for the next request, if the provider did not find the revised prefix.
 
-Our count is not the provider's. How much it differs is seen in how a conversation grows, by both counts (`Account`).
+Our token estimates differ from the provider's counts. The growth of a conversation in both counts gives the scale
+factor (`RemovedTokens`).
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from ...plan import Edit
 
 @dataclass
 class Account:
-    """What was taken out of one conversation, in tokens by our count. The scale of `fit` makes them the provider's."""
+    """Tokens removed from one conversation, by our estimate. `scale` converts them to the provider's count."""
 
     fit: GrowthFit = field(default_factory=GrowthFit)
     edits: tuple[Edit, ...] = ()
-    """Of the last request. They hold the texts that were rewritten."""
+    """Edits of the last request, with their texts."""
     _forgotten: frozenset[int] | None = None
-    """Fingerprints of these, once the texts were forgotten."""
+    """Fingerprints of the edits after their texts were deleted."""
     by_strategy: Counter[str] = field(default_factory=Counter)
     _messages: list[int] = field(default_factory=list)
-    """Of the edits, in order."""
+    """Message index of each edit, ascending."""
     _sums: list[float] = field(default_factory=lambda: [0.0])
 
     @property
     def scale(self) -> float:
+        """Provider tokens per estimated token."""
         return self.fit.scale
 
     def take(self, edits: tuple[Edit, ...], tokens: tuple[float, ...]) -> Sequence[Edit]:
-        """These are the edits of the request that is sent, each with what it frees. Returns those that are new."""
+        """Replace the edits by those of the current request, each with its removed tokens. Return the new edits."""
         known = len(self.edits)
         if self._forgotten is not None:
             new = tuple(edit for edit in edits if _fingerprint(edit) not in self._forgotten)
             known, self._forgotten = 0, None
-        elif edits[:known] == self.edits:  # the same objects, nearly always
+        elif edits[:known] == self.edits:  # fast: nearly always the same objects
             new = edits[known:]
             if not new:
                 return new
@@ -61,7 +62,7 @@ class Account:
         return new
 
     def forget_texts(self) -> None:
-        """Hold no text. What was counted stays."""
+        """Delete the texts of the edits. Counts stay."""
         if self.edits:
             self._forgotten, self.edits = frozenset(map(_fingerprint, self.edits)), ()
 
@@ -76,11 +77,12 @@ class Account:
             self.by_strategy[edit.strategy] += round(tokens)
 
     def before(self, message: int) -> float:
-        """Taken out of the messages before this one."""
+        """Return the tokens removed from the messages before this index."""
         return self._sums[bisect_left(self._messages, message)]
 
     @property
     def all(self) -> float:
+        """Tokens removed from all messages."""
         return self._sums[-1]
 
 
@@ -89,19 +91,21 @@ def _fingerprint(edit: Edit) -> int:
 
 
 class Removed(NamedTuple):
-    """Provider tokens that a request does without."""
+    """Provider tokens removed from a request."""
 
     read: float = 0.0
-    """Of the part that the provider read from its cache, or would have."""
+    """Tokens removed from the part that the provider read from its cache, or would have read."""
     rest: float = 0.0
+    """Tokens removed after that part."""
 
     @property
     def all(self) -> float:
+        """Tokens removed in total."""
         return self.read + self.rest
 
 
 def paid(usage: Usage, price: Price) -> float:
-    """Dollars for the input of a request."""
+    """Return dollars for the input of a request."""
     rates = price.rates(usage.input)
     return (
         usage.fresh * rates.fresh
@@ -112,23 +116,23 @@ def paid(usage: Usage, price: Price) -> float:
 
 
 def untouched(usage: Usage, removed: Removed, found: float | None = None) -> Usage:
-    """The usage of the same request had nothing been taken out, ever.
+    """Return the usage of the same request without any edits.
 
-    `found` is how much the provider would have read then, where what it did read says nothing about that.
+    `found` is how much the provider would have read from its cache, if this does not follow from the real usage.
     """
     total = usage.input + removed.all
     if found is not None:
         return _split(usage, total, min(found, total))
-    if usage.read == usage.input:  # nothing in it was new
+    if usage.read == usage.input:  # the whole request was in the cache
         return _split(usage, total, total)
     return _split(usage, total, usage.read + removed.read if usage.read else 0.0)
 
 
 def rewritten(usage: Usage, removed: Removed, again: float = 0.0, least: int = 0) -> Usage:
-    """The other way: of a request that went out as it came, had it been rewritten.
+    """Return the usage of an unchanged request as if it had been rewritten.
 
-    `again` is how much of it the provider would have had to write again, because it was changed; `least` the smallest
-    beginning of a request that the provider finds.
+    `again`: tokens that the provider would have cached again, because of a revision. `least`: smallest prefix that the
+    provider caches.
     """
     total = max(0.0, usage.input - removed.all)
     new = max(0.0, usage.input - usage.read - removed.rest)
@@ -137,9 +141,9 @@ def rewritten(usage: Usage, removed: Removed, again: float = 0.0, least: int = 0
 
 
 def _split(usage: Usage, total: float, read: float) -> Usage:
-    """What is not read is written, or neither, in the way that the provider did it.
+    """Return a usage with `total` input and `read` cached tokens. The rest is split like the real usage.
 
-    What is more than it was goes where the end of the request went: with a mark there nearly all of it was written.
+    Additional tokens are billed like the end of the request: as a cache write, if most of the rest was written.
     """
     rest, dear = max(0.0, total - read), usage.input - usage.read
     fresh, written, written_1h = usage.fresh, usage.written, usage.written_1h

@@ -44,7 +44,7 @@ NO_COST = InputCost()
 
 
 class ClosingLine:
-    """Counts model calls and summarizes them.
+    """Counter of model calls, for the summary line.
 
     Other requests (token counts, model lists, telemetry) are mentioned only if there were no model calls.
     """
@@ -144,7 +144,7 @@ def closing_line(counted: ClosingLine, totals: Mapping[str, Any]) -> str:
 
 
 def _thinking_dropped(count: int) -> str:
-    """The last step of the fallback, with its cause and what the user can do."""
+    """Return a note about requests sent without thinking (the last step of the fallback), and what the user can do."""
     if not count:
         return ""
     sent = f"; {plural(count, 'request')} sent without earlier thinking, because the provider rejected it"

@@ -1,4 +1,4 @@
-"""Why a provider read less of a request than it could have, and what marks would have done for one that has none."""
+"""Cause and cost of cache misses, and what cache breakpoints would have saved in requests without them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def explained(
     usage: Usage,
     price: Price,
 ) -> Miss | None:
-    """Written down with the request and its conversation. `parent` is a conversation that this one branches off."""
+    """Explain a cache miss, if there is one, and store it in both rows.
+
+    `parent` is the cache state of the conversation from which this one branches off.
+    """
     asked = outcome.new().asked or view.asked
     tools, system = (asked.tools, asked.system) if asked is not None else (None, None)
     answered = found.at + (found.total_ms or 0.0) / 1e3

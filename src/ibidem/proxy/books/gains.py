@@ -1,10 +1,12 @@
-"""Writes what was paid and saved to the file that `ibidem gain` reads, off the way of any request.
+"""Write costs and savings to the usage database of `ibidem gain`, in a background thread.
 
-`note` puts a row in a list and returns. A thread, which starts with the first row, writes what has gathered every
-`BATCH_SECONDS`, in one transaction: a process that is killed loses no more than that. The file is opened for each batch
-and closed after it, so nothing is held while nothing happens, whoever deletes or replaces it is obeyed, and the last to
-close it empties the log beside it (`wal_autocheckpoint` is 0: before SQLite 3.51.3 two processes that emptied it while
-writing could lose commits). Whatever is wrong with the file is told once and reaches no exchange.
+`note` appends a row to a queue and returns. A thread, started with the first row, writes the queue in one transaction
+every `BATCH_SECONDS`. A killed process loses only the rows of that time.
+
+The file is opened for each batch and closed after it. So an idle process holds no file handle, and a deleted or
+replaced file is noticed. The last process that closes the file also checkpoints its write-ahead log.
+`wal_autocheckpoint` is 0, because before SQLite 3.51.3 two processes could lose commits if both checkpointed while
+writing. An error of the file is reported once and does not reach an exchange.
 """
 
 from __future__ import annotations
@@ -43,22 +45,22 @@ from .rows import ExchangeRow
 log = logging.getLogger("ibidem")
 
 BATCH_SECONDS = 0.3
-"""For so long rows gather before they are written."""
+"""Time between two batches."""
 BUSY_SECONDS, CLOSING_SECONDS = 2.0, 3.0
-"""How long a batch waits for other processes, and the end of the proxy for the last batch."""
+"""Maximum wait of a batch for other processes, and of the proxy's exit for the last batch."""
 RETRY_SECONDS = 5.0
-"""After so long a file is tried again that could not be written to."""
+"""Time until the next attempt after a failed write."""
 MAX_WAITING = 10_000
-"""Rows that wait for a file that cannot be written to just now; the oldest go first."""
+"""Maximum rows in the queue while the file cannot be written. The oldest are dropped first."""
 MAX_DAYS, MAX_ROWS, ROWS_LEFT = 400, 500_000, 450_000
-"""Older rows, and those above so many down to so many, are added up by the day and dropped."""
+"""Rows older than `MAX_DAYS` are rolled up by day. If there are more than `MAX_ROWS`, `ROWS_LEFT` remain."""
 FOLD_EVERY = 10_000
-"""Rows that a process writes before it looks again whether some are to be dropped."""
+"""Rows that a process writes between two checks for rows to roll up."""
 MAX_TOKENS = 10**10
-"""Tokens of one request that are believed: sums of more would not fit into a whole number of the database."""
+"""Upper bound for the tokens of one request, so that sums fit into the database's integers."""
 
 GainRow = tuple[object, ...]
-"""As `EXCHANGE_COLUMNS` has them, or `TRIAL_COLUMNS`."""
+"""Values in the order of `EXCHANGE_COLUMNS` or `TRIAL_COLUMNS`."""
 
 _COLUMNS = ", ".join(name for name, _ in EXCHANGE_COLUMNS)
 _INSERT = f"INSERT INTO exchanges ({_COLUMNS}) VALUES ({', '.join('?' * len(EXCHANGE_COLUMNS))})"
@@ -72,17 +74,17 @@ _FOLD = (
 
 
 class GainsWriter:
-    """For the requests of one proxy. `note` is for the thread of the event loop; the file has a thread of its own."""
+    """Writer for the requests of one proxy. Call `note` on the event loop's thread; another thread writes the file."""
 
     def __init__(self, file: Path, project: str = "", clock: Callable[[], float] = time.time) -> None:
         self.file = file
         self.trouble = ""
-        """What is wrong with the file, in a line; empty while all is well."""
+        """Current error of the file, in a line; empty if there is none."""
         self._project = name_kept(project)
         self._clock = clock
         self._started = clock()
         self._waiting: deque[tuple[GainRow, GainRow | None]] = deque(maxlen=MAX_WAITING)
-        """Of each request the row, and that of a trial if it took part in one."""
+        """Rows to write: one per request, and its trial row if it takes part in a trial."""
         self._news = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -90,7 +92,7 @@ class GainsWriter:
         self._hopeless = False
 
     def note(self, found: ExchangeRow, session: str, lost: bool, observed: bool) -> None:
-        """The answer to a request is over. `lost`: the cache was missed after a change of ours in an earlier one."""
+        """Queue a request after its response. `lost`: a cache miss because of our edit in an earlier request."""
         if self._hopeless or self._closing.is_set():
             return
         self._waiting.append((self._row(found, session, lost, observed), _trial_row(found)))
@@ -100,7 +102,7 @@ class GainsWriter:
         self._news.set()
 
     def close(self) -> None:
-        """What waits is written, if that is possible soon."""
+        """Write the queue, but wait at most `CLOSING_SECONDS`."""
         self._closing.set()
         self._news.set()
         if self._thread is not None:
@@ -148,20 +150,20 @@ class GainsWriter:
             self._write(rows)
         except (sqlite3.Error, OSError) as error:
             self._tell(in_words(self.file, error))
-            self._waiting.extendleft(reversed(rows))  # for the next time
+            self._waiting.extendleft(reversed(rows))  # back into the queue, for the next attempt
             self._hopeless = not isinstance(error, OSError) and not is_busy(error) and _is_damaged(error)
         except GainsError as error:
             self._tell(error)
             self._hopeless = True
         except Exception as error:
-            self._tell(GainsError(f"{type(error).__name__} while figures were written"))
+            self._tell(GainsError(f"{type(error).__name__} while writing usage"))
             self._hopeless = True
         else:
             self.trouble = ""
 
     def _tell(self, error: GainsError) -> None:
         if str(error) != self.trouble:
-            log.warning("what is paid and saved is not kept: %s", error)
+            log.warning("costs and savings are not stored: %s", error)
         self.trouble = str(error)
 
     def _write(self, rows: Sequence[tuple[GainRow, GainRow | None]]) -> None:
@@ -188,7 +190,7 @@ class GainsWriter:
 
 
 def fold(connection: sqlite3.Connection, now: float) -> None:
-    """Rows that are old or too many are added up by the day, and dropped."""
+    """Roll up rows that are too old or too many into daily sums, and delete them."""
     (count,) = connection.execute("SELECT count(*) FROM exchanges").fetchone()
     until = now - MAX_DAYS * DAY_SECONDS
     if count > MAX_ROWS:
@@ -215,22 +217,22 @@ def _trial_row(found: ExchangeRow) -> GainRow | None:
 
 
 def _create(file: Path) -> None:
-    """The file and its folder are ours alone; what stands beside it while it is written gets the file's mode."""
+    """Create the file and its folder, readable only by the user. SQLite gives its journal files the same mode."""
     if not file.parent.exists():
         file.parent.parent.mkdir(parents=True, exist_ok=True)
         file.parent.mkdir(mode=0o700, exist_ok=True)
     try:
-        # Only a new one: to close a file takes away the locks that this process has on it.
+        # O_EXCL opens only a new file: closing an existing one would drop this process's POSIX locks on it.
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
-        if not stat.S_ISREG(os.stat(file).st_mode):  # nobody waits for a pipe
-            raise GainsError(f"{name_kept(str(file))}: this is no file: move it away") from None
+        if not stat.S_ISREG(os.stat(file).st_mode):  # SQLite would block on a pipe
+            raise GainsError(f"{name_kept(str(file))}: not a regular file: move it away") from None
 
 
 def _make(connection: sqlite3.Connection, file: Path) -> None:
     _use_log(connection)
     connection.execute("BEGIN IMMEDIATE")
-    if not version_of(connection, file):  # another process may have been faster
+    if not version_of(connection, file):  # another process may have created it since the check
         for statement in SCHEMA:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {GAINS_ID}")
@@ -239,7 +241,7 @@ def _make(connection: sqlite3.Connection, file: Path) -> None:
 
 
 def _use_log(connection: sqlite3.Connection) -> None:
-    """Write-ahead logging. SQLite does not wait for others here, so we do."""
+    """Turn on write-ahead logging. SQLite's busy timeout does not apply here, so retry until the deadline."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:

@@ -1,10 +1,9 @@
-"""How a conversation was cached, and how it would have been with what its client asked for.
+"""Shadow cache: simulate how a conversation would be cached with the client's own cache directives.
 
-Where marks or lifetimes are ours, what a request would have cost without them follows from the rules of its provider: a
-beginning that the client had marked is found for as long as the client asked for, counted from its last use. So a small
-ledger is kept of what would be in the cache now. Where the provider found less than it should have, for a reason that
-has nothing to do with lifetimes, the client would have fared no better; and of a first request it is known only what
-the provider found, which others of the same client had left there.
+If Ibidem changes cache breakpoints or TTLs, the cost without them follows from the provider's rules. A prefix up to a
+breakpoint of the client stays in the cache for the client's TTL after its last use. The shadow cache contains these
+prefixes. If the provider read less than expected for a reason other than a TTL, the client is assumed to get no more.
+For a first request, only the provider's own count is known; it shows what earlier conversations left in the cache.
 """
 
 from __future__ import annotations
@@ -21,49 +20,53 @@ from ...billing.misses import CachedRequest
 from ...billing.usage import Usage
 
 MAX_HEADS = 1000
-"""Beginnings that conversations share which are remembered."""
+"""Maximum shared prefixes that are stored."""
 
 
 class KeptPrefix(NamedTuple):
-    """The beginning of a request, in a cache."""
+    """Prefix of a request in the cache."""
 
     end: float
-    """Tokens."""
+    """Length in tokens."""
     long: bool
+    """True if its TTL is one hour."""
     used: float
-    """When last, in seconds since 1970."""
+    """Time of the last use, in seconds since 1970."""
 
     def alive(self, caching: Caching, at: float) -> bool:
+        """Return whether the prefix is still in the cache at this time."""
         return at - self.used <= (caching.lifetime_1h if self.long else caching.lifetime)
 
 
 @dataclass(slots=True)
 class CacheView:
-    """What is known of a conversation before its next answer."""
+    """Cache state of a conversation, real and simulated."""
 
     kept: tuple[KeptPrefix, ...] = ()
-    """What would be in the cache, had the client's marks been sent."""
+    """Prefixes that would be in the cache with the client's own directives."""
     ours: KeptPrefix | None = None
-    """What is, as far as it goes."""
+    """Longest prefix that is really in the cache."""
     differs: bool = False
-    """Something was kept otherwise than the client asked."""
+    """True if anything was cached in another way than the client requested."""
     before: CachedRequest | None = None
+    """Previous request."""
     asked: CacheAsked | None = None
+    """Cache directives of the client's previous request."""
 
 
 @dataclass(slots=True)
 class SharedHeads:
-    """Beginnings that several conversations have, such as tools and system: each keeps them warm for the others."""
+    """Prefixes that several conversations share, such as tools and system prompt. Each use keeps them warm for all."""
 
     _found: OrderedDict[tuple[str, ...], KeptPrefix] = field(default_factory=OrderedDict)
 
     def warm(self, name: tuple[str, ...], caching: Caching, at: float) -> float:
-        """Tokens that the provider would find."""
+        """Return the tokens of a shared prefix that are in the cache; 0 if it is cold."""
         found = self._found.get(name)
         return found.end if found is not None and found.alive(caching, at) else 0.0
 
     def use(self, name: tuple[str, ...], end: float | None, long: bool, at: float) -> None:
-        """`end` where it is known."""
+        """Record a use of a shared prefix. `end`: its length in tokens, None if unknown."""
         known = self._found.pop(name, None)
         size = end if end is not None else known.end if known is not None else 0.0
         self._found[name] = KeptPrefix(size, long, at)
@@ -74,11 +77,11 @@ class SharedHeads:
 def as_asked(
     view: CacheView, heads: SharedHeads, usage: Usage, asked: CacheAsked, caching: Caching, model: str, at: float
 ) -> Usage:
-    """The usage of a request with the client's own marks. The view and the heads are those for the next one then.
+    """Return the usage of a request with the client's own directives, and update `view` and `heads` for the next one.
 
-    `usage` is that with ours, of all that the client sent.
+    `usage` is the usage with our directives, but without our edits.
     """
-    if not caching.marks:  # the provider keeps what it likes
+    if not caching.marks:  # the provider caches without breakpoints, so there is nothing to simulate
         return usage
     known = view.before is not None and view.before.model == model and view.asked is not None
     same = known and view.asked is not None and view.asked.head == asked.head
@@ -102,21 +105,21 @@ def as_asked(
 
 
 def sent(view: CacheView, usage: Usage, at: float) -> None:
-    """What the provider has in its cache after a request, by what it counted."""
+    """Update the real cache state after a request, from the provider's counts."""
     known = view.ours
     long = known.long if known is not None else False
     if usage.written or usage.written_1h:
-        long = not usage.written  # an hour stands before five minutes
+        long = not usage.written  # one-hour breakpoints precede others, so the last write decides about the end
     view.ours = KeptPrefix(usage.input - usage.fresh, long, at)
 
 
 def _lost(usage: Usage, ours: KeptPrefix) -> bool:
-    """Whether the provider did not find what it should have."""
+    """Return whether the provider read less from its cache than expected."""
     return usage.read < FOUND_SHARE * min(ours.end, usage.input)
 
 
 def _differs(usage: Usage, asked: CacheAsked) -> bool:
-    """Whether the provider wrote something for longer or shorter than the client asks, or at all."""
+    """Return whether the provider cached anything with another TTL than the client requests, or without a request."""
     if not asked.marks:
         return bool(usage.read or usage.written or usage.written_1h)
     longs = [long for _, long in asked.marks]
@@ -124,7 +127,7 @@ def _differs(usage: Usage, asked: CacheAsked) -> bool:
 
 
 def _ends(usage: Usage, asked: CacheAsked) -> list[tuple[float, bool]]:
-    """Tokens up to each mark. The last is known from what was neither read nor written."""
+    """Return tokens up to each breakpoint, and whether its TTL is one hour. The last follows from the uncached rest."""
     covered = float(usage.input - usage.fresh)
     *early, (_, last) = asked.marks
     return [*((min(share * usage.input, covered), long) for share, long in early), (covered, last)]
@@ -143,7 +146,7 @@ def _split(usage: Usage, ends: Sequence[tuple[float, bool]], read: float) -> Usa
 def _after(
     kept: Sequence[KeptPrefix], ends: Sequence[tuple[float, bool]], read: float, at: float
 ) -> tuple[KeptPrefix, ...]:
-    """What is read is used; the rest up to each mark is written."""
+    """Return the cached prefixes after a request: those that are read or written, up to each breakpoint."""
 
     def found(end: float, long: bool) -> KeptPrefix:
         if end <= read:

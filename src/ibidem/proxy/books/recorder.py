@@ -1,8 +1,8 @@
-"""Writes exchanges down for `--record`: bodies as they came, as they went and as they were answered. No header.
+"""Record exchanges for `--record`: request bodies as received and as sent, and response bodies. No headers.
 
-The exchange hands over what it has at its end (`Recorder.take`), which takes no time; a thread does the rest. What
-waits for that thread is bounded: a conversation for which there is no room is not recorded any further. Whatever goes
-wrong, recording ends there, that is said once, and exchanges go on.
+At its end, an exchange passes its data to `Recorder.take`, which only queues it; a thread writes it. The queue is
+bounded: if it is full, the conversation is no longer recorded. After an error, recording stops, which is reported once,
+and exchanges continue.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from .tapes import TapeLimits, Tapes
 log = logging.getLogger("ibidem")
 
 WAITING_BYTES = 64 * 2**20
-"""Bytes of exchanges that may wait to be written. One alone may be larger."""
+"""Maximum bytes of exchanges in the queue. A single exchange may be larger."""
 SWEEP_SECONDS = 3600.0
-"""Seconds after which files that are too old are looked for again."""
+"""Time between two searches for files that are too old."""
 CLOSING_SECONDS = 2.0
-"""Seconds that what waits may still take at the end."""
+"""Maximum wait for the queue at exit."""
 
 
 class Recorder(NoRecorder):
+    """Recorder that writes capture files in its own thread."""
+
     def __init__(self, folder: str, settings: Settings, clock: Clock) -> None:
-        """Raises IbidemError where the folder cannot be used."""
+        """Raises IbidemError if the folder cannot be used."""
         limits = TapeLimits(settings.record_days, settings.record_bytes)
         self._tapes = Tapes(folder, limits, settings.conversations)
         self._clock = clock
@@ -47,7 +49,7 @@ class Recorder(NoRecorder):
         self._lock = threading.Lock()
         self._waiting = 0
         self._left_out: set[str] = set()
-        """Conversations that are not recorded any further."""
+        """Conversations that are no longer recorded, because the queue was full."""
         self._said: set[str] = set()
         self._over = False
         self._thread = threading.Thread(target=self._run, args=(self._tapes,), name="ibidem-record", daemon=True)
@@ -62,7 +64,7 @@ class Recorder(NoRecorder):
         self._thread.join(CLOSING_SECONDS)
 
     def begin(self, job: LiveRequest, client: str, path: str, upstream: str) -> Taken | None:
-        """Nothing is answered to who only asks for a size."""
+        """Start to capture an exchange. None for token counts, and after an error."""
         return None if self._over or job.counts else Taken(job, client, path, urlsplit(upstream).hostname or "")
 
     def take(self, taken: Taken) -> None:
@@ -76,9 +78,9 @@ class Recorder(NoRecorder):
             return
         if taken.conversation:
             self._left_out.add(taken.conversation)
-        self._say_once("slow", "recording is slower than what comes: some conversations are not recorded any further")
+        self._say_once("slow", "recording is slower than the requests: some conversations are no longer recorded")
 
-    # ── in its own thread ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── in the thread ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self, tapes: Tapes) -> None:
         try:
@@ -103,7 +105,7 @@ class Recorder(NoRecorder):
 
     def _end(self, why: str) -> None:
         self._over = True
-        self._say_once("end", f"{why}: nothing more is recorded, requests go on")
+        self._say_once("end", f"{why}: recording has stopped, requests continue")
 
     def _write(self, tapes: Tapes, taken: Taken) -> None:
         bodies = _bodies(taken)
@@ -123,12 +125,12 @@ class Recorder(NoRecorder):
         if what not in self._said:
             self._said.add(what)
             log.warning("%s", text)
-            with suppress(RuntimeError):  # nobody listens any more
+            with suppress(RuntimeError):  # the event loop is closed
                 self._say(text)
 
 
 def _bodies(taken: Taken) -> RequestBodies | None:
-    """Unpacked; None for a request in which there is no conversation to be found."""
+    """Return the decoded bodies. None if the request contains no conversation."""
     job = taken.job
     try:
         came = job.decoded if job.decoded is not None else decode_body(job.body, job.encoding, job.most)
@@ -166,7 +168,7 @@ def _row(taken: Taken) -> Json:
 
 
 def answer_of(taken: Taken) -> Json:
-    """What is no text, as Amazon's streams, and what cannot be unpacked, stands there in Base64."""
+    """Return the response body as JSON: a text, or Base64 if it is binary (Amazon's streams) or cannot be decoded."""
     cut = {"cut": True} if taken.cut else {}
     packed, data = {}, taken.answer
     try:

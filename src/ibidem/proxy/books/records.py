@@ -1,7 +1,7 @@
-"""What happened: totals, conversations, requests and events, in memory and bounded. The page and the metrics show it.
+"""Live statistics: totals, conversations, requests and events, in bounded memory. The page and the metrics show them.
 
-No header and no key is ever held here. Of texts, only those that were rewritten are, for the newest requests, so that
-what was made of them can be looked at.
+Headers and keys are never stored. Texts are stored only for the edits of the newest requests, so that the page can show
+them.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from .watched import MAX_EXCHANGES, WatchedConversation, shown_edit
 __all__ = ["ConversationRow", "ExchangeRow", "Records"]
 
 MAX_CONVERSATIONS, MAX_EVENTS = 200, 50
-"""Most that are held: conversations that are shown, and events."""
+"""Maximum conversations that are shown, and maximum events."""
 
 ALL_EXCHANGES, EXCHANGE_BYTES = 50_000, 1200
-"""Requests that are held of all conversations, at most, and bytes in memory of each."""
+"""Maximum requests of all conversations, and estimated bytes in memory of each."""
 
 MAX_REASONS = 50
-"""Different reasons of failures that are told apart."""
+"""Maximum different reasons of failures. Further ones are counted together."""
 
 TEXTS_SHARE, EXCHANGES_SHARE = 0.2, 0.05
-"""The shares of the memory setting that texts which are held to be shown may take, and requests without their texts."""
+"""Shares of the memory setting for the texts of edits, and for requests without texts."""
 PAGE_SHARE = TEXTS_SHARE + EXCHANGES_SHARE
-"""The rest of it is for conversations."""
+"""Share of the memory setting for the page. The rest is for live conversations."""
 
 LEFT_SHARE = 0.9
-"""What is left of these where something is forgotten, so that it need not be looked for at every request."""
+"""Share of the limit that remains after an eviction, so that not every request evicts."""
 
 SUMMED_TOKENS = ("input", "read", "written", "written_1h", "removed")
 
@@ -51,17 +51,17 @@ PLAN_SUMS = ("requests", "paid", "would_have_paid", "input", "removed")
 """Sums of the requests that a subscription covers. They are part of the totals."""
 
 COMPACTED = ("requests", "rewritten", "bytes_in", "bytes_out", "removed")
-"""What is summed of requests that are given back: how many there are, their sizes, and tokens left out by our count."""
+"""Sums for bodies that are returned to the client: requests, sizes, and our estimate of removed tokens."""
 
 BOUNDARY_ERROR = 0.02
-"""By what share of a request we may be wrong about where its messages end."""
+"""Assumed error of our estimate of where a message ends, as a share of the request."""
 
 
 class Records:
-    """For one thread."""
+    """Live statistics of one proxy. Not thread-safe."""
 
     def __init__(self, settings: Settings, started: float, prefix: str = "") -> None:
-        """Ids begin with `prefix`."""
+        """`prefix` is the start of all ids, so that those of several processes differ."""
         self._settings = settings
         self._prefix = prefix
         self._started = started
@@ -69,7 +69,7 @@ class Records:
         self._made = 0
         self._conversations: OrderedDict[str, WatchedConversation] = OrderedDict()
         self._exchanges = self._texts = 0
-        """How many are held, and bytes of their texts."""
+        """Stored requests, and bytes of their texts."""
         memory = settings.memory_mb * 2**20
         self._most_texts = TEXTS_SHARE * memory
         self._most_exchanges = min(ALL_EXCHANGES, EXCHANGES_SHARE * memory / EXCHANGE_BYTES)
@@ -87,7 +87,7 @@ class Records:
         self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
         self.closing = ClosingLine(settings.observe)
         self.changes = 0
-        """Grows with everything that happens."""
+        """Number of changes so far, so that a page can detect news."""
 
     def begin(
         self,
@@ -100,7 +100,7 @@ class Records:
         kind: str = "model",
         plan: bool = False,
     ) -> ExchangeRow:
-        """A request is on its way out. Without an outcome it passed untouched. `plan`: a subscription covers it."""
+        """Add a request that is sent. Without `outcome`, it is unchanged. `plan`: a subscription covers it."""
         self._made += 1
         self.changes += 1
         found = ExchangeRow(
@@ -121,12 +121,12 @@ class Records:
         if outcome.conversation is not None:
             try:
                 self._converse(found, outcome, client, format)
-            except OSError as error:  # prices cannot be read while no descriptor is free: the request counts, unpriced
+            except OSError as error:  # e.g. too many open files to read the prices: count the request without cost
                 self.event("error", at, f"a request is not priced: {error.strerror or type(error).__name__}")
         return found
 
     def resent(self, found: ExchangeRow, before: RewriteResult, outcome: RewriteResult, kind: str, at: float) -> None:
-        """What was sent was refused, and goes out once more in another way."""
+        """Update a request that was rejected and is sent again with another body."""
         self.changes += 1
         if not found.resent:
             self._failed(outcome, at)
@@ -150,7 +150,7 @@ class Records:
         if reason not in self._failures and len(self._failures) >= MAX_REASONS:
             reason = "other reasons"
         if reason not in self._failures and not outcome.theirs:
-            self.event("failure", at, f"requests go out without new edits: {reason}")
+            self.event("failure", at, f"requests are sent without new edits: {reason}")
         self._failures[reason] += 1
         self._totals["failed_open"] += 1
 
@@ -190,7 +190,7 @@ class Records:
         return GrowthFit(scale * weights.result, scale * (weights.part - JSON_BLOCK_TOKENS * weights.result))
 
     def _let_go(self) -> None:
-        """Of what is held to be shown, that of conversations that were quiet for longest."""
+        """Evict conversations, texts and requests above the limits, the least recently used first."""
         while len(self._conversations) > max(MAX_CONVERSATIONS, self._settings.conversations):
             gone = self._conversations.popitem(last=False)[1]
             self._forget_texts(gone)
@@ -213,7 +213,7 @@ class Records:
         watched.forget_texts()
 
     def cache_history(self, outcome: RewriteResult) -> CacheHistory | None:
-        """What an answer is judged by; None for a request of no conversation."""
+        """Return the data to judge the cache use of the next response. None if there is no conversation."""
         watched = self._watched_of(outcome)
         if watched is None:
             return None
@@ -228,7 +228,7 @@ class Records:
     def end(
         self, found: ExchangeRow, outcome: RewriteResult | None, status: int, usage: Usage | None, verdict: Verdict
     ) -> None:
-        """The answer is over."""
+        """Add the response of a request, with its cost."""
         self.changes += 1
         found.status = status
         self.closing.count(found)
@@ -250,7 +250,7 @@ class Records:
             self._billed(found, outcome, usage, watched, verdict)
 
     def _given_back(self, found: ExchangeRow, outcome: RewriteResult | None) -> None:
-        """To a client that sends it itself: what is known of it is its size."""
+        """Count a body that is returned to the client. Only its size is known."""
         edited = found.outcome == "rewritten"
         sizes = Counter(requests=1, rewritten=edited, bytes_in=found.bytes_in, bytes_out=found.bytes_out)
         self._compacted.update(sizes)
@@ -271,7 +271,7 @@ class Records:
         found.paid, found.would_have_paid = paid(usage, price), paid(theirs, price)
         found.by_marks = found.would_have_paid - paid(other, price)
         measured = outcome.measured
-        if measured:  # that would have been with ibidem: nothing was saved
+        if measured:  # `other` is the usage with edits, and nothing was really saved
             found.could_save, found.by_marks = found.paid - found.would_have_paid, 0.0
             found.would_have_paid = found.paid
         found.output_paid = usage.output * price.rates(usage.input).output
@@ -296,7 +296,7 @@ class Records:
     def _as_asked(
         self, found: ExchangeRow, outcome: RewriteResult, other: Usage, watched: WatchedConversation, price: Price
     ) -> Usage:
-        """The usage with the client's own marks and lifetimes, where others may have been sent."""
+        """Return the usage with the client's own cache directives, if ours may differ."""
         asked = outcome.new().asked or watched.seen.asked
         if self._settings.asks_to_keep == "off" or asked is None or outcome.measured:
             return other
@@ -319,7 +319,7 @@ class Records:
         if last is None or outcome.revision or last.messages != outcome.first_new or last.model != outcome.model:
             return
         grown = usage.input - last.sent
-        if grown <= 0:  # nothing can be learnt from it, so nothing is counted
+        if grown <= 0:  # no growth to fit
             return
         new = account.all - account.before(outcome.first_new)
         sent_whole = self._settings.observe or outcome.measured
@@ -330,7 +330,7 @@ class Records:
     def _other(
         self, outcome: RewriteResult, usage: Usage, watched: WatchedConversation, price: Price, verdict: Verdict
     ) -> Usage:
-        """The usage of the same request the other way: as it came, or if nothing is rewritten as it would have been."""
+        """Return the usage without our edits, or, if the request was only measured, the usage with edits."""
         last, account = watched.last, watched.account
         known = _read_messages(outcome, usage, watched, price.caching.step)
         scale = account.scale
@@ -367,17 +367,19 @@ class Records:
             setattr(row, name, getattr(row, name) + getattr(found, name))
 
     def event(self, kind: str, at: float, text: str, conversation: str = "") -> None:
+        """Add an event for the page."""
         self.changes += 1
         self._events.appendleft({"at": at, "kind": kind, "conversation": conversation, "text": text})
 
-    # ── what is shown ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── views for the page and the API ──────────────────────────────────────────────────────────────────────────────
 
     def snapshot(self, now: float) -> dict[str, Any]:
+        """Return the statistics with the newest conversations."""
         newest = list(reversed(self._conversations.values()))[:MAX_CONVERSATIONS]
         return {**self.figures(now), "conversations": [asdict(each.row) for each in newest]}
 
     def figures(self, now: float) -> dict[str, Any]:
-        """All but conversations: that is soon told."""
+        """Return the statistics without conversations, which is fast."""
         return {
             "version": __version__,
             "profile": self._settings.profile,
@@ -410,12 +412,14 @@ class Records:
         }
 
     def conversation(self, id: str) -> dict[str, Any] | None:
+        """Return a conversation with its requests, or None."""
         found = self._conversations.get(id)
         if found is None:
             return None
         return {"conversation": asdict(found.row), "exchanges": [asdict(each) for each in found.exchanges]}
 
     def exchange(self, id: str) -> dict[str, Any] | None:
+        """Return a request with its edits, or None."""
         for each in self._conversations.values():
             for exchange in each.exchanges:
                 if exchange.id == id:
@@ -426,26 +430,26 @@ class Records:
 
     @property
     def _unmarked(self) -> list[ConversationRow]:
-        """Conversations that ask their provider to keep nothing, where we could. After a refusal we do not."""
+        """Conversations without cache breakpoints, unless `--cache auto` adds them."""
         if self._settings.asks_to_keep == "auto":
             return []
         return [each.row for each in self._conversations.values() if each.row.unmarked]
 
     @property
     def line(self) -> str:
-        """One line about all of it."""
+        """Summary line."""
         return closing_line(self.closing, self._all_totals)
 
 
 def _read_messages(outcome: RewriteResult, usage: Usage, watched: WatchedConversation, step: int) -> int:
-    """Number of messages in the part of a request that the provider read from its cache, as far as it can be known."""
+    """Estimate the number of messages in the part of a request that the provider read from its cache."""
     share, last = usage.read / max(1, usage.input), watched.last
     if last is not None:
         # A cached prefix ends where an earlier request did. The provider may round down to a multiple of `step`.
         ends = [end for end in watched.prefix_ends if end.tokens < usage.read + max(1, step)]
         if ends:
             return ends[-1].messages
-        return min(last.messages, round(outcome.messages * share))  # the beginning only
+        return min(last.messages, round(outcome.messages * share))  # less than any request before, so estimate by share
     if outcome.first_new and share >= FOUND_SHARE:
         return outcome.first_new
     return bisect_right(outcome.ends, share + step / max(1, usage.input) + BOUNDARY_ERROR) if usage.read else 0

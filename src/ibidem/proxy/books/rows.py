@@ -1,4 +1,4 @@
-"""What is shown of a request and of a conversation. Field names are promised: page, API and log have them."""
+"""Rows of requests and conversations. The page, the API and the log use these field names, so they must not change."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class TrialNote:
-    """What a trial has to know of a request."""
+    """Trial data of a request."""
 
     arm: str
-    """`rewrite` or `measure`: the side that its conversation is on, whatever became of this request."""
+    """Variant of its conversation: `rewrite` or `measure`, even if this request was not rewritten."""
     unit: str
-    """What the coin was tossed for: requests of one client session have it in common."""
+    """Unit of the random assignment. All requests of a client session have the same."""
     share: float
-    """Of conversations that are rewritten."""
+    """Share of conversations that are rewritten."""
     profile: str
     turns: int
-    """Since the request before: what the user asked."""
+    """User requests since the previous request."""
     rereads: int
-    """Files that were read although they stood there unchanged."""
+    """Files that were read again although their lines were in the context and unchanged."""
     edits: int
     failed_edits: int
 
 
 @dataclass(slots=True)
 class ExchangeRow:
-    """One request. Field names are those of the page."""
+    """Row of one request."""
 
     id: str
     at: float
@@ -44,43 +44,43 @@ class ExchangeRow:
     input: int = 0
     read: int = 0
     written: int = 0
-    """For how long whatever."""
+    """Tokens written to the cache, for any TTL."""
     written_1h: int = 0
-    """Of these, for an hour."""
+    """Part of `written` with a TTL of one hour."""
     fresh: int = 0
     output: int = 0
     removed: int = 0
     paid: float | None = None
     would_have_paid: float | None = None
     by_marks: float = 0.0
-    """Of the difference, what other marks and lifetimes than the client's did."""
+    """Dollars saved by our cache directives, as part of the total saving."""
     miss: str | None = None
-    """Why less was read from the cache than could have been, and where that shows."""
+    """Cause of a cache miss, and its position."""
     missed: float = 0.0
-    """What that cost, in dollars."""
+    """Cost of the cache miss, in dollars."""
     revision: str | None = None
     conversation: str | None = None
     resent: str = ""
-    """What the provider called it, where it refused what was sent first."""
+    """Provider's name for the error, if it rejected the first body."""
     model: str = ""
     format: str = ""
     client: str = ""
-    """What it calls itself, with its version."""
+    """Name and version of the client."""
     kind: str = "model"
-    """`model` for what asks one, also where it is `signed`; `compact` for what is given back to its client; `count` for
-    what asks for a size; or `other`."""
+    """`model` or `signed` for a model call, `compact` for a body returned to the client, `count` for a token count, or
+    `other`."""
     output_paid: float = 0.0
     """Dollars for the output."""
     trial: TrialNote | None = None
     plan: bool = False
-    """The login is that of a subscription: dollars are values at list prices, and nobody pays them."""
+    """True if a subscription covers the request. Its dollars are values at list prices that are not charged."""
     could_save: float = 0.0
-    """Dollars that rewriting would have saved, where a trial only measures; `would_have_paid` is what was paid then."""
+    """Dollars that rewriting would have saved, if a trial only measures. `would_have_paid` equals `paid` then."""
 
 
 @dataclass(slots=True)
 class ConversationRow:
-    """One conversation. Field names are those of the page."""
+    """Row of one conversation."""
 
     id: str
     title: str
@@ -100,16 +100,16 @@ class ConversationRow:
     removed: int = 0
     by_marks: float = 0.0
     missed: dict[str, float] = field(default_factory=dict)
-    """Dollars, by the cause of a miss."""
+    """Cost of cache misses in dollars, by cause."""
     unmarked: bool = False
-    """The client asks its provider to keep nothing, and neither do we."""
+    """True if its requests have no cache breakpoints, neither the client's nor ours."""
     marks_would_save: float = 0.0
-    """Dollars that marks would have spared it."""
+    """Dollars that cache breakpoints would have saved."""
     hits: int = 0
     misses: int = 0
     breaks: int = 0
     stopped: bool = False
     arm: str = ""
-    """The side of a trial that it is on, if there is one."""
+    """Variant in a trial; empty without a trial."""
     plan: bool = False
-    """Its last request had the login of a subscription."""
+    """True if a subscription covered its last request."""

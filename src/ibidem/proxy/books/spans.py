@@ -1,12 +1,12 @@
-"""Exchanges as spans and histograms, for whatever OpenTelemetry SDK runs in this process; without one nothing happens.
+"""OpenTelemetry spans and histograms of exchanges. Without an SDK in this process, they have no effect.
 
-A span is made when its exchange is over, with the times that were measured: what was saved is known only then, and
-nothing of this is in the way of a request. It hangs below the `traceparent` that the client sent, and that header goes
-on to the provider as it came: who traces there finds the client, as without us.
+A span is created after its exchange, with the measured times: the savings are known only then, and no request waits for
+it. Its parent is the client's `traceparent`. That header is also forwarded unchanged, so that a provider's trace has
+the same parent as without the proxy.
 
-Of a request, figures are told, names of models and of our own settings, and the id that this proxy gives a
-conversation. Never a text, a header, a path, or what a client calls its session; of a `tracestate`, which may hold any
-text, nothing. Names of attributes are strings: the constants of the conventions for generative AI are deprecated.
+A span contains numbers, names of models and of our settings, and the proxy's id of the conversation. It never contains
+a text, a header, a path, the client's session name, or the `tracestate`, which can hold any text. Attribute names are
+strings, because the constants of the conventions for generative AI are deprecated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .telemetry import NoTelemetry
 SCOPE = "ibidem"
 REWRITE_SPAN = "ibidem rewrite"
 NO_SDK = (
-    "otel: no OpenTelemetry SDK is set up in this process, so nothing is sent: "
+    "otel: no OpenTelemetry SDK is set up in this process, so no spans are exported: "
     "start it with opentelemetry-instrument, see docs/proxy.md"
 )
 PROVIDER_NAMES = {
@@ -46,19 +46,19 @@ PROVIDER_NAMES = {
     "moonshot": "moonshot_ai",
     "openrouter": "openrouter",
 }
-"""What the conventions call who answers."""
+"""Provider names in the OpenTelemetry conventions."""
 OPERATIONS = {"gemini": "generate_content"}
-"""What they call asking in a format, where that is not `chat`."""
+"""Operation names in the conventions, by wire format. Others are `chat`."""
 MAX_MODEL_LENGTH = 100
 MAX_MODELS, OTHER_MODEL = 100, "_OTHER"
-"""Models that histograms tell apart: each is a time series, and a client may name as many as it likes."""
+"""Maximum models in histograms. Each is a time series, and clients can send any number of names."""
 TOKEN_BOUNDS = tuple(float(4**power) for power in range(14))
 SECONDS_BOUNDS = tuple(0.01 * 2**power for power in range(14))
-"""What the conventions advise."""
+"""Bucket boundaries that the conventions recommend."""
 
 
 class Telemetry(NoTelemetry):
-    """With providers of its own, or with those of the process."""
+    """Telemetry with the given OpenTelemetry providers, or those of the process."""
 
     tells = True
 
@@ -92,7 +92,7 @@ class Telemetry(NoTelemetry):
         self._histograms.count(asked, failed, exchange.usage, now - start)
 
     def _rewriting(self, row: ExchangeRow, context: Context) -> None:
-        """From when a request is here until it goes out: that is the time that we take."""
+        """Add the span of the rewriting, from the complete request until it is sent."""
         self._span(REWRITE_SPAN, SpanKind.INTERNAL, context, self._figures(row), row.at - row.took_ms / 1e3).end(
             _nanoseconds(row.at)
         )
@@ -117,7 +117,7 @@ class Telemetry(NoTelemetry):
         return self._tracer.start_span(name, context, kind, about, start_time=_nanoseconds(at))
 
     def _figures(self, row: ExchangeRow) -> dict[str, Any]:
-        observes = self._settings.observe  # what would have been is never added up with what was
+        observes = self._settings.observe  # possible savings have another attribute, so that sums never mix the two
         saved = "would_save" if observes else "saved"
         about: dict[str, Any] = {
             "ibidem.outcome": row.outcome,
@@ -142,7 +142,7 @@ class Telemetry(NoTelemetry):
 
 
 class Histograms:
-    """The two that the conventions have for a client of a model."""
+    """Token and duration histograms that the conventions define for a client of a model."""
 
     def __init__(self, meters: metrics.MeterProvider | None) -> None:
         meter = metrics.get_meter(SCOPE, __version__, meters)
@@ -155,6 +155,7 @@ class Histograms:
         self._models: set[str] = set()
 
     def count(self, asked: dict[str, str], failed: str, usage: Usage | None, seconds: float) -> None:
+        """Add a model call. `asked`: its attributes; `failed`: the kind of its error."""
         about = {**asked, **self._bounded(asked.get("gen_ai.request.model", ""))}
         self._seconds.record(seconds, {**about, "error.type": failed} if failed else about)
         if usage is not None:
@@ -171,7 +172,7 @@ class Histograms:
 
 
 def _remote(parent: str) -> Context:
-    """What is no `traceparent` is the beginning of a trace. Nothing else that happens to be under way counts."""
+    """Return the client's context. Without a valid `traceparent`, a new trace starts, even inside a current span."""
     return TraceContextTextMapPropagator().extract({"traceparent": parent} if parent else {}, Context())
 
 
@@ -194,7 +195,7 @@ def _status(row: ExchangeRow) -> dict[str, int]:
 
 
 def _failed(exchange: Exchange) -> str:
-    """Of which kind, by a word of ours: what upstream says may be anything."""
+    """Return the kind of an error as one of our own words, because an upstream's message can be anything."""
     if exchange.failure:
         return "client_disconnected" if exchange.failure == CLIENT_GONE else "upstream_failed"
     return str(exchange.status) if exchange.status >= 400 else ""

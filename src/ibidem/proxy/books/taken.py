@@ -1,4 +1,4 @@
-"""One exchange as it is taken for a recording (`--record`), and where nothing is recorded, nothing of it."""
+"""Captured exchange for a recording (`--record`), and a recorder without effect when nothing is recorded."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from ...live.types import Clock, LiveRequest
 from ..settings import Settings
 
 ANSWER_BYTES = 16 * 2**20
-"""Bytes of an answer that are kept; of a longer one, its beginning."""
+"""Bytes of a response that are stored. A longer one is truncated."""
 
 Say = Callable[[str], object]
 
 
 @dataclass(slots=True)
 class Taken:
-    """One exchange, while it happens."""
+    """Exchange in progress, with its bodies."""
 
     job: LiveRequest
     client: str
     path: str
-    """Without what stands behind a question mark: some clients send their key there."""
+    """Path without the query, because some clients send their key in it."""
     host: str = ""
-    """Whom it was sent to."""
+    """Host of the upstream."""
     refused: list[bytes] = field(default_factory=list)
-    """What was sent and refused."""
+    """Bodies that the provider rejected."""
     went: bytes | None = None
-    """None if it went as it came."""
+    """Body as sent; None if it is unchanged."""
     packed: str = ""
-    """How the answer is compressed."""
+    """Content encoding of the response."""
     conversation: str = ""
     model: str = ""
     status: int = 0
     usage: Usage | None = None
     would_have_paid: float | None = None
-    """Dollars for its input, had it gone as it came; None where nothing is rewritten."""
+    """Dollars for the input without Ibidem; None if nothing is rewritten."""
     answered: float = 0.0
     cut: bool = False
-    """The answer is longer than what is kept of it."""
+    """True if the response is truncated."""
     _heard: list[bytes] = field(default_factory=list)
     _size: int = 0
 
     def hear(self, data: bytes) -> None:
-        """A piece of the answer, as the client gets it."""
+        """Add a part of the response, as the client gets it."""
         if self._size < ANSWER_BYTES:
             self._heard.append(data)
             self._size += len(data)
@@ -53,34 +53,35 @@ class Taken:
 
     @property
     def answer(self) -> bytes:
+        """Body of the response, possibly truncated."""
         return b"".join(self._heard)
 
     @property
     def held(self) -> int:
-        """Bytes that it holds."""
+        """Bytes of all bodies."""
         bodies = (self.job.body, self.job.decoded or b"", self.went or b"", *self.refused)
         return sum(map(len, bodies)) + self._size
 
 
 class NoRecorder:
-    """Records nothing. `begin` and `take` are for the thread of the exchanges."""
+    """Recorder that records nothing. Call `begin` and `take` on the thread of the exchanges."""
 
     def start(self, say: Say) -> None:
-        """`say` is told what the user should know of, from any thread."""
+        """Start recording. `say` gets messages for the user, from any thread."""
 
     def close(self) -> None:
-        """What waits is written, if that does not take long."""
+        """Write the queue, but wait only for a short time."""
 
     def begin(self, job: LiveRequest, client: str, path: str, upstream: str) -> Taken | None:
-        """None for what is not recorded."""
+        """Start to capture an exchange. None if it is not recorded."""
         return None
 
     def take(self, taken: Taken) -> None:
-        """An exchange that is over."""
+        """Queue a finished exchange for writing."""
 
 
 def recorder_of(settings: Settings, clock: Clock) -> NoRecorder:
-    """Raises IbidemError where the folder cannot be used."""
+    """Return the recorder for `--record`. Raises IbidemError if the folder cannot be used."""
     if settings.record is None:
         return NoRecorder()
     from .recorder import Recorder  # and with it the readers of logs

@@ -1,8 +1,8 @@
-"""The files of `--record`: one for each conversation, bounded in size and age, readable whenever we are killed.
+"""Capture files of `--record`: one per conversation, bounded in size and age, and readable after a crash.
 
-Every row is a gzip member of its own, handed to the system in one piece: what was written is whole, and only the last
-member can be cut. Files are for their owner alone, and named so that no two runs share one. Only files with such a
-name are ever deleted.
+Every row is its own gzip member and is written at once, so only the last member can be incomplete. Only the owner can
+read the files. Their names contain a random run id, so that no two runs share a file. Only files with such a name are
+ever deleted.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ...recordings.recording import Json
 
 TAPE_NAME = re.compile(r"ibidem-\d{8}T\d{6}-[0-9a-f]{8}-[a-z0-9]+\.jsonl\.gz")
 FILE_BYTES = 64 * 2**20
-"""Bytes of a file at which its conversation goes on in a new one."""
+"""Compressed size of a file above which its conversation continues in a new one."""
 TEXT_BYTES = 128 * 2**20
-"""Bytes that a file may unpack to, likewise: readers of logs refuse what is much larger."""
+"""The same for the decompressed size, because readers of logs reject much larger files."""
 FILES_IN_FOLDER = 4
-"""Files of full size that must fit into the folder: a small limit makes small files."""
+"""Files of maximum size that must fit into the folder, so that a small limit makes small files."""
 HELD_BYTES = 64 * 2**20
-"""Bytes of last requests that are held, so that only what is new in the next ones is written."""
+"""Bytes of latest requests in memory, so that only new content of the next ones is written."""
 PACKING_LEVEL = 6
 DAY_SECONDS = 86_400.0
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -38,13 +38,16 @@ APPEND_FLAGS = os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getatt
 
 
 class TapeLimits(NamedTuple):
+    """Retention of capture files."""
+
     days: float
-    """For how long a file is kept after it was last written; 0 is for ever."""
+    """Days after its last write when a file is deleted; 0 for never."""
     size: int
-    """Bytes of all files in the folder; 0 is no limit."""
+    """Maximum bytes of all files in the folder; 0 for no limit."""
 
     @property
     def file_bytes(self) -> int:
+        """Maximum bytes of one file."""
         return min(FILE_BYTES, self.size // FILES_IN_FOLDER) if self.size else FILE_BYTES
 
     def __str__(self) -> str:
@@ -54,16 +57,16 @@ class TapeLimits(NamedTuple):
 
 @dataclass(slots=True)
 class _Tape:
-    """The file of one conversation."""
+    """Capture file of one conversation."""
 
     path: Path
     size: int = 0
     text: int = 0
-    """Bytes of it, packed and unpacked."""
+    """Bytes of the file, compressed (`size`) and decompressed (`text`)."""
     bodies: BodyWriter = field(default_factory=BodyWriter)
 
     def write(self, bodies: RequestBodies, row: Json) -> int:
-        """Returns how many bytes were added."""
+        """Append an exchange. Return the number of bytes added."""
         line = as_line({**row, **self.bodies.tell(bodies)})
         packed = gzip.compress(line, PACKING_LEVEL, mtime=0)
         _append(self.path, packed, self.size)
@@ -72,19 +75,19 @@ class _Tape:
 
 
 class Tapes:
-    """For one thread. Raises OSError where something cannot be written; what was written before stays readable."""
+    """Capture files of one run, for one thread. After a failed write (OSError), earlier rows stay readable."""
 
     def __init__(self, folder: str, limits: TapeLimits, most: int) -> None:
-        """`most`: conversations that are known; one that comes back after that goes on in a new file."""
+        """`most`: conversations with an open file. One that was evicted continues in a new file."""
         self.folder = Path(folder)
         self.limits = limits
         self._most = most
         self._run = secrets.token_hex(4)
         self._tapes: OrderedDict[str, _Tape] = OrderedDict()
-        """The one that was written longest ago first."""
+        """Files by conversation, the least recently written first."""
         self._made = 0
         self._total = 0
-        """Bytes in the folder, as far as we know: others may write there too."""
+        """Bytes in the folder. An estimate, because other processes may write there too."""
         self._prepare()
 
     def _prepare(self) -> None:
@@ -94,18 +97,18 @@ class Tapes:
             with suppress(FileExistsError):
                 self.folder.mkdir(mode=0o700)
             if not self.folder.is_dir():
-                raise IbidemError(f"{where}: this is no folder: name another with --record")
+                raise IbidemError(f"{where}: not a folder: name another with --record")
             if not os.access(self.folder, os.R_OK | os.W_OK | os.X_OK):
                 raise IbidemError(f"{where}: cannot be written to: name another with --record")
         except OSError as error:
             raise IbidemError(f"{where}: {error.strerror or error}: name another with --record") from None
 
     def named(self, conversation: str) -> str:
-        """What a conversation of this run is called in recordings."""
+        """Return the name of a conversation of this run in recordings."""
         return f"{self._run}-{conversation}" if conversation else ""
 
     def write(self, conversation: str, bodies: RequestBodies, row: Json, at: float) -> None:
-        """One exchange, at the end of the file of its conversation."""
+        """Append an exchange to the file of its conversation."""
         tape = self._tapes.pop(conversation, None)
         if tape is None or tape.size >= self.limits.file_bytes or tape.text >= TEXT_BYTES:
             tape = _Tape(self._new_path(at))
@@ -114,7 +117,7 @@ class Tapes:
         except FileNotFoundError:
             if not tape.size:
                 raise
-            tape = _Tape(self._new_path(at))  # it was deleted, and what it builds on is gone
+            tape = _Tape(self._new_path(at))  # the file was deleted, with the requests that later rows refer to
             written = tape.write(bodies, row)
         self._tapes[conversation] = tape
         self._total += written
@@ -126,7 +129,7 @@ class Tapes:
         return self.folder / f"ibidem-{when:%Y%m%dT%H%M%S}-{self._run}-{self._made}.jsonl.gz"
 
     def _forget(self) -> None:
-        """Requests that are held, those of conversations that were quiet for longest first. Never the last one's."""
+        """Release requests in memory above the limits, the least recently written first, and never the last one's."""
         while len(self._tapes) > self._most:
             self._tapes.popitem(last=False)
         held = sum(tape.bodies.held for tape in self._tapes.values())
@@ -138,10 +141,11 @@ class Tapes:
 
     @property
     def full(self) -> bool:
+        """True if the folder is above its limit."""
         return bool(self.limits.size) and self._total > self.limits.size
 
     def sweep(self, now: float) -> int:
-        """Delete what is too old, and the oldest of what is too much. Returns how many files went."""
+        """Delete files that are too old, and the oldest ones above the limit. Return the number of deleted files."""
         files = sorted(_files(self.folder))
         self._total = sum(each.size for each in files)
         gone = 0
@@ -149,7 +153,7 @@ class Tapes:
             old = self.limits.days and now - at > self.limits.days * DAY_SECONDS
             if not old and not self.full:
                 break
-            with suppress(FileNotFoundError):  # another proxy was faster
+            with suppress(FileNotFoundError):  # another proxy has deleted it
                 path.unlink()
                 gone += 1
             self._total -= size
@@ -158,7 +162,7 @@ class Tapes:
 
 class _File(NamedTuple):
     at: float
-    """When it was last written."""
+    """Time of the last write."""
     size: int
     path: Path
 
@@ -175,7 +179,7 @@ def _files(folder: Path) -> list[_File]:
 
 
 def _append(path: Path, data: bytes, size: int) -> None:
-    """All of it, or nothing: what a full disk leaves of it is taken back."""
+    """Append all of `data`, or nothing. After a partial write (full disk), truncate the file to its old size."""
     handle = os.open(path, APPEND_FLAGS if size else CREATE_FLAGS, 0o600)
     try:
         view = memoryview(data)

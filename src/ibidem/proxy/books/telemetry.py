@@ -1,4 +1,4 @@
-"""What OpenTelemetry is told of an exchange (`--otel`), and where nobody asked for that, nothing."""
+"""Telemetry of exchanges for OpenTelemetry (`--otel`), and a version without effect when it is off."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from .rows import ExchangeRow
 
 
 class NoTelemetry:
-    """Tells nothing. For the thread of the exchanges."""
+    """Telemetry that reports nothing. For the thread of the exchanges."""
 
     tells = False
+    """True if exchanges are reported."""
     trouble = ""
-    """Why nothing that is told goes anywhere."""
+    """Why reported data is not exported, in a line for the user."""
 
     def ended(self, row: ExchangeRow, exchange: Exchange, parent: str, now: float) -> None:
-        """An exchange is over. `parent` is the client's `traceparent`, `now` in seconds since 1970."""
+        """Report a finished exchange. `parent` is the client's `traceparent`, `now` in seconds since 1970."""
 
 
 def telemetry_of(settings: Settings) -> NoTelemetry:
-    """Raises IbidemError where the package is missing or broken."""
+    """Return the telemetry for `--otel`. Raises IbidemError if the package is missing or broken."""
     if settings.otel == "off":
         return NoTelemetry()
     try:
@@ -30,12 +31,12 @@ def telemetry_of(settings: Settings) -> NoTelemetry:
         if not (error.name or "").startswith("opentelemetry"):
             raise
         raise IbidemError(f"{error.name}: needs: {install_command('otel')}") from None
-    except ImportError as error:  # it is there, and broken or too old
+    except ImportError as error:  # installed, but broken or too old
         why = f"cannot be loaded ({one_line(str(error))})"
         raise IbidemError(f"opentelemetry: {why}: {install_command('otel', '--force-reinstall')}") from None
     try:
         return Telemetry(settings)
-    except Exception as error:  # of another version than we know
+    except Exception as error:  # an unknown version may raise anything
         raise IbidemError(
             f"opentelemetry: cannot be used ({type(error).__name__}): {install_command('otel')}"
         ) from None

@@ -1,4 +1,4 @@
-"""What is held of a conversation while the proxy runs."""
+"""Statistics of one conversation while the proxy runs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .ledger import CacheView
 from .rows import ConversationRow, ExchangeRow
 
 MAX_EXCHANGES, MAX_DETAILS = 500, 50
-"""Requests of one conversation that are held, and those of them that are held with their texts."""
+"""Maximum requests of one conversation, and maximum requests with the texts of their edits."""
 
 MAX_PREFIX_ENDS = 32
-"""Requests whose ends are remembered: enough for the 20 blocks that a provider looks back over, and several forks."""
+"""Maximum stored request sizes. Enough for a provider's lookback of 20 blocks, and several forks."""
 
 POINTER_BYTES, EDIT_BYTES = 8, 600
-"""Bytes in memory that an edit takes in each list that has it, and beside its texts."""
+"""Estimated memory of an edit: in each list that contains it, and without its texts."""
 
 
 class PrefixEnd(NamedTuple):
-    """Size of a request as it was sent, by its provider's count."""
+    """Size of a sent request, in the provider's tokens and in messages."""
 
     tokens: int
     messages: int
@@ -33,34 +33,35 @@ class PrefixEnd(NamedTuple):
 
 @dataclass(slots=True)
 class WatchedConversation:
-    """What is known of a conversation to judge its next answer by."""
+    """State of a conversation: its row, its requests, and the data to judge the next response."""
 
     row: ConversationRow
     account: Account
     exchanges: deque[ExchangeRow] = field(default_factory=lambda: deque(maxlen=MAX_EXCHANGES))
     details: OrderedDict[str, tuple[tuple[Edit, ...], int]] = field(default_factory=OrderedDict)
-    """The edits of the newest requests, and how many messages were not new in each."""
+    """Edits of the newest requests, each with the number of messages that were sent before."""
     texts: int = 0
-    """Bytes that the texts in them and in the account take in memory, about: requests share them."""
+    """Estimated memory of the texts in `details` and `account`, in bytes. Requests share texts."""
     active: int = 0
-    """Requests that are on their way."""
+    """Requests without a complete response."""
     last: Billed | None = None
     prefix_ends: list[PrefixEnd] = field(default_factory=list)
-    """Ends of the first and the last requests, in ascending order: a provider may have them in its cache."""
+    """Sizes of the first and the last requests, ascending. The provider's cache may end at each."""
     seen: CacheView = field(default_factory=CacheView)
 
     def note_edits(self, exchange: str, edits: tuple[Edit, ...], first_new: int, made: Iterable[Edit]) -> None:
-        """These are the edits of a request, of which some were just made."""
+        """Store the edits of a request. `made`: the new ones, whose texts are not counted yet."""
         self.texts += POINTER_BYTES * len(edits) + sum(map(_memory_of, made if self.details else edits))
         self.details[exchange] = (edits, first_new)
         if len(self.details) > MAX_DETAILS:
             self.texts -= POINTER_BYTES * len(self.details.popitem(last=False)[1][0])
 
     def note_billed(self, billed: Billed) -> None:
+        """Store the size of a request after its response."""
         ends = self.prefix_ends
         if self.last is not None and self.last.model != billed.model:
             ends.clear()
-        # A revision leaves the first messages as they are: what the user said, and no result yet.
+        # A revision does not change the first request, which has only the user's text and no results yet.
         if billed.revised:
             del ends[1:]
         elif len(ends) >= MAX_PREFIX_ENDS:
@@ -71,6 +72,7 @@ class WatchedConversation:
         self.last = billed
 
     def forget_texts(self) -> None:
+        """Delete the texts of all edits. Counts stay."""
         self.account.forget_texts()
         self.details.clear()
         self.texts = 0
@@ -81,6 +83,7 @@ def _memory_of(edit: Edit) -> int:
 
 
 def shown_edit(edit: Edit, first_new: int) -> Mapping[str, Any]:
+    """Return an edit as the page and the API show it."""
     return {
         "message": edit.message,
         "strategy": edit.strategy,

@@ -19,7 +19,7 @@ BACKLOG = 1024
 RETRY_SECONDS = 0.1
 """Seconds until accept is tried again after a shortage."""
 RESERVED_FILES, RESERVED_SHARE = 64, 4
-"""Descriptors that clients do not get, and at most one in so many of all."""
+"""Descriptors that clients do not get: this number, but at most one fourth of all."""
 WARNING_SECONDS = 600.0
 """Seconds between two warnings."""
 SHORTAGE = "new clients wait: too many files are open. Close clients, or raise the limit (ulimit -n)"
@@ -52,7 +52,7 @@ async def open_sockets(host: str, port: int, reuse_port: bool = False) -> list[s
 
 
 class Acceptor:
-    """Serves connections of these sockets, with a protocol for each. Needs a loop with `add_reader`."""
+    """Acceptor of connections on these sockets. `protocol` creates a protocol for each. Needs `loop.add_reader`."""
 
     def __init__(self, sockets: Sequence[socket.socket], protocol: Callable[[], asyncio.Protocol]) -> None:
         self._sockets, self._protocol = sockets, protocol
@@ -66,6 +66,7 @@ class Acceptor:
         self._resume()
 
     def close(self) -> None:
+        """Accept the connections in the queue, then close the sockets."""
         for each in self._sockets:
             self._loop.remove_reader(each)
             self._accept(each)  # the system would reset connections that wait in the queue
@@ -91,7 +92,7 @@ class Acceptor:
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(BACKLOG):
             try:
-                # Accepting first would take a client that cannot be put back, and use the reserve up one by one.
+                # Check before accepting: an accepted client cannot go back into the queue, and would use the reserve.
                 os.close(number := os.dup(listening.fileno()))
                 if not has_room(number):
                     self._pause()
@@ -107,7 +108,7 @@ class Acceptor:
             task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, connection: socket.socket) -> None:
-        with suppress(OSError):  # the client may be gone
+        with suppress(OSError):  # the client may have disconnected
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(self._protocol, connection)

@@ -1,4 +1,4 @@
-"""What lives as long as the proxy, and decides who is answered by whom."""
+"""The running proxy: dispatch requests, rewrite them in threads with time limits, and close everything at the end."""
 
 from __future__ import annotations
 
@@ -64,41 +64,42 @@ from .upstreams import Upstreams, egress_of
 log = logging.getLogger("ibidem")
 
 WORKERS, LARGE_WORKERS, FALLBACK_WORKERS, NOTE_WORKERS = 4, 2, 4, 2
-"""Threads: that rewrite requests, and large ones; for what cannot be rewritten; and for what is noted afterwards.
+"""Threads to rewrite requests, to rewrite large requests, for fallbacks, and to save journals.
 
-Those for what cannot be rewritten wait for nobody, so they are always there. Large requests have their own, so that who
-sends many of them waits for himself alone.
+Fallbacks have their own threads, because they must not wait for anything. Large requests have their own, so that a
+client with many of them delays only itself.
 """
 LARGE_BYTES = 2**20
-"""Bytes from which on a request is large."""
+"""Size above which a request is large."""
 CLOSING_SECONDS = 2.0
-"""Seconds that what is to be remembered may still take at the end, and at least that the way out may take."""
+"""Minimum time limit for a fallback."""
 MAX_WAIT_SECONDS = 20.0
-"""Seconds that a request waits at most, if the provider would reject it in every other way, which ends the turn."""
+"""Maximum wait of a request that the provider would reject in any other form, which ends the agent's turn."""
 NOTE_SECONDS = 15.0
-"""Seconds that notes wait for a conversation that is being worked on, and that closing waits for notes."""
+"""Maximum wait of a journal entry for a busy conversation, and of the proxy's end for journal entries."""
 THINKING_DROPPED = (
-    "The provider rejected the thinking of a conversation, because how its earlier requests were sent is not known any "
-    "more. It continues without that thinking. Start a new conversation to have thinking kept."
+    "The provider rejected the thinking of a conversation, because the proxy no longer knows how its earlier requests "
+    "were sent. It continues without that thinking. Start a new conversation to use thinking again."
 )
 START_SECONDS = 0.25
-"""Seconds that the start waits for pauses in the store."""
+"""Maximum time that the start waits for pauses in the store."""
 PAUSE_SECONDS = 1.0
-"""Seconds after which pauses of other replicas are read again."""
-PAUSED = "All conversations are paused, as the store says. Run `ibidem on --all` to rewrite requests again."
+"""Time between two reads of the pauses of other replicas."""
+PAUSED = "All conversations are paused in the store. Run `ibidem on --all` to rewrite requests again."
 PRUNE_SECONDS = 6 * 3600.0
-"""Seconds after which what the store need not keep is forgotten again."""
+"""Time between two deletions of expired data in the store."""
 Fallback = Callable[[Conversations, LiveRequest, RewriteResult], RewriteResult | None]
 SWITCH_SECONDS = 0.0005
-"""Seconds after which a thread that works lets others have a turn: to pass something on takes many short ones."""
+"""Switch interval of threads. Short, because forwarding needs many short turns while other threads rewrite."""
 GARBAGE = (7000, 20, 2)
-"""After how many new objects Python looks for those that only hold each other, and how much oftener among the newest:
-ten times less often there than usual, since a request leaves some hundred behind for later ones, and four times among
-all of them: neither a request nor a conversation that is let go leaves anything behind that holds itself."""
+"""Thresholds of the garbage collector: ten times the default for new objects, because a request leaves about a hundred
+objects for later ones. Full collections are four times rarer, because requests and conversations leave no cycles."""
 BUSY_REASON = "busy: earlier requests take too long"
 
 
 class Proxy:
+    """Running proxy. Use it as an async context manager, and pass requests to `handle`."""
+
     def __init__(
         self,
         settings: Settings,
@@ -107,18 +108,18 @@ class Proxy:
         pauses: Pauses | None = None,
         gains: GainsWriter | None = None,
     ) -> None:
-        """`pauses` are those of the user so far, for how long a cache is to be kept; `gains` keeps figures."""
+        """`pauses`: idle times of the user so far, to choose a TTL. `gains`: writer for the usage database."""
         self.settings = settings
         self.clock = clock
-        self.egress = egress_of(settings.upstreams)  # before anything is opened: it may be that there is none
+        self.egress = egress_of(settings.upstreams)  # may raise, so before anything is opened
         self.default_upstreams = DefaultUpstreams.among(settings.upstreams, settings.regions)
-        self.telemetry = telemetry_of(settings)  # likewise
+        self.telemetry = telemetry_of(settings)  # may raise too
         self.log_file = _opened_log(settings.json_log) if settings.json_log else None
         self._log_full = False
         limits = Limits.of(settings.store_days, settings.store_bytes)
         self.store = store or open_store(settings.store or store_target(), limits=limits)
         self.coin = Coin(shared_key(self.store), settings.trial) if settings.trial is not None else None
-        # Processes that share a port get requests for each other's pages: an id must not mean two things.
+        # Processes that share a port get requests for each other's pages, so ids must be unique among them.
         prefix = f"p{os.getpid()}-" if settings.reuse_port else ""
         most = int((1 - records.PAGE_SHARE) * settings.memory_mb * 2**20)
         self.conversations = Conversations(
@@ -149,11 +150,11 @@ class Proxy:
         self._closing = threading.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._pauses_read = -PAUSE_SECONDS
-        """When pauses of other replicas were read last."""
+        """Time when pauses of other replicas were read last."""
         self.guarded: Callable[[str], Guard] = cache(partial(Guard, self.report_fault))
-        """Made once for each part of our bookkeeping: a request asks for several."""
+        """Error barrier by part of the accounting. Cached, because a request uses several."""
         self.faults: set[str] = set()
-        """What went wrong in our own bookkeeping, told once each."""
+        """Errors that were already reported."""
 
     async def __aenter__(self) -> Self:
         self.upstreams = Upstreams(self.settings.upstreams, self.egress)
@@ -182,7 +183,7 @@ class Proxy:
         self.store.close()
 
     def warm(self) -> None:
-        """What goes on beside answering, begun."""
+        """Start the background work."""
         self._warmup.started()
         threading.Thread(target=self._tidy, daemon=True).start()
         if self.telemetry.trouble:
@@ -190,33 +191,34 @@ class Proxy:
             self.records.event("telemetry", self.clock.time(), self.telemetry.trouble)
 
     def get_ready(self, rehearse: bool) -> None:
-        """What rewriting needs is loaded: somebody asks for it, or is about to, and then all of it may be tried."""
+        """Load what rewriting needs. With `rehearse`, also run the rehearsal, because a request will come soon."""
         self._warmup.request_came()
         if rehearse:
             self._warmup.request_went()
 
     def _tidy(self) -> None:
-        """Forget what the store need not keep, also where nothing is written to it, which would do that too."""
+        """Delete expired data in the store from time to time. Writes do that too, but there may be none."""
         while True:
             try:
                 if self.coin is not None:
                     self.coin.keep(self.store)
                 self.store.prune()
             except IbidemError as error:
-                log.warning("nothing was forgotten: %s", error)
+                log.warning("expired data was not deleted from the store: %s", error)
             except Exception as error:
                 self.report_fault(error, "tidy")
             if self._closing.wait(PRUNE_SECONDS):
                 return
 
-    # ── who is answered by whom ─────────────────────────────────────────────────────────────────────────────────────
+    # ── dispatch ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Respond to a request. Never raises."""
         try:
             return await self._handle(request)
         except Exception as error:
             self.report_fault(error, "handle")
-            return error_response(500, "an error in the proxy itself: it is in its log")
+            return error_response(500, "error in the proxy: see its log")
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         given, target = Headers(pairs(request.raw_headers)), request.raw_path
@@ -228,7 +230,7 @@ class Proxy:
                 return await answered(self, request, target, headers)
         if pages.is_rebound(self.settings, target, headers):
             refusal = error_response(
-                403, "this name is not the proxy's own: use the address that it printed, or set a token"
+                403, "unknown host name for this proxy: use the address that it printed, or set a token"
             )
             refusal.force_close()
             return refusal
@@ -250,7 +252,7 @@ class Proxy:
     # ── rewriting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def rewrite(self, job: LiveRequest) -> RewriteResult:
-        """In time, or not at all. Never raises."""
+        """Rewrite a request within its time budget. After an error, the result is the fallback. Never raises."""
         self.hooks.request_came(job.named)
         self._read_pauses()
         try:
@@ -260,7 +262,7 @@ class Proxy:
             found = RewriteResult(result="failed open", reason=f"{type(error).__name__} in the proxy")
         self._warmup.request_went()
         if found.theirs:
-            log.info("request sent as it came: %s", found.reason)
+            log.info("request forwarded unchanged: %s", found.reason)
         elif found.result == "failed open":
             log.warning("request sent without new edits: %s", found.reason)
         goes_on = found.result in ("failed open", "off") and not found.theirs
@@ -276,22 +278,22 @@ class Proxy:
             log.warning(PAUSED)
 
     def _read_pauses(self) -> None:
-        """Apply pauses of other replicas. This request does not wait for them; later ones know."""
+        """Read pauses of other replicas in the background. They apply from the next request on."""
         now = self.clock.monotonic()
         if now - self._pauses_read >= PAUSE_SECONDS:
             self._pauses_read = now
             self._in_background(self._in_note_pool(self.conversations.read_pauses))
 
     def note_pause(self, name: str, off: bool) -> None:
-        """Other replicas learn of a pause of a conversation, or of all (no name)."""
+        """Store a pause of a conversation, or of all (no name), for other replicas."""
         self._in_background(self._in_note_pool(partial(self.conversations.note_pause, name, off)))
 
     def _note_switched(self, found: LiveConversation) -> None:
-        """A request paused or resumed its conversation. Called in any thread."""
+        """Store that a request has paused or resumed its conversation. Called in any thread."""
         self.loop.call_soon_threadsafe(self.note_pause, found.name, found.off)
 
     async def _without_dropped(self, job: LiveRequest, found: RewriteResult) -> RewriteResult:
-        """A conversation whose thinking was rejected goes on without it."""
+        """Continue a conversation without its thinking, if that was rejected."""
         conversation = found.conversation or job.conversation
         if conversation is None or not conversation.thinking_dropped:
             return found
@@ -303,7 +305,7 @@ class Proxy:
             return found
         workers = self._large if large else self._workers
         budget = job.budget = self.settings.budget_ms / 1e3 + self._warmup.allowance
-        job.patience = budget + MAX_WAIT_SECONDS  # it ends when the job does
+        job.patience = budget + MAX_WAIT_SECONDS  # upper bound; `finish` waits until the job ends
         if workers.exhausted(budget):
             return RewriteResult(result="failed open", reason=BUSY_REASON)
         try:
@@ -314,9 +316,9 @@ class Proxy:
             return RewriteResult(result="failed open", reason="time-out" if error.errand else BUSY_REASON, took=budget)
 
     async def _more_time(self, job: LiveRequest, budget: float) -> float:
-        """Seconds that a request waits longer than its budget, because it would be rejected in every other way.
+        """Return extra seconds for a request that the provider would reject in any other form.
 
-        That is so if its model signs thinking, and nothing is known of how its earlier messages were sent.
+        That is the case if the model signs thinking, and the proxy does not know how earlier messages were sent.
         """
         if budget >= MAX_WAIT_SECONDS or self.settings.observe or is_measured(self.coin, job):
             return 0.0
@@ -327,14 +329,14 @@ class Proxy:
         return 0.0 if known is not None and known.first_new else MAX_WAIT_SECONDS - budget
 
     async def _fall_back(self, job: LiveRequest, failed: RewriteResult) -> RewriteResult:
-        """The body that is sent after all: as sent, or replayed if there is time for that, or unchanged."""
+        """Return the body to send after a failure: with the sent prefix if known, else unchanged."""
         if self.settings.observe:
             return failed
         budget = self.settings.budget_ms / 1e3
         if is_measured(self.coin, job):
             return replace(bare(job, failed), sent=None, deviation=None)
         known = await self._in_time(self._fallback_pool, fall_back, job, failed, max(budget, CLOSING_SECONDS)) or failed
-        if failed.took >= budget:  # that would take as long as what there was no time for
+        if failed.took >= budget:  # rebuilding the prefix would take as long as the rewrite that was too slow
             return known
         return await self._in_time(self._fallback_pool, replayed, job, known, budget) or known
 
@@ -357,8 +359,8 @@ class Proxy:
     async def retry(
         self, job: LiveRequest, rejected: RewriteResult, kind: str, tried: Sequence[bytes], names_thinking: bool
     ) -> RewriteResult | None:
-        """The next body for a request that the provider rejected; None if all of them were rejected."""
-        log.warning("a request was refused: %s", kind)
+        """Return the next body for a request that the provider rejected; None if there is no other."""
+        log.warning("the provider rejected a request: %s", kind)
         if is_measured(self.coin, job):
             return None
         if isinstance(job.late, Errand):
@@ -374,7 +376,7 @@ class Proxy:
         return replace(found, new=NewPart(known=Reckoned(asked=rejected.new().asked)))
 
     async def write_again(self, job: LiveRequest, count: int) -> RewriteResult:
-        """The next body for a client that sends it itself and had this many bodies rejected."""
+        """Return the next body for a client that sends it itself, after `count` rejections."""
         failed = RewriteResult(result="failed open", reason="refused by the provider, as the client says")
 
         def write(conversations: Conversations, job: LiveRequest, failed: RewriteResult) -> RewriteResult:
@@ -383,7 +385,7 @@ class Proxy:
         return await self._in_time(self._fallback_pool, write, job, failed, MAX_WAIT_SECONDS) or failed
 
     def accepted(self, outcome: RewriteResult) -> None:
-        """The provider accepted a request: later requests of its conversation start in the same way."""
+        """Store how an accepted request was sent, so that later requests start with the same bytes."""
         found, deviation = outcome.conversation, outcome.deviation
         if found is not None:
             found.accept(outcome.sent, deviation)
@@ -396,7 +398,7 @@ class Proxy:
     async def _settle(
         self, found: LiveConversation | None, sent: SentRequest | None, deviation: Deviation | None = None
     ) -> None:
-        """The session of a conversation learns what is in its inbox, and the store too. No request waits for this."""
+        """Apply the inbox of a conversation to its session, and save it. No request waits for this."""
 
         def work() -> None:
             own = found
@@ -425,22 +427,23 @@ class Proxy:
         task.add_done_callback(self._background.discard)
 
     def remember(self, outcome: RewriteResult, counted: Counted, collapsed: bool) -> None:
-        """What a response reported about a conversation. The next request of it knows; nobody waits for the store."""
+        """Store the usage of a response for the next request of its conversation. The store is written later."""
         found = outcome.conversation
         if found is None or not (self.conversations.remembers or counted.cleared):
             return
-        if outcome.place is None:  # of which request it is, is not known
+        if outcome.place is None:  # the request is unknown, so its counts cannot be assigned
             counted = Counted(cleared=counted.cleared)
         found.inbox.append(AnsweredRequest(outcome.place, self.clock.time(), counted, collapsed))
         self._in_background(self._settle(found, None))
 
-    # ── what is written down ────────────────────────────────────────────────────────────────────────────────────────
+    # ── logs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def write_log(self, exchange: records.ExchangeRow) -> None:
+        """Write a request to the JSON log, if there is one."""
         if self.log_file is None:
             return
         try:
-            # A file may have the rows of several proxies.
+            # Several proxies may write to one file, so each row identifies its run.
             whose = {"started": self.started, "observe": self.settings.observe}
             append_row(self.log_file, json.dumps(asdict(exchange) | whose).encode() + b"\n")
             self._log_full = False
@@ -461,10 +464,11 @@ class Proxy:
 
     def _stop_log(self, error: Exception) -> None:
         self.log_file = None
-        text = f"{self.settings.json_log}: {error}: nothing more is written to it"
+        text = f"{self.settings.json_log}: {error}: logging to this file has stopped"
         self.records.event("log", self.clock.time(), text)
 
     def keep(self, exchange: records.ExchangeRow, session: str, lost: bool) -> None:
+        """Store a model call in the usage database, if there is one."""
         if self.gains is not None and exchange.kind in ("model", "signed"):
             self.gains.note(exchange, session, lost, self.settings.observe)
 
@@ -472,11 +476,11 @@ class Proxy:
         self.records.event("record", self.clock.time(), text)
 
     def report_fault(self, error: Exception, what: str) -> None:
-        """Told once, and without its message: that may quote what a client sent."""
+        """Report an error of the proxy once, without its message, which may quote a client's text."""
         found = f"{what}: {whereabouts(error)}"
         if found not in self.faults:
             self.faults.add(found)
-            log.error("an error in the proxy itself, requests go on: %s", found)
+            log.error("error in the proxy (requests continue): %s", found)
             with suppress(Exception):
                 self.records.event("error", self.clock.time(), found)
 

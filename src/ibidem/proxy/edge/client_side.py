@@ -1,4 +1,4 @@
-"""What a client is told, in the bytes that it is given in: a server library would add headers of its own."""
+"""Write responses to a client byte for byte, because a server library would add its own headers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..page.pages import Page
 LINGER_FORMAT = "hh" if sys.platform == "win32" else "ii"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 BEGUN = web.RequestKey("begun", float)
-"""When the answer to a request was last written to."""
+"""Time of the last write of a response."""
 
 
 class ClientDisconnected(Exception):
-    """The client went away while it was written to."""
+    """The client has disconnected during a write."""
 
 
 class ClientResponse(web.StreamResponse):
-    """Written by hand. For the server there is nothing left to do but to go on with the connection, or not."""
+    """Response that writes its own bytes. aiohttp's server only decides whether the connection stays open."""
 
     def __init__(self, request: web.BaseRequest, command: StartAnswer) -> None:
         super().__init__(status=command.status)
@@ -43,7 +43,7 @@ class ClientResponse(web.StreamResponse):
         line = f"HTTP/{request.version[0]}.{request.version[1]} {command.status} {command.reason}\r\n"
         head = "\r\n".join([*[f"{name}: {value}" for name, value in command.headers], "", ""])
         self._waiting = line.encode("utf-8", "surrogateescape") + head.encode("latin-1")
-        """The head goes out with the first piece, if that is here already."""
+        """Unsent head. It is sent with the first part of the body."""
 
     @property
     def keep_alive(self) -> bool | None:
@@ -56,11 +56,12 @@ class ClientResponse(web.StreamResponse):
         return None
 
     def flush(self) -> None:
-        """The head, if it has not gone yet."""
+        """Send the head, if it is not sent yet."""
         if self._waiting:
             self._write(b"")
 
     def send(self, data: bytes) -> None:
+        """Send a part of the body."""
         if data:
             self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunks else data)
 
@@ -74,25 +75,26 @@ class ClientResponse(web.StreamResponse):
 
     @property
     def unsent(self) -> int:
-        """Bytes that the client has not taken yet."""
+        """Bytes in the send buffer."""
         return self._to.get_write_buffer_size()
 
     async def drain(self) -> None:
-        """Until the client has taken enough of it to be sent more."""
+        """Wait until the client has read enough to be sent more."""
         try:
             await self._drain()
         except ConnectionError:
             raise ClientDisconnected from None
 
     def end(self) -> None:
+        """End the body."""
         self._write(b"0\r\n\r\n") if self._chunks else self.flush()
 
     def reset(self) -> None:
-        """Break off, so that the client can tell it from an end."""
+        """Abort the response in a way that the client can distinguish from its end."""
         self._last = True
         with suppress(ClientDisconnected):
             self.flush()
-        if not self._sized:  # only an error tells it then
+        if not self._sized:  # the end of the connection would be the normal end, so cause a TCP reset
             found = self._to.get_extra_info("socket")
             if found is not None and found.fileno() >= 0:
                 found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(LINGER_FORMAT, 1, 0))
@@ -102,7 +104,7 @@ class ClientResponse(web.StreamResponse):
 
 
 class NoResponse(web.StreamResponse):
-    """There is nothing left to answer."""
+    """Response for a request that has already ended without one. It writes nothing."""
 
     keep_alive = False
 
@@ -114,16 +116,16 @@ class NoResponse(web.StreamResponse):
 
 
 def pairs(raw: tuple[tuple[bytes, bytes], ...]) -> list[tuple[str, str]]:
-    """Headers as they came: spelling, order, duplicates, and any byte."""
+    """Decode headers. Spelling, order, duplicates and all bytes are preserved."""
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
 
 
 def page_response(found: Page) -> web.Response:
-    """What the proxy itself says."""
+    """Return an admin page as an aiohttp response."""
     return web.Response(status=found.status, headers=CIMultiDict(found.headers), body=found.body)
 
 
 def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    """An answer of our own, in a shape that clients of all providers show."""
+    """Return an error response of the proxy, in a format whose message clients of all providers show."""
     body = {"type": "error", "error": {"type": "ibidem_proxy_error", "message": f"ibidem: {message}"}}
     return web.json_response(body, status=status, headers=headers)

@@ -1,7 +1,7 @@
-"""A request that is rewritten here and sent by its client: its body, what is done with it, and what is written down.
+"""HTTP route of the compact endpoint: rewrite a request and return it to the client, which sends it itself.
 
-That it was sent as it was given back is taken for granted, since nobody tells. A client that closes its connection
-before it has the answer has no time left: it sends the request as it came, and its conversation goes on from that.
+The client does not report what it sends, so the proxy assumes that it sends the returned body. If a client closes its
+connection before the response, it has run out of time. Then the proxy assumes that the original request is sent.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from .app import Proxy
 
 BODY_SECONDS = 60.0
-"""Seconds that a body may take: who asks is on this machine."""
+"""Time limit for the body. The client is on this machine."""
 
 
 async def compacted(
     proxy: Proxy, request: web.BaseRequest, target: str, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """Answers whoever may ask."""
+    """Handle a request to the compact endpoint."""
     found = refusal(proxy, request, target, headers)
     if found is None:
         proxy.get_ready(rehearse=request.method != "POST")
@@ -42,14 +42,14 @@ async def compacted(
         found = body if isinstance(body, pages.Page) else await _Errand(proxy, request, headers, body).run()
     answer = page_response(found)
     if found.status != 200:
-        answer.force_close()  # there may be more of the body
+        answer.force_close()  # the rest of the body is not read
     return answer
 
 
 def refusal(proxy: Proxy, request: web.BaseRequest, target: str, headers: Mapping[str, str]) -> pages.Page | None:
-    """Others on the network are not told that there is something."""
+    """Return why a request is rejected, or None. Clients on other machines get 404, as if there were no endpoint."""
     if not compacting.is_near(request.remote or ""):
-        return pages.text(404, f"there is nothing here: see {pages.PAGE_ROOT}\n")
+        return pages.text(404, f"not found: see {pages.PAGE_ROOT}\n")
     found = pages.page_refusal(proxy.settings, target, headers)
     if found is None and request.method not in ("POST", "GET", "HEAD"):
         found = compacting.failed(405, "use POST")
@@ -68,7 +68,7 @@ async def _body(proxy: Proxy, request: web.BaseRequest, headers: Mapping[str, st
                 pieces.append(data)
                 size += len(data)
     except (TimeoutError, web.RequestPayloadError):
-        return compacting.failed(400, "the request did not complete")
+        return compacting.failed(400, "the request is incomplete")
     if size > most:
         return compacting.failed(413, f"the request is larger than {most:,} bytes: allow more with --max-body")
     return b"".join(pieces)
@@ -111,7 +111,7 @@ class _Errand:
             raise
 
     async def _is_object(self, job: LiveRequest | None) -> bool:
-        """What could not even be unpacked is not known to be none."""
+        """Return whether the body may be a JSON object. A body that cannot be decoded may be one."""
         body = self.body if job is None else job.decoded
         if body is None or (job is None and self.headers.get("content-encoding")):
             return True
@@ -119,7 +119,7 @@ class _Errand:
         return await asyncio.get_running_loop().run_in_executor(None, compacting.is_object, body, most)
 
     def _settle(self, job: LiveRequest, outcome: RewriteResult, gone: bool = False) -> None:
-        """The conversation goes on from what is sent, as far as is known."""
+        """Continue the conversation from the body that the client probably sends."""
         protocol = self.request.protocol
         gone = gone or (isinstance(protocol, ClientProtocol) and protocol.sends_no_more)
         if not self.proxy.settings.observe and job.format and job.decoded is not None:

@@ -1,8 +1,8 @@
-"""One connection to an upstream, which hears only what it asked for.
+"""Protocol of an upstream connection that rejects unrequested data.
 
-A connection that is kept open may hear something while nobody waits: the 408 of a load balancer, an answer that was
-sent twice, bytes behind the end of an answer. Whoever asks next would take it for their answer, and everybody behind
-them the answer of the one before. So a connection is closed as soon as anything is heard that no request waits for.
+On an idle connection, data can arrive without a request: a 408 of a load balancer, a response that was sent twice,
+bytes after the end of a response. The next request would take it for its own response, and all later requests would
+get the response of the one before. So a connection is closed as soon as data arrives that no request waits for.
 """
 
 from __future__ import annotations
@@ -24,55 +24,59 @@ from aiohttp.client_proto import ResponseHandler
 from ...providers.egress import CertificateSource, Hop, unreadable
 
 UNASKED_STATUSES = frozenset({400, 408, 421, 425, 431})
-"""What, beside 500 and more, is said to a connection rather than to a request. It may not be the answer to the one that
-was just written: should that follow, it must find nobody else waiting. So the connection is not used again."""
+"""Statuses below 500 that can concern the connection instead of the request.
+
+The real response may still follow and must not reach another request, so the connection is not reused.
+"""
 ANSWERS = (b"HTTP/1.1 2", b"HTTP/1.1 3", b"HTTP/1.0 2", b"HTTP/1.0 3")
 POLLS = hasattr(select, "poll")
 HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
-"""How OpenSSL wants certificates to be named in a folder."""
+"""Names of certificates in a folder that OpenSSL looks up."""
 
 
 def _ignore() -> None:
-    """There is nobody to be told."""
+    """Do nothing: the default for `UpstreamProtocol.warn`."""
 
 
 class UpstreamProtocol(ResponseHandler):
-    """Fresh, then by turns asked and at rest. `finished` is the time between: all of the answer is here."""
+    """Upstream connection. It is new, then alternates between a request in progress and idle.
+
+    `finished` marks the time between the two: the response is complete, but the connection is not yet released.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.warn: Callable[[], None] = _ignore
-        """Called when an answer is heard that nobody asked for, and that is none of a load balancer."""
+        """Function to call after an unrequested response, except those of load balancers."""
         self.used = False
-        """A request was answered on it before."""
+        """True if it was used for a request before."""
         self.complete = False
-        """All of the request was given out."""
+        """True if the whole request was written."""
         self.received = False
-        """Something came since it was asked."""
+        """True if data has arrived since the request."""
         self.finished = False
         self._idle = False
         self._doubtful = False
-        """Its answer may not be one to its request, which may follow."""
+        """True if the response may concern the connection, so that the real response may follow."""
         self._switched = False
-        """It speaks something else than HTTP now."""
+        """True if it was upgraded from HTTP to another protocol."""
         self._content: Any = None
-        """The body of the answer, once there is one."""
+        """Body of the response, after its head has arrived."""
         self._watched: tuple[object, Any, Any] = (None, None, None)
-        """A transport, its socket, and what tells whether something is in it."""
+        """Transport, its socket, and a poll object for that socket."""
 
     def set_response_params(self, **params: Any) -> None:
-        """A request is about to be written."""
+        """Prepare for a request that is about to be written."""
         self.complete = self.received = self.finished = self._idle = False
         self._content = None
         super().set_response_params(**params)
 
     def is_clean(self) -> bool:
-        """Whether nothing was heard on it that nobody asked for, up to this moment."""
+        """Return whether the connection can be used: open, and without unrequested data until now."""
         return self.is_connected() and not self.should_close and not (self.used and self._arrived())
 
     def park(self) -> None:
-        """The answer was taken. It may be kept open, if that was all there was: what comes now is heard by nobody, and
-        looked for before it is used again."""
+        """Make the connection idle after a response. Data that arrives from now on is unrequested."""
         if not self.finished:
             self.force_close()
         self.used = self._idle = True
@@ -90,7 +94,7 @@ class UpstreamProtocol(ResponseHandler):
             self._receive(data)
 
     def _receive(self, data: bytes) -> None:
-        """The head by lines: then it has been read when bytes behind the end of the answer are an error."""
+        """Parse data of a response. The head is parsed by lines, so that it is complete before an error in the rest."""
         start = 0 if self.received else _head_end(data)
         self.received = True
         if start:
@@ -107,11 +111,11 @@ class UpstreamProtocol(ResponseHandler):
             return
         if self._content.is_eof():
             self._end()
-        elif self._exception is not None:  # who waits for the rest of it is told
+        elif self._exception is not None:  # wake up the reader of the body with the error
             self._content.set_exception(aiohttp.ClientPayloadError(str(self._exception)))
 
     def feed_data(self, data: Any, size: int = 0) -> None:
-        """A message was read. The first that is more than a sign of life is the answer, and the last."""
+        """Handle a parsed message. The first that is not informational is the response; any further one is an error."""
         message, content = data
         if self._content is not None:
             self._discard(200 <= message.code < 400)
@@ -135,14 +139,14 @@ class UpstreamProtocol(ResponseHandler):
             self._discard()
 
     def _discard(self, answered: bool = False) -> None:
-        if answered and not self._doubtful:  # behind what was no answer to it, a request's own may come
+        if answered and not self._doubtful:  # after a doubtful response, the real one may arrive without being an error
             self.warn()
         self.force_close()
-        if self.finished or self._idle:  # what was asked for is all here
+        if self.finished or self._idle:  # the requested response is complete
             self.close()
 
     def _arrived(self) -> bool:
-        """Whether there is something in the socket that the loop has not read yet, if only its end."""
+        """Return whether the socket has data (or its end) that the event loop has not read yet."""
         transport = self.transport
         if transport is None:
             return False
@@ -158,16 +162,16 @@ class UpstreamProtocol(ResponseHandler):
 
 
 def _head_end(data: bytes) -> int:
-    """Where a head ends that is here as a whole, and in the usual way; 0 where it has to be looked at line by line."""
+    """Return the end of a complete, regular head in `data`; 0 if it must be parsed line by line."""
     end = data.find(b"\r\n\r\n") + 4
     return end if end > 3 and data.find(b"\n\n", 0, end) < 0 and data.find(b"\n\r\n", 0, end) == end - 3 else 0
 
 
 class Connector(aiohttp.TCPConnector):
-    """Opens connections of this kind, and keeps them."""
+    """Connection pool with `UpstreamProtocol` connections and SOCKS proxies."""
 
     def __init__(self, hops: Mapping[tuple[str, int], Hop], **settings: Any) -> None:
-        """`hops` are the SOCKS proxies, by the host and port that are reached through them."""
+        """`hops`: SOCKS proxies, by host and port of the upstream behind them."""
         super().__init__(**settings)
         self._factory = functools.partial(UpstreamProtocol, loop=self._loop)  # type: ignore[assignment]
         self._hops = hops
@@ -190,7 +194,7 @@ class Connector(aiohttp.TCPConnector):
 
 
 async def _through_socks(hop: Hop, host: str, port: int, seconds: float) -> socket.socket:
-    """The proxy looks the name up: what it can reach, this machine may not know."""
+    """Connect through a SOCKS proxy. The proxy resolves the host name, because this machine may not be able to."""
     from python_socks import ProxyError, ProxyType
     from python_socks.async_.asyncio import Proxy
 
@@ -202,21 +206,21 @@ async def _through_socks(hop: Hop, host: str, port: int, seconds: float) -> sock
 
 
 def context(sources: Iterable[CertificateSource]) -> ssl.SSLContext:
-    """The system's certificates and these. Raises IbidemError where they cannot be read."""
+    """Return TLS settings with the system's certificates and those in `sources`. Raises IbidemError if unreadable."""
     found = ssl.create_default_context()
     found.set_alpn_protocols(["http/1.1"])
     found.verify_flags &= (
         ~ssl.VERIFY_X509_STRICT
-    )  # which companies' own certificates often fail, and no client asks for
+    )  # certificates of company proxies often violate it, and no client requires it
     usual = ssl.get_default_verify_paths()
     for place in ({"cafile": usual.openssl_cafile}, {"capath": usual.openssl_capath}):
-        with suppress(OSError):  # a variable would take their place
+        with suppress(OSError):  # load them explicitly, because SSL_CERT_FILE would replace them
             found.load_verify_locations(**place)
     for source in sources:
         try:
             _load_certificates(found, source.path)
         except ssl.SSLError:
-            raise unreadable(source, "no certificates are in it") from None
+            raise unreadable(source, "it contains no certificates") from None
         except OSError as error:
             raise unreadable(source, error.strerror or "it cannot be read") from None
     return found
@@ -228,7 +232,7 @@ def _load_certificates(found: ssl.SSLContext, path: Path) -> None:
         return
     files = sorted(path.iterdir())
     found.load_verify_locations(capath=path)
-    if not any(HASHED.fullmatch(each.name) for each in files):  # only such names are looked up there
+    if not any(HASHED.fullmatch(each.name) for each in files):  # OpenSSL looks up only such names, so load the others
         for each in files:
             if each.suffix in (".pem", ".crt", ".cer"):
                 with suppress(OSError):

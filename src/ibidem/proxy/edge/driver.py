@@ -1,4 +1,4 @@
-"""Carries out what an `Exchange` commands, between the client's connection and the upstream's."""
+"""Driver: execute the commands of an `Exchange` between the client's connection and the upstream's."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from .upstreams import Broken, Link, unread, why
 if TYPE_CHECKING:
     from .app import Proxy
 
-UNSEEN_WEBSOCKET = "a conversation goes through a WebSocket, where nothing can be rewritten: start with --no-websockets"
+UNSEEN_WEBSOCKET = "a conversation uses a WebSocket and cannot be rewritten: start the proxy with --no-websockets"
 
 
 class Driver:
-    """One exchange, and the two connections it is about."""
+    """Driver of one exchange, with its two connections."""
 
     def __init__(self, proxy: Proxy, request: web.BaseRequest, headers: Headers, target: str) -> None:
         self.proxy = proxy
@@ -49,15 +49,16 @@ class Driver:
         self.record: records.ExchangeRow | None = None
         self._job: LiveRequest | None = None
         self._trial: TrialNote | None = None
-        """What a trial has to know of it, if there is one."""
+        """Trial data, if there is a trial."""
         self._tried: list[bytes] = []
-        """What was sent and refused."""
+        """Bodies that the provider rejected."""
         self._taken: Taken | None = None
-        """For a recording, if there is one."""
+        """Capture of this exchange, if it is recorded."""
         self._link: Link | None = None
         self._passing: asyncio.Task[None] | None = None
 
     async def run(self) -> web.StreamResponse:
+        """Run the exchange until its end."""
         try:
             await self._do(self._start())
             if self.exchange.rewrites:
@@ -73,7 +74,8 @@ class Driver:
         finally:
             self._let_go()
             self._ended = self.proxy.clock.monotonic()
-            asyncio.get_running_loop().call_soon(self._afterwards, "close", self._close)  # the client has its answer
+            # Accounting waits for nothing of the client: run it after the response is written.
+            asyncio.get_running_loop().call_soon(self._afterwards, "close", self._close)
         return self.response or NoResponse()
 
     def _start(self) -> events.RequestStarted:
@@ -82,7 +84,7 @@ class Driver:
         return events.RequestStarted(request.method, self.target, self.headers, version, request.keep_alive)
 
     async def _do(self, event: events.Event) -> None:
-        """Something happened: all that it leads to is done here, and nowhere else."""
+        """Pass an event to the exchange and execute its commands. All commands are executed here."""
         for command in self.exchange.handle(event):
             waiting = _CARRIED_OUT[type(command)](self, command)
             if waiting is not None:
@@ -122,7 +124,7 @@ class Driver:
         self._client_response.reset()
 
     def _refuse(self, command: commands.Refuse) -> None:
-        if self.exchange.status:  # refused here: the log and the summary line have the reason
+        if self.exchange.status:  # rejected by the proxy: log the reason
             self._begin()
         self.response = error_response(command.status, command.message, dict(command.headers))
         if command.last:
@@ -136,7 +138,7 @@ class Driver:
     # ── the request ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _take_in(self) -> None:
-        """A body that is held until it is complete."""
+        """Read a body that is held until it is complete."""
         if self.exchange.over:
             return
         self._invite()
@@ -152,7 +154,7 @@ class Driver:
         await self._do(events.RequestEnded())
 
     async def _pass_on(self, link: Link) -> None:
-        """A body that is sent on as it comes. Upstream may answer before it is complete."""
+        """Forward a body as it arrives. The upstream may respond before it is complete."""
         if self.request.body_exists:
             link.flush()
             self._passing = asyncio.ensure_future(self._pass(link))
@@ -169,14 +171,14 @@ class Driver:
             await self._do(events.RequestEnded())
         except web.RequestPayloadError as error:
             await self._do(events.RequestBroken(why(error)))
-        except ConnectionError:  # one of them is gone, which is told where the answer is awaited
+        except ConnectionError:  # one side has closed; the task that waits for the response gets the error too
             return
         except Exception as error:
             self.proxy.report_fault(error, "pass")
-            self._let_go()  # the answer to half of it is not awaited
+            self._let_go()  # the upstream will not respond to an incomplete request
 
     def _invite(self) -> None:
-        """A client that asked whether it may send its body waits for this."""
+        """Send `100 Continue` if the client waits for it before sending its body."""
         waits = first(self.headers, "expect").lower() == "100-continue" and self.request.version >= (1, 1)
         if waits and self.request.transport is not None:
             self.request.transport.write(CONTINUE)
@@ -208,10 +210,11 @@ class Driver:
         if self.proxy.settings.resend and (retryable or self.outcome.body is not None):
             self._job = job
         await self._do(events.Rewritten(self.outcome.body, retryable))
-        asyncio.get_running_loop().call_soon(self._afterwards, "new part", self.outcome.new)  # it is on its way
+        # `new` is computed lazily: do it now, while the request is on its way.
+        asyncio.get_running_loop().call_soon(self._afterwards, "new part", self.outcome.new)
 
     async def _resend(self, command: commands.Resend) -> None:
-        """What was sent was refused."""
+        """Send another body after a rejection."""
         kind = command.kind
         job, outcome = self._job, self.outcome
         assert job is not None
@@ -229,7 +232,7 @@ class Driver:
                 self.proxy.records.resent(self.record, outcome, found, kind, self.proxy.clock.time())
         await self._do(events.Resent(job.body if found.body is None else found.body, found.beta))
 
-    # ── the answer ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the response ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _connect(self, command: commands.Connect) -> None:
         if self.record is None:
@@ -247,7 +250,7 @@ class Driver:
         except Broken as error:
             await self._broke(error)
             return
-        if self.exchange.over:  # the request came to a bad end meanwhile
+        if self.exchange.over:  # the request has failed meanwhile
             return
         if self.record is not None:
             self.record.first_byte_ms = 1e3 * (self.proxy.clock.monotonic() - self.started)
@@ -267,9 +270,9 @@ class Driver:
             await self._pass_answer(link, content)
 
     async def _pass_answer(self, link: Link, content: StreamReader) -> None:
-        """Piece by piece, until it ends or breaks off. What becomes of a refusal is known at its end."""
+        """Forward the body in chunks until it ends or fails. For a rejection, the end decides what to do."""
         try:
-            data = content.read_nowait()  # what is here goes out with the head, which waits for nothing else
+            data = content.read_nowait()  # data that is already here is sent in one piece with the head
             if not data:
                 self._flush()
                 data = await content.readany()
@@ -307,7 +310,7 @@ class Driver:
             self._link.cancel()
             self._link = None
 
-    # ── what is written down ────────────────────────────────────────────────────────────────────────────────────────
+    # ── accounting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin(self) -> None:
         route = self.exchange.route
@@ -328,7 +331,7 @@ class Driver:
 
     @property
     def _kind(self) -> str:
-        """What it asks for: a model, a size, or something else. What is signed asks a model, and cannot be changed."""
+        """Kind of the request: `model`, `count`, `signed` (a model call that cannot be changed), or `other`."""
         route = self.exchange.route
         assert route is not None
         if route.format is not None:
@@ -342,7 +345,7 @@ class Driver:
 
     @property
     def _counted(self) -> RewriteResult | None:
-        """The outcome, if it is one of a conversation: who only asks for a size sends none."""
+        """Rewrite result, if the request is part of a conversation. A token count is not."""
         route, outcome = self.exchange.route, self.outcome
         if route is None or outcome is None or (route.counts and outcome.result != "failed open"):
             return None
@@ -372,12 +375,12 @@ class Driver:
             usage = exchange.usage
             summary = exchange.summary
             counted = Counted(usage.input - summary.input, usage.read - summary.read, exchange.cleared)
-            if record is not None and self.proxy.settings.observe:  # as it would have been sent
+            if record is not None and self.proxy.settings.observe:  # the size that it would have had after rewriting
                 counted = Counted(usage.input - record.removed)
             self.proxy.remember(outcome, counted, verdict.collapsed)
 
     def _tell(self, record: records.ExchangeRow, verdict: Verdict) -> None:
-        """All who are to be told of it."""
+        """Report the finished exchange to the log, the usage database and telemetry."""
         proxy = self.proxy
         if proxy.log_file is not None:
             with proxy.guarded("log"):
@@ -390,7 +393,7 @@ class Driver:
                 proxy.telemetry.ended(record, self.exchange, first(self.headers, "traceparent"), proxy.clock.time())
 
     def _hand_over(self, taken: Taken) -> None:
-        """To the recording, if it was sent at all."""
+        """Pass the exchange to the recorder, if its request was sent."""
         exchange, outcome = self.exchange, self.outcome
         if self.record is None or outcome is None:
             return
@@ -398,7 +401,7 @@ class Driver:
         taken.status, taken.usage = exchange.status, exchange.usage
         taken.conversation = outcome.conversation.id if outcome.conversation is not None else ""
         taken.answered = self.proxy.clock.time()
-        if not self.proxy.settings.observe:  # else it is what the other way would have cost
+        if not self.proxy.settings.observe:  # when observing, `would_have_paid` is the cost with Ibidem
             taken.would_have_paid = self.record.would_have_paid
         self.proxy.recorder.take(taken)
 
@@ -424,4 +427,4 @@ _CARRIED_OUT: dict[type[commands.Command], Callable[[Driver, Any], Awaitable[Non
     commands.ResetClient: Driver._reset_client,
     commands.Refuse: Driver._refuse,
 }
-"""How each command is. Most need not wait for anything, so nothing is made that could be waited for."""
+"""Method by command. Most are plain functions, because creating coroutines that never wait would be slow."""

@@ -1,4 +1,4 @@
-"""An event of Claude Code, posted to the proxy: read, and answered with what its model is to see."""
+"""HTTP route for hook events of Claude Code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 BODY_SECONDS = 10.0
 LARGE_EVENT = 2**18
-"""Bytes from which on an event is read aside, so that nobody waits for it."""
+"""Size above which an event is parsed in a thread, so that it does not block the event loop."""
 
 
 def is_hook(method: str, target: str) -> bool:
@@ -23,11 +23,11 @@ def is_hook(method: str, target: str) -> bool:
 
 
 async def hook(proxy: Proxy, request: web.BaseRequest) -> Page:
-    """Whatever it is, the answer is one that the client goes on with. Who asks may: that was looked at before."""
+    """Handle an event. Errors give an empty response too, so that the client continues. Access is already checked."""
     if proxy.settings.observe or proxy.settings.reuse_port or proxy.conversations.all_off:
-        proxy.hooks.forget()  # it may be on again later, and this event may be that a context was compacted
+        proxy.hooks.forget()  # hooks may be on again later, and this missed event may be a compaction
         return document({})
-    if request.content_type != "application/json":  # no form of another site can send that
+    if request.content_type != "application/json":  # HTML forms of other sites cannot send this type
         return document({})
     try:
         body = await asyncio.wait_for(_body(request), BODY_SECONDS)
@@ -43,7 +43,7 @@ async def hook(proxy: Proxy, request: web.BaseRequest) -> Page:
 
 
 async def _body(request: web.BaseRequest) -> bytes:
-    """No more than is needed to see that it is too much."""
+    """Read the body, but stop when it is too large."""
     found = bytearray()
     while len(found) <= MAX_EVENT_BYTES and (data := await request.content.readany()):
         found += data

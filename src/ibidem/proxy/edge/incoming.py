@@ -1,8 +1,8 @@
-"""One connection of a client: how long its head may take, and what it means when it says that it will say no more.
+"""Protocol of a client's connection: a time limit for the request head, and half-closed connections.
 
-The end of what a client sends looks the same whether it still listens or is gone. Only what is written to it tells: who
-is gone refuses that. So a client whose request is complete stays, and is written to now and then: a sign of life as
-long as there is no answer, which every client skips, and then the answer.
+If a client closes its sending side, it may still read, or be gone. Only a write shows the difference: a client that is
+gone rejects it. So the connection stays open after a complete request, and the proxy sends `100 Continue` from time to
+time, which every client ignores, until the response starts.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from aiohttp.web_protocol import RequestHandler
 from .client_side import BEGUN, CONTINUE
 
 HEAD_TIME = 30.0
-"""Seconds that the head of a request may take, from its first byte."""
+"""Time limit for a request head, from its first byte."""
 FRESH_SECONDS = 5.0
-"""Seconds that who has connected has for a first request, where no more are taken."""
+"""While the proxy stops: time for a new connection to send its first request."""
 POLL_SECONDS = 0.25
-"""Seconds between two looks at a client that sends no more."""
+"""Time between two checks of a half-closed connection."""
 PROBE_SECONDS, PROBE_AGAIN_SECONDS = 1.0, 10.0
-"""Seconds after which it gets a sign of life, and after which it gets the next."""
+"""Time until the first `100 Continue` on a half-closed connection, and between further ones."""
 QUIET_SECONDS = 2.0
-"""Seconds after which it is taken for gone if its answer has begun and nothing more of that came."""
+"""Time without new data of a started response, after which a half-closed connection counts as closed."""
 
 TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 48\r\n\r\n"
@@ -34,20 +34,22 @@ TOO_SLOW = (
 
 
 class ClientProtocol(RequestHandler):
+    """Connection of a client."""
+
     def __init__(self, *given: Any, **settings: Any) -> None:
         super().__init__(*given, **settings)
         self._body: Any = None
-        """Of the last request; it may still be on its way."""
+        """Body of the last request, possibly incomplete."""
         self._clock: asyncio.TimerHandle | None = None
         self._ended: float | None = None
-        """When the client said that it sends no more."""
+        """When the client closed its sending side."""
         self._next = 0.0
-        """When it gets a sign of life."""
+        """Time of the next `100 Continue`."""
         self._since = self._loop.time()
 
     @property
     def sends_no_more(self) -> bool:
-        """The client closed its side: it may still listen, but most that do so are gone."""
+        """True if the client has closed its sending side. It may still read, but most such clients are gone."""
         return self._ended is not None
 
     def data_received(self, data: bytes) -> None:
@@ -62,7 +64,7 @@ class ClientProtocol(RequestHandler):
 
     def _too_slow(self) -> None:
         self._clock = None
-        if not self._idle:  # it sends the next one while the one before is answered
+        if not self._idle:  # a pipelined request, while the response to the previous one is sent
             self._clock = self._loop.call_later(HEAD_TIME, self._too_slow)
         elif self.transport is not None:
             self.transport.write(TOO_SLOW)
@@ -70,7 +72,7 @@ class ClientProtocol(RequestHandler):
 
     @property
     def _idle(self) -> bool:
-        """Nothing is worked on."""
+        """True if no request is in progress."""
         return self._waiter is not None and not self._waiter.done() and not self._messages
 
     def _stop(self) -> None:
@@ -83,18 +85,20 @@ class ClientProtocol(RequestHandler):
         super().connection_lost(exc)
 
     def let_go(self) -> None:
-        """No more requests are taken: it is closed behind the answer that is under way, or now if there is none. Who
-        has only just connected is about to ask, and would take that for an error."""
+        """Accept no more requests: close after the current response, or now if there is none.
+
+        A new connection stays open for its first request, because its client would take the end for an error.
+        """
         fresh = not self._request_count and self._loop.time() - self._since < FRESH_SECONDS
         if self._idle and not fresh:
             self.force_close()
         else:
             self._close = True
 
-    # ── a client that sends no more ─────────────────────────────────────────────────────────────────────────────────
+    # ── half-closed connections ─────────────────────────────────────────────────────────────────────────────────────
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Whether the connection stays open in the other direction."""
+        """Return whether the connection stays open for the response."""
         if self._ended is not None:
             return True
         if self._idle or self._upgraded or self._body is None or not self._body.is_eof():
@@ -117,25 +121,25 @@ class ClientProtocol(RequestHandler):
         self._clock = self._loop.call_later(POLL_SECONDS, self._look)
 
     def _silent(self, now: float) -> bool:
-        """Whether nothing will tell that it is gone, so that it is taken for that."""
+        """Return whether the client counts as gone, because no write will show it. Otherwise send a probe if due."""
         request, ended = self._current_request, self._ended
         if request is None or ended is None or self.transport is None:
             return False
         if written := request.get(BEGUN):
             return self._next == ended + PROBE_SECONDS and written <= ended and now > ended + QUIET_SECONDS
         if request.writer.output_size:
-            return now > ended + QUIET_SECONDS  # a page
-        if now >= self._next and request.version >= (1, 1):  # older ones know no signs of life
+            return now > ended + QUIET_SECONDS  # a page of the proxy, which is not written through `ClientResponse`
+        if now >= self._next and request.version >= (1, 1):  # HTTP/1.0 has no `100 Continue`
             self._next = now + PROBE_AGAIN_SECONDS
             self.transport.write(CONTINUE)
         return False
 
 
 class Server(web.Server):
-    """Listens for connections of this kind."""
+    """HTTP server with `ClientProtocol` connections."""
 
     def drain(self) -> bool:
-        """Whether all of them are closed. `pre_shutdown` would leave those open on which nothing is asked."""
+        """Close idle connections, and return whether all are closed. aiohttp's `pre_shutdown` leaves idle ones open."""
         for each in self.connections:
             assert isinstance(each, ClientProtocol)
             each.let_go()

@@ -1,4 +1,4 @@
-"""The page and its API."""
+"""Admin routes: the page, its API, pauses and hooks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .app import Proxy
 
 STATE_SECONDS, KEEPALIVE_SECONDS = 0.5, 15.0
-"""Seconds between two states that a page is told, and after which it is told that we are still there."""
+"""Minimum time between two states for a page, and time without news until it gets a sign of life."""
 
 
 async def answered(
@@ -37,7 +37,7 @@ async def answered(
     if found is None:
         found = await _found(proxy, request.method, target, texts)
     answer = page_response(found)
-    # Another process on this port may have it: only a new connection can reach that one.
+    # Another process on this port may have the conversation. Only a new connection can reach that process.
     if request.body_exists or (found.status == 404 and proxy.settings.reuse_port):
         answer.force_close()
     return answer
@@ -51,7 +51,7 @@ async def _found(proxy: Proxy, method: str, target: str, texts: bool) -> pages.P
         return proxy.pages.answer(method, target, texts)
     except Exception as error:
         proxy.report_fault(error, "page")
-        return pages.text(500, "an error in the proxy itself: it is in its log\n")
+        return pages.text(500, "error in the proxy: see its log\n")
 
 
 async def _live(proxy: Proxy, request: web.BaseRequest, texts: bool) -> web.StreamResponse:

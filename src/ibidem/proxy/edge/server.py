@@ -1,7 +1,4 @@
-"""Listens, and runs the proxy until it is told to stop.
-
-Sockets are known to this folder alone; what is said through them is decided elsewhere, by `exchange`.
-"""
+"""Listen for connections and run the proxy until it is stopped."""
 
 from __future__ import annotations
 
@@ -32,19 +29,19 @@ from .upstreams import READING
 T = TypeVar("T")
 
 GRACE_SECONDS = 1.0
-"""Seconds that answers which are under way have left when the proxy is stopped."""
+"""Time for responses in progress when the proxy is stopped."""
 DRAIN_SECONDS, DRAIN_POLL = 600.0, 0.1
-"""Seconds that a drained proxy has for its responses, and between two looks whether there are any."""
+"""Time for responses in progress when the proxy is drained, and time between two checks."""
 
 quiet = logging.getLogger("ibidem.http")
-quiet.disabled = True  # the server would quote what it cannot parse, keys and all
+quiet.disabled = True  # aiohttp's server would log requests that it cannot parse, including API keys
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """As `asyncio.run`, with the faster loop where it is installed.
+    """Run like `asyncio.run`, but with uvloop if it is installed.
 
-    That one ends the whole process when it closes a file whose number is that of a standard stream, and such numbers
-    are given out where a process was started without one of them.
+    uvloop aborts the process if it closes a socket with the number of a standard stream. A process that was started
+    without one of these streams reuses its number, so such a process gets asyncio's own loop.
     """
     try:
         import uvloop
@@ -87,7 +84,7 @@ async def serve(
         acceptor: Acceptor | None = None
         try:
             port = settings.port
-            if os.name == "nt":  # its loop has no `add_reader`, and no limit that is soon reached
+            if os.name == "nt":  # the Windows loop has no `add_reader`, and file descriptors are not scarce there
                 await web.TCPSite(runner, settings.host, port).start()
                 port = int(runner.addresses[0][1])
             else:
@@ -122,18 +119,21 @@ async def _until_either(*events: asyncio.Event) -> None:
 
 
 async def _drained(server: Server, stop: asyncio.Event) -> None:
-    """Until what is under way is answered, and each connection closed behind it; at once where it is to stop."""
+    """Wait until all responses are sent and all connections closed, or until `stop` is set."""
     loop = asyncio.get_running_loop()
     end = loop.time() + DRAIN_SECONDS
     while not stop.is_set() and loop.time() < end:
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), DRAIN_POLL)
-        if server.drain():  # again and again: what was accepted last may have come only now
+        if server.drain():  # repeated, because the last accepted connections may be set up only now
             return
 
 
 class Running:
-    """A proxy in a thread of this process, for tests and benchmarks: `with Running(settings) as proxy: proxy.url`."""
+    """Proxy in a thread of this process, for tests and benchmarks.
+
+    Use it as `with BackgroundServer(settings) as proxy: proxy.url`.
+    """
 
     def __init__(
         self,
@@ -159,6 +159,7 @@ class Running:
         self.stop()
 
     def stop(self) -> Summary:
+        """Stop the proxy and return its summary."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stop.set)
         return self._summary.result(30)

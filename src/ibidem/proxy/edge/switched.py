@@ -1,4 +1,4 @@
-"""The body of a request that switches conversations off or on, and what is done then."""
+"""HTTP route to pause and resume conversations."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from .app import Proxy
 
 BODY_SECONDS = 10.0
-"""Seconds that its few bytes may take."""
+"""Time limit for the body, which has only a few bytes."""
 
 
 async def switch(proxy: Proxy, request: web.BaseRequest, headers: Mapping[str, str], off: bool) -> Page:
-    """Who asks may: that was looked at before."""
+    """Pause or resume one or all conversations. Access is already checked."""
     if proxy.settings.observe:
-        return document({"error": "nothing is rewritten here: this proxy observes"}, 409)
+        return document({"error": "this proxy only observes, so no conversation can be paused"}, 409)
     try:
         body = await asyncio.wait_for(_body(request), BODY_SECONDS)
     except (TimeoutError, web.RequestPayloadError):
-        return document({"error": "the request did not complete"}, 400)
+        return document({"error": "the request is incomplete"}, 400)
     if len(body) > switching.MAX_ASKED_BYTES:
-        return document({"error": f"this is too large: {switching.WHAT_TO_SEND}"}, 413)
+        return document({"error": f"the body is too large: {switching.WHAT_TO_SEND}"}, 413)
     asked = switching.wanted(headers, body)
     if isinstance(asked, Page):
         return asked
@@ -47,7 +47,7 @@ async def switch(proxy: Proxy, request: web.BaseRequest, headers: Mapping[str, s
 
 
 async def _body(request: web.BaseRequest) -> bytes:
-    """No more than is needed to see that it is too much."""
+    """Read the body, but stop when it is too large."""
     found = b""
     while len(found) <= switching.MAX_ASKED_BYTES and (data := await request.content.readany()):
         found += data

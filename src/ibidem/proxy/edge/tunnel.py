@@ -1,4 +1,4 @@
-"""What is not HTTP any more: after an upgrade, bytes pass both ways as they come."""
+"""Tunnel after an upgrade from HTTP: forward bytes in both directions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .upstreams import Link
 
 
 class _Pipe:
-    """One direction. It stands in the place where aiohttp has its reader of WebSocket messages, and reads nothing."""
+    """One direction of a tunnel. aiohttp gets it in place of its reader for WebSocket messages."""
 
     def __init__(self, source: BaseProtocol, sink: BaseProtocol, over: asyncio.Event) -> None:
         self._source = source.transport
@@ -33,7 +33,7 @@ class _Pipe:
         self._over.set()
 
     async def _wait(self, source: asyncio.Transport) -> None:
-        """A side that takes slowly is not sent more than it takes."""
+        """Stop reading from one side while the other side reads slowly."""
         with suppress(ConnectionError):
             await self._sink._drain_helper()
         self._waiting = None
@@ -46,12 +46,12 @@ class _Pipe:
 
 
 async def tunnel(request: web.BaseRequest, link: Link) -> None:
-    """Until one side ends it. Then what is on its way to the other is still sent."""
+    """Forward bytes until one side closes. Data on its way to the other side is still sent."""
     client, upstream = request.protocol, link.protocol
     over = asyncio.Event()
     there, back = _Pipe(client, upstream, over), _Pipe(upstream, client, over)
-    upstream.set_parser(back, None)  # bytes that came right behind a handshake are the first that a pipe gets
-    client.set_parser(there)  # type: ignore[arg-type]  # it is fed in the same way
+    upstream.set_parser(back, None)  # also passes the bytes that arrived right after the handshake
+    client.set_parser(there)  # type: ignore[arg-type]  # it has the same methods
     try:
         if upstream.is_connected() and client.transport is not None:
             await over.wait()

@@ -1,7 +1,7 @@
 """Connections to the upstreams, kept open between requests.
 
-Of aiohttp's client, the connector (names, TLS, proxies, what is kept open) and the parser of answers are used, and not
-the session above them: that one would tidy what is sent. Here a request goes out in the bytes that it is given in.
+This uses the connector of aiohttp's client (DNS, TLS, proxies, connection pool) and its response parser, but not its
+session, which would normalize requests. Here the bytes of a request are sent unchanged.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from ...providers.headers import HeaderList
 from .connections import Connector, UpstreamProtocol, context
 
 CONNECT_SECONDS = 60.0
-"""Seconds to reach an upstream."""
+"""Seconds to connect to an upstream."""
 MAX_PLACES = 200
-"""Addresses that are remembered: one for each region, and there are some fifty."""
+"""Maximum cached addresses. There is one for each region, and a cloud has about fifty."""
 CHUNK_BYTES = 2**18
-"""Bytes of an answer that are taken in before they are passed on."""
+"""Bytes of a response that are buffered before reading pauses."""
 MAX_HEADER_BYTES = 2**20
-"""Bytes that one header may have; more than any provider takes."""
+"""Maximum bytes of one header, above the limit of every provider."""
 READING: dict[str, Any] = {
     "auto_decompress": False,
     "read_bufsize": CHUNK_BYTES,
@@ -45,41 +45,41 @@ READING: dict[str, Any] = {
     "max_field_size": MAX_HEADER_BYTES,
     "max_headers": 10_000,
 }
-"""How messages are read, of clients and of upstreams."""
+"""Parser settings of aiohttp, for messages of clients and of upstreams."""
 AUTOMATIC_HEADERS = ("Accept", "Accept-Encoding", "User-Agent")
-"""What aiohttp would tell a proxy about itself."""
+"""Headers that aiohttp would add to a request to a proxy."""
 MAX_JOINED_BYTES = 2**16
-"""Bytes up to which head and body go out in one piece."""
+"""Body size up to which head and body are sent in one write."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods that may be asked again when a connection that was in use before ends without a word."""
+"""Methods that are retried if a reused connection closes without a response."""
 TIMED_OUT = 408
 
 Broken = (aiohttp.ClientError, OSError, TimeoutError, aiohttp.http.HttpProcessingError)
-"""What an upstream may fail with."""
+"""Errors of an upstream connection."""
 
 log = logging.getLogger("ibidem")
 
 
 @dataclass(frozen=True, slots=True)
 class Egress:
-    """How the upstreams are reached from this machine."""
+    """Outbound proxies and certificates for the upstreams."""
 
     hops: Mapping[str, Hop | None]
-    """By provider: the proxy on the way."""
+    """Outbound proxy by provider; None for a direct connection."""
     context: ssl.SSLContext | None
-    """None: nobody on the way speaks TLS."""
+    """TLS settings; None if no connection uses TLS."""
     way: Callable[[str], Hop | None]
-    """The proxy on the way to any other address."""
+    """Function that returns the outbound proxy for an address."""
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The proxies, without what is secret."""
+        """Outbound proxies for messages, without passwords."""
         return tuple(dict.fromkeys(f"{each.url} ({each.variable})" for each in self.hops.values() if each is not None))
 
 
 def egress_of(bases: Mapping[str, str]) -> Egress:
-    """As the environment says. Raises IbidemError where that cannot be followed."""
+    """Return the egress from the environment. Raises IbidemError if a setting there cannot be followed."""
     variables = environment.variables()
     way = lru_cache(MAX_PLACES)(lambda base: hop(base, variables, environment.system_proxies))
     hops = {provider: way(base) for provider, base in bases.items() if base}
@@ -92,23 +92,24 @@ def egress_of(bases: Mapping[str, str]) -> Egress:
 
 
 class _Place(NamedTuple):
-    """An address that requests are sent to, and what is said of it in each of them."""
+    """Address of an upstream, with everything that is constant for its requests."""
 
     base: URL
     asked: aiohttp.ClientRequest
+    """Request that identifies the connection for aiohttp's connector."""
     origin: str
     path: str
-    """Before the request's own."""
+    """Path to put before the request's own."""
     host: str
-    """For the header."""
+    """Value of the `Host` header."""
     another: Callable[[], Awaitable[Connection]]
-    """A connection that was not used yet."""
+    """Function that opens an unused connection."""
     warn: Callable[[], None]
-    """Told of an answer that nobody had asked for."""
+    """Function to call after an unrequested response."""
 
 
 class Upstreams:
-    """By provider. To be made where a loop is running."""
+    """Upstreams by provider. Needs a running event loop."""
 
     def __init__(self, bases: Mapping[str, str], egress: Egress) -> None:
         self._bases = bases
@@ -116,25 +117,27 @@ class Upstreams:
         self._socks: dict[tuple[str, int], Hop] = {}
         self._connector = Connector(self._socks, limit=0, ttl_dns_cache=300, ssl=egress.context or True)
         self._places: dict[str, _Place] = {}
-        """By address."""
+        """Upstream by address."""
         for provider, base in bases.items():
             if base:
                 self._place(provider)
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
         self._distrusted: set[str] = set()
-        """Who gave an answer that nobody had asked for: there a connection is used once."""
+        """Origins that sent an unrequested response. Their connections are not reused."""
 
     def host(self, provider: str, region: str = "") -> str:
+        """Return the host name of a provider, for messages."""
         return self._place(provider, region).base.host or ""
 
     async def connect(self, provider: str, region: str = "") -> Link:
+        """Return a connection for one exchange."""
         place = self._place(provider, region)
         link = Link(await self._taken(place.asked, place.origin in self._distrusted), place)
         link.protocol.warn = place.warn
         return link
 
     def _place(self, provider: str, region: str = "") -> _Place:
-        """Where a request of this provider goes."""
+        """Return the address of a provider in a region."""
         address = in_region(self._bases[provider], region)
         found = self._places.get(address)
         if found is None:
@@ -153,28 +156,29 @@ class Upstreams:
         if origin not in self._distrusted:
             self._distrusted.add(origin)
             host = urlsplit(origin).hostname
-            log.warning("%s gives answers that nobody asked for: a connection is used once there", host)
+            log.warning("%s sends responses without a request: its connections are no longer reused", host)
 
     async def _taken(self, asked: aiohttp.ClientRequest, fresh: bool = False) -> Connection:
-        """One on which nothing was heard that nobody asked for; with `fresh`, one that was not used yet."""
+        """Return a connection without unrequested data; with `fresh`, one that was not used before."""
         while True:
             connection = await self._connector.connect(asked, [], self._timeout)
             protocol = connection.protocol
             assert isinstance(protocol, UpstreamProtocol)
             if not protocol.used and not protocol.is_connected():
-                return connection  # which says why, when it is asked
+                return connection  # its first use raises the reason
             if protocol.is_clean() and not (fresh and protocol.used):
                 return connection
             connection.close()
             if not protocol.used:
-                raise aiohttp.ClientConnectionError("it spoke before it was asked")
+                raise aiohttp.ClientConnectionError("sent data before a request")
 
     async def close(self) -> None:
+        """Close all connections."""
         await self._connector.close()
 
 
 def _request(base: URL, hop: Hop | None) -> aiohttp.ClientRequest:
-    """Names the other end of a connection."""
+    """Return a request that identifies the connection for aiohttp's connector."""
     proxy, headers = None, None
     if hop is not None and not hop.socks:
         proxy = URL(hop.url)
@@ -192,7 +196,7 @@ def _request(base: URL, hop: Hop | None) -> aiohttp.ClientRequest:
 
 
 class Link:
-    """One connection, for the time of one exchange; another one, if the first had timed out meanwhile."""
+    """Upstream connection for one exchange. If a reused connection has timed out, it is replaced by a new one."""
 
     def __init__(self, connection: Connection, place: _Place) -> None:
         self._place = place
@@ -204,7 +208,7 @@ class Link:
         self._method = ""
         self._take(connection)
         self._written: list[bytes] | None = [] if self.protocol.used else None
-        """All that was written, as long as it may have to be said again."""
+        """Written data for a retry; None if no retry is possible."""
 
     def _take(self, connection: Connection) -> None:
         assert isinstance(connection.protocol, UpstreamProtocol)
@@ -212,7 +216,7 @@ class Link:
         self.protocol = connection.protocol
 
     def start(self, method: str, target: str, headers: HeaderList, chunked: bool) -> None:
-        """The head. It goes out with what follows it."""
+        """Prepare the request head. It is sent with the start of the body."""
         path = self._place.path + target
         lines = [f"Host: {self._place.host}", *[f"{name}: {value}" for name, value in headers]]
         if self._through is not None:
@@ -228,13 +232,14 @@ class Link:
         self.protocol.set_response_params(skip_payload=self._method == "HEAD", read_until_eof=True, **READING)
 
     def flush(self) -> None:
-        """The head, where it is not known when something will follow it."""
+        """Send the head now, if the body may arrive later."""
         self._write(self._waiting)
         self._waiting = b""
 
     def send(self, data: bytes) -> None:
+        """Send a part of the request body."""
         if self._written is not None and sum(map(len, self._written)) > MAX_JOINED_BYTES:
-            self._written = None  # too much to be kept: it is not said again
+            self._written = None  # too large to store for a retry
         if self._chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
         if self._waiting and len(data) <= MAX_JOINED_BYTES:
@@ -245,6 +250,7 @@ class Link:
         self._waiting = b""
 
     def end(self) -> None:
+        """End the request body."""
         self.protocol.complete = True
         last = b"0\r\n\r\n" if self._chunked else b""
         self._write(self._waiting + last)
@@ -254,16 +260,16 @@ class Link:
         if self._written is not None and data:
             self._written.append(data)
         transport = self.protocol.transport
-        if transport is not None and data:  # without one the answer is an error, which is awaited anyway
+        if transport is not None and data:  # without a transport, waiting for the response raises the error
             transport.write(data)
 
     async def drain(self) -> None:
-        """Until the upstream has taken enough of it to be sent more."""
+        """Wait until the upstream has read enough to be sent more."""
         if self.protocol.writing_paused:
             await self.protocol._drain_helper()
 
     async def answer(self) -> tuple[aiohttp.http.RawResponseMessage, aiohttp.StreamReader]:
-        """The first that is more than a sign of life."""
+        """Return the response after any informational ones. Retry once if a reused connection had timed out."""
         try:
             found = await self._read_answer()
         except Broken:
@@ -284,7 +290,7 @@ class Link:
 
     @property
     def _may_ask_again(self) -> bool:
-        """It was in use before, so upstream may have spoken of that time; and all of the request is in hand."""
+        """True if the connection is a reused one that may have timed out, and the whole request is stored."""
         return self._written is not None and self.protocol.complete
 
     async def _ask_again(self) -> None:
@@ -297,21 +303,21 @@ class Link:
         self.protocol.complete = True
 
     def broke_off(self) -> BaseException | None:
-        """Why the connection ended, for an answer whose end is told by nothing else."""
+        """Return the error that ended the connection, for a response whose end is the end of the connection."""
         found = None if self.protocol.finished else self.protocol.exception()
         return found if isinstance(found, aiohttp.ClientOSError) else None
 
     def release(self) -> None:
-        """It may be used again, if all is well with it."""
+        """Return the connection to the pool, if it is in order."""
         self.protocol.park()
         self._connection.release()
 
     def close(self) -> None:
-        """It may not, but what was written to it is still sent."""
+        """Close the connection after sending the data already written."""
         self._connection.close()
 
     def cancel(self) -> None:
-        """At once: what was not sent yet is not sent any more."""
+        """Close the connection at once. Unsent data is dropped."""
         if self._connection.protocol is not None:
             with suppress(Exception):
                 self.protocol.abort()
@@ -319,12 +325,12 @@ class Link:
 
 
 def why(error: BaseException) -> str:
-    """What went wrong, in words."""
+    """Describe an error in one line."""
     if isinstance(error, TimeoutError):
-        return "did not answer in time"
+        return "no response in time"
     return one_line(str(error)) or type(error).__name__
 
 
 def unread(content: Any) -> bytes:
-    """What came of an answer before it broke off, and was not passed on yet."""
+    """Return the data of a failed response that arrived but was not forwarded yet."""
     return bytes(content._read_nowait(-1)) if getattr(content, "_buffer", None) else b""

@@ -1,12 +1,13 @@
-"""What the proxy itself answers, under /ibidem.
+"""Admin pages of the proxy, under /ibidem.
 
-- `pages` says who may see what, and answers: the page, its API, metrics, health, and texts that were let go.
-- `dashboard` puts the page together from its HTML, CSS and JavaScript, and writes the figures for Prometheus.
-- `dashboard.js` has what the others draw with, `dashboard_views.js` draws conversations, `dashboard_edits.js` shows
-  what was rewritten, `dashboard_live.js` follows the API.
-- `days` adds up what was kept on disk, also by proxies before this one.
+- `admin_pages` checks access and responds: the page, its API, metrics, health, and originals of evicted texts.
+- `dashboard` builds the page from its HTML, CSS and JavaScript, and formats the metrics for Prometheus.
+- `dashboard.js` has shared drawing functions, `dashboard_views.js` draws conversations, `dashboard_edits.js` shows
+  edits, `dashboard_live.js` follows the API.
+- `daily_totals` reads the usage database, which also has the data of earlier runs.
+- `pause_control` checks requests that pause or resume conversations.
 
-All else here is made from the object that `Records.snapshot` gives. Its field names, those of the metrics and the
-paths are promised to users. A text that a client sent is text to the page, never markup, and is shown only to those
-whom the settings allow (`may_see_texts`). The page loads nothing from anywhere else.
+Everything else is built from `LiveStats.snapshot`. Its field names, those of the metrics and the paths are promised to
+users. The page treats a text of a client as text, never as markup, and shows it only if the settings allow it
+(`may_see_texts`). The page loads nothing from other hosts.
 """

@@ -102,8 +102,8 @@ function made(name, look, ...children) {
 let state = null;
 // Why texts and titles are not there, if they are not.
 const WITHHELD = {
-  token: `is shown only with the page token: open /ibidem?${token && "token=…&"}page_token=… instead`,
-  none: "is shown to nobody: this proxy was started without a page token, or with --no-texts",
+  token: `are shown only with the page token: open /ibidem?${token && "token=…&"}page_token=… instead`,
+  none: "are not shown: this proxy was started without a page token, or with --no-texts",
 };
 const withheld = () => WITHHELD[state?.texts] ?? "";
 const titled = (each) => line(each.title) || (withheld() ? `Conversation ${line(each.id)}` : "(no title)");
@@ -160,7 +160,7 @@ function costs(frame, entry) {
   const found = bill(entry), word = words(entry), more = found.saved < 0;
   const ours = `with ${[line(state.profile), caching()].filter(Boolean).join(", ")}`;
   const rows = observing()
-    ? [["paid", word.paid, found.paid, "nothing", "as it came"], ["other", word.other, found.other, "p0", ours]]
+    ? [["paid", word.paid, found.paid, "nothing", "unchanged"], ["other", word.other, found.other, "p0", ours]]
     : [["other", word.other, found.other, "nothing", "without ibidem"], ["paid", word.paid, found.paid, "p0", ours]];
   const note = found.saved ? `${percent(Math.abs(found.share))} ${more ? "more" : "less"}` : "the same";
   rows.push(["saved", more ? word.more : word.less, found.known ? Math.abs(found.saved) : undefined,
@@ -185,10 +185,10 @@ function costRow() {
 const billNote = (entry) => [priceNote(entry), savedBy(entry)].filter(Boolean).join(" ");
 function priceNote(entry) {
   const { requests, unpriced } = entry, why = unbilled(entry);
-  if (why === "unknown") return "What it cost is not known: no usage was reported, or its model has no known price.";
-  if (why) return "Nothing was billed yet: no answer has told its usage.";
+  if (why === "unknown") return "Cost unknown: no usage was reported, or the model has no known price.";
+  if (why) return "No cost yet: no response has reported its usage.";
   if (!unpriced) return "";
-  return `What ${fixed(unpriced, 0)} of ${plural(requests, "request")} cost is not known: no sum has it.`;
+  return `The cost of ${fixed(unpriced, 0)} of ${plural(requests, "request")} is unknown and not in the totals.`;
 }
 function tiles(frame, found) {
   const make = () => made("div", "", element("dt"), element("dd"), element("dd", "", "note"));
@@ -227,7 +227,7 @@ function savedBy(entry) {
   if (!found.known || observing() || Math.abs(marks) < NOISE) return "";
   const texts = Math.abs(found.saved - marks) < NOISE ? 0 : found.saved - marks;
   const part = (amount, what) => `${what} ${amount < 0 ? "cost" : "saved"} ${dollars(Math.abs(amount))}`;
-  return `${part(marks, "Cache marks and lifetimes")}, ${part(texts, "texts")}.`;
+  return `${part(marks, "Cache breakpoints and TTLs")}, ${part(texts, "texts")}.`;
 }
 
 // --- tables that sort ----------------------------------------------------------------------------------------------

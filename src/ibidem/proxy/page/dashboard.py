@@ -1,8 +1,8 @@
-"""The page at /ibidem, one HTML document that needs nothing but the proxy's API; and the same figures for Prometheus.
+"""The page at /ibidem, one HTML document that only uses the proxy's API, and the same numbers for Prometheus.
 
-Both show the object that /ibidem/api/state gives. `paid` is what was paid. `would_have_paid` is the other way: without
-ibidem; while observing, with it. `removed` counts tokens that were left out; while observing, that would have been.
-Everything in that object is text to the page, never markup: its policy lets no other script in, and no text become one.
+Both show the object of /ibidem/api/state. `paid` is the real cost. `would_have_paid` is the cost without ibidem; while
+observing, with it. `removed` counts removed tokens; while observing, those that would have been removed.
+The page treats everything in that object as text, never as markup. Its content security policy blocks other scripts.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from ...render.templates import fill_template, read_asset
 
 STYLES = (("ibidem.report", "page.css"), (__package__, "dashboard.css"))
-"""The report's look, and what the page has besides."""
+"""Style sheets: the report's, and the page's own."""
 SCRIPTS = ("dashboard.js", "dashboard_views.js", "dashboard_edits.js", "dashboard_live.js")
-"""In this order. They run after the report's script, which writes numbers."""
+"""Scripts in loading order. They run after the report's script, which formats numbers."""
 
 
 def _digest(source: str) -> str:
@@ -28,7 +28,7 @@ def _digest(source: str) -> str:
 
 @cache
 def _parts() -> dict[str, str]:
-    """The scripts share one block, so that no name of theirs meets one of the report's."""
+    """Return style, script and content security policy. Our scripts share a block, apart from the report's names."""
     style = "\n".join(read_asset(*each) for each in STYLES)
     own = "\n".join(read_asset(__package__, name) for name in SCRIPTS)
     script = f"{read_asset('ibidem.report', 'page.js')}\n{{\n{own}\n}}"
@@ -41,7 +41,7 @@ def _parts() -> dict[str, str]:
 
 
 CSP: str = f"{_parts()['policy']}; frame-ancestors 'none'"
-"""As a header; the page says the same of itself, but for who may frame it, which only a header can say."""
+"""Policy as a header. The page contains the same policy, except `frame-ancestors`, which only works in a header."""
 PAGE_HEADERS: Mapping[str, str] = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": CSP,
@@ -52,7 +52,7 @@ PAGE_HEADERS: Mapping[str, str] = {
 
 
 def page(token: str | None = None, page_token: str | None = None) -> str:
-    """With tokens, the page sends them along with whatever it asks for."""
+    """Return the page. With tokens, the page sends them in its API requests."""
     return fill_template("proxy/page/dashboard.html", **_parts(), token=token or "", page_token=page_token or "")
 
 
@@ -64,6 +64,8 @@ Samples = Iterable[tuple[dict[str, str], Any]]
 
 
 class MetricFamily(NamedTuple):
+    """Prometheus metric with its samples."""
+
     name: str
     kind: str
     help: str
@@ -71,7 +73,7 @@ class MetricFamily(NamedTuple):
 
 
 def metrics(state: Mapping[str, Any]) -> str:
-    """The state as Prometheus text, version 0.0.4. What is not known has no sample."""
+    """Return the state in Prometheus text format 0.0.4. Unknown values have no sample."""
     return "".join(_lines(family) for family in _families(state)) + _histogram(state.get("rewriting"))
 
 
@@ -83,9 +85,9 @@ def _families(state: Mapping[str, Any]) -> Iterator[MetricFamily]:
         "cache": state["cache"],
         "observe": "true" if state["observe"] else "false",
     }
-    yield MetricFamily("ibidem_info", "gauge", "What runs here.", [(about, 1)])
+    yield MetricFamily("ibidem_info", "gauge", "Version and settings of this proxy.", [(about, 1)])
     yield MetricFamily(
-        "ibidem_start_time_seconds", "gauge", "When it started, in Unix seconds.", [({}, state["started"])]
+        "ibidem_start_time_seconds", "gauge", "Start time of this proxy, in Unix seconds.", [({}, state["started"])]
     )
     yield MetricFamily(
         "ibidem_conversations", "gauge", "Conversations in memory, as listed.", [({}, len(state["conversations"]))]
@@ -94,19 +96,19 @@ def _families(state: Mapping[str, Any]) -> Iterator[MetricFamily]:
         yield MetricFamily(
             "ibidem_memory_bytes",
             "gauge",
-            "Bytes of memory that conversations take, about, of those that --memory-mb allows.",
+            "Estimated memory of conversations, in bytes. The limit is --memory-mb.",
             [({}, state["memory"]["bytes"])],
         )
     yield MetricFamily(
         "ibidem_saved_by_marks_dollars",
         "gauge",
-        "Of what was saved, what other marks and lifetimes than the clients' did; below 0 what they cost.",
+        "Part of the savings due to added cache breakpoints and changed TTLs, in dollars; negative if they cost more.",
         [({}, _money(totals, "by_marks"))],
     )
     yield MetricFamily(
         "ibidem_unmarked_conversations",
         "gauge",
-        "Conversations in memory that ask their provider to keep nothing.",
+        "Conversations in memory without prompt caching.",
         [({}, totals["unmarked"])],
     )
     for name, help_text, samples in _counters(state, totals):
@@ -116,45 +118,43 @@ def _families(state: Mapping[str, Any]) -> Iterator[MetricFamily]:
 def _counters(state: Mapping[str, Any], totals: Mapping[str, Any]) -> Iterator[tuple[str, str, Samples]]:
     yield (
         "requests",
-        "Requests, by what became of them.",
+        "Requests, by outcome.",
         _by("outcome", {n: totals[n] for n in ("rewritten", "passed")}),
     )
     given_back = totals.get("compacted", {})
     if given_back.get("requests"):
         went = {"rewritten": given_back["rewritten"], "passed": given_back["requests"] - given_back["rewritten"]}
-        yield "compact_requests", "Of these, requests given back to be sent by the client.", _by("outcome", went)
+        yield "compact_requests", "Requests returned to the client, which sends them.", _by("outcome", went)
         sizes = {"in": given_back["bytes_in"], "out": given_back["bytes_out"]}
-        yield "compact_bytes", "Bytes of these, as they came and as they were given back.", _by("way", sizes)
-        yield "compact_removed_tokens", "Tokens left out of these, by our count.", [({}, given_back["removed"])]
+        yield "compact_bytes", "Bytes of compact requests, as received and as returned.", _by("way", sizes)
+        yield "compact_removed_tokens", "Estimated tokens removed from these requests.", [({}, given_back["removed"])]
     failures = Counter[str]()
     for each in state["failures"]:
         failures[each["reason"]] += each["count"]
     yield "failed_open", "Requests sent without new edits because of a failure.", _by("reason", failures)
-    yield "refused", "Rewritten requests that their provider refused.", [({}, totals["refused"])]
-    yield "resent", "Of these, those that were taken when they were sent again.", [({}, totals["resent"])]
+    yield "refused", "Rewritten requests that the provider rejected.", [({}, totals["refused"])]
+    yield "resent", "Rejected requests that were accepted when sent again.", [({}, totals["resent"])]
     dropped = totals.get("without_thinking", 0)
     yield "without_thinking", "Requests accepted only without their thinking.", [({}, dropped)]
-    yield "paid_dollars", "What was paid for input, at list prices, in dollars.", [({}, _money(totals, "paid"))]
+    yield "paid_dollars", "Input cost at list prices, in dollars.", [({}, _money(totals, "paid"))]
     other = "with ibidem" if state["observe"] else "without ibidem"
     would = _money(totals, "would_have_paid")
-    yield "would_have_paid_dollars", f"The same {other}, in dollars.", [({}, would)]
-    yield "unpriced_requests", "Requests whose cost is not known; no sum has them.", [({}, totals["unpriced"])]
-    yield "tokens", "Input tokens as the providers counted them.", _by("kind", _tokens(totals))
-    removed = "Input tokens left out; while observing, that would have been."
+    yield "would_have_paid_dollars", f"Input cost {other}, in dollars.", [({}, would)]
+    yield "unpriced_requests", "Requests of unknown cost. They are in no cost total.", [({}, totals["unpriced"])]
+    yield "tokens", "Input tokens by the provider's count.", _by("kind", _tokens(totals))
+    removed = "Input tokens removed; while observing, those that would have been removed."
     yield "removed_tokens", removed, [({}, totals["removed"])]
     strategies = state["strategies"]
-    yield "edits", "Edits that were made.", _by("strategy", {each["name"]: each["edits"] for each in strategies})
+    yield "edits", "Edits.", _by("strategy", {each["name"]: each["edits"] for each in strategies})
     by_strategy = {each["name"]: each["tokens"] for each in strategies}
-    yield "strategy_removed_tokens", "Tokens left out, summed over requests.", _by("strategy", by_strategy)
-    yield "cache_hits", "Requests whose beginning the provider's cache knew.", [({}, totals["hits"])]
-    yield "cache_misses", "Requests whose beginning it should have known and did not.", [({}, totals["misses"])]
-    lookups = (
-        "Requests by what was known of their conversation: in memory (warm), in the store, its past unknown, or new."
-    )
+    yield "strategy_removed_tokens", "Tokens removed, summed over requests.", _by("strategy", by_strategy)
+    yield "cache_hits", "Requests whose prefix was in the provider's cache.", [({}, totals["hits"])]
+    yield "cache_misses", "Requests whose prefix should have been in the cache and was not.", [({}, totals["misses"])]
+    lookups = "Requests by the state of their conversation: in memory (warm), in the store, with unknown past, or new."
     yield "conversation_lookups", lookups, _by("found", state.get("lookups", {}))
-    missed = "What was paid above the price of reading what had been sent before, in dollars."
+    missed = "Additional cost of cache misses, in dollars."
     yield "cache_missed_dollars", missed, _by("cause", totals["missed"] if _is_priced(totals) else {})
-    yield "cache_breaks", "Requests in which ibidem changed what had been sent.", _by("reason", totals["breaks"])
+    yield "cache_breaks", "Requests with a revision by ibidem.", _by("reason", totals["breaks"])
 
 
 def _money(totals: Mapping[str, Any], name: str) -> float | None:
@@ -166,7 +166,7 @@ def _is_priced(totals: Mapping[str, Any]) -> bool:
 
 
 def _tokens(totals: Mapping[str, Any]) -> dict[str, Any]:
-    """Parts that add up to all input."""
+    """Return the input tokens by kind. Their sum is the whole input."""
     plain = totals["input"] - totals["read"] - totals["written"]
     short = totals["written"] - totals["written_1h"]
     return {
@@ -205,6 +205,6 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """A lone surrogate, which no encoding has, is spelt out."""
+    """Escape a label value. A lone surrogate, which UTF-8 cannot encode, becomes a backslash escape."""
     written = value.encode("utf-8", "backslashreplace").decode()
     return written.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -145,16 +145,16 @@ function editsView(limit) {
   current = null;
 }
 const NOTHING = {
-  unchanged: "Nothing in this request was said before: it went out as it came.",
-  passed: "This request was passed on as it came.",
-  "failed open": "This request went out without new edits, because something went wrong here.",
+  unchanged: "No text in this request was sent before, so it was forwarded unchanged.",
+  passed: "This request was forwarded unchanged.",
+  "failed open": "This request was sent without new edits, because rewriting failed.",
 };
-const REFUSED = "The provider refused this request as it was rewritten. It was sent again without new edits.";
+const REFUSED = "The provider rejected the rewritten request. It was sent again without new edits.";
 function exchangeView({ exchange: each, kept, edits: found }) {
   const info = seen.get(each.id), at = exchangeAt;
   crumbs(each, info);
   put(at(".title"), info ? `Request ${info.number}` : `Request ${line(each.id)}`);
-  const status = each.status ? `status ${each.status}` : coming(each) ? "no answer yet" : "no answer";
+  const status = each.status ? `status ${each.status}` : coming(each) ? "no response yet" : "no response";
   const facts = [clock(each.at), line(each.path), status, line(each.outcome), line(each.reason),
     each.revision && `cache rewritten: ${line(each.revision)}`,
     each.miss && `cache miss: ${line(each.miss)}${each.missed ? `, ${dollars(each.missed)}` : ""}`];
@@ -165,9 +165,9 @@ function exchangeView({ exchange: each, kept, edits: found }) {
     each.input ? inputTile(each) : ["Input tokens", "–", `${tokens(each.removed)} ${words().removed}`],
     each.input ? cacheTile(each) : ["Read from cache", "–"],
     ["Output tokens", each.output ? tokens(each.output) : "–"],
-    ["Request", maybe(bytes)(each.bytes_out), `${bytes(each.bytes_in)} came · ${plural(each.messages, "message")}`],
-    ["Our time", maybe(milliseconds)(each.took_ms), "before it went out"],
-    ["First byte", maybe(milliseconds)(each.first_byte_ms), `whole answer ${maybe(milliseconds)(each.total_ms)}`],
+    ["Request", maybe(bytes)(each.bytes_out), `${bytes(each.bytes_in)} received · ${plural(each.messages, "message")}`],
+    ["Our time", maybe(milliseconds)(each.took_ms), "before it was sent"],
+    ["First byte", maybe(milliseconds)(each.first_byte_ms), `whole response ${maybe(milliseconds)(each.total_ms)}`],
   ]);
   if (shownFor !== each.id) editsOf(each, kept, found);  // they never change: who reads them is not disturbed
 }
@@ -179,8 +179,8 @@ function editsOf(each, kept, found) {
   [fresh, found.length].forEach((count, place) => put(at(".which").querySelectorAll("span")[place],
     `${place ? "all" : "new here"} (${fixed(count, 0)})`));
   at(`input[value=${some ? "new" : "all"}]`).checked = true;
-  const none = !kept ? "What was rewritten is no longer in memory; the figures are." : found.length ? ""
-    : each.resent ? REFUSED : NOTHING[each.outcome] ?? "Nothing was rewritten.";
+  const none = !kept ? "The edits are no longer in memory, only the numbers." : found.length ? ""
+    : each.resent ? REFUSED : NOTHING[each.outcome] ?? "No edits.";
   put(at(".none"), none);
   for (const button of at(".whole").querySelectorAll(".steps button")) button.hidden = found.length < 2;
   editsView(MANY);

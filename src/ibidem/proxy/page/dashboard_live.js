@@ -119,8 +119,8 @@ async function neighbours(exchange) {
 }
 function trouble(error, what) {
   if (error.status === 404) return `This ${what} is no longer in memory.`;
-  if (withheld() && (error.status === 401 || error.status === 403)) return `What clients sent ${withheld()}.`;
-  if (error.status) return `The proxy did not give this ${what}: ${error.message}.`;
+  if (withheld() && (error.status === 401 || error.status === 403)) return `Texts of clients ${withheld()}.`;
+  if (error.status) return `The proxy could not return this ${what}: ${error.message}.`;
   return `This ${what} could not be loaded yet: the connection is lost.`;
 }
 function tell(text) {
@@ -146,14 +146,14 @@ function header() {
   put(byId("facts"), [`profile ${line(state.profile)}`, caching(), observing() ? "observing" : state.all_off ? "off" : "rewriting",
     `since ${clock(state.started)} (${duration(up)})`, state.process && `process ${state.process}`].filter(Boolean).join(" · "));
   byId("observing").hidden = !observing();
-  put(byId("hidden-texts"), withheld() && `What clients sent ${withheld()}.`);
+  put(byId("hidden-texts"), withheld() && `Texts of clients ${withheld()}.`);
   byId("hidden-texts").hidden = !withheld();
-  banner(byId("shared-port"), state.process ? `This page shows process ${state.process} alone. Others may share its port: `
-    + "ibidem gain adds up all of them." : "");
+  banner(byId("shared-port"), state.process ? `This page shows only process ${state.process}. Others may share its port: `
+    + "ibidem gain has the totals of all." : "");
   byId("all-off").hidden = !state.all_off;
   put(byId("profile"), line(state.profile));
   put(document.querySelector("footer"), `ibidem ${line(state.version)} · dollars for input, at list prices · `
-    + "this page talks to this proxy, and to nothing else");
+    + "this page connects only to this proxy");
   if (Date.now() - spoken < SAY) return;  // a reader that speaks is told now and then
   spoken = Date.now();
   const found = bill(state.totals);
@@ -175,8 +175,8 @@ let source = null, timer = 0, wait = RETRY, polled = false;
 const LINKS = {
   wait: () => "connecting",
   live: () => "live",
-  poll: () => `no live stream: asking every ${POLL / 1000} s`,
-  lost: () => "connection lost, trying again" + (state ? `: figures of ${clock(state.now)}` : ""),
+  poll: () => `no live stream: updated every ${POLL / 1000} s`,
+  lost: () => "connection lost, reconnecting" + (state ? `: numbers of ${clock(state.now)}` : ""),
 };
 function link(look) {
   put(byId("link"), LINKS[look](), look);

@@ -13,7 +13,7 @@ function switcher(button, off, what, wanted) {
     const answer = await call(off ? "on" : "off", { method: "POST",
       headers: { "content-type": "application/json" }, body: JSON.stringify(wanted) }).catch(() => null);
     const told = await answer?.json().catch(() => null);
-    const why = answer?.ok ? "" : told?.error ?? "the proxy did not answer";
+    const why = answer?.ok ? "" : told?.error ?? "the proxy did not respond";
     banner(byId("unswitched"), why && `Not switched: ${line(why)}.`);
     if (answer?.ok) ask("state").then(take, () => {});
   };
@@ -31,7 +31,7 @@ const conversationsTable = grid(byId("conversations"), {
   key: (each) => each.id,
   name: (each) => line(each.title),
   link(cell, each) {
-    const notes = [isOff(each.id) && "off", each.arm === "measure" && "only measured", each.active && "active", each.unmarked && "no cache marks",
+    const notes = [isOff(each.id) && "off", each.arm === "measure" && "only measured", each.active && "active", each.unmarked && "no prompt caching",
       each.plan && "subscription",
       each.stopped && "revisions stopped", line(each.client), line(each.model)];
     named(cell, toConversation(each.id), titled(each), notes.filter(Boolean).join(" · "),
@@ -89,12 +89,12 @@ function days({ days: found, all, trouble }) {
   const high = Math.max(1e-9, ...found.map((each) => each.would_have_paid));
   byId("kept").hidden = !rows.length && !trouble;
   byId("days").hidden = !rows.length;
-  banner(byId("not-kept"), trouble && `Figures are not kept: ${line(trouble)}`);
+  banner(byId("not-kept"), trouble && `Usage is not stored: ${line(trouble)}`);
   const plan = all?.plan_requests ?? 0;
   put(byId("days-paid"), !plan ? "paid" : plan < all.requests ? "paid or worth" : "worth at list prices");
   const covered = plan && plan < all.requests ? `${plural(plan, "request")} on a subscription, worth ${
     dollars(all.plan_paid)} at list prices. ` : "";
-  put(byId("kept-note"), covered + (all?.observed ? `Of these, ${plural(all.observed, "request")} only observed: ${
+  put(byId("kept-note"), covered + (all?.observed ? `${plural(all.observed, "request")} only observed: ${
     dollars(Math.max(0, all.could_save))} could have been saved.` : ""));
   keyed(byId("days").tBodies[0], rows, (each) => each.day, () => {
     const bar = drawn("svg", { class: "bar p0", "aria-hidden": "true" }, drawn("rect", { class: "v", height: "100%" }));
@@ -123,8 +123,8 @@ function overview() {
   costs(byId("costs"), byUse(totals));
   put(byId("priced"), [billNote(totals), planNote(totals)].filter(Boolean).join(" "));
   const broken = Object.entries(totals.breaks ?? {});
-  const went = observing() ? "all as they came"
-    : `${fixed(totals.rewritten, 0)} rewritten · ${fixed(totals.passed, 0)} as they came`;
+  const went = observing() ? "all unchanged"
+    : `${fixed(totals.rewritten, 0)} rewritten · ${fixed(totals.passed, 0)} unchanged`;
   tiles(byId("tiles"), [
     ["Requests", fixed(totals.requests, 0), went],
     inputTile(totals),
@@ -133,10 +133,10 @@ function overview() {
     ["Cache rewritten", fixed(broken.reduce((sum, [, count]) => sum + count, 0), 0), counts(broken)],
     ["Failed open", fixed(totals.failed_open, 0), counts(state.failures.map((each) => [each.reason, each.count])),
       totals.failed_open ? "bad" : ""],
-    ...(totals.refused ? [["Refused", fixed(totals.refused, 0), `${fixed(totals.resent, 0)} taken when sent again`,
+    ...(totals.refused ? [["Rejected", fixed(totals.refused, 0), `${fixed(totals.resent, 0)} accepted when sent again`,
       totals.refused > totals.resent ? "bad" : ""]] : []),
-    ...(totals.compacted?.requests ? [["Given back", fixed(totals.compacted.requests, 0),
-      `sent by their clients · ${fixed(totals.compacted.removed, 0)} tokens removed by our count`]] : []),
+    ...(totals.compacted?.requests ? [["Returned", fixed(totals.compacted.requests, 0),
+      `sent by their clients · about ${fixed(totals.compacted.removed, 0)} tokens removed`]] : []),
   ]);
   byId("happened").hidden = !state.events.length;
   events(byId("events"), state.events);
@@ -185,7 +185,7 @@ function conversationView(found) {
   put(at(".title"), titled(conversation));
   const facts = [line(conversation.client), line(conversation.model), line(conversation.format),
     `${clock(conversation.first)} to ${clock(conversation.last)}`, conversation.active && "active",
-    conversation.stopped && "revisions stopped", isOff(conversation.id) && "off: nothing new is rewritten",
+    conversation.stopped && "revisions stopped", isOff(conversation.id) && "off: new texts are not rewritten",
     conversation.arm && `trial: ${conversation.arm === "measure" ? "only measured" : "rewritten"}`];
   put(at(".facts"), facts.filter(Boolean).join(" · "));
   switcher(at(".switch"), isOff(conversation.id), titled(conversation), { conversation: conversation.id });
@@ -240,7 +240,7 @@ function chart(svg, exchanges) {
   keyed(inside("conversation")(".legend"), [
     ...(observing() ? [["v", "would be sent"]] : [["read", "read from cache"], ["v", "not from cache"]]),
     ["gone", words().removed], ...(broken ? [["break", "cache rewritten"]] : []),
-    ...(each > 1 ? [["", `a column stands for the largest of ${each}`]] : [])], (key) => key[1], () => element("span"),
+    ...(each > 1 ? [["", `each column shows the largest of ${each} requests`]] : [])], (key) => key[1], () => element("span"),
   (node, [look, what]) => put(node, what, `key ${look}`));
 }
 const round = (count) => (count < 1e3 ? String(count) : count < 1e6 ? `${count / 1e3}k` : `${count / 1e6}M`);

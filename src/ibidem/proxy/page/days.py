@@ -1,4 +1,4 @@
-"""What was paid and saved on each of the last days and in all, also before the proxy was started: figures, no texts."""
+"""Daily totals of cost and savings from the usage database, including earlier runs. Numbers only, no texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN_DAYS = 14
 
 
 def days_kept(file: Path | None, now: float) -> dict[str, Any]:
-    """By the clock of this machine, the newest day first; days of which nothing is kept are left out."""
+    """Return the totals of the last days in local time, newest first. Days without data are omitted."""
     if file is None:
         return {"days": [], "all": None, "trouble": ""}
     tomorrow = datetime.fromtimestamp(now).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)

@@ -1,10 +1,8 @@
-"""What the proxy itself answers, under /ibidem: the page, its API, metrics, health, and texts that were let go.
+"""Admin pages under /ibidem: the page, its API, metrics, health, and originals of evicted texts. They change nothing.
 
-Nothing here changes anything: what does is in `switching`.
-
-Only for those who may see it: a browser that was led here by another site sends that site's `Host` or `Origin`, and is
-refused. Figures are for all who may use the proxy. Texts that a client sent (what was rewritten, what was let go, and
-the titles of conversations, which are their first words) may need a token of their own, or are shown to nobody.
+Requests that another site caused in a browser have that site's `Host` or `Origin` and are rejected. Every client of the
+proxy can see numbers. Texts of clients (edits, evicted texts, and titles of conversations, which are their first words)
+may need a second token, or are not shown at all.
 """
 
 from __future__ import annotations
@@ -27,57 +25,61 @@ from ..settings import Settings
 from .days import days_kept
 
 OWN_NAME = "ibidem"
-"""Stands in every target that is meant for us."""
+"""Part of the path of every request for the proxy itself."""
 PAGE_ROOT = f"/{OWN_NAME}"
 LIVE_PATH = f"{PAGE_ROOT}/api/live"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]"})
 TEXT_PATHS = ("api/exchange", "recall")
-"""What is below these is texts."""
+"""Paths whose responses contain texts of clients."""
 TOKEN_HEADERS = {"token": "x-ibidem-token", "page_token": "x-ibidem-page-token"}
-"""What opens a door, by its name in a query: as a header."""
+"""Header of a token, by its name in a query."""
 PLAIN_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 class Page(NamedTuple):
+    """Response of an admin page."""
+
     status: int
     headers: Mapping[str, str]
     body: bytes
 
 
 def is_own_page(target: str) -> bool:
-    """Also with a slash too many, as where a base URL ends with one: what is meant for us goes to no provider."""
+    """Return whether a request is for the proxy itself. Extra leading slashes (from a base URL) are ignored."""
     path = f"/{target.partition('?')[0].lstrip('/')}"
     return path == PAGE_ROOT or path.startswith(f"{PAGE_ROOT}/")
 
 
 def text(status: int, message: str, kind: str = "text/plain; charset=utf-8") -> Page:
+    """Return a response with a text."""
     return Page(status, {**PLAIN_HEADERS, "Content-Type": kind}, message.encode("utf-8", "surrogatepass"))
 
 
 def document(found: Any, status: int = 200) -> Page:
+    """Return a response in JSON."""
     return text(status, json.dumps(found, ensure_ascii=False), "application/json; charset=utf-8")
 
 
 def is_slow(target: str) -> bool:
-    """What is looked up in the store, or in what is kept of earlier days, which may take its time."""
+    """Return whether a request reads the store or the usage database, which can take time."""
     return target.startswith((f"{PAGE_ROOT}/recall/", f"{PAGE_ROOT}/api/days"))
 
 
 def front_door(method: str, target: str, headers: Mapping[str, str]) -> Page | None:
-    """For a browser that asks for `/`, which no provider's client does: where the page is. Nothing is carried along."""
+    """Redirect a browser that requests `/` to the page, without its query. Clients of providers never request `/`."""
     if method not in ("GET", "HEAD") or target.partition("?")[0] != "/" or "text/html" not in headers.get("accept", ""):
         return None
     return Page(302, {**PLAIN_HEADERS, "Location": PAGE_ROOT, "Referrer-Policy": "no-referrer"}, b"")
 
 
 def has_token(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
-    """Whether a client may use the proxy at all. Names of headers are in lower case."""
+    """Return whether a client may use the proxy. Header names are in lower case."""
     return settings.token is None or _sent("token", settings.token, target, headers)
 
 
 def may_see_texts(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
-    """Whether who may use the proxy may also see what its clients sent."""
+    """Return whether a client that may use the proxy may also see texts of clients."""
     if settings.text_access == "token" and settings.page_token is not None:
         return _sent("page_token", settings.page_token, target, headers)
     return settings.text_access == "all"
@@ -89,7 +91,7 @@ def _sent(name: str, wanted: str, target: str, headers: Mapping[str, str]) -> bo
 
 
 def without_token(settings: Settings, target: str) -> str:
-    """What is for the proxy alone goes nowhere else. Nothing else of the target is changed."""
+    """Return the target without our tokens, which must not be forwarded. The rest is unchanged."""
     path, mark, query = target.partition("?")
     if (settings.token or settings.page_token) is None or "token" not in query:
         return target
@@ -109,9 +111,9 @@ def _given(wanted: str, target: str) -> bytes:
 
 
 def is_rebound(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
-    """Whether a browser may have been led here by a name that another site owns, where no token would stop it.
+    """Return whether a request may be DNS rebinding: a browser that uses a host name of another site, and no token.
 
-    Who sends no name at all is no browser. Who takes us for a proxy of another kind is told so elsewhere.
+    Requests without a host name are not from a browser. Requests for a forward proxy are rejected elsewhere.
     """
     host = headers.get("host")
     if settings.token is not None or host is None or not target.startswith("/"):
@@ -120,27 +122,28 @@ def is_rebound(settings: Settings, target: str, headers: Mapping[str, str]) -> b
 
 
 def is_foreign_websocket(settings: Settings, target: str, headers: Mapping[str, str]) -> bool:
-    """Return True for a WebSocket that another site opens in a browser, if no token would stop it.
+    """Return whether another site opens a WebSocket in a browser, and no token is required.
 
-    Browsers let any site open one and read what comes back; all they do is to send its `Origin`.
+    Browsers let any site open a WebSocket and read from it. They only send the site's `Origin`.
     """
     upgrades = headers.get("upgrade", "").lower() == "websocket"
     return upgrades and settings.token is None and _is_foreign(target, headers)
 
 
 def page_refusal(settings: Settings, target: str, headers: Mapping[str, str]) -> Page | None:
-    """Why this is not shown to who asks for it."""
+    """Return the response that denies access to an admin page, or None if access is allowed."""
     if not _is_own(settings, _host(headers.get("host", ""))):
-        return text(403, "this name is not the proxy's own: use the address that it printed\n")
+        return text(403, "unknown host name for this proxy: use the address that it printed\n")
     if _is_foreign(target, headers):
-        return text(403, "another site may not ask for this\n")
+        return text(403, "requests from pages of other sites are rejected\n")
     if not has_token(settings, target, headers):
+        # plugins/claude-code/hooks/post.sh recognizes the proxy by the start of this text.
         return text(401, "this needs the token: send it as x-ibidem-token, or as ?token= in a browser\n")
     return None
 
 
 def _is_own(settings: Settings, host: str) -> bool:
-    """A name that leads here can be given to any address by who owns it; an address cannot."""
+    """Return whether a host is this proxy's own. A site can point its name at this machine, but not own its address."""
     if host in LOOPBACK or host.strip("[]") == settings.host.strip("[]").lower():
         return True
     return settings.host in EVERYWHERE and _is_address(host.strip("[]"))
@@ -154,7 +157,7 @@ def _is_address(host: str) -> bool:
 
 
 def _is_foreign(target: str, headers: Mapping[str, str]) -> bool:
-    """Whether a browser says that another site made it ask. Following a link to the page itself is no harm."""
+    """Return whether another site caused a browser's request. Following a link to the page itself is allowed."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
     if origin is not None and origin.lower().partition("://")[2] != headers.get("host", "").lower():
         return True
@@ -165,7 +168,7 @@ def _is_foreign(target: str, headers: Mapping[str, str]) -> bool:
 
 
 def _host(value: str) -> str:
-    """Without the port."""
+    """Return a `Host` header without the port, in lower case."""
     name, colon, port = value.rpartition(":")
     return name.lower() if colon and port.isdecimal() and (":" not in name or name.endswith("]")) else value.lower()
 
@@ -179,6 +182,8 @@ def _untitled(conversation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Pages:
+    """Admin pages of one proxy."""
+
     def __init__(
         self,
         settings: Settings,
@@ -188,7 +193,7 @@ class Pages:
         gains: GainsWriter | None = None,
         off: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
-        """`off` says what is off."""
+        """`off` returns the paused conversations."""
         self._settings = settings
         self._off = off
         self._records = records
@@ -197,7 +202,7 @@ class Pages:
         self._gains = gains
 
     def state(self, texts: bool = True) -> dict[str, Any]:
-        """The object of /ibidem/api/state. `process` is there only if others may share the port."""
+        """Return the object of /ibidem/api/state. It has `process` only if other processes may share the port."""
         found = self._records.snapshot(self._clock())
         if not texts:
             found["conversations"] = [_untitled(each) for each in found["conversations"]]
@@ -210,13 +215,13 @@ class Pages:
         return {**self._off(), "ledger": ledger}
 
     def answer(self, method: str, target: str, texts: bool = True) -> Page:
-        """`texts`: who asks may see them."""
+        """Return the response to a request. `texts`: whether the client may see texts."""
         path = target.partition("?")[0].rstrip("/")
         if method not in ("GET", "HEAD"):
             return Page(405, {**text(405, "").headers, "Allow": "GET, HEAD"}, b"use GET\n")
         if path == PAGE_ROOT:
             tokens = self._settings.token, self._settings.page_token if texts else None
-            from .dashboard import PAGE_HEADERS, page  # a megabyte with what it needs, and most never look
+            from .dashboard import PAGE_HEADERS, page  # imported late: it takes a megabyte, and few users open the page
 
             try:
                 return Page(200, PAGE_HEADERS, page(*tokens).encode())
@@ -226,7 +231,7 @@ class Pages:
         if kind in TEXT_PATHS and not texts:
             return self._withheld()
         found = self._named(kind, name, texts)
-        return found if found is not None else text(404, f"there is nothing here: see {PAGE_ROOT}\n")
+        return found if found is not None else text(404, f"not found: see {PAGE_ROOT}\n")
 
     def _withheld(self) -> Page:
         if self._settings.text_access == "token":
@@ -235,7 +240,7 @@ class Pages:
             )
         return text(
             403,
-            "texts are shown to nobody here: to see them, start the proxy with --page-token and without --no-texts\n",
+            "this proxy shows no texts: to see them, start it with --page-token and without --no-texts\n",
         )
 
     def _named(self, kind: str, name: str, texts: bool) -> Page | None:

@@ -1,7 +1,7 @@
-"""What is answered to who switches conversations off and on: `POST /ibidem/api/off` and `on`.
+"""Requests that pause and resume conversations: `POST /ibidem/api/off` and `on`.
 
-Only a request that says it is JSON is listened to: no form of another site can send that, beside all that is refused
-before this is asked (`pages.page_refusal`).
+Only requests with the content type JSON are accepted, because HTML forms of other sites cannot send it. This is in
+addition to the access checks of `admin_pages`.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from ...live.recognition import Conversations
 from .pages import PAGE_ROOT, Page, document
 
 MAX_ASKED_BYTES = 4096
-"""Bytes that such a request may have."""
+"""Maximum bytes of such a request."""
 
 WHAT_TO_SEND = 'send {"conversation": ID} or {"all": true}'
 
 _PATHS = {f"{PAGE_ROOT}/api/off": True, f"{PAGE_ROOT}/api/on": False}
 
 ALL = ""
-"""In place of an id."""
+"""Value in place of an id for all conversations."""
 
 
 def asked_off(method: str, target: str) -> bool | None:
-    """Whether off or on is asked for; None for anything else."""
+    """Return True for a request to pause, False for one to resume, None for any other."""
     return _PATHS.get(target.partition("?")[0].rstrip("/")) if method == "POST" else None
 
 
 def wanted(headers: Mapping[str, str], body: bytes) -> Page | str:
-    """The id of a conversation, or the beginning of that, or `ALL`; or why nothing is done."""
+    """Return the requested id, or its start, or `ALL`; an error response if the request is invalid."""
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        return _refused(415, "this is not application/json")
+        return _refused(415, "the content type must be application/json")
     try:
         asked = json.loads(body)
     except (ValueError, RecursionError):
-        return _refused(400, f"this is no JSON: {WHAT_TO_SEND}")
+        return _refused(400, f"not valid JSON: {WHAT_TO_SEND}")
     if isinstance(asked, dict) and asked.keys() == {"all"} and asked["all"] is True:  # 1 equals True in Python
         return ALL
     name = asked.get("conversation") if isinstance(asked, dict) and len(asked) == 1 else None
@@ -45,26 +45,26 @@ def wanted(headers: Mapping[str, str], body: bytes) -> Page | str:
 
 
 def chosen(asked: str, ids: Collection[str]) -> Page | str:
-    """Which of these it is; or why nothing is done."""
+    """Return the id that matches the request; an error response if none or several match."""
     if asked == ALL or asked in ids:
         return asked
     return next(iter(ids)) if len(ids) == 1 else _refused(409 if ids else 404, _which(asked, list(ids)))
 
 
 def told(found: str, off: bool) -> tuple[str, str]:
-    """What happened, and to which conversation."""
+    """Return the text of the event, and the id of its conversation."""
     if found == ALL:
-        return f"all conversations were switched {_word(off)}, and those to come", ""
-    return f"switched {_word(off)}", found
+        return f"{_word(off)} all conversations, including new ones", ""
+    return f"{_word(off)}", found
 
 
 def state(conversations: Conversations) -> dict[str, Any]:
-    """What is off."""
+    """Return the paused conversations."""
     return {"all_off": conversations.all_off, "off": conversations.off}
 
 
 def shown(conversations: Conversations) -> dict[str, Any]:
-    """What of them the page shows beside the figures."""
+    """Return the data about conversations that the page shows in addition to the statistics."""
     memory = {"conversations": len(conversations), "bytes": conversations.memory}
     return {**state(conversations), "lookups": conversations.lookups, "memory": memory}
 
@@ -74,12 +74,12 @@ def _refused(status: int, why: str) -> Page:
 
 
 def _word(off: bool) -> str:
-    return "off" if off else "on"
+    return "paused" if off else "resumed"
 
 
 def _which(name: str, found: list[str]) -> str:
     shown = one_line(name)[:40]
     if not found:
-        return f"{shown}: no such conversation is in use: the page at {PAGE_ROOT} shows their ids"
+        return f"{shown}: no live conversation has this id: see the ids on the page at {PAGE_ROOT}"
     some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
-    return f"{shown}: {len(found)} conversations begin so: {some}: say which"
+    return f"{shown}: {len(found)} conversations have ids that start like this: {some}. Pass more of the id"
