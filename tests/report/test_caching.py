@@ -100,8 +100,8 @@ def test_without_usage_nothing_is_known() -> None:
     assert found.sessions[0].cached is None
     assert found.total.cached is None
     assert exported(found)["totals"]["cached"] is None
-    assert "how it was cached" not in shown(found, 80)
-    assert "How it was cached" not in page_of(found).said
+    assert "cached input" not in shown(found, 80)
+    assert "Prompt caching" not in page_of(found).said
 
 
 def test_a_miss_is_told_with_its_place_and_its_price() -> None:
@@ -216,8 +216,8 @@ def test_the_headline_comes_first_and_the_advice_last() -> None:
     found = report_of(unmarked(), unmarked(id="b"), log(*TWICE, id="c"))
     assert (found.total.unmarked.sessions, len(found.total.cached_sessions)) == (2, 3)
     said = shown(found, 200)
-    assert said.startswith("2 sessions asked their provider to keep nothing: they cost $")
-    assert said.splitlines()[0].endswith("with marks (ibidem wrap --cache auto -- …).")
+    assert said.startswith("2 sessions did not use their provider's prompt cache: they cost $")
+    assert said.splitlines()[0].endswith("with cache breakpoints (ibidem wrap --cache auto -- …).")
     assert said.strip().splitlines()[-1] == ADVICE
     page = page_of(found)
     assert page.said.index(headline(found.total)) < page.said.index("Cost of input")
@@ -228,7 +228,7 @@ def test_the_headline_comes_first_and_the_advice_last() -> None:
 
 
 def test_one_session_is_one() -> None:
-    assert shown(report_of(unmarked()), 200).startswith("1 session asked its provider to keep nothing: it cost $")
+    assert shown(report_of(unmarked()), 200).startswith("1 session did not use its provider's prompt cache: it cost $")
 
 
 @pytest.mark.parametrize("data", [log(*TWICE), unmarked(model="gpt-5")])
@@ -288,8 +288,8 @@ def test_every_way_is_told_with_every_profile() -> None:
 def test_by_default_nothing_of_it_is_told() -> None:
     found = report_of(log(*TWICE))
     assert found.total.caching == {}
-    assert "asked to be cached" not in shown(found, 120)
-    assert "in another way" not in page_of(found).said
+    assert "caching mode" not in shown(found, 120)
+    assert "caching mode" not in page_of(found).said
 
 
 def test_the_dearest_session_is_named() -> None:
@@ -305,11 +305,12 @@ def test_the_dearest_session_is_named() -> None:
 def test_of_a_provider_that_keeps_by_itself_it_is_said_that_asking_changes_nothing() -> None:
     """Else one reads that no cache costs nothing."""
     data = unmarked(model="gpt-5")
-    for logs, said in (([data], "1 session has a provider that keeps by itself"), ([log(*TWICE)], "")):
+    for logs, said in (([data], "1 session has a provider that caches automatically"), ([log(*TWICE)], "")):
         found = report_of(*logs, caching=("none", "1h"))
-        assert ("keeps by itself" in shown(found, 200)) == ("keeps by itself" in page_of(found).said) == bool(said)
+        note = "caches automatically"
+        assert (note in shown(found, 200)) == (note in page_of(found).said) == bool(said)
         assert said in shown(found, 200)
-    assert "keeps by itself" not in shown(report_of(data), 200)
+    assert "caches automatically" not in shown(report_of(data), 200)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -317,7 +318,7 @@ def test_it_fits(width: int) -> None:
     logs = [unmarked(), missing(3), missing(2, model="claude-sonnet-4-5"), log(*TWICE, usage="no", id="x")]
     found = report_of(*logs, caching=CACHING_NAMES)
     said = shown(found, width)
-    assert "how it was cached" in said or width == 60
+    assert "cached input" in said or width == 60
     assert "recorded no usage" in " ".join(said.split())
     for line in said.splitlines():
         assert cell_len(line) <= width, line

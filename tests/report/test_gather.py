@@ -272,7 +272,7 @@ def test_one_broken_log_does_not_take_the_others_with_it(tmp_path: Path, case: s
     assert unread.path == bad
     assert unread.why
     assert bad not in unread.why
-    assert "fault of ibidem" not in unread.why
+    assert "bug in ibidem" not in unread.why
     assert found == done(good)
 
 
@@ -288,7 +288,7 @@ def test_a_fault_of_ours_is_called_ours(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(gathering, place, fail)
     found = done(paths := several(tmp_path, 3))
-    assert "this is a fault of ibidem: please report it (ZeroDivisionError: oh)" in found[paths[1]].unread[0].why
+    assert "this is a bug in ibidem. Please report it (ZeroDivisionError: oh)" in found[paths[1]].unread[0].why
     assert [len(found[path].sessions) for path in paths] == [1, 0, 1]
 
 

@@ -34,13 +34,12 @@ def keys(number: int) -> set[tuple[str, str]]:
         ),
         pytest.param(
             told(sessions=keys(2), requests=10, counted=4, input=1.0),
-            "Paid $1.00 ($1.00 for input, $0.00 for output) for 2 sessions, 10 requests,"
-            " of which 4 recorded their usage.",
+            "Paid $1.00 ($1.00 for input, $0.00 for output) for 2 sessions, 10 requests (4 with recorded usage).",
             id="some of them counted",
         ),
         pytest.param(
             told(sessions=keys(1), requests=3),
-            "1 session, 3 requests. What was paid is not known: the logs record no usage.",
+            "1 session, 3 requests. Cost unknown: the logs record no usage.",
             id="nothing counted",
         ),
         pytest.param(

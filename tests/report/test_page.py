@@ -174,9 +174,9 @@ TYPICAL = (
 
 
 def test_the_first_screen_answers_what_was_paid_and_what_would_have_been_saved() -> None:
-    first = part(page(report(*TYPICAL)), "What it cost", "Sessions Cost of input")
+    first = part(page(report(*TYPICAL)), "Cost of sessions", "Sessions Cost of input")
     assert "2025-10-09" in first
-    assert "Paid $25.00 $20.00 input, $5.00 output 3 sessions, 30 requests 10 of these recorded no usage" in first
+    assert "Paid $25.00 $20.00 input, $5.00 output 3 sessions, 30 requests 10 without recorded usage" in first
     assert "lossless would have saved $4.98 23.7% of the input $16.07 instead of $21.05, replayed" in first
     assert "other would have cost more $1.50 7.1% more $22.55 instead of $21.05, replayed" in first
     assert "To save it from now on: ibidem wrap -- claude" in first
@@ -212,7 +212,7 @@ def test_what_was_only_paid_is_a_page_without_what_ifs() -> None:
 
 
 def test_the_bill_is_recorded_replayed_and_under_each_profile() -> None:
-    cost = part(page(report(*TYPICAL)), "Cost of input, replayed", "How far the replay is off")
+    cost = part(page(report(*TYPICAL)), "Cost of input, replayed", "Error of the replay")
     amounts = re.findall(r"\$[\d.,]+", cost)
     assert amounts == ["$20.00", "$21.00", "$21.05", "$16.07", "$4.98", "$22.55", "$1.50"]
     assert "20 of 30 requests have usage" in cost
@@ -222,14 +222,22 @@ def test_the_bill_is_recorded_replayed_and_under_each_profile() -> None:
 
 def test_thinking_that_is_sent_back_is_a_part_of_the_bill_where_there_is_any() -> None:
     said = page(report(session("/logs/a.jsonl", 20.0, (15.0,), thinking=3.0))).said
-    assert "Of the bill with nothing done, $3.00 (15.0%) is for thinking" in said
+    assert "The cost without ibidem includes $3.00 (15.0%) for thinking" in said
     assert "for thinking" not in page(report(*TYPICAL)).said
 
 
 def test_the_error_of_the_replay_is_stated() -> None:
     said = page(report(*TYPICAL)).said
-    error = said[said.index("How far the replay is off") : said.index("Would any session")]
-    for words in ("+5.0%", "2.6%", "5.3%", "−5.5%", "by the cache rules alone", "2 of 3 sessions", "other 1 session"):
+    error = said[said.index("Error of the replay") : said.index("Would any session")]
+    for words in (
+        "+5.0%",
+        "2.6%",
+        "5.3%",
+        "−5.5%",
+        "without recorded cache reads",
+        "2 of 3 sessions",
+        "other 1 session",
+    ):
         assert words in error, words
 
 
@@ -253,7 +261,7 @@ def test_what_no_strategy_accounts_for_is_shown() -> None:
     found = session(after=(1.5,))
     found.profiles["lossless"].strategies["spans"].cost = 0.8
     said = page(report(found)).said
-    assert "not due to one alone −$0.30" in said
+    assert "not due to one strategy −$0.30" in said
     assert "in all $0.50" in said
 
 
@@ -272,21 +280,21 @@ def changing(best: float | None = None) -> Report:
 def test_what_changing_it_again_costs_is_told_in_both_worlds() -> None:
     found = page(changing(best=0.5))
     assert "#changes" in found.values("href")
-    said = part(found, "What changing it again costs", "Where the saving comes")
-    assert "what stands before the change $15.10 28.1% $0.50 64.0% 43.9% 110.0% +10.0%" in said
-    assert "nothing of the conversation $17.30 17.6% $1.50 58.8% 30.0% 130.0% +30.0%" in said
-    assert "other changed what had been sent 6 times: cold cache 4, it pays 2." in said
+    said = part(found, "Cost of revisions", "Where the saving comes")
+    assert "the prefix before it $15.10 28.1% $0.50 64.0% 43.9% 110.0% +10.0%" in said
+    assert "no part of the conversation $17.30 17.6% $1.50 58.8% 30.0% 130.0% +30.0%" in said
+    assert "other revised sent text 6 times: cold cache 4, it pays 2." in said
     assert "other was worst for b.jsonl." in said
-    assert "other was at its worst moment in b.jsonl." in said
+    assert "other was worst at any time in b.jsonl." in said
     assert "lossless" not in said
-    assert "In hindsight" in said
+    assert "Optimum" in said
 
 
 def test_what_was_not_asked_for_in_hindsight_is_not_told() -> None:
     found = page(changing())
-    said = part(found, "What changing it again costs", "Where the saving comes")
-    assert "nothing of the conversation $17.30 17.6% $1.50 130.0% +30.0%" in said
-    assert "hindsight" not in said
+    said = part(found, "Cost of revisions", "Where the saving comes")
+    assert "no part of the conversation $17.30 17.6% $1.50 130.0% +30.0%" in said
+    assert "optimum" not in said.lower()
 
 
 def test_every_section_that_is_linked_is_there() -> None:
@@ -319,11 +327,11 @@ def test_notes_say_what_the_figures_rest_on() -> None:
         "(none named): as gpt-5",
         "2 lines of logs skipped",
         "not valid JSON: 2",
-        "4 requests that break a rule of their provider, as the log tells them (0 were counted by it",
+        "4 requests in the logs that break a rule of the provider (the provider accepted 0",
         "calls-answered: 4",
         "1 file not read",
         "/logs/x.json: not a log",
-        "2 broken laws with lossless",
+        "2 violated invariants with lossless",
         "law 5: points at nothing",
     ):
         assert words in said, words
@@ -334,14 +342,14 @@ def test_notes_say_what_the_figures_rest_on() -> None:
 
 def test_without_recorded_usage_it_says_that_it_cannot_be_checked() -> None:
     said = page(report(session(), session("/logs/b.jsonl"))).said
-    assert "no log recorded what was paid" in said
-    assert "Unknown. No log recorded usage, so the replay cannot be checked" in said
+    assert "no log recorded usage" in said
+    assert "Unknown. No log recorded usage, so the computed costs cannot be checked" in said
     assert "Paid, as recorded" not in said
 
 
 def test_where_all_is_recorded_the_replay_is_not_shown_twice() -> None:
     said = page(report(session(recorded=2.1))).said
-    assert "The same requests, replayed" not in said
+    assert "Requests with usage, replayed" not in said
     assert "cannot be checked" not in said
 
 
@@ -380,7 +388,7 @@ def test_the_sample_is_called_one() -> None:
     found = report(session())
     assert "bundled sample" not in page(found).text
     found.sample = True
-    assert "These are figures of the bundled sample: no logs were found." in page(found).said
+    assert "This is the bundled sample: no logs were found." in page(found).said
 
 
 def test_any_number_of_profiles() -> None:
@@ -414,8 +422,8 @@ def test_a_bar_of_many_sessions_shows_the_one_that_saved_least(count: int, bars:
 
 def test_the_page_says_how_many_sessions_a_bar_stands_for() -> None:
     many = page(report(*(session(f"/logs/{n}.jsonl") for n in range(MAX_BARS + 1))))
-    assert "best first. Each bar stands for 2 sessions, and shows the one that saved least." in many.said
-    assert "Each bar stands" not in page(report(*TYPICAL)).said
+    assert "best first. Each bar represents 2 sessions, and shows the one that saved least." in many.said
+    assert "Each bar represents" not in page(report(*TYPICAL)).said
 
 
 def test_a_huge_loss_is_cut_off_in_the_chart_and_nowhere_else() -> None:
@@ -483,7 +491,7 @@ def test_a_title_is_a_link_where_there_is_more_to_see() -> None:
 @pytest.mark.parametrize("href", ["javascript:alert(1)", "//elsewhere/a.html", "/a.html", "a b.html", "", "https://x"])
 def test_a_link_that_leads_elsewhere_is_none(href: str) -> None:
     found = report(session())
-    with pytest.raises(ValueError, match="is no file beside the page"):
+    with pytest.raises(ValueError, match="not a file next to the page"):
         page(found, {found.sessions[0].key: href})
 
 

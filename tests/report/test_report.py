@@ -608,7 +608,7 @@ def test_profiles_that_change_nothing_again_have_nothing_of_this() -> None:
     assert all(each["worlds"] == {} for each in exported(found)["totals"]["profiles"].values())
     assert not [column for column in table(found)[0] if "miss" in column or "rewrites" in column]
     page = shown(found, 80)
-    assert not [word for word in ("rewrites", "hindsight", "dearest", "on a miss") if word in page]
+    assert not [word for word in ("rewrites", "optimum", "dearest", "on a miss") if word in page]
 
 
 def test_a_profile_that_found_nothing_to_change_says_nothing_of_it() -> None:
@@ -629,7 +629,7 @@ def test_the_terminal_says_what_changing_it_again_costs(width: int) -> None:
     cells = (dollars(world.cost), saved, dollars(world.rewrites), best, percent(world.reached(base)))
     assert rows[-1] == ["on", "a", "miss", *cells, percent(world.ratio), "0.0%"]
     assert "aggressive: worst is s1 “Begin”." in page
-    assert "hindsight" not in shown(changed("lossless", "recoverable"), width)
+    assert "optimum" not in shown(changed("lossless", "recoverable"), width)
 
 
 def test_the_optimum_is_exported() -> None:
@@ -994,21 +994,21 @@ def test_colours_are_for_those_who_want_them(mixed: Report, monkeypatch: pytest.
 def test_the_terminal_says_what_is_odd(mixed: Report) -> None:
     page = " ".join(shown(mixed, 80).split())
     assert "house-model-7 is not in the price list: priced as claude-sonnet-4-5." in page
-    assert "1 line of logs could not be used and were skipped: --json names them." in page
+    assert "1 line of logs could not be parsed and were skipped: see --json." in page
     assert "Not read: /logs/3.jsonl: not a log of an agent that is known here" in page
     assert "in part" in page
-    assert "codetether: 1 session would have cost more than with nothing done" in page
+    assert "codetether: 1 session would have cost more than without ibidem" in page
 
 
 def test_the_terminal_says_which_rules_and_laws_are_broken_and_what_the_provider_took_all_the_same() -> None:
     odd = figures(1, invalid=3, accepted=2, violations={"calls-answered": 3, "not-empty": 1})
     odd.profiles["lossless"].law_failures = 2
     page = " ".join(shown(added_up(odd), 80).split())
-    told = "3 requests, as the log tells them, break a rule (calls-answered 3, not-empty 1)"
-    assert f"{told}; the provider counted 2 of them, so it took those." in page
+    told = "3 requests in the logs break a rule of the provider (calls-answered 3, not-empty 1)"
+    assert f"{told}; the provider accepted 2." in page
     odd.accepted = 0
     assert f"{told}." in " ".join(shown(added_up(odd), 80).split())
-    assert "lossless: 2 law failures: --json names them." in page
+    assert "lossless: 2 invariant failures: see --json." in page
 
 
 def test_thinking_that_is_sent_back_is_told_where_there_is_any() -> None:
@@ -1019,7 +1019,7 @@ def test_thinking_that_is_sent_back_is_told_where_there_is_any() -> None:
     assert value["totals"]["thinking"] == each["thinking"]
     assert each["thinking"]["share"] == pytest.approx(each["thinking"]["cost"] / each["baseline"]["cost"])
     told = (
-        f"{dollars(each['thinking']['cost'])} ({percent(each['thinking']['share'])}) is for thinking that is sent back"
+        f"{dollars(each['thinking']['cost'])} ({percent(each['thinking']['share'])}) for thinking that later requests"
     )
     assert told in shown(some, 120)
     assert exported(none)["totals"]["thinking"] == {"cost": 0, "share": 0}

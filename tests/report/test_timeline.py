@@ -65,8 +65,8 @@ def test_bars_stay_inside_whatever_is_saved() -> None:
 
 def test_without_recorded_usage_it_is_what_the_replay_says() -> None:
     found = page(report(session(), session("/logs/b.jsonl", started=START + DAY)))
-    assert "Input, by our replay, by day, 2025-10-09 to 2025-10-10. Most: $2.00" in " ".join(found.values("aria-label"))
-    assert "No log recorded what was paid." in found.said
+    assert "Input, replayed, by day, 2025-10-09 to 2025-10-10. Most: $2.00" in " ".join(found.values("aria-label"))
+    assert "No log recorded usage." in found.said
 
 
 def test_one_day_needs_no_chart() -> None:

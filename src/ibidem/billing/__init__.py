@@ -1,10 +1,11 @@
-"""What input costs, and when it pays to change it: arithmetic on values, without a conversation in sight.
+"""Cost of input tokens, and decisions that depend on it. All functions work on values, without conversations.
 
-- `usage.Usage`: what a provider counted for one request; everything is paid in it.
-- `prices.Prices`: what a model costs on a day. Prices are `genai-prices`' data, or a table of one's own.
-- `budget`: when changing what was sent pays for itself. The inequality, and what it guarantees, stand at its top.
-- `calibration`: how many of the provider's tokens one of ours is; the one fit of it.
+- `usage.Usage`: token counts that a provider reports for one request.
+- `prices.Prices`: prices of a model on a day, from `genai-prices` or the user's own table.
+- `revision_budget`: when a revision of sent text pays for itself. Its docstring has the inequality and the guarantee.
+- `cache_ttl`: the cheaper TTL for a request. `cache_misses`: causes of cache misses.
+- `calibration`: provider tokens per token of our count.
 
-How a provider caches is a row of `caching.CACHING`, what its tokenizer weighs a row of `calibration.WEIGHTS`, each with
-what is known of it. Tests: tests/billing. A figure that changes here changes every report: see benchmarks/digest.py.
+A provider's cache rules are a row of `cache_rules.CACHING`, its token weights a row of `calibration.WEIGHTS`, each with
+its source. Tests: tests/billing. A change of a number here changes every report: see benchmarks/digest.py.
 """

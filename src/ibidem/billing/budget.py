@@ -1,34 +1,33 @@
-"""When looking back pays.
+"""Decide when a revision of text already sent pays for itself.
 
-Changing what was already sent makes the provider write everything after the change to its cache again. So edits wait,
-all of them, for a moment when that is free (the cache is cold anyway) or paid for:
+After a revision, the provider must write everything after it to its cache again. So edits of sent text are collected
+until a revision is free, because the cache is cold, or pays for itself:
 
-    rent   = R x tokens that could have gone, for every request that read them since; and for SURE_REQUESTS to come
-    rest   = what the provider will have to write again: the conversation already sent, without what goes
+    rent   = R x evictable tokens, for every request that read them since they became evictable, and SURE_REQUESTS more
+    rest   = tokens that the provider must write again: the conversation already sent, without the evicted text
     price  = (W - R) rest
-    saved  = over all requests: R (removed tokens that would have been read) + W (those that would have been written)
-    bill   = what the requests so far cost at least, as their provider counted them
-    paid   = what other lifetimes of the cache than the client's have cost (`lifetimes`): there is one bank for both
-    change when cold; or when rent >= price and spent + paid + price <= phi (saved + R (removed + freed)) + credit bill,
+    saved  = over all requests: R (removed tokens that would have been read) + W (removed tokens that would be written)
+    bill   = minimum cost of the requests so far, from the provider's counts
+    paid   = cost of TTLs other than the client's (`cache_ttl`): both decisions share one savings balance
+    revise when cold; or when rent >= price and spent + paid + price <= phi (saved + R (removed + freed)) + credit bill,
     and then spent += price
 
-Rent makes changes few and large: a small one waits until it has cost about as much as the change does, and by then more
-waits with it. The second condition is the promise. R (removed + freed) is what the very request with the change does
-without, so after every request spent <= phi saved + credit bill: if `saved` is not overstated by more than 1 / phi and
-prices are not understated, the bill is above that of doing nothing by at most the share `credit` of that, at the end
-and at any moment before. With no credit it is never above.
+The rent makes revisions few and large: a small one waits until its text has cost about as much as the revision would,
+and by then more edits are ready. The second condition is the guarantee. R (removed + freed) is the saving of the
+revised request itself, so after every request spent <= phi saved + credit bill. If `saved` is overstated by at most 1 /
+phi and prices are not understated, the cost exceeds the baseline by at most the share `credit` of the baseline, at any
+time. Without credit, the cost never exceeds the baseline.
 
-`rest` is planned for a provider that misses the whole conversation after a change, until it tells: what it read of the
-request with a change sets `spent` right, and if it had found what stands before the change, later ones are planned so.
-A provider that tells nothing is taken for one that misses, and gives no credit.
+At first, `rest` assumes that the provider misses the whole conversation after a revision. The provider's count of cache
+reads for the revised request corrects `spent`. If it still had the prefix before the revision in its cache, later
+revisions assume that. A provider without such counts is assumed to miss, and gives no credit.
 
 Prices are multiples of fresh input: R for a token read from the cache, W for one written. Sizes are in provider tokens,
-fitted to what it reported of earlier requests: `scale` is how much those grew for each token that we counted that grew
-least for it, for what goes (`calibration.TextScale`); `kappa` is how large they are for each token of the conversation,
-for what stays, and never less: it also has to stand for what we cannot see, such as sealed reasoning. What stands
-before the conversation is not written again; as much of a report is taken for it as cannot be conversation, at
-`MAX_TOKENS_PER_TOKEN` tokens for one of ours, and no more than the first report leaves. Without reports, all is counted
-as we count.
+fitted to earlier counts. For evicted text, `scale` is a low estimate of provider tokens per token of ours
+(`calibration.TextScale`). For remaining text, `kappa` is a high estimate, at least `scale`: it also covers content that
+we cannot see, such as encrypted reasoning. The request parameters before the conversation are not written again. Their
+size is the part of a count that cannot be conversation, at `MAX_TOKENS_PER_TOKEN` provider tokens per token of ours,
+and at most the rest of the first count. Without counts, our own count is used.
 """
 
 from __future__ import annotations
@@ -41,139 +40,141 @@ from .calibration import TextScale
 Reason = Literal["cold cache", "it pays", "price tier", "window"]
 
 SURE_REQUESTS = 10
-"""Further requests that a conversation is taken to have, whatever its length."""
+"""Number of further requests that every conversation is assumed to have."""
 
 LEAST_NEW_SHARE = 0.5
-"""What is new in a request has at least this share of the tokens that we count for it."""
+"""Lower bound of provider tokens per token of ours, for new text of a request."""
 
 TELLING_DIFFERENCE = 0.8
-"""What a provider writes again that hits is less than this share of what it would if it missed, or nothing is told."""
+"""A count of cache reads distinguishes a hit from a miss only if a hit rewrites less than this share of a miss."""
 
 NEAR_LIMIT_SHARE = 0.9
-"""A limit is near from this share of it on."""
+"""A request is near a size limit from this share of the limit on."""
 
 MAX_TOKENS_PER_TOKEN = 2.0
-"""Provider tokens for one of ours, at most."""
+"""Upper bound of provider tokens per token of ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Economy:
-    """What a provider charges for, and how long it remembers."""
+    """Cache pricing of a model: prices of cache reads and writes, and the cache TTL."""
 
     read: float = 0.1
-    """Price of a token read from the cache, as a multiple of a fresh one."""
     write: float = 1.25
+    """Prices of a token read from the cache, and of one written to it, as multiples of a fresh token."""
     lifetime: float = 300.0
-    """Seconds that the cache keeps a prefix after its last use."""
+    """TTL: seconds for which the cache has a prefix after its last use."""
     forgotten: float | None = None
-    """Seconds after which nothing is left for sure; None where that is its lifetime."""
+    """Seconds after which the cache has certainly expired; None if that is `lifetime`."""
     preserved_thinking: bool = False
-    """Thinking is signed against all that was sent before it: a change invalidates every block after it."""
+    """Thinking is signed together with everything before it, so a revision invalidates every later thinking block."""
     keeps_thinking: bool = True
-    """Thinking of earlier turns counts as long as it is sent. Elsewhere nothing is gained by leaving it out."""
+    """Thinking of earlier turns counts as input while it is sent. If it does not, removing it saves no tokens."""
     tiers: tuple[int, ...] = ()
-    """Sizes of requests, in provider tokens, from which all of it costs more."""
+    """Request sizes in provider tokens from which the whole request costs more."""
     window: int | None = None
-    """Provider tokens that fit."""
+    """Context window in provider tokens."""
     brief: tuple[float, float] | None = None
     hour: tuple[float, float] | None = None
-    """Price of a token written, and lifetime, where it is asked to keep for five minutes, and where for an hour."""
+    """Write price and TTL in seconds of a request for five minutes (`brief`), and of one for an hour."""
 
     def kept(self, long: bool | None) -> Economy:
-        """With the lifetime in force; None where that is as it was."""
+        """Apply the requested TTL: an hour, five minutes, or no change (None)."""
         found = None if long is None else self.hour if long else self.brief
         return self if found is None else replace(self, write=found[0], lifetime=found[1])
 
     def forgets(self, idle: float | None) -> bool:
-        """Whether a change is free after so many seconds. Not knowing counts as no pause."""
+        """Whether the cache has expired after this idle time, so that a revision is free. None counts as zero."""
         return idle is not None and idle > max(self.lifetime, self.forgotten or 0.0)
 
 
 class Moment(NamedTuple):
-    """What is known about one request beside its history."""
+    """Facts about one request that its messages do not contain."""
 
     idle: float | None = None
-    """Seconds since the last answer; None if unknown, which counts as none."""
+    """Seconds since the last response; None if unknown, which counts as zero."""
     context: int | None = None
-    """Input tokens of the request before, as its provider counted them."""
+    """Input tokens of the previous request, as its provider counted them."""
     refused: bool = False
-    """The store could not keep what was to go, so it stayed."""
+    """The store could not save the originals, so no text was evicted."""
     cached: int | None = None
-    """Of the context, what the provider read from its cache."""
+    """Tokens of the previous request that the provider read from its cache."""
     long: bool | None = None
-    """The provider is asked to keep it for an hour, or for five minutes; None where that is as at the start."""
+    """Requested TTL: an hour (True) or five minutes (False); None if it is as at the start."""
     paid: float = 0.0
-    """What other lifetimes than the client's have cost so far, in prices of fresh tokens; below 0 what they saved."""
+    """Cost of TTLs other than the client's so far, in prices of fresh tokens; negative if they saved."""
 
 
 class Offer(NamedTuple):
-    """What one change could do, in tokens of ours."""
+    """Sizes for a possible revision, in tokens of our count."""
 
     freed: float
+    """Tokens that the revision would evict."""
     waited: float
-    """Those that could have gone before, once for every request that they stood in since."""
+    """Evictable tokens of earlier requests, once for every request that sent them since."""
     behind: float
-    """What stands from the first of it on, it included."""
+    """Tokens from the first evicted text on, including it."""
 
 
 class Point(NamedTuple):
-    """A place where what had been sent was changed, and its price."""
+    """A revision of sent text, and its price."""
 
     length: int
-    """Messages of the request that was the first to be sent differently."""
+    """Number of messages of the first request with the revision."""
     first: int
-    """The first message that changed."""
+    """Index of the first message that changed."""
     reason: Reason
     rewritten: float
-    """Tokens that the provider has to write again because of it, at worst."""
+    """Upper bound of the tokens that the provider must write again."""
     removed: float
-    """Tokens that went."""
+    """Evicted tokens."""
     break_even: float
-    """Further requests after which it has paid for itself; 0 where it cost nothing."""
+    """Further requests after which the revision has paid for itself; 0 if it was free."""
 
 
 class _Change(NamedTuple):
-    """A change that the provider has not told about yet, in its tokens."""
+    """A revision that the provider has not counted yet, in provider tokens."""
 
     rest: float
-    """What was planned to be written again."""
+    """Planned tokens to write again."""
     hit: float
     miss: float
-    """What would be, where it finds what stands before the change, and where it finds nothing."""
+    """Tokens to write again if the cache still has the prefix before the revision, and if it is empty."""
     new: float
-    """What was new in that request, at least."""
+    """Lower bound of the new tokens in that request."""
 
 
 class Bank:
-    """The fold over the requests of a conversation: what was saved so far, and what may be spent of it."""
+    """Savings of a conversation so far, of which revisions may spend a part. Updated with each request."""
 
     def __init__(self, economy: Economy, phi: float, credit: float = 0.0) -> None:
         self.economy = self._last_economy = economy
-        """With the lifetime in force; and with the one before, by which it forgets."""
+        """Cache pricing with the current TTL, and with the previous one, which decides whether the cache has
+        expired."""
         self.paid = 0.0
-        """What other lifetimes than the client's have cost. What they saved is theirs: the next pause may take it."""
+        """Cost of TTLs other than the client's. Their savings are not counted: the next idle time may reverse them."""
         self.phi = phi
         self.credit = credit
         self.spent = 0.0
-        """In prices of fresh tokens, as all money here."""
+        """Cost of revisions, in prices of fresh tokens like all costs here."""
         self.bill = 0.0
         self.hits = False
-        """The provider is known to find what stands before a change."""
+        """The provider has been seen to read the prefix before a revision from its cache."""
         self.kappa = 1.0
         self._earned = 0.0
-        """What was saved, at a scale of 1."""
+        """Savings of removed tokens, at a scale of 1."""
         self._removed = 0.0
-        """Tokens of ours that the last request did without."""
+        """Tokens of our count that were removed from the last request."""
         self._head = 0.0
-        """Provider tokens that stand before the conversation, at least."""
+        """Lower bound of the provider tokens before the conversation."""
         self._first_head = float("inf")
-        """And at most: when there was least of the conversation, most of what was counted stood before it."""
+        """Upper bound, from the first count: the conversation was shortest then."""
         self._context = 0.0
-        """Provider tokens of the last request that it told about."""
+        """Provider tokens of the last counted request."""
         self._last: tuple[float, float] | None = None
-        """The last request, as the provider counted it and as we did; None if it was changed since."""
+        """The provider's count of the last request, and ours; None if a revision changed the conversation since."""
         self._changed: _Change | None = None
-        """The last request, if it was one with a change that cost something."""
+        """The revision in the last request, unless it was free."""
         self._fit = TextScale()
 
     @property
@@ -182,26 +183,26 @@ class Bank:
 
     @property
     def saved(self) -> float:
-        """What is left of it."""
+        """Savings so far, less the cost of revisions."""
         return self.scale * self._earned - self.spent
 
     def keep(self, moment: Moment) -> None:
-        """What is sent now is kept so, and what lifetimes have cost is not there to be spent."""
+        """Apply the TTL of a request, and reserve the cost of TTLs."""
         self._last_economy, self.economy = self.economy, self.economy.kept(moment.long)
         self.paid = max(0.0, moment.paid)
 
     def forgets(self, idle: float | None) -> bool:
-        """Whether what was sent before is forgotten: it was kept for as long as was asked for then."""
+        """Whether the cache has expired, by the TTL of the previous request."""
         return self._last_economy.forgets(idle)
 
     def reported(self, theirs: int | None, ours: float, cached: int | None = None) -> None:
-        """The provider counted the last request, and what it read of it from its cache; we had counted it too."""
+        """Add the provider's count of the last request, our own count, and the provider's count of cache reads."""
         changed, self._changed = self._changed, None
         if changed is not None and changed.hit < TELLING_DIFFERENCE * changed.miss:
             if theirs is not None and cached is not None and cached > 0:
                 written = max(changed.hit, theirs - cached - changed.new)
                 self._learn(changed, written, cached - self._first_head)
-            elif self.hits:  # it told before, and finds nothing now, or says nothing any more
+            elif self.hits:  # earlier revisions were hits; this one was a miss, or has no count
                 self._learn(changed, changed.miss, 0.0)
         if theirs is None or theirs <= 0 or ours <= 0:
             return
@@ -215,20 +216,21 @@ class Bank:
         self._bill(theirs, None if changed or cached is None else max(0, cached))
 
     def _learn(self, changed: _Change, written: float, found: float) -> None:
-        """What a change really cost, and what the provider found of the conversation."""
+        """Correct the cost of a revision with the provider's count, and learn whether revisions are hits."""
         self.spent += (self.economy.write - self.economy.read) * (written - changed.rest)
         self.hits = found >= (changed.miss - changed.hit) / 2
 
     def _bill(self, theirs: float, cached: int | None) -> None:
-        """What it costs at least: with nothing done it would be as large, or larger, and what is new has no cache."""
+        """Add a lower bound of the request's cost without Ibidem: that request is at least as large, and its new part
+        was not cached."""
         economy = self.economy
-        new = max(0.0, theirs - self._context) if self._context else 0.0  # others may have sent how it begins
+        new = max(0.0, theirs - self._context) if self._context else 0.0  # others may have cached the first prefix
         read = min(theirs, theirs - new if cached is None else cached)
         self.bill += economy.read * read + economy.write * (theirs - read)
         self._context = theirs
 
     def reason(self, standing: float, offer: Offer, moment: Moment) -> Reason | None:
-        """Whether to change now, and why. `standing`: our count of what was sent before, as it stands now."""
+        """Decide whether to revise now. Returns the reason, or None. `standing`: our count of the text sent so far."""
         economy = self.economy
         if offer.freed <= 0:
             return None
@@ -248,7 +250,8 @@ class Bank:
         return None
 
     def pay(self, standing: float, offer: Offer, reason: Reason, new: float = 0.0) -> tuple[float, float]:
-        """Tokens rewritten, and the requests after which it has paid for itself. `new`: what was not sent before."""
+        """Record a revision. Returns tokens to write again, and requests until break-even. `new`: tokens not sent
+        yet."""
         economy = self.economy
         self._last = None
         if reason == "cold cache":
@@ -261,13 +264,13 @@ class Bank:
         return rest, price / (economy.read * self.scale * offer.freed) if economy.read else float("inf")
 
     def settle(self, before: float, new: float, cold: bool) -> None:
-        """One more request was sent: tokens removed of what had been sent before, and of what is new."""
+        """Record a sent request: tokens removed from text sent before, and from new text."""
         economy = self.economy
         self._earned += (economy.write if cold else economy.read) * before + economy.write * new
         self._removed = before + new
 
     def _rest(self, standing: float, offer: Offer) -> float:
-        """Provider tokens of the conversation already sent that will be written again."""
+        """Estimate the provider tokens of the sent conversation that a revision rewrites."""
         return self._without(offer.behind if self.hits else standing, offer.freed)
 
     def _without(self, standing: float, freed: float) -> float:

@@ -1,4 +1,4 @@
-"""What a request asks its provider to keep, as its client wrote it, and what a cache finds it by."""
+"""Cache directives of a client's request, and digests of the parts that a provider's cache is keyed by."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from ..formats.marks import CacheMark
 from ..wire import Scanned
 
 MAX_LOOKED_AT = 40
-"""Messages, the last ones, that are looked at where none is known to have been sent before."""
+"""Number of last messages to inspect if no message is known to have been sent before."""
 
 MARK_FIELD = "cache_control"
-"""On what stands before the messages."""
+"""Field of a cache breakpoint in tools and system text."""
 
 MARK_KEY = re.compile(rb'"cache_control"\s*:')
-"""As a key. What a tool prints is in a string, where quotes are escaped: it makes nobody read all of a history."""
+"""The field as a JSON key. Quotes in tool output are escaped, so tool output cannot match and cause a full read."""
 
 TOOLS, SYSTEM = ("tools",), ("system", "instructions", "systemInstruction", "system_instruction")
 
 
 MAX_DIGESTS = 1000
-"""Digests that are remembered."""
+"""Maximum number of cached digests."""
 
 _DIGESTS: dict[tuple[tuple[str, ...], int, int], str] = {}
-"""By the fields, their length, and Python's own hash of them, which nobody outside this process can aim at."""
+"""Digests by field names, length, and Python's hash, which is salted per process and so cannot be attacked."""
 
 
 class CacheAsked(NamedTuple):
-    """Of one request, as it came."""
+    """Cache directives of one request, as the client sent it."""
 
     marks: tuple[tuple[float, bool], ...] = ()
-    """Where each mark stands, as a share of the request, about; and whether it is for an hour. In order."""
+    """Cache breakpoints in order: approximate position as a share of the request, and whether the TTL is an hour."""
     tools: str = ""
-    """A digest, without marks; empty where there are none."""
     system: str = ""
+    """Digests of tools and system text without breakpoints; empty if the request has none."""
     blocks: int | None = None
-    """Content blocks that were not sent before; None if unknown."""
+    """Number of new content blocks; None if unknown."""
     shared: float = 0.0
-    """The share of the request that was sent before, about."""
+    """Approximate share of the request that was sent before."""
 
     @property
     def head(self) -> tuple[str, str]:
@@ -52,7 +52,7 @@ class CacheAsked(NamedTuple):
 
 
 class _Beside(NamedTuple):
-    """What is asked, and found by, beside the messages."""
+    """Directives and digests of the request parameters."""
 
     marks: Sequence[CacheMark]
     tools: str
@@ -60,7 +60,7 @@ class _Beside(NamedTuple):
 
 
 def _beside(dialect: Format, head: Mapping[str, Any]) -> _Beside:
-    """It is the same in most requests, and then found out once."""
+    """Read the directives of the request parameters. Most requests repeat them, so the result is cached with them."""
     notes: dict[Hashable, Any] = getattr(head, "notes", {})
     found: _Beside | None = notes.get(dialect.name)
     if found is None:
@@ -70,7 +70,8 @@ def _beside(dialect: Format, head: Mapping[str, Any]) -> _Beside:
 
 
 def cache_asked(scanned: Scanned, format: str, first_new: int, closely: bool = False) -> CacheAsked:
-    """Marks are looked for in what is new; `closely`: where none is there, in all of it."""
+    """Read the cache directives of a request. Only new messages are searched for breakpoints; with `closely`, a
+    search without a hit continues with all messages."""
     dialect, head, length = formats.named(format), scanned.head, len(scanned)
     start = max(first_new, length - MAX_LOOKED_AT)
     new = [scanned.value(index) for index in range(start, length)]
@@ -91,7 +92,7 @@ def cache_asked(scanned: Scanned, format: str, first_new: int, closely: bool = F
 
 
 def _share(scanned: Scanned, message: int) -> float:
-    """Up to the end of a message, -1 for what stands before all of them: providers see that first, wherever it is."""
+    """Share of a request up to the end of a message, or of the request parameters (-1), which providers put first."""
     known, size = scanned.known, len(scanned.given)
     if known is None or not known.spans or not size:
         return 1.0
@@ -106,7 +107,7 @@ def _blocks(message: Any) -> int:
 
 
 def _digest(head: Any, names: tuple[str, ...]) -> str:
-    """Tools and system are most of what many clients send, and the same in every request: they are read once."""
+    """Digest some fields. Tools and system text are large and repeat in every request, so digests are cached."""
     raw = getattr(head, "raw", None)
     if raw is None:
         return _digest_of(head, names)
@@ -128,12 +129,12 @@ def _digest_of(head: Any, names: tuple[str, ...]) -> str:
         return ""
     try:
         return hashlib.blake2b(msgspec.json.encode(_unmarked(found)), digest_size=8).hexdigest()
-    except (TypeError, ValueError, RecursionError):  # what only the standard library reads
+    except (TypeError, ValueError, RecursionError):  # JSON that only the standard library accepts
         return ""
 
 
 def _unmarked(value: Any) -> Any:
-    """A mark that moves changes nothing of what it stands on."""
+    """Remove breakpoints from a list of blocks: moving a breakpoint does not change the content."""
     return [_without_mark(each) for each in value] if isinstance(value, list) else value
 
 

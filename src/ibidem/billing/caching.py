@@ -1,8 +1,8 @@
-"""How providers keep what they are sent: facts, as rows. Prices are in `prices`, which `genai-prices` ships.
+"""Cache rules of providers and models, as a table. Prices come from `genai-prices` (`prices`).
 
-Each row says how it is known: *documented* by the provider (as of November 2026), *measured* (somebody asked the
-provider and told what it counted), or *assumed*. Where sources differ the more cautious one stands: a longer minimum,
-a later `forgotten`, no field that might be refused.
+Each row has its source: *documented* by the provider (as of November 2026), *measured* with requests to the provider,
+or *assumed*. If sources differ, the table has the more cautious value: a longer minimum, a later `forgotten`, no field
+that a provider might reject.
 """
 
 from __future__ import annotations
@@ -13,73 +13,72 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Caching:
-    """When a provider finds the beginning of a request in its cache, and what it can be asked for."""
+    """Cache rules of a model: when its provider reads a prefix from the cache, and which directives it accepts."""
 
     minimum: int
-    """Tokens of the shortest prefix that is kept."""
+    """Tokens of the shortest prefix that is cached."""
     step: int = 1
-    """Prefixes are found in multiples of so many tokens."""
+    """Cached prefixes have a multiple of this number of tokens."""
     lifetime: float = 300
-    """Seconds from the last use."""
+    """TTL in seconds from the last use."""
     lifetime_1h: float = 3600
-    """Where the longer one was paid for."""
+    """TTL in seconds if a request selects the longer one."""
     forgotten: float | None = None
-    """Seconds after which nothing is left for sure, where that is later."""
+    """Seconds after which the cache has certainly expired; None if that is the TTL."""
     marks: bool = False
-    """Nothing is kept but what a request marks."""
+    """The provider caches only up to cache breakpoints; False if it caches automatically."""
     look_back: int | None = None
-    """Blocks before a mark at which an earlier one is found; None where that does not matter."""
+    """Number of blocks before a breakpoint in which the provider looks for an earlier one; None if unlimited."""
     hour: bool = False
-    """A mark can ask for `lifetime_1h`."""
+    """A breakpoint can select `lifetime_1h`."""
     key: bool = False
-    """A request can name its conversation, so that it comes to where that is kept."""
+    """A request can name its conversation, so that it is routed to the server with its cache."""
 
 
 CACHING: dict[str, Caching] = {
-    # Documented: tools, system, messages; four marks; 20 blocks; each use counts anew, for free; `ttl: "1h"` needs no
-    # beta header any more (one that is sent does no harm).
+    # Documented: tools, system, messages; four breakpoints; 20 blocks; each use restarts the TTL, free of charge;
+    # `ttl: "1h"` needs no beta header any more (sending one does no harm).
     "anthropic": Caching(minimum=1024, marks=True, look_back=20, hour=True),
-    # Documented: from 1,024 tokens on by itself, usually 5 to 10 minutes, never more than an hour; `prompt_cache_key`
-    # in both of its APIs. For gpt-5.5 up to 24 hours are documented and from gpt-5.6 on 30 minutes at least. Measured
-    # on recorded sessions of Codex with these: of seven pauses of one to 24 hours none was survived, of sixteen of ten
-    # minutes to an hour five, so the usual lifetimes stand for them too.
+    # Documented: automatic from 1,024 tokens on, usually 5 to 10 minutes, never more than an hour; `prompt_cache_key`
+    # in both APIs. For gpt-5.5 up to 24 hours are documented, and from gpt-5.6 on at least 30 minutes. Measured on
+    # recorded Codex sessions with these models: the cache survived 0 of 7 idle times of one to 24 hours, and 5 of 16 of
+    # ten minutes to an hour, so they have the usual TTLs here.
     "openai": Caching(minimum=1024, step=128, lifetime=600, forgotten=3600, key=True),
-    # Documented: by itself from 2.5 on, 4,096 tokens for all but the 2.5 ones. Lifetimes are not told: assumed.
+    # Documented: automatic from 2.5 on, 4,096 tokens for all models but 2.5. TTLs are not documented: assumed.
     "google": Caching(minimum=4096, lifetime=600, forgotten=3600),
     # Documented: in units of 64 tokens on disk, cleared after hours to days without use.
     "deepseek": Caching(minimum=64, step=64, lifetime=3600, forgotten=86400),
 }
-"""By provider. Others have the usual one."""
+"""Provider → its cache rules. `USUAL_CACHING` applies to providers that are not listed."""
 
 USUAL_CACHING = replace(CACHING["openai"], key=False)
-"""Where nothing more is known: caches by itself. Fields that only some know are refused by others."""
+"""Cache rules of unknown providers: automatic caching, without fields that some servers reject."""
 
 PAID_CACHING = CACHING["anthropic"]
-"""Where nothing more is known than that writing costs extra."""
+"""Cache rules of unknown models that charge extra for cache writes."""
 
 _POINTS = Caching(minimum=1024, marks=True, look_back=20)
 
 MODELS: tuple[tuple[str, Caching], ...] = (
-    # Documented: an hour for the 4.5 ones. Others were seen to refuse it, and to take it: not asked for.
+    # Documented: an hour for the 4.5 models. Others both rejected and accepted it, so it is not requested.
     ("aws/claude-opus-4-5", replace(_POINTS, hour=True)),
     ("aws/claude-sonnet-4-5", replace(_POINTS, hour=True)),
     ("aws/claude-haiku-4-5", replace(_POINTS, hour=True)),
-    ("aws/claude", _POINTS),  # documented: four cache points, looked back from as on Anthropic's side
+    ("aws/claude", _POINTS),  # documented: four cache points, with the same lookback as at Anthropic
     ("openai/gpt-oss", USUAL_CACHING),  # served by others
 )
-"""Provider and beginning of a model's name, where it is not as with others of its provider. The first that fits
-counts."""
+"""Provider and prefix of a model's name → cache rules that differ from those of its provider. The first match wins."""
 
 MINIMUMS: tuple[tuple[str, int], ...] = (
     ("claude-opus-4-5", 4096),  # documented
     ("claude-opus-4-6", 4096),  # documented
     ("claude-opus-4-7", 2048),  # documented and measured (July 2026)
     ("claude-haiku-4-5", 4096),  # documented
-    ("claude-haiku-5-5", 4096),  # assumed: that of the Haiku before
+    ("claude-haiku-5-5", 4096),  # assumed: as for the previous Haiku
     ("claude-mythos-preview", 2048),  # measured
     ("claude-3-haiku", 2048),  # documented, as is the next
     ("claude-3-5-haiku", 2048),
-    ("claude-opus-5-5", 1024),  # assumed, as are the next three: the models before them keep from 512 on
+    ("claude-opus-5-5", 1024),  # assumed, as are the next three: earlier models cache from 512 tokens on
     ("claude-fable-5-1", 1024),
     ("claude-fable-5-2", 1024),
     ("claude-mythos-5-", 1024),
@@ -88,12 +87,12 @@ MINIMUMS: tuple[tuple[str, int], ...] = (
     ("claude-mythos-5", 512),
     ("gemini-2.5", 2048),  # documented
 )
-"""Beginning of a model's name → tokens of the shortest prefix that is kept, where it is not that of its provider. The
-first that fits counts. Sonnet 4.5, 4.6 and 5 and Opus 4.8: 1,024, documented and measured."""
+"""Prefix of a model's name → shortest cached prefix in tokens, if it differs from that of its provider. The first match
+wins. Sonnet 4.5, 4.6 and 5 and Opus 4.8: 1,024, documented and measured."""
 
 
 def caching_of(provider: str, model: str) -> Caching:
-    """How a provider keeps what is sent to a model, by its name in the price list."""
+    """Look up the cache rules of a model, by provider and name in the price list."""
     name = bare_name(model)
     place = f"{provider}/{name}"
     usual = CACHING.get(provider, USUAL_CACHING)
@@ -103,16 +102,16 @@ def caching_of(provider: str, model: str) -> Caching:
 
 
 def unsure(caching: Caching) -> Caching:
-    """Of a model that is not in the list: nothing that another server might refuse."""
+    """Limit cache rules to directives that no server rejects, for a model that is not in the price list."""
     return replace(caching, key=False)
 
 
 _SERVED = re.compile(r"(?:[a-z-]+\.)?(?:anthropic|openai|amazon)\.(?=[a-z])")
-"""Region and house, as Bedrock names models."""
+"""Region and vendor, as in Bedrock's names of models."""
 
 
 def bare_name(model: str) -> str:
-    """A model's name without who serves it and where: `bedrock/us.anthropic.claude-opus-5` is `claude-opus-5`."""
+    """Strip host, region and vendor from a model's name: `bedrock/us.anthropic.claude-opus-5` is `claude-opus-5`."""
     last = model.rpartition("/")[2]
     found = _SERVED.match(last)
     return last[found.end() :] if found else last

@@ -1,9 +1,9 @@
-"""How large a provider will find a request that we can only count ourselves.
+"""Estimate a provider's token count of a request from our own count.
 
-No provider's tokenizer but OpenAI's is public, logs lack system prompts and tools, and every message costs a few tokens
-of its own. So our count of each part is weighed (constants by provider, from recorded usage), and where a log has
-usage, the whole is fitted to it: every request is as large as the last recorded one plus `scale` times our weighed
-count of what was added since. The scale is fitted per session and model; it is 1 where there is nothing to fit.
+Only OpenAI's tokenizer is public, logs lack system prompts and tools, and every message costs a few extra tokens. So
+our count of each part is multiplied by a weight (constants by provider, from recorded usage). If a log has usage, sizes
+are fitted to it: a request has the tokens of the last recorded one plus `scale` times our weighted count of the new
+part. The scale is fitted per session and model; without usage it is 1.
 """
 
 from __future__ import annotations
@@ -20,34 +20,33 @@ from .versions import ANY, FIRST_CLAUDES, NEVER, Versions, reaches
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Provider tokens per token of ours, by what is counted."""
+    """Provider tokens per token of our count, by kind of content."""
 
     result: float = 1.0
     call: float = 1.0
     text: float = 1.0
     thinking: float = 1.0
     part: float = 19.0
-    """Tokens that each call, result or text costs beside its own."""
+    """Extra tokens for each call, result or text."""
 
     def of(self, kind: Kind) -> float:
-        """The weight of what an edit touches."""
+        """Look up the weight for the kind of text that an edit changes."""
         return {"thinking": self.thinking, "arguments": self.call, "assistant text": self.text}.get(kind, self.result)
 
 
 _CLAUDE = Weights(1.11, 1.07, 1.05, 1.3, 37.0)
 
 WEIGHTS: dict[str, Weights] = {"anthropic": _CLAUDE, "aws": _CLAUDE, "openai": Weights(part=10.0)}
-"""By provider; one that is not here uses the encoding we count with, or we do not know better."""
+"""Provider → weights. Providers that are not listed use our encoding, or are unknown."""
 
 OPAQUE_TOKENS: dict[str, float] = {
     **dict.fromkeys(("image", "input_image", "image_url", "inline_data", "inlineData"), 1200.0),
     **{"tool_reference": 650.0, "tool_search_output": 1500.0},
 }
-"""What is usual for a part that is no text, by its kind: a picture of middle size, a tool that is shown from then on.
-"""
+"""Kind of a part without text → its usual tokens: an image of medium size, a tool that is loaded by a search."""
 
 FINER_TOKENS = 1.4
-"""Provider tokens for one that is weighed so, with an encoding of more and shorter tokens."""
+"""Provider tokens per weighted token, for models with an encoding of shorter tokens."""
 
 FIRST_FINER: Versions = {
     **{"opus": (4, 7), "mythos": ANY},
@@ -55,23 +54,24 @@ FIRST_FINER: Versions = {
     **dict.fromkeys(FIRST_CLAUDES, NEVER),
     "claude": ANY,
 }
-"""The first version with such an encoding."""
+"""First versions with such an encoding."""
 
 Count = Callable[[str], int]
 
 
 def usual_scale(model: str) -> float:
-    """Provider tokens for one of ours, weighed, where nothing was recorded to fit it to."""
+    """Provider tokens per weighted token of ours, for a model without recorded usage."""
     return FINER_TOKENS if reaches(model, FIRST_FINER, unknown=False) else 1.0
 
 
 class Weighed(NamedTuple):
-    """A message in provider tokens, before they are scaled, as far as it is text."""
+    """Weighted token count of a message. Multiply it by the scale to get provider tokens."""
 
     visible: float
-    """Results, calls and texts, and what each of them costs beside; what is no text, as is usual for its kind."""
+    """Tokens of results, calls and texts, with the extra tokens of each part, and the usual size of parts without
+    text."""
     thinking: float = 0.0
-    """By its text, or by what is sealed beside it."""
+    """Tokens of thinking, by its text or by the length of its signature or encrypted content."""
 
     @property
     def total(self) -> float:
@@ -79,7 +79,7 @@ class Weighed(NamedTuple):
 
 
 def weigh(message: Message, weights: Weights, count: Count) -> Weighed:
-    """The size of a message that we count ourselves."""
+    """Count a message with weights."""
     visible = thinking = 0.0
     for part in message.parts:
         if isinstance(part, Thinking):
@@ -99,16 +99,16 @@ def weigh(message: Message, weights: Weights, count: Count) -> Weighed:
 
 
 def weigh_thinking(part: Thinking, weights: Weights, count: Count) -> float:
-    """The size of thinking by what a request shows of it."""
+    """Estimate the tokens of a thinking part from its text and its encrypted content."""
     return weights.result * thinking_tokens(part, weights.thinking / weights.result * count(part.text))
 
 
 # ── provider tokens per token of ours ───────────────────────────────────────────────────────────────────────────────
 
 UNSEEN_TOKENS = 300.0
-"""Tokens that what we do not see (a reminder, a tool that was added) may add to a turn unnoticed."""
+"""Tokens by which content that we do not see, such as a reminder or a new tool, can change a turn."""
 PLAUSIBLE_SCALES = (0.6, 2.0)
-"""Provider tokens for one of ours that can be true of text. Beyond, it was something else, such as an image."""
+"""Plausible provider tokens per token of ours for text. Outside, the growth has another cause, such as an image."""
 JSON_BLOCK_TOKENS = 30.0
 """Tokens of ours that the JSON around a content block takes: braces, keys, its type and id."""
 SCALE_WEIGHT, BLOCK_WEIGHT = 250_000.0, 14.0
@@ -128,7 +128,7 @@ class GrowthFit:
     scale: float = 1.0
     per_block: float = 0.0
     _ours: float = 0.0
-    """Sums of squares and products over all growth that is believed: of our count, the blocks and the provider's."""
+    """Sums of squares and products over all plausible growth: of our count, the blocks and the provider's count."""
     _blocks: float = 0.0
     _both: float = 0.0
     _ours_theirs: float = 0.0
@@ -155,31 +155,31 @@ class GrowthFit:
 
 
 TELLING_GROWTH = 500.0
-"""Tokens by which a request must have grown to tell something about the scale of text."""
+"""Growth of a request in tokens that is enough to estimate the scale of text."""
 BELIEVED_GROWTH = 4000.0
-"""Tokens of growth before which nothing is believed."""
+"""Total growth in tokens that is needed for the first estimate."""
 BELIEVED_SHARE = 0.25
-"""The share of the growth that may have a smaller scale than the one that is believed."""
+"""Quantile of the scales, weighted by growth, that is the estimate."""
 MAX_TEXT_SCALE = 1.6
-"""The largest scale of text that is believed."""
+"""Upper bound of the estimate."""
 GROWTHS = 64
-"""How many of the last growths count."""
+"""Number of last growths in the estimate."""
 
 
 class TextScale:
-    """How many provider tokens there are for one of ours in text that may be spared: better too few than too many.
+    """Low estimate of provider tokens per token of ours, for text that may be removed: savings are not overstated.
 
-    What comes with a turn unseen (thinking that is not shown, a reminder, an image) can only add to what the provider
-    counts. So it is the turns that grew least for what we saw of them that tell the scale of the text alone.
+    Content that we do not see (hidden thinking, a reminder, an image) only adds to the provider's count. So the turns
+    with the lowest ratio of the provider's count to ours have the scale of plain text.
     """
 
     def __init__(self) -> None:
         self.scale = 1.0
         self._grown: deque[tuple[float, float]] = deque(maxlen=GROWTHS)
-        """Provider tokens for one of ours, and how many of ours."""
+        """Provider tokens per token of ours, and our tokens, for each growth."""
 
     def grew(self, ours: float, theirs: float) -> None:
-        """What was added between two requests, as we count it and as the provider does."""
+        """Add the growth between two requests, in our count and the provider's."""
         if ours < TELLING_GROWTH or theirs <= 0:
             return
         self._grown.append((theirs / ours, ours))
@@ -195,13 +195,13 @@ class TextScale:
 
 
 def scale_of(grown: Iterable[tuple[float, float]], usual: float = 1.0) -> float:
-    """How much larger than our weighed count a provider finds what it is sent, from all that a log tells.
+    """Estimate provider tokens per weighted token of ours, from all requests of a log.
 
-    Each pair is what was added between two requests, as we weigh it and as the provider counted it. Since all of them
-    are known, what is plausible is told by their median: growth that has nothing to do with what we see (an image, a
-    cleared result) is left out. `usual` where there is too little to tell.
+    Each pair is the growth between two requests, in our weighted count and the provider's. Pairs far from the median
+    ratio have another cause, such as an image or a cleared result, and are left out. Returns `usual` with too few
+    pairs.
     """
-    from statistics import median  # for those who read logs: it takes as long to import as all the rest
+    from statistics import median  # imported here because it is slow, and only log readers need it
 
     pairs = list(grown)
     ratios = [theirs / ours for ours, theirs in pairs if ours > UNSEEN_TOKENS]

@@ -1,8 +1,7 @@
-"""Whether a provider still finds in its cache what it was sent: judged from what it charges for, request by request.
+"""Detect that a provider's cache keeps missing after our revisions, from its counts of cache reads.
 
-A request that goes on from one that was answered lately should be read from the cache nearly whole. If it is not, right
-after something sent before was changed, that change is why; and where the cache had been found before, the conversation
-is better left alone from then on.
+A request that continues a recent one should be read from the cache nearly completely. If it is not, right after a
+revision, the revision is the cause. If the conversation had cache hits before, it should not be revised any more.
 """
 
 from __future__ import annotations
@@ -13,59 +12,61 @@ from .caching import Caching
 from .usage import Usage
 
 FOUND_SHARE = 0.5
-"""A provider that reads less than this share of the last request, warm and unchanged, has lost it."""
+"""A read of less than this share of the last request is a miss."""
 
 
 class Billed(NamedTuple):
-    """A request that its provider charged for."""
+    """A request with the provider's usage."""
 
     size: float
-    """In provider tokens, as it came; if nothing is rewritten, as it would have been sent."""
+    """Provider tokens as received from the client; if requests are only observed, as they would have been sent."""
     sent: int
-    """As it was sent."""
+    """Provider tokens as sent."""
     messages: int
     model: str
     at: float
-    """When it was answered."""
+    """Time of the response in seconds."""
     revised: bool
-    """It changed what had been sent."""
+    """It revised text already sent."""
 
 
 class CacheHistory(NamedTuple):
-    """What is known of a conversation before an answer."""
+    """Facts about a conversation before a response."""
 
     caching: Caching
     last: Billed | None = None
     hits: int = 0
-    """How many of its requests were found."""
+    """Number of its requests that were read from the cache."""
     stopped: bool = False
-    """What was sent is not changed any more."""
+    """The conversation is not revised any more."""
     new_head: bool = False
-    """The tools or the system text differ from those of the last request, so nothing behind them is found."""
+    """Tools or system text differ from those of the last request, so the messages after them cannot be cached."""
 
 
 class Verdict(NamedTuple):
+    """Result of judging the cache after a response."""
+
     warm: bool = False
-    """The request before can still be in the cache."""
+    """The previous request can still be in the cache."""
     hit: bool = False
-    """It was found there."""
+    """The previous request was read from the cache."""
     lost: bool = False
-    """It was not, because it had changed what was sent before it."""
+    """The previous request was not read, because it had revised text sent before it."""
     collapsed: bool = False
-    """And that should be the last time."""
+    """Stop revising this conversation: the cache misses after our revisions."""
 
 
 NO_VERDICT = Verdict()
-"""Of a request that nothing can be compared with."""
+"""Verdict for a conversation's first request."""
 
 
 def was_found(usage: Usage, last: Billed) -> bool:
-    """Whether the request before was read from the cache."""
+    """Whether the previous request was read from the cache."""
     return usage.read >= FOUND_SHARE * min(last.sent, usage.input)
 
 
 def judge(history: CacheHistory, usage: Usage, model: str, at: float, revised: bool) -> Verdict:
-    """Of a request that was sent `at` that time, from what its provider counted."""
+    """Judge the cache from the usage of a request sent `at` this time."""
     last, caching = history.last, history.caching
     if last is None:
         return NO_VERDICT

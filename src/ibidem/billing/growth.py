@@ -1,10 +1,9 @@
-"""What a provider makes of an answer that is sent back: its size, and for how long its thinking counts.
+"""Fit how a provider counts responses that are sent back: their size, and for how long their thinking counts.
 
-Recorded requests tell both. A request is larger than the one before by what was added to it, and an answer that is
-added has the size that was counted for it as output, thinking included. So output less what is visible of an answer is
-its thinking, and whether that is still counted later shows in what is missing when it is not. One calibration is fitted
-to all requests of a model in a session: every way in which a provider may count is tried, and the one is taken that
-predicts the requests best.
+Each request is larger than the previous one by its new messages. A response that is sent back has the size of its
+recorded output, including thinking. So output less the visible part is thinking. If thinking stops counting, later
+requests are smaller by that amount. One calibration is fitted to all requests of a model in a session: all ways to
+count are tried, and the one with the best predictions is chosen.
 """
 
 from __future__ import annotations
@@ -16,64 +15,64 @@ from typing import Literal, NamedTuple
 from .calibration import UNSEEN_TOKENS, Weighed, scale_of
 
 Keeping = Literal["kept", "turn", "never"]
-"""How long thinking counts: as long as it is sent, until the user begins a new turn, or never."""
+"""How long thinking counts as input: as long as it is sent, until the user starts a new turn, or never."""
 
 FINAL_SHARE = 0.7
-"""Recorded output is believed from this share of what is visible of the answer on: some logs have its first tokens."""
+"""Recorded output is used if it is at least this share of our count: some logs have only the count at its start."""
 
 UNTOLD_SHARE = 0.25
-"""Where thinking leaves no trace in a log, output that is not visible is thinking from this share of it on."""
+"""If a log cannot show thinking, output beyond the visible part counts as thinking above this share of the output."""
 
 MOST_ERROR = 2000.0
-"""Tokens by which a prediction can be wrong for one request: beyond, it is about something that the log lacks."""
+"""Maximum error of one request in the fit, in tokens. Larger errors come from content that the log lacks."""
 
 MOST_THINKING = 6.0
-"""Tokens of thinking for one of its summary, at most; at least 1."""
+"""Maximum tokens of thinking per token of its summary. The minimum is 1."""
 
 LITTLE_SHARE = 0.1
-"""Thinking of unknown size is little if it is no more of what was added than this."""
+"""Thinking of unknown size is ignored in the fit up to this share of the visible growth."""
 
 
 class Answer(NamedTuple):
-    """An answer, as we count it and as its provider did."""
+    """A response, with our count and the provider's."""
 
     weighed: Weighed
     output: int = 0
-    """Tokens that were counted for it; 0 where that is not known."""
+    """Recorded output tokens; 0 if unknown."""
     reasoning: int = 0
-    """Of the output, where they are counted apart."""
+    """Output tokens for reasoning, if the provider reports them."""
     thinks: bool | None = False
-    """Whether it holds thinking; None where the log would not show it."""
+    """Whether the response has thinking; None if the log cannot show it."""
 
 
 class Growth(NamedTuple):
-    """What was added between two requests."""
+    """Growth of the input between two requests."""
 
     theirs: float
-    """As the provider counted it."""
+    """Growth in the provider's count."""
     answer: Answer
     rest: float
-    """Our weighed count of what came after the answer."""
+    """Our weighted count of the messages after the response."""
     turn: bool
-    """The user began a new turn."""
+    """The user started a new turn."""
     first: bool
-    """Nothing is known of the answers before."""
+    """Earlier responses are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How a model's provider counts."""
+    """Fitted parameters of a provider's token count for one model."""
 
     scale: float = 1.0
-    """Its tokens for one of ours, weighed."""
+    """Provider tokens per weighted token of ours."""
     thinking: float = 1.0
-    """Further tokens for one of thinking as we count it, which may be a summary."""
+    """Additional factor for thinking, whose text can be a summary."""
     counted: bool = False
-    """Recorded output is what an answer costs when it is sent back."""
+    """Recorded output is the size of a response that is sent back."""
     keeping: Keeping = "kept"
 
     def size(self, answer: Answer) -> Weighed:
-        """Provider tokens of an answer while its turn lasts."""
+        """Estimate the provider tokens of a response during its turn."""
         visible = self.scale * answer.weighed.visible
         thinking = self.scale * self.thinking * answer.weighed.thinking
         if self.believes(answer):
@@ -82,7 +81,7 @@ class Calibration:
         return Weighed(visible, 0.0 if self.keeping == "never" else thinking)
 
     def believes(self, answer: Answer) -> bool:
-        """Whether the recorded output is the size of the answer."""
+        """Whether the recorded output is used as the size of the response."""
         return self.counted and answer.output > 0 and answer.output >= FINAL_SHARE * self.scale * answer.weighed.total
 
     def _hidden(self, answer: Answer, visible: float) -> float:
@@ -93,7 +92,7 @@ class Calibration:
         return hidden if told else 0.0
 
     def predicted(self, grown: Sequence[Growth]) -> list[float]:
-        """By how many tokens each request is larger than the one before."""
+        """Predict the growth of each request in provider tokens."""
         found = []
         standing = 0.0
         for each in grown:
@@ -109,8 +108,8 @@ USUAL = Calibration()
 
 
 def calibrated(grown: Sequence[Growth], usual: Calibration = USUAL) -> Calibration:
-    """The calibration that predicts these best. Recorded output is believed, and thinking counts for as long as is
-    usual, unless more speaks against it than what we do not see. The usual scale holds if there is too little."""
+    """Fit the calibration with the best predictions. Recorded output and the usual `keeping` are preferred, unless
+    another choice is better by `UNSEEN_TOKENS`. The usual scale applies to too few requests."""
     counts = (True, False) if any(each.answer.output for each in grown) else (False,)
     whole = scale_of([(each.rest + each.answer.weighed.total, each.theirs) for each in grown], usual.scale)
     found = [each for counted in counts for each in _fitted(grown, counted, whole)]
@@ -124,21 +123,21 @@ def _error(calibration: Calibration, grown: Sequence[Growth]) -> float:
 
 
 def _fitted(grown: Sequence[Growth], counted: bool, whole: float) -> list[Calibration]:
-    """For every way to keep thinking. Where none is shown and no output is believed, how it is kept says nothing."""
+    """Fit one calibration for each `Keeping`. Without visible thinking and recorded output, all three are equal."""
     ways: tuple[Keeping, ...] = ("kept", "turn", "never")
     shown = any(each.answer.weighed.thinking for each in grown)
     if shown or counted:
         kept, turn, never = (Calibration(whole, 1.0, counted, keeping) for keeping in ways)
         first, last = _fit(grown, kept, shown), _fit(grown, never, shown)
-        one_turn = not any(each.turn for each in grown)  # then it is kept either way
+        one_turn = not any(each.turn for each in grown)  # without a second turn, "turn" counts as "kept"
         return [first, replace(first, keeping="turn") if one_turn else _fit(grown, turn, shown), last]
     found = _fit(grown, Calibration(whole), shown)
     return [replace(found, keeping=keeping) for keeping in ways]
 
 
 def _fit(grown: Sequence[Growth], found: Calibration, shown: bool) -> Calibration:
-    """Each round knows better which part of an answer is thinking. Unless some is `shown`, there is nothing to scale
-    in it."""
+    """Fit the scales in two rounds: each improves the estimate of thinking. Its scale needs thinking in the log
+    (`shown`)."""
     whole = found.scale
     for _ in range(2):
         found = replace(found, scale=scale_of(_unknown(found, grown), whole))
@@ -148,7 +147,7 @@ def _fit(grown: Sequence[Growth], found: Calibration, shown: bool) -> Calibratio
 
 
 def _unknown(calibration: Calibration, grown: Sequence[Growth]) -> Iterator[tuple[float, float]]:
-    """What is added beside recorded output and thinking, as we weigh it and as it was counted."""
+    """Yield growth without recorded output and thinking, in our weighted count and the provider's."""
     for each, predicted in zip(grown, calibration.predicted(grown), strict=True):
         ours = each.rest
         if not calibration.believes(each.answer):
@@ -159,7 +158,7 @@ def _unknown(calibration: Calibration, grown: Sequence[Growth]) -> Iterator[tupl
 
 
 def _summaries(calibration: Calibration, grown: Sequence[Growth]) -> Iterator[tuple[float, float]]:
-    """Thinking whose size was not recorded, as we weigh it and by what remains of the growth."""
+    """Yield thinking without a recorded size, in our weighted count and as the rest of the provider's growth."""
     for each, predicted in zip(grown, calibration.predicted(grown), strict=True):
         ours = calibration.scale * each.answer.weighed.thinking
         if ours and calibration.keeping != "never" and not calibration.believes(each.answer):

@@ -1,4 +1,4 @@
-"""What is new in a request, as far as the books want to know it."""
+"""Estimate the tokens of a request's new messages, for the proxy's accounting."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from .cache_directives import CacheAsked
 from .thinking import SEALED_CHARACTERS_PER_TOKEN
 
 MAX_SAMPLES = 8
-"""Messages that are sampled one by one. More of them are sampled together."""
+"""Up to this number of messages, each is sampled separately. More messages are sampled as one text."""
 
 SEALED_FIELD = re.compile(
     rb'"(signature|encrypted_content|data|thought_?[sS]ignature)"\s*:\s*"([A-Za-z0-9+/=_-]{100,}+)"'
 )
-"""A string that the model does not read as text: sealed thinking, or an image."""
+"""A string that the model does not read as text: encrypted thinking, or an image."""
 
 
 class SampledText:
-    """JSON messages, as some pieces of each. Their tokens are counted when somebody asks for them: not every request
-    tells what they are compared with."""
+    """Samples of JSON messages. Tokens are estimated on demand, because not every request has usage to compare with."""
 
     def __init__(self, *messages: bytes) -> None:
         parts = messages if len(messages) <= MAX_SAMPLES else (b",".join(messages),)
@@ -31,7 +30,7 @@ class SampledText:
         self._tokens: float | None = None
 
     def tokens(self) -> float:
-        """About: read as text, with the commonest escapes undone."""
+        """Estimate the tokens, with the most common JSON escapes decoded."""
         if self._tokens is None:
             self._tokens = self._sealed + sum(map(_estimate, self._samples))
         return self._tokens
@@ -40,7 +39,7 @@ class SampledText:
 class _Sample(NamedTuple):
     text: bytes
     size: int
-    """Bytes that it stands for."""
+    """Bytes of the text from which the sample was taken."""
 
 
 def _sample(data: bytes) -> _Sample:
@@ -65,14 +64,16 @@ NO_TEXT = SampledText()
 
 
 class Reckoned(NamedTuple):
+    """New messages and cache directives of a request."""
+
     text: SampledText = NO_TEXT
-    """As it came."""
+    """New messages, as the client sent them."""
     asked: CacheAsked | None = None
-    """What the client asks its provider to keep, where that is known."""
+    """The client's cache directives; None if unknown."""
 
 
 class NewPart:
-    """Call it to have it reckoned, once. That takes its time, which nobody has to wait for: a request may go before."""
+    """Callable that computes the estimate on the first call, so that the request can be sent before."""
 
     __slots__ = ("_known", "_reckon")
 
@@ -82,7 +83,7 @@ class NewPart:
 
     def __call__(self) -> Reckoned:
         if self._reckon is not None:
-            reckon, self._reckon = self._reckon, None  # with it goes the request
+            reckon, self._reckon = self._reckon, None  # frees the request
             self._known = reckon()
         return self._known
 

@@ -1,37 +1,35 @@
-"""For how long a provider is asked to keep what it is sent.
+"""Choose the prompt-cache TTL for each request: five minutes or an hour.
 
-A cache that is kept for an hour costs more to write than one that is kept for five minutes, and spares writing again
-after a pause between the two. Which is cheaper depends on the pauses to come. So the choice is made anew whenever the
-provider has to write all of a conversation anyway (the *cold* moments), and only then: what is warm is never written
-again for it. What is new may be kept for less long than what stands before it, at any moment, never for longer; only
-marks of our own can keep messages apart so, those of a client keep all for an hour, tools and instructions, or nothing.
-`choose` is a fold: it is given what it returned for the request before, and what is known of this one.
+A cache write with a TTL of an hour costs more than one with five minutes, and saves writing again after an idle time
+between the two. So the choice depends on future idle times. It is made only when the provider must write the whole
+conversation anyway (the cache is *cold*), because another TTL for a warm prefix would rewrite it. New messages can get
+a shorter TTL than those before them at any time, never a longer one. That needs our own breakpoints: with the client's
+breakpoints, the TTL of an hour covers everything, only tools and instructions, or no part. `choose_ttl` gets its result
+for the previous request, and the facts of this one.
 
-*What pays.* Of a token, an hour costs W1 - W5 more to write, and spares W5 - R at every pause between five minutes and
-an hour. Both are proportional to the tokens, so the size of a conversation does not matter, only the number of such
-pauses that are to be expected before a longer one (after which all is decided anew) or the end:
+*Expected saving.* Per token, an hour costs W1 - W5 more to write, and saves W5 - R at each idle time between five
+minutes and an hour. Both are proportional to the tokens, so the size of the conversation cancels out. The expected
+number of such idle times before a longer one, or before the end, decides:
 
-    an hour pays when   expected pauses >= (W1 - W5) / (W5 - R),   that is 0.65 at list prices
+    an hour pays off if   expected idle times >= (W1 - W5) / (W5 - R),   which is 0.65 at list prices
 
-They are expected to come as often as they did in this conversation and before it (`Pauses`), by kind of request. The
-conversation is expected to go on for as many requests as it had, and as many as one has on average: the longer it was,
-the longer it will be, as lengths are spread (a Lomax distribution with a shape of 2).
+Idle times are expected to be as frequent as in this conversation and before it (`Pauses`), by kind of request. The
+expected number of further requests is the number so far plus the average length of a conversation: lengths have a Lomax
+distribution with shape 2.
 
-*The promise* is that of `budget`, from the same bank: at every moment the conversation cost more than with what the
-client asked for by at most the share `credit` of that, plus the share `phi` of what edits saved. An hour in place of
-five minutes is paid for at once, so it has to fit when it is written. Five minutes in place of an hour are paid for
-later: at the next pause between the two all that was kept for less must be written again, for an hour, so that it was
-the last time. That has to fit for as large as the conversation can become, which is the window of its model: nothing
-can be done about what is warm while it grows. Where the window is not known, the client's hour stays. A client who
-asked for no cache is compared with what it asked for as well: marks pay from the second request on, and what they
-spared may be spent. Five minutes are then the least that is done.
+*Guarantee.* As in `revision_budget`, from the same savings balance: at any time, the cost exceeds that of the client's
+own choice by at most the share `credit` of it, plus the share `phi` of the savings from edits. An hour instead of five
+minutes costs more at once, so the balance must cover it then. Five minutes instead of an hour cost more later: at the
+next idle time between the two, the part with the shorter TTL is written again, for an hour, so this happens at most
+once. The balance must cover that for the largest possible conversation, the model's context window, because a warm
+conversation can grow. If the window is unknown, the client's hour stays. A client without prompt caching is compared
+with its own choice too: breakpoints save from the second request on, and that saving can be spent. Its TTL is at least
+five minutes.
 
-The ledger goes by the rules of the cache with what the provider counted: what it read, it read; what it did not find
-although it should have, it would not have found for the client either, and is written again for as long as was decided,
-which is the one thing that cannot be foreseen: it is counted, and nothing is spent until it has been earned again. What
-is found though nothing of ours was there, others keep warm: the client finds it as well. Another model finds nothing,
-which is known before it is asked: a cold moment. A provider that tells nothing gives no credit. Prices are multiples of
-fresh input, of the model that is asked.
+The accounting follows the cache rules and the provider's counts. The client would have had an unexplained miss too. The
+cost of writing the prefix again with the chosen TTL cannot be foreseen, so it is earned back before more is spent. The
+client would have had an unexplained hit too: it comes from another conversation. A change of model is a cold cache. A
+provider without counts gives no credit. Prices are multiples of the requested model's fresh input.
 """
 
 from __future__ import annotations
@@ -45,37 +43,37 @@ from .prices import Price
 from .usage import FULL_READ_SHARE
 
 CacheMode = Literal["off", "lifetime", "auto"]
-"""`off`: marks are left alone. `lifetime`: marks of the client stay where they are, for as long as pays. `auto`: that,
-and a request without any gets its own."""
+"""`off`: cache directives stay unchanged. `lifetime`: choose the TTL of the client's breakpoints. `auto`: as
+`lifetime`, and add breakpoints to requests without them."""
 
 CACHE_MODES: tuple[CacheMode, ...] = get_args(CacheMode)
 
 NOTHING_LONG = -1
-"""In `Kept.long`."""
+"""`TtlDecision.long` if no part has a TTL of an hour."""
 
 PHI, CREDIT = 0.8, 0.03
-"""As looking back has them (`Evict`)."""
+"""Shares of savings and cost that may be spent, as in `Evict`."""
 
 FIVE_MINUTES, HOUR = 300.0, 3600.0
-"""Seconds, by which pauses are told apart."""
+"""Seconds that separate the three classes of idle times."""
 
 PRIOR_PAUSES = 40
-"""Pauses of this conversation that say as much as all that came before it: with fewer of one kind than it takes to see
-a single longer one, the past is the better guide."""
+"""Number of idle times in this conversation with the same weight as all earlier ones. With fewer, a conversation is
+unlikely to have a single longer idle time, so the past predicts better."""
 
 
 class Pauses(NamedTuple):
-    """How many requests came how long after the answer before: within five minutes, within an hour, later."""
+    """Counts of idle times between a response and the next request: up to five minutes, up to an hour, longer."""
 
     spoken: tuple[int, int, int] = (0, 0, 0)
-    """Those in which the user has spoken."""
+    """Counts for requests that end with a message of the user."""
     looped: tuple[int, int, int] = (0, 0, 0)
-    """Those with nothing but results of tools: a loop goes on."""
+    """Counts for requests that end with tool results, in an active tool loop."""
     conversations: int = 0
-    """In which they were; 0 if unknown."""
+    """Number of conversations; 0 if unknown."""
 
     def __add__(self, other: object) -> Pauses:
-        """Of both."""
+        """Add the counts of both."""
         if not isinstance(other, Pauses):
             return NotImplemented
         spoken = _summed(self.spoken, other.spoken)
@@ -88,7 +86,7 @@ def _summed(one: Sequence[int], other: Sequence[int]) -> tuple[int, int, int]:
 
 
 def counted(pauses: Pauses, spoken: bool, idle: float) -> Pauses:
-    """With one more."""
+    """Add one idle time to the counts."""
     place = (idle > FIVE_MINUTES) + (idle > HOUR)
 
     def more(counts: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -100,76 +98,77 @@ def counted(pauses: Pauses, spoken: bool, idle: float) -> Pauses:
 
 NO_PAUSES = Pauses()
 USUAL_PAUSES = Pauses((112, 3, 0), (112, 3, 0), 5)
-"""Counted beside those of the user: in 275 recorded conversations of others, 324 of 12,615 pauses were between five
-minutes and an hour. Those were not told apart by kind, so both are taken to be alike. It has the weight of a day."""
+"""Counts that are added to the user's own: in 275 recorded conversations of other users, 324 of 12,615 idle times were
+between five minutes and an hour. Their kind was not recorded, so both kinds are equal. The weight is that of one
+day."""
 
 
 class Asked(NamedTuple):
-    """What is known of a request when it is sent."""
+    """Facts about a request before it is sent, for the choice of its TTL."""
 
     messages: int
     long: bool | None = None
-    """What the client asks for: an hour, five minutes, or no cache at all (None)."""
+    """The client's TTL: an hour (True), five minutes (False), or no caching (None)."""
     spoken: bool = False
-    """Its last message is the user's."""
+    """The last message is the user's."""
     idle: float | None = None
-    """Seconds since the last answer; None if unknown, which counts as none."""
+    """Seconds since the last response; None if unknown, which counts as zero."""
     context: int | None = None
-    """Input tokens of the request before, as its provider counted them."""
+    """Input tokens of the previous request, as its provider counted them."""
     cached: int | None = None
-    """Of these, what the provider read from its cache."""
+    """Tokens of the previous request that the provider read from its cache."""
     new: float = 0.0
-    """Our count of what is new since then, as it is sent."""
+    """Our count of the new messages, as sent."""
     removed: float = 0.0
-    """Our count of what edits have taken out of all of it."""
+    """Our count of all text that edits removed."""
     spent: float = 0.0
-    """What revisions have cost so far, in prices of fresh tokens."""
+    """Cost of revisions so far, in prices of fresh tokens."""
     head: float = 0.0
-    """Our count of what stands before the messages; 0 if unknown, or if the client marks something but not that."""
+    """Our count of the request parameters; 0 if unknown, or if the client's breakpoints do not cover them."""
 
 
 class Kept(NamedTuple):
-    """What was decided, and all that the next decision needs. Plain numbers: it is noted with the request."""
+    """TTL of a request, with the numbers that the next decision needs. It is stored in the journal as plain numbers."""
 
     long: int = NOTHING_LONG
-    """Messages, from the first on, that are kept for an hour, with all that stands before them; 0: only that."""
+    """Number of first messages with a TTL of an hour, with the request parameters; 0: only the parameters."""
     spent: float = 0.0
-    """What lifetimes other than the client's have cost so far, in prices of fresh tokens, and what they may still cost
-    at the next pause; below 0 what they saved whatever comes."""
+    """Cost of TTLs other than the client's so far, in prices of fresh tokens, with the possible cost of the next idle
+    time; negative if they saved in any case."""
     paid: float = 0.0
-    """What they have cost for sure, the last request aside: what it cost is known when its provider has told."""
+    """Settled part of that cost, without the last request: the provider has not counted it yet."""
     bill: float = 0.0
-    """What the client's own would have cost by then, at least."""
+    """Lower bound of the cost with the client's TTLs until then."""
     saved: float = 0.0
-    """What edits have saved by then."""
+    """Savings of edits until then."""
     length: int = 0
-    """Messages of the last request."""
+    """Number of messages in the last request."""
     client: int = -1
-    """What the client asked for with it: 1 an hour, 0 five minutes, -1 no cache."""
+    """TTL that the client requested: 1 an hour, 0 five minutes, -1 no caching."""
     size: float = 0.0
-    """Its tokens, as far as they can be told before its provider counted them."""
+    """Tokens of the last request, estimated until its provider has counted them."""
     hour: float = 0.0
-    """Of these, those that are kept for an hour."""
+    """Tokens with a TTL of an hour."""
     read: float = 0.0
     due: float = 0.0
-    """Of these, what is found in the cache by its rules; and what would have been with the client's lifetimes."""
+    """Tokens in the cache by the cache rules (`read`), and with the client's TTLs (`due`)."""
     head: float = 0.0
-    """As in `Asked`, when it was last told."""
+    """The last known `head` of `CacheRequest`."""
     others: float = 0.0
-    """What was found after a pause though nothing of ours was there: no lifetime of ours spares writing it."""
+    """Tokens that were read after an idle time although our cache had expired: other conversations share them."""
     requests: int = 0
     missed: int = 0
-    """Requests so far, and those of which the provider found less than it should have."""
+    """Number of requests, and of requests with a smaller cache read than the rules predict."""
     spoken: int = 0
     spoken_later: int = 0
     spoken_last: int = 0
     looped: int = 0
     looped_later: int = 0
     looped_last: int = 0
-    """Pauses of this conversation, as in `Pauses`."""
+    """Counts of this conversation's idle times, as in `Pauses`."""
     model: str = ""
     unit: float = 1.0
-    """Which was asked, and dollars for a fresh token of it, in which all money is counted here; empty if unknown."""
+    """Requested model (empty if unknown), and dollars for its fresh token: the unit of all costs here."""
 
     @property
     def pauses(self) -> Pauses:
@@ -179,12 +178,12 @@ class Kept(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """All of it is kept for an hour."""
+        """The whole request has a TTL of an hour."""
         return self.long >= max(1, self.length)
 
 
 class Tariff(NamedTuple):
-    """What a provider charges for a token, as multiples of a fresh one in a small request; and when it forgets."""
+    """Prices per token, as multiples of a fresh token in a small request, and the two TTLs in seconds."""
 
     fresh: float
     read: float
@@ -195,7 +194,7 @@ class Tariff(NamedTuple):
 
     @classmethod
     def of(cls, price: Price, size: float) -> Tariff:
-        """For a request of so many tokens."""
+        """Make the tariff for a request of this size in tokens."""
         rates, unit, caching = price.rates(size), price.tiers[0][1].fresh or 1.0, price.caching
         fresh, read, write, write_1h = (each / unit for each in (rates.fresh, rates.read, rates.write, rates.write_1h))
         return cls(fresh, read, write, write_1h, caching.lifetime, caching.lifetime_1h)
@@ -211,7 +210,7 @@ class Tariff(NamedTuple):
         return self.read * kept.due + self.asked_for(kept.client) * (kept.size - kept.due)
 
     def asked_for(self, client: int) -> float:
-        """The price of a token that is written as a client asked."""
+        """Look up the price of a token that is not read: fresh, or written with the client's TTL."""
         return (self.fresh, self.write, self.write_1h)[client + 1]
 
 
@@ -223,9 +222,11 @@ def choose(
     phi: float = PHI,
     credit: float = CREDIT,
 ) -> Kept:
-    """For how long to keep what. The client's own choice until there is reason for another, and room for it. `prior`:
-    the pauses of the user before this conversation; none where nothing is known."""
-    if not (price.caching.marks and price.caching.hour):  # nothing to choose
+    """Choose the TTL of a request. Without a cheaper one that the balance covers, the client's own choice stays.
+
+    `before` is the decision for the previous request. `prior` has the user's idle times before this conversation.
+    """
+    if not (price.caching.marks and price.caching.hour):  # the provider has only one TTL
         return Kept(asked.messages if asked.long else NOTHING_LONG)
     unit = price.tiers[0][1].fresh or 1.0
     settled = Kept(model=price.model, unit=unit)
@@ -234,7 +235,7 @@ def choose(
         pauses = counted(settled.pauses, asked.spoken, asked.idle or 0.0)
         settled = _priced(settled, price.model, unit)._replace(requests=settled.requests + 1, **_flat(pauses))
         asked = asked._replace(head=asked.head or before.head)
-        if before.model not in ("", price.model):  # which finds nothing, as after the longest of pauses
+        if before.model not in ("", price.model):  # another model has no cache, as after a long idle time
             asked = asked._replace(idle=float("inf"))
     worth = _worth(price, settled, prior)
     *wanted, least = _options(price, settled, asked, worth)
@@ -254,13 +255,13 @@ def _flat(pauses: Pauses) -> dict[str, Any]:
 
 
 def _priced(kept: Kept, model: str, unit: float) -> Kept:
-    """Its money, counted in prices of a model."""
+    """Convert the costs to prices of a model."""
     rate = kept.unit / unit if kept.model else 1.0
     return kept._replace(model=model, unit=unit, paid=rate * kept.paid, bill=rate * kept.bill, saved=rate * kept.saved)
 
 
 def _settled(price: Price, before: Kept, asked: Asked) -> Kept:
-    """With what the last request really cost, now that its provider has told; or might have, if it has not."""
+    """Settle the last request with its provider's counts, or with an upper bound without counts."""
     size = float(asked.context or before.size)
     sent = before._replace(
         size=size,
@@ -270,12 +271,12 @@ def _settled(price: Price, before: Kept, asked: Asked) -> Kept:
     )
     if asked.cached is not None:
         read = min(float(max(0, asked.cached)), size)
-        if read and 0 < sent.read <= sent.hour and not before.whole:  # that was all that is kept for an hour
+        if read and 0 < sent.read <= sent.hour and not before.whole:  # only the part with a TTL of an hour was left
             sent = sent._replace(hour=read, read=read)
-        ours = max(sent.read, sent.hour) if sent.read else 0.0  # what is there without us the client finds as well
-        # What was found by both is larger than it was taken for, where that had not been counted yet.
+        ours = max(sent.read, sent.hour) if sent.read else 0.0  # the client would read other cached parts too
+        # If the size had only been estimated, the part that both read can be larger than the estimate.
         missed, more = read < FULL_READ_SHARE * sent.read, read > ours or sent.due >= sent.read
-        alone = sent.client < 0 or sent.requests < 2 or sent.read  # what a first one finds says nothing of later ones
+        alone = sent.client < 0 or sent.requests < 2 or sent.read  # a first request does not predict later ones
         others = max(sent.others, 0.0 if alone else read)
         due = min(sent.due, read) if missed else max(sent.due, read) if more else sent.due
         due = max(due, min(others, read))
@@ -283,7 +284,7 @@ def _settled(price: Price, before: Kept, asked: Asked) -> Kept:
     tariff = Tariff.of(price, size)
     told = asked.context is not None and asked.cached is not None
     cost, bill = _cost(price, sent), tariff.theirs(sent)
-    if told and size < price.caching.minimum:  # too short to be kept: fresh, whatever was asked for
+    if told and size < price.caching.minimum:  # too short for the cache, so all tokens are fresh
         cost, bill = 0.0, tariff.fresh * size
     worth = tariff.read if sent.due else tariff.asked_for(sent.client)
     return sent._replace(
@@ -294,16 +295,16 @@ def _settled(price: Price, before: Kept, asked: Asked) -> Kept:
 
 
 def _cost(price: Price, kept: Kept) -> float:
-    """What a request costs more than with the client's lifetimes."""
+    """Compute the extra cost of a request compared with the client's TTL."""
     tariff = Tariff.of(price, kept.size)
     return tariff.ours(kept) - tariff.theirs(kept)
 
 
 def _options(price: Price, last: Kept, asked: Asked, worth: Worth) -> list[int]:
-    """What `Kept.long` can be, the best first; the last of them is what is done if there is room for no other.
+    """List the possible values of `TtlDecision.long`, the best first. The last one needs no balance.
 
-    What is warm stays as it was written. A part of the messages can be kept for longer than the rest only where marks
-    are ours: those of a client move on with its messages, and what they leave behind is not found again.
+    A warm prefix keeps its TTL. Messages can have different TTLs only with our own breakpoints: a client moves its
+    breakpoints along with its messages, so a provider would not find the earlier entry again.
     """
     caching, idle, everything = price.caching, asked.idle or 0.0, [asked.messages]
     head = [0] if asked.head >= caching.minimum else []
@@ -321,7 +322,7 @@ def _options(price: Price, last: Kept, asked: Asked, worth: Worth) -> list[int]:
 
 
 def _after(price: Price, last: Kept, asked: Asked, long: int, factor: float = 1.0) -> Kept:
-    """The request, if so much is kept for an hour. `factor`: tokens of its provider for one that we count as new."""
+    """Predict the state after a request with this TTL. `factor`: provider tokens per new token of our count."""
     size = last.size + factor * (asked.new + (0.0 if last.size else asked.head))
     caching, idle = price.caching, asked.idle or 0.0
     forgets = caching.lifetime_1h if last.client > 0 else caching.lifetime
@@ -345,8 +346,10 @@ def _after(price: Price, last: Kept, asked: Asked, long: int, factor: float = 1.
 
 
 def _fits(price: Price, kept: Kept, asked: Asked, phi: float, credit: float, ahead: float = 0.0) -> bool:
-    """Whether the promise is kept, now and at the next pause, whatever comes. `kept` is as large as it can be. `ahead`:
-    for how many requests there has to be room for what is new in them, as it usually is."""
+    """Whether the balance covers a decision, now and at any next idle time.
+
+    `kept` has upper bounds of its sizes. `ahead`: number of further requests of usual size that must be covered too.
+    """
     small = kept.size - (MAX_TOKENS_PER_TOKEN - LEAST_NEW_SHARE) * asked.new
     least = kept._replace(size=small, due=min(kept.due, small))
     bill = kept.bill + Tariff.of(price, small).theirs(least)
@@ -361,8 +364,11 @@ def _fits(price: Price, kept: Kept, asked: Asked, phi: float, credit: float, ahe
 
 
 def _way_back(price: Price, kept: Kept, credit: float) -> float:
-    """What the next pause costs at worst, if the client's hour would have lasted and ours does not: all that was kept
-    for less is written again, for an hour. Until then it may grow, which spares something and adds to the bill."""
+    """Compute the maximum cost of the next idle time if the client's hour would outlast it and our TTL does not.
+
+    The part with the shorter TTL is then written again, for an hour. Growth until then saves on writes and raises the
+    client's own cost, so the current size and the largest size are both checked.
+    """
     if kept.client < 1 or kept.hour >= kept.size:
         return 0.0
     tariff, window = Tariff.of(price, kept.size), max(price.window or 0.0, kept.size)
@@ -374,16 +380,16 @@ def _way_back(price: Price, kept: Kept, credit: float) -> float:
 
 
 class Worth(NamedTuple):
-    """Whether an hour is the cheaper one, as far as pauses can be foreseen."""
+    """Whether a TTL of an hour is expected to be cheaper, for different parts of a request."""
 
     writing: bool
-    """For what has to be written."""
+    """For a prefix that must be written anyway."""
     going_on: bool
-    """For what is new, if else what stands before it is lost."""
+    """For new messages, if the prefix before them would lose its hour otherwise."""
     keeping: bool
-    """For what was written: it costs more only if the provider loses it."""
+    """For a prefix that is written already: its hour costs more only after an unexplained miss."""
     ahead: float
-    """Requests until the next pause that an hour outlasts."""
+    """Expected requests until the next idle time between five minutes and an hour."""
 
 
 def _worth(price: Price, kept: Kept, prior: Pauses) -> Worth:
@@ -399,7 +405,7 @@ def _worth(price: Price, kept: Kept, prior: Pauses) -> Worth:
 
 
 def expected_pauses(own: Pauses, known: Pauses) -> tuple[float, float]:
-    """How many of the pauses to come are between five minutes and an hour, and how many longer, as shares of all."""
+    """Estimate the shares of future idle times that are between five minutes and an hour, and longer."""
     past, here = sum(map(sum, known[:2])), sum(map(sum, own[:2]))
     later = last = 0.0
     for kind, before in ((own.spoken, known.spoken), (own.looped, known.looped)):
@@ -412,7 +418,7 @@ def expected_pauses(own: Pauses, known: Pauses) -> tuple[float, float]:
 
 
 def checked_mode(cache: object) -> CacheMode:
-    """Raises UsageError for what is none."""
+    """Check a cache mode. Raises UsageError if it is unknown."""
     for known in CACHE_MODES:
         if cache == known:
             return known

@@ -1,19 +1,18 @@
-"""How requests were cached, and why a provider read less from its cache than it could.
+"""Causes of cache misses: why a provider read less from its cache than it could.
 
-`explain` compares a request with the one before it in the same conversation: what both had at their beginning could
-have been read, and where it was not, the first of these reasons that holds is its cause. Only what a provider counted
-is looked at, so nothing is said about requests without usage.
+`explain_miss` compares a request with the previous one of its conversation. Their common prefix could have been read.
+If it was not, the first matching cause of this table applies. Requests without usage have no misses.
 
-| cause | what happened |
+| cause | meaning |
 |---|---|
-| model | another model was asked: caches are kept by model |
-| minimum | what was sent before is shorter than what a provider keeps for this model |
-| unmarked | the provider keeps only what requests mark, and nothing marked this |
-| pause | the answer before is longer ago than it was to be kept |
-| tools, system | the first thing that differs from the request before |
-| history | the same; `where` tells the first message that differs |
-| look-back | more blocks were added since the last mark than a provider looks back |
-| unexplained | none of these: it was evicted, or routed elsewhere, or something differs that is not known here |
+| model | the request is for another model, which has its own cache |
+| minimum | the previous request is shorter than the minimum that is cached for this model |
+| unmarked | the provider needs cache breakpoints, and no breakpoint covered this part |
+| pause | the idle time since the previous response is longer than the TTL |
+| tools, system | tools or system text differ from the previous request |
+| history | a message differs from the previous request; `where` names the first one |
+| look-back | lookback window exceeded: too many new blocks since the last breakpoint |
+| unexplained | no cause found: evicted by the provider, routed to another server, or an unknown difference |
 """
 
 from __future__ import annotations
@@ -31,61 +30,61 @@ MISS_CAUSES: tuple[MissCause, ...] = get_args(MissCause)
 
 
 class CachedRequest(NamedTuple):
-    """A request, as far as a cache cares."""
+    """The facts about a request that matter for its cache."""
 
     model: str
     usage: Usage
     messages: int
-    """Entries of its history."""
+    """Number of messages."""
     at: float | None = None
-    """When it was sent, in seconds; None if unknown, which counts as no pause."""
+    """Time of the request in seconds; None if unknown, which counts as no idle time."""
     answered: float | None = None
-    """When its answer was complete."""
+    """Time at which the response was complete, in seconds; None if unknown."""
     tools: str | None = None
-    """A digest; None if unknown, which counts as no change."""
     system: str | None = None
+    """Digests of tools and system text; None if unknown, which counts as unchanged."""
 
 
 class SinceThen(NamedTuple):
-    """What two requests of a conversation have in common."""
+    """The common prefix of two requests of a conversation."""
 
     shared: int
-    """Entries at the beginning of both histories that are the same."""
+    """Number of equal messages at the start of both."""
     blocks: int | None = None
-    """Content blocks after these; None if unknown."""
+    """Number of content blocks after the common prefix; None if unknown."""
     long: bool = False
-    """The cache was asked to keep for an hour what the one before sent."""
+    """The previous request was written to the cache with a TTL of an hour."""
     tokens: float | None = None
-    """Of this request, those that stand before the first difference; None if unknown. Needed where the history became
-    shorter: everything else that the request before had is no part of this one."""
+    """Tokens before the first difference; None if unknown. Needed if the history became shorter, because the previous
+    request is then not a prefix of this one."""
     stopped: int | None = None
-    """Entries of the history that were read; None if unknown."""
+    """Number of messages that were read from the cache; None if unknown."""
 
 
 class Miss(NamedTuple):
-    """What was not read, though it had been sent before."""
+    """A cache miss: tokens that had been sent before and were not read from the cache."""
 
     cause: MissCause
     where: str
-    """In words, for a person; empty where the cause says it all."""
+    """Details for people; empty if the cause needs none."""
     tokens: float
     dollars: float
-    """What was paid for these tokens, above the price of reading them."""
+    """Cost of these tokens, above the price of reading them."""
 
 
 class Shares(NamedTuple):
-    """Of the input of requests, as fractions of one: what became of it."""
+    """Shares of input tokens by cache use, as fractions of one."""
 
     read: float = 0.0
     written: float = 0.0
-    """For five minutes, or however long a provider keeps it unasked."""
+    """Written for five minutes, or for the default TTL of a provider that caches automatically."""
     written_1h: float = 0.0
     fresh: float = 0.0
-    """Neither read nor written: not cached."""
+    """Not cached."""
 
 
 def shares(usages: Iterable[Usage]) -> Shares | None:
-    """None where nothing was counted."""
+    """Compute cache shares of requests; None without input tokens."""
     counted = list(usages)
     total = sum(usage.input for usage in counted)
     if not total:
@@ -101,7 +100,7 @@ def shares(usages: Iterable[Usage]) -> Shares | None:
 def explain(
     before: CachedRequest | None, sent: CachedRequest, since: SinceThen, caching: Caching, rates: Rates
 ) -> Miss | None:
-    """Why less of a request was read than could have been; None where it was not, as of a first request."""
+    """Find the cause of a cache miss; None if there was no miss, or no previous request."""
     if before is None:
         return None
     could = _could(before, sent, since)
@@ -113,8 +112,10 @@ def explain(
 
 
 def is_unmarked(usages: Iterable[Usage], caching: Caching) -> bool:
-    """Whether a conversation with a provider that keeps what is marked had marks in none of its requests, though it
-    was sent enough for them. A log that does not tell what was read and written looks the same."""
+    """Whether a conversation had no cache breakpoints at all, although its provider needs them and it was long enough.
+
+    A log without counts of cache reads and writes looks the same.
+    """
     counted = list(usages)
     touched = any(usage.read or usage.written or usage.written_1h for usage in counted)
     return caching.marks and not touched and sum(usage.input >= caching.minimum for usage in counted) > 1
@@ -123,7 +124,7 @@ def is_unmarked(usages: Iterable[Usage], caching: Caching) -> bool:
 def marks_would_save(
     before: CachedRequest | None, sent: CachedRequest, since: SinceThen, caching: Caching, rates: Rates
 ) -> float:
-    """Dollars that five-minute marks would have spared a request that had none; below 0 where they would have cost."""
+    """Compute the dollars that five-minute breakpoints would have saved in a request; negative if they cost more."""
     size = sent.usage.input
     if size < caching.minimum:
         return 0.0
@@ -137,7 +138,7 @@ def marks_would_save(
 
 
 def paid_per_token(usage: Usage, rates: Rates) -> float:
-    """Dollars for a token that was not read, as it was written or not."""
+    """Compute the average dollars per token that was not read from the cache."""
     rest = usage.input - usage.read
     if not rest:
         return rates.write
@@ -145,9 +146,9 @@ def paid_per_token(usage: Usage, rates: Rates) -> float:
 
 
 def _could(before: CachedRequest, sent: CachedRequest, since: SinceThen) -> float:
-    """Tokens that could have been read, had the cache been warm and nothing changed in what was sent before."""
+    """Compute the tokens that could have been read, with a warm cache and an unchanged prefix."""
     whole = min(before.usage.input, sent.usage.input)
-    if since.shared < before.messages and sent.messages <= before.messages:  # it went back, or began anew
+    if since.shared < before.messages and sent.messages <= before.messages:  # a rewind or a compaction
         return min(whole, since.tokens or 0.0)
     return whole
 
@@ -172,7 +173,7 @@ def _cause(before: CachedRequest, sent: CachedRequest, since: SinceThen, caching
 
 
 def _stopped(sent: CachedRequest, since: SinceThen) -> str:
-    """From where on a provider read nothing: something may differ there that is not known here."""
+    """Name the message at which the cache read stopped: an unknown difference may be there."""
     if not sent.usage.read:
         return "from the start"
     if since.stopped is None or since.stopped >= sent.messages:
@@ -181,7 +182,7 @@ def _stopped(sent: CachedRequest, since: SinceThen) -> str:
 
 
 def _left_unmarked(before: Usage, usage: Usage) -> bool:
-    """All that the request before had read or written was found, so the rest was never asked to be kept."""
+    """Whether everything that the previous request had cached was read, so the missing part had no breakpoint."""
     kept = before.input - before.fresh
     return usage.read >= FULL_READ_SHARE * kept
 

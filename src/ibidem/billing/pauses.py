@@ -1,7 +1,6 @@
-"""The user's own pauses between requests, as logs of this machine told them: counts, and nothing else.
+"""Counts of the user's idle times between requests, from logs on this machine, in a small file.
 
-`ibidem report` writes them; who decides for how long a provider is to keep something reads them (`lifetimes.choose`).
-Whatever is wrong with the file, there is simply nothing known of the user.
+`ibidem report` writes the file. `cache_ttl.choose_ttl` uses the counts. A missing or damaged file counts as no data.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from .lifetimes import Pauses
 PAUSES_FILE = "pauses.json"
 PAUSES_VERSION = 1
 MAX_COUNT = 10**12
-"""Requests that nobody has sent: a file that says more is damaged."""
+"""Upper bound of a plausible count. A file with a larger number is damaged."""
 MAX_FILE_BYTES = 4096
 
 
 def load_pauses(folder: Path | None = None) -> Pauses:
-    """Those that were kept in a folder, by default that for data; none where nothing is known."""
+    """Load the counts from a folder (default: the data folder); empty counts without a file."""
     with suppress(OSError, ValueError, RecursionError, IbidemError):
         with open((folder or data_folder()) / PAUSES_FILE, "rb") as file:
             found = json.loads(file.read(MAX_FILE_BYTES))
@@ -38,7 +37,7 @@ def load_pauses(folder: Path | None = None) -> Pauses:
 
 
 def keep_pauses(pauses: Pauses, folder: Path | None = None) -> None:
-    """In place of those that were kept, in one step. Where that is not possible, those stay."""
+    """Replace the stored counts atomically. After an error, the old ones stay."""
     value = {"version": PAUSES_VERSION, **pauses._asdict()}
     with suppress(OSError, IbidemError):
         target = (folder or data_folder()) / PAUSES_FILE
@@ -56,7 +55,7 @@ def keep_pauses(pauses: Pauses, folder: Path | None = None) -> None:
 
 
 def _counts(value: Any) -> tuple[int, int, int] | None:
-    """Three numbers; None for anything else."""
+    """Read three counts; None for any other value."""
     match value:
         case [soon, later, last] if all(map(_is_count, value)):
             return soon, later, last

@@ -1,7 +1,7 @@
-"""What providers charge, and how long they remember what they are sent: data, and the arithmetic on it.
+"""Prices of models, and the cache pricing that follows from them.
 
-Prices come from `genai-prices`, which ships them in its wheel; nothing is fetched. They are dollars per token here and
-per million tokens in a file of one's own. How caches work is not in that package, so it stands here, by provider.
+Prices come from the data in the `genai-prices` package, without a download. They are dollars per token here, and
+dollars per million tokens in the user's price file. That package has no cache rules; they are in `cache_rules`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .usage import Usage
 
 PER_MILLION = 1e6
 MAX_KNOWN = 4096
-"""Prices that are kept at hand: clients may name any number of models."""
+"""Maximum number of cached prices: clients can send any number of model names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ class Rates:
     output: float = 0.0
 
     def input_cost(self, usage: Usage) -> float:
-        """Dollars for what a provider counted as input."""
+        """Compute dollars for the input tokens of a request."""
         written = usage.written * self.write + usage.written_1h * self.write_1h
         return usage.fresh * self.fresh + usage.read * self.read + written
 
 
 REGIONAL = "aws"
-"""The provider in the list that names models by region and house, as in `us.anthropic.claude-sonnet-4-5-…`. Its names
-are not looked for among those of others."""
+"""The provider that names models by region and vendor, as in `us.anthropic.claude-sonnet-4-5-…`. `genai-prices` finds
+its models only if the provider is given."""
 
 DEFAULT_MODELS: dict[str, str] = {
     "anthropic": "claude-sonnet-4-5",
@@ -51,29 +51,29 @@ DEFAULT_MODELS: dict[str, str] = {
     "openai-responses": "gpt-5",
     "gemini": "gemini-2.5-pro",
 }
-"""The model whose prices are taken for one that is unknown, by wire format: neither the dearest nor the cheapest."""
+"""Wire format → model whose prices apply to unknown models: neither the most expensive nor the cheapest one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one model costs."""
+    """Prices and cache rules of one model."""
 
     model: str
     """Its name in the price list."""
     tiers: tuple[tuple[int, Rates], ...]
-    """Rates by the size of a request, each from more than so many input tokens on; the whole request pays them."""
+    """Input tokens, and the rates of requests with more tokens than that. They apply to the whole request."""
     caching: Caching
     provider: str = ""
     window: int | None = None
-    """Input tokens that fit."""
+    """Context window in input tokens; None if unknown."""
     preserved_thinking: bool = False
     keeps_thinking: bool = True
-    """As in `Economy`, where nothing that was counted tells."""
+    """As in `Economy`, by the model's name."""
     assumed: bool = False
-    """The model is not in the list: these are the prices of another one."""
+    """The model is not in the price list, so these are the prices of another model."""
 
     def rates(self, size: float) -> Rates:
-        """For a request of so many input tokens."""
+        """Look up the rates for a request with this number of input tokens."""
         found = self.tiers[0][1]
         for start, rates in self.tiers[1:]:
             if size > start:
@@ -82,7 +82,7 @@ class Price:
 
 
 def economy_of(price: Price, long: bool = False) -> Economy:
-    """What looking back has to reckon with; `long` if the cache was asked to remember for an hour."""
+    """Make the cache pricing for revisions. `long`: the requested TTL is an hour."""
     rates, caching = price.tiers[0][1], price.caching
     fresh = rates.fresh or 1.0
     brief = (rates.write / fresh, caching.lifetime)
@@ -103,16 +103,16 @@ def economy_of(price: Price, long: bool = False) -> Economy:
 
 
 class Prices:
-    """Looks models up: in a table of one's own first, then in the list. Asking twice costs nothing."""
+    """Price lookup: first in the user's table, then in the price list. Results are cached."""
 
     def __init__(self, own: Mapping[str, Price] | None = None, model: str | None = None) -> None:
         self.own = dict(own or {})
         self.model = model
-        """Price everything as this one."""
+        """Model whose prices apply to all requests; None to price each request as its own model."""
         self._known: dict[tuple[str, str, int | None], Price] = {}
 
     def of(self, model: str, format: str, at: float | None = None) -> Price:
-        """The price of a model on a day (Unix seconds; today if None); that of a default for an unknown one."""
+        """Look up the price of a model at a Unix time (default: today). Unknown models get a default model's price."""
         day = int(at // 86400) if at is not None and -6e10 < at < 1e11 else None  # years that a calendar has
         key = (model, format, day)
         if key not in self._known:
@@ -133,13 +133,13 @@ class Prices:
         return found or _assumed(_default(format, day), name)
 
     def check(self) -> None:
-        """Raises IbidemError if everything is to be priced as a model that nobody knows."""
+        """Raise IbidemError if the model for all requests has no known price."""
         if self.model is not None:
             self.of(self.model, "")
 
 
 def _assumed(price: Price, name: str) -> Price:
-    """The price of another model for one that is not in the list; its cache is its own as far as its name tells."""
+    """Use the price of another model for an unknown one, with the cache rules for its own name."""
     return replace(price, assumed=True, caching=unsure(caching_of(price.provider, name or price.model)))
 
 
@@ -153,7 +153,7 @@ def _default(format: str, day: int | None) -> Price:
 @lru_cache(4096)
 def _listed(model: str, day: int | None) -> Price | None:
     when = datetime.now(UTC) if day is None else datetime.fromtimestamp(day * 86400, UTC)
-    last = model.rpartition("/")[2]  # of `openrouter/vendor/model` and the like
+    last = model.rpartition("/")[2]  # for names such as `openrouter/vendor/model`
     for name, house in dict.fromkeys(((model, None), (last, None), (last, REGIONAL), (bare_name(last), None))):
         found = _looked_up(name, house)
         price = found and found.model.get_prices(when)
@@ -165,8 +165,8 @@ def _listed(model: str, day: int | None) -> Price | None:
 
 @lru_cache(4096)
 def _looked_up(name: str, house: str | None) -> Any:
-    """A model in the list, and its provider, by a name; None if there is none. What it costs depends on the day."""
-    import genai_prices  # a seventh of a second and 20 MB, so only when a price is needed
+    """Find a model and its provider in the price list; None if it is unknown. Its price depends on the day."""
+    import genai_prices  # takes a seventh of a second and 20 MB, so it is imported on first use
 
     try:
         return genai_prices.calc_price(genai_prices.Usage(), name, provider_id=house)
@@ -182,7 +182,7 @@ def _tiers(price: Any) -> tuple[tuple[int, Rates], ...]:
 
 
 def _at(value: Any, start: int) -> float | None:
-    """A price in the tier that begins at `start`; the list has plain numbers and tiers."""
+    """Look up a price in the tier from `start` on. The list has plain numbers and tiers."""
     if value is None or not hasattr(value, "tiers"):
         return None if value is None else float(value)
     found = value.base
@@ -195,8 +195,8 @@ def _at(value: Any, start: int) -> float | None:
 def _rates(
     fresh: float | None, read: float | None, write: float | None, write_1h: float | None, output: float | None
 ) -> Rates:
-    """From dollars per million. What is not listed costs what fresh input does: no discount, or no surcharge; output
-    costs nothing then."""
+    """Make rates from dollars per million tokens. Missing cache prices are those of fresh input, without discount or
+    surcharge. A missing output price is zero."""
     fresh = fresh or 0.0
     write = fresh if write is None else write
     read, write_1h = (fresh if read is None else read), (write if write_1h is None else write_1h)
@@ -207,9 +207,12 @@ PRICE_FIELDS = ("input", "read", "write", "write_1h", "output")
 
 
 def own_prices(text: str | bytes, where: str) -> dict[str, Price]:
-    """Prices from a JSON file: `{"my-model": {"input": 3, "read": 0.3, "write": 3.75, "write_1h": 6, "output": 15}}`,
-    in dollars per million tokens. Also `lifetime` and `minimum` of the cache, and `tiers`: a list of the same with a
-    `from`."""
+    """Read the user's prices from JSON, in dollars per million tokens.
+
+    Example: `{"my-model": {"input": 3, "read": 0.3, "write": 3.75, "write_1h": 6, "output": 15}}`.
+    Other fields: `lifetime` (TTL in seconds) and `minimum` (tokens) of the cache, and `tiers`, a list of objects with
+    the same prices and `from` (input tokens). Raises IbidemError.
+    """
     try:
         found = json.loads(text)
     except RecursionError:

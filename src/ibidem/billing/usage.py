@@ -1,4 +1,4 @@
-"""What a provider counted for one request: the unit in which everything is paid."""
+"""Token counts of one request, as its provider reports them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 FULL_READ_SHARE = 0.97
-"""A provider that read this share of what could have been read missed nothing: it counts in blocks."""
+"""A read of this share of the cacheable tokens is a full hit, because providers count in blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request as its provider counted them. The first four add up to its input."""
+    """Tokens of one request, as its provider counted them. The first four fields add up to its input."""
 
     fresh: int = 0
     """Neither read from the cache nor written to it."""
     read: int = 0
     written: int = 0
-    """Written to the cache for its usual lifetime."""
+    """Written to the cache with the usual TTL."""
     written_1h: int = 0
     output: int = 0
     reasoning: int = 0
-    """Of the output."""
+    """Output tokens for reasoning, included in `output`."""
 
     @property
     def input(self) -> int:
@@ -37,7 +37,7 @@ class Usage:
 
 
 def count_in(found: Any, *path: str) -> int:
-    """The number of tokens at a path of a usage object; 0 if there is no positive integer."""
+    """Read the number of tokens at a path of a usage object; 0 if there is no positive integer."""
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None
     return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
@@ -49,7 +49,7 @@ def anthropic_usage(found: Mapping[str, Any]) -> Usage:
 
 
 def compaction_usage(found: Mapping[str, Any]) -> Usage:
-    """Tokens of the compactions in Anthropic's `usage.iterations`. They are billed, but are no part of the context."""
+    """Tokens of the compactions in Anthropic's `usage.iterations`. They are billed, but are not part of the context."""
     total, iterations = Usage(), found.get("iterations")
     for step in iterations if isinstance(iterations, list) else ():
         if isinstance(step, dict) and step.get("type") == "compaction":

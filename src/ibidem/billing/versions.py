@@ -1,4 +1,4 @@
-"""What depends on a model's version: told by its name, where nothing that was counted tells."""
+"""Compare the version in a model's name, for rules that depend on it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ import re
 from collections.abc import Mapping
 
 Versions = Mapping[str, tuple[int, int]]
-"""By what a model's name holds, the first version of which something is true. The first that fits counts."""
+"""Part of a model's name → first version for which a rule is true. The first match wins."""
 
 NEVER = (99, 0)
-"""A version that there is not."""
+"""A version above all real ones: the rule is never true."""
 
 ANY = (0, 0)
 
 FIRST_CLAUDES = ("claude-instant", "claude-v", "claude-1", "claude-2")
-"""Names from before there were families."""
+"""Parts of the names of Claude models before families such as Sonnet."""
 
 _VERSION = re.compile(r"(?<![\d.])(\d{1,2})(?:[.-](\d{1,2}))?(?![\d.])")
 
 
 def reaches(model: str, versions: Versions, unknown: bool) -> bool:
-    """Whether a model is of such a version; `unknown` if none of the names fits. A name that tells no version may be of
-    any, so it counts as the newest."""
+    """Whether a model has at least the version in the table. Returns `unknown` if no name matches.
+
+    A name without a version counts as the newest version.
+    """
     name = model.lower().rpartition("/")[2]
     first = next((first for family, first in versions.items() if family in name), None)
     if first is None:

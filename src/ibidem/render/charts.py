@@ -12,35 +12,37 @@ from typing import NamedTuple
 from .number_format import sign
 
 MAX_ROWS = 250
-"""Rows of a list in a page. The page names the number of the others; `--json` has them."""
+"""Maximum number of rows of a list in a page. The page shows how many are left out; `--json` has all."""
 MAX_BARS = 600
-"""Bars that a screen can show apart. Above this, one bar shows several values."""
+"""Maximum number of bars that a screen can show. With more values, one bar shows several values."""
 MIN_SHARE = -1.0
-"""Bars below a loss of 100 % are cut off, so that one bad session does not flatten all others."""
+"""Bars end at a loss of 100%, so that one bad session does not flatten the chart."""
 MAX_BAR_PERCENT = 4.0
-"""Percent of a chart's width that a bar has at most."""
+"""Maximum width of a bar, in percent of the chart."""
 MIN_BAR_PERCENT = 0.3
-"""Percent of a chart's height that a bar has at least, so that it can be pointed at."""
+"""Minimum height of a bar, in percent of the chart, so that a mouse can point at it."""
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
 
 
 class ChartPoint(NamedTuple):
-    """One session in the chart of all."""
+    """One session in the chart of all sessions."""
 
     share: float
     label: str
 
 
 class GridLine(NamedTuple):
+    """A horizontal line with its label."""
+
     top: float
     label: str
     """Empty for the axis."""
     above: bool
-    """Bars fall from left to right: above zero there is room for the label on the right, below it on the left."""
+    """The line is above zero. Bars descend from left to right, so its label fits on the right, others on the left."""
 
 
 class RankedBar(NamedTuple):
-    """Positions and sizes in percent of the chart."""
+    """A bar, with positions and sizes in percent of the chart."""
 
     look: str
     left: float
@@ -52,15 +54,18 @@ class RankedBar(NamedTuple):
 
 
 class Ranking(NamedTuple):
+    """The laid-out chart of all sessions."""
+
     grid: list[GridLine]
     bars: list[RankedBar]
     each: int
     """Sessions per bar."""
     is_cut: bool
+    """A loss is below `MIN_SHARE`."""
 
 
 def rank_points(points: Sequence[ChartPoint], low: float, high: float) -> Ranking:
-    """Lay out savings by session, best first. `low` and `high` are those of all charts beside this one."""
+    """Lay out savings by session, best first. `low` and `high` are the limits of all charts on the page."""
     low, high = max(min(low, 0.0), MIN_SHARE), max(high, 0.0) or 0.01
     each = ceil(len(points) / MAX_BARS)
     shown = [points[min(start + each, len(points)) - 1] for start in range(0, len(points), each)]
@@ -78,7 +83,7 @@ def _ticks(low: float, high: float) -> Iterator[float]:
 
 def _bars(points: Sequence[ChartPoint], low: float, high: float) -> Iterator[RankedBar]:
     step = min(100 / len(points), MAX_BAR_PERCENT)
-    width = step * 0.8 if len(points) <= 150 else step + 0.15  # many overlap a little: no seams between them
+    width = step * 0.8 if len(points) <= 150 else step + 0.15  # many narrow bars overlap slightly, to hide the seams
     zero = high / (high - low) * 100
     for number, (share, label) in enumerate(points):
         height = max(abs(max(share, MIN_SHARE)) / (high - low) * 100, MIN_BAR_PERCENT)

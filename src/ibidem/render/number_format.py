@@ -20,7 +20,7 @@ NO_NUMBER = "–"
 
 
 def dollars(amount: float) -> str:
-    """Two decimals; four below ten cents."""
+    """Format dollars with two decimals, or four below ten cents."""
     size = abs(amount)
     if 0 < size < 0.00005:
         return f"{sign(amount)}under $0.0001"
@@ -28,7 +28,7 @@ def dollars(amount: float) -> str:
 
 
 def tokens(count: float) -> str:
-    """All digits below 10,000; otherwise thousands or millions."""
+    """Format a token count: all digits below 10,000, or else thousands or millions."""
     size = abs(count)
     if size < 10_000:
         return f"{sign(count)}{format_fixed(size, 0)}"
@@ -37,7 +37,7 @@ def tokens(count: float) -> str:
 
 
 def percent(share: float | None, signed: bool = False) -> str:
-    """One decimal. `signed` adds a plus sign."""
+    """Format a share as a percentage with one decimal. `signed` adds a plus sign."""
     if share is None:
         return NO_NUMBER
     size = abs(share)
@@ -56,7 +56,7 @@ def file_size(count: int) -> str:
 
 
 def format_fixed(number: float, digits: int) -> str:
-    """Decimals after the point, and commas between thousands."""
+    """Format a number with `digits` decimals, and commas between thousands."""
     if not isfinite(number):
         return str(number)
     exact = Decimal(repr(number)).quantize(Decimal(1).scaleb(-digits), context=EXACT)
@@ -68,7 +68,7 @@ def sign(number: float) -> str:
 
 
 def saved_share(before: float, after: float) -> float:
-    """The saving as a share of the cost before; negative if the cost grew."""
+    """Compute the saving as a share of the cost before; negative if the cost grew."""
     return 1 - after / before if before else 0.0
 
 

@@ -1,8 +1,8 @@
 """HTML pages from Jinja2 templates, with autoescape.
 
 A value in a template is text: markup in it is escaped, and control characters are spelled out. Only `Markup` passes
-unchanged. Templates lie beside the module that fills them, in files named `*.html`. Jinja2 is optional: it is imported
-when the first page is written.
+unchanged. Templates are files `*.html` next to the module that fills them. Jinja2 is optional: it is imported for the
+first page.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _environment() -> Environment:
 
 
 def page_assets(style: str, script: str = "", style_policy: str = "") -> dict[str, Any]:
-    """Values of render/page.html: style, script, and a policy that allows nothing else."""
+    """Make the values for render/page.html: style, script, and a content security policy that allows only these."""
     from markupsafe import Markup
 
     allowed = f"style-src {style_policy or _digest(style)}"

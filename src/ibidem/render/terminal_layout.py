@@ -11,13 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 BAR_LENGTH = 30
-"""Characters of the longest bar."""
+"""Maximum length of a bar in characters."""
 LEAST_NAME = 12
-"""Characters that are left of a name where there is no room."""
+"""Minimum width of a shortened name in characters."""
 
 
 class Bar(NamedTuple):
+    """A horizontal bar in a cell."""
+
     part: float
+    """Share of the column's width."""
     style: str
 
     def drawn(self, width: int) -> Text:
@@ -26,7 +29,7 @@ class Bar(NamedTuple):
 
 
 class TitledCell(NamedTuple):
-    """Words, and a line below them with what else is known. Both are cut at their end."""
+    """A title, and a line below it with more facts. Both are cut at their end."""
 
     words: str
     below: str
@@ -42,11 +45,12 @@ TableRow = Sequence[TableCell]
 
 
 def say(console: Console, text: str, style: str = "") -> None:
+    """Print a text without parsing it as markup."""
     console.print(Text(text, style=style))
 
 
 def table(console: Console, head: Sequence[str], rows: Sequence[TableRow]) -> None:
-    """Numbers are never cut short: where it is narrow, bars become shorter, then names."""
+    """Print a table. In a narrow terminal, bars become shorter, then names; numbers are never cut."""
     if not rows:
         return
     widths = [max(_width(cell) for cell in column) for column in zip(head, *rows, strict=True)]
@@ -71,7 +75,7 @@ def table(console: Console, head: Sequence[str], rows: Sequence[TableRow]) -> No
 
 
 def cut_mark(console: Console) -> str:
-    """What stands where something was cut off: one character, that the terminal has."""
+    """Choose the character that replaces a cut part: an ellipsis, or `~` if the terminal cannot show it."""
     try:
         "…".encode(console.encoding)
     except (UnicodeEncodeError, LookupError):
@@ -100,7 +104,7 @@ def _cell(cell: TableCell, width: int, cut: str) -> Text:
 
 
 def _begun(text: str, width: int, cut: str) -> str:
-    """As much of its beginning as there is room for."""
+    """Cut a text at its end to this width."""
     if cell_len(text) <= width:
         return text
     start = text[: max(0, width - 1)]
@@ -110,7 +114,7 @@ def _begun(text: str, width: int, cut: str) -> str:
 
 
 def ending(console: Console, name: str, width: int) -> str:
-    """On one line: the end of a long path says most."""
+    """Cut a path at its start to this width, because its end is the informative part."""
     return _cell(short(name), max(width, LEAST_NAME), cut_mark(console)).plain
 
 
@@ -119,5 +123,5 @@ def colour(saved: float) -> str:
 
 
 def short(name: str) -> str:
-    """One line, whatever is in it."""
+    """Replace line breaks and other unprintable characters, so that a name takes one line."""
     return "".join(char if char.isprintable() else "�" for char in name)

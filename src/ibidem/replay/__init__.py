@@ -1,12 +1,12 @@
-"""What a recorded session cost, and what it would have cost under a profile.
+"""Cost of recorded sessions, as recorded and with a profile.
 
-- `billing.Replay`: a session measured once, billed for any number of views of it under the provider's cache rules.
-- `simulate`: what a profile does to every request of it, and for which tool and file.
-- `phases`: which texts may change after they were sent, and since when.
-- `hindsight`: the same edits at the best moments that there were.
-- `sizes`: how large each request was.
+- `replay_bill.Replay`: a session with sizes and prices. It bills any version of the session under the cache rules.
+- `simulate`: the edits of a profile in every request, by tool and file.
+- `eviction_windows`: texts that may be evicted after they were sent, and from which request on.
+- `offline_optimum`: the same evictions at the best times.
+- `sizes`: estimated and recorded size of each request.
 
-docs/how-we-measure.md says what is assumed. Where a log knows better than the rules (what was read from the cache), the
-log is believed. A change that moves a figure moves every report, so it needs a reason there; tests: tests/replay, and
-benchmarks/digest.py over recorded sessions.
+docs/how-we-measure.md has the assumptions. If a log has counts of cache reads, they override the cache rules. A change
+of a number here changes every report, so document its reason there. Tests: tests/replay, and benchmarks/digest.py over
+recorded sessions.
 """

@@ -1,12 +1,11 @@
-"""One recorded session, sent again under a profile: what it would have cost.
+"""Replay a recorded session: its input cost, as recorded and with a profile.
 
-Every request gets a size (see `sizes`), and the part of it that the provider had in its cache costs less. Where the
-log has usage, it says how much that was: a miss that was recorded happens in the replay as well, at the same request
-and the same place, whatever the profile. Where it has none, the rules of the provider decide: the longest beginning
-that was sent before, if it is long enough and the last request is not too long ago. What a profile changes in messages
-that were already sent is never in the cache.
+Every request has a size (see `sizes`), and the part that the provider reads from its cache costs less. If the log has
+usage, it determines that part: a recorded miss happens in the replay too, at the same request and position, with every
+profile. Without usage, the provider's cache rules apply: the longest prefix sent before, if it is long enough and the
+TTL has not expired. Changed text in messages that were already sent is never in the cache.
 
-Only input is priced: no profile changes what the model answers, and many logs record output wrongly.
+Only input is priced: the recorded responses stay the same, and many logs record output wrongly.
 """
 
 from __future__ import annotations
@@ -31,56 +30,56 @@ from .sizes import Prefix, Sizes
 from .views import AS_RECORDED, SentView
 
 AfterBreak = Literal["hit", "miss", "free"]
-"""Whether a provider still finds what stands before a change, or nothing but the head; or all, which none does: a bound
-to compare with."""
+"""Part of a request that is still cached after a revision: the prefix before it (`hit`), or none (`miss`). `free`:
+everything, which no provider does, as a bound for comparison."""
 
 
 @dataclass(slots=True)
 class Step:
-    """One request, as far as it is the same under every profile."""
+    """The facts about one request that all profiles share: sizes, prices, and the recorded cache read."""
 
     sent: RecordedRequest
     segment: int
     rates: Rates
     price: Price
     size: float
-    """Tokens, all in all, as it was sent."""
+    """Total provider tokens of the recorded request."""
     scale: float
-    """Provider tokens per weighed token of ours."""
+    """Provider tokens per weighted token of ours."""
     head: float
-    """Tokens before the history: system prompt, tools, and whatever else the log does not show."""
+    """Tokens before the history: system prompt, tools, and content that the log does not show."""
     prefix: Prefix
-    """Tokens before each entry of the history, as its provider counts them."""
+    """Provider tokens before each entry of the history."""
     held: float
-    """Of what the log holds, the share that was sent: 1 but where the log holds more."""
+    """Share of the logged history that was sent: 1 unless the log has more than the request."""
     shared: int
-    """Entries that the request before had as well, in the same places; -1 if there was none."""
+    """Number of entries at the start that the previous request has too; -1 if there was no previous request."""
     found: float | None
-    """How much of it the provider found in its cache, if the log says; infinite for all that could be found."""
+    """Recorded tokens read from the cache; infinite for a full hit; None without usage."""
     short: float
-    """By how much less than the request before is usually found where all is: providers count in blocks."""
+    """Average tokens by which a full hit reads less than the previous request: providers count in blocks."""
     warm: bool
-    """By the clock, the cache still holds the request before."""
+    """The idle time is within the TTL, so the cache still has the previous request."""
     dear: float
-    """Dollars for a token that was not read from the cache, as recorded."""
+    """Dollars per token that was not read from the cache, as recorded."""
     write: float
-    """Dollars for one that is written, for as long as was asked for."""
+    """Dollars per written token, with the recorded TTL."""
     whole: bool
-    """The log shows what stands before the history, so that limits of the cache can be told."""
+    """The log has the request parameters, so the minimum and the block size of the cache can be applied."""
 
     def entry_at(self, tokens: float) -> int:
-        """The entry of the history that stands after so many tokens of the request."""
+        """Find the entry of the history after this number of tokens of the request."""
         return self.prefix.entry_at((tokens - self.head) / self.held if self.held else 0.0)
 
     def kept(self, view: SentView, last: SentView | None) -> int:
-        """Of the entries that the request before had as well, those that it had sent in the same way."""
+        """Count the entries at the start that the previous request has too and that were sent in the same way."""
         return view.parts_from(last, self.shared) if last is not None and self.shared > 0 else self.shared
 
     def charge(
         self, view: SentView, kept: int, after_break: AfterBreak, by_rule: bool, found: float | None = None
     ) -> Charge:
-        """The request, sent as this view, if so many of its first entries are sent as they were before. `found`: what
-        was in the cache, where that is not as recorded."""
+        """Price the request, sent as this view. `kept`: number of first entries that are sent as before. `found`:
+        tokens read from the cache, if not as recorded."""
         size = max(0.0, self.size - self.scale * view.before(self.sent.length))
         could = min(size, _readable(self, view, found if found is not None else None if by_rule else self.found))
         read = could
@@ -93,7 +92,7 @@ class Step:
 
 @dataclass(slots=True)
 class Bill:
-    """What a session costs. Dollars for input, and provider tokens."""
+    """Cost of a session: dollars for input, and provider tokens."""
 
     cost: float = 0.0
     tokens: float = 0.0
@@ -101,11 +100,11 @@ class Bill:
     peak: float = 0.0
     """Tokens of the largest request."""
     breaks: int = 0
-    """Requests that changed what had been sent before."""
+    """Requests that revised text already sent."""
     rewrites: float = 0.0
-    """Dollars of the cost for writing again what could have been read, had nothing been changed."""
+    """Dollars for writing again what could have been read without revisions; included in `cost`."""
     charges: list[Charge] = field(default_factory=list)
-    """By request."""
+    """Charges of all requests, in order."""
 
     def add(self, charge: Charge) -> None:
         self.cost += charge.cost
@@ -118,11 +117,11 @@ class Bill:
 
     @property
     def costs(self) -> list[float]:
-        """By request."""
+        """Dollars of each request."""
         return [charge.cost for charge in self.charges]
 
     def over(self, counted: Sequence[bool]) -> Bill:
-        """The part of it for some of the requests; the others are there, and cost nothing."""
+        """Make the bill for some of the requests. The others stay in the list, with a cost of zero."""
         found = Bill()
         for charge, here in zip(self.charges, counted, strict=True):
             found.add(charge if here else Charge())
@@ -130,47 +129,47 @@ class Bill:
 
 
 class Charge(NamedTuple):
-    """What one request costs: dollars, and provider tokens."""
+    """Cost of one request: dollars, and provider tokens."""
 
     cost: float = 0.0
     size: float = 0.0
     read: float = 0.0
     again: float = 0.0
-    """Dollars of the cost for writing again what could have been read, had nothing been changed."""
+    """Dollars for writing again what could have been read without a revision; included in `cost`."""
     broken: bool = False
-    """It changed what had been sent before."""
+    """The request revised text already sent."""
 
 
 class Told(NamedTuple):
-    """What a provider tells about the requests of a session, by their numbers."""
+    """Usage that a simulated provider reports for a session. Requests are named by number."""
 
     scales: Sequence[float] = ()
-    """Its tokens per weighed token of ours; 1 where there is none."""
+    """Provider tokens per weighted token of ours, for each request; 1 if empty."""
     thought: Callable[[Message], float] | None = None
-    """How many of ours the thinking in a message is; what the message shows of it decides if there is none."""
+    """Tokens of the thinking in a message, in our count; None to use the size of its text and signature."""
     reads: Callable[[int, SentView, SentView | None], int] | None = None
-    """What it read from its cache of a request that was sent so after another; if there is none, it does not tell."""
+    """Tokens read from the cache, for a request, its view, and the previous view; None if they are not reported."""
     keeps: Callable[[int, SentView | None, float], Kept] | None = None
-    """For how long it is asked to keep what, given how the request before was sent, and what revisions have cost."""
+    """TTL decision for a request, given the previous view and the cost of revisions; None for the recorded TTL."""
 
     def moment(self, number: int, views: Sequence[SentView], spent: float) -> Moment:
-        """What a request is asked to be kept for, after those that were sent so."""
+        """Make the context of a request, with the TTL that is requested after these views."""
         kept = self.keeps(number, views[-1] if views else None, spent) if self.keeps else None
         return Moment(long=kept.long > 0, paid=kept.spent) if kept else Moment()
 
 
 class Replay:
-    """A session that was measured once and can be billed for any number of profiles."""
+    """A session with sizes and prices, which can be billed for any number of profiles."""
 
     def __init__(self, session: Recording, prices: Prices, count: Count, messages: Histories) -> None:
-        """`messages` are the histories of its segments as values."""
+        """`messages`: the parsed histories of the segments."""
         self.session, self.messages = session, messages
         first = next((sent for segment in session.segments for sent in segment.requests), None)
         price = prices.of(first.model if first else "", session.format, first.at if first else None)
         self.weights = WEIGHTS.get(price.provider, Weights())
         self.steps = list(self._steps(prices, count))
         self._model = next((model for model, _ in Counter(step.sent.model for step in self.steps).most_common(1)), "")
-        """The one that was asked most often."""
+        """The most frequent model."""
 
     def _steps(self, prices: Prices, count: Count) -> Iterator[Step]:
         session = self.session
@@ -220,9 +219,9 @@ class Replay:
     def bill(
         self, views: Sequence[SentView] | None = None, *, after_break: AfterBreak = "hit", by_rule: bool = False
     ) -> Bill:
-        """The bill for requests sent as these views, one per request; as recorded if there are none.
+        """Bill the session, sent as these views (one per request), or as recorded (None).
 
-        `by_rule` lets the provider's rules decide what is in the cache even where the log knows better.
+        `by_rule`: the cache rules decide what is read, even if the log has counts of cache reads.
         """
         bill = Bill()
         last: SentView | None = None
@@ -233,7 +232,7 @@ class Replay:
         return bill
 
     def told(self, after_break: AfterBreak, by_rule: bool = False) -> Told:
-        """What a provider tells that finds so much in its cache after a change."""
+        """Simulate the usage reports of a provider in this scenario."""
 
         def read(number: int, view: SentView, last: SentView | None) -> int:
             step = self.steps[number]
@@ -242,16 +241,16 @@ class Replay:
         return Told([step.scale for step in self.steps], self.thought, read)
 
     def thought(self, message: Message) -> float:
-        """Tokens of the thinking in a message that it would spare later turns to be without, before they are scaled."""
+        """Estimate the weighted tokens that later turns save if the thinking of a message is removed."""
         return self.sizes.thought(message, self._model)
 
     @property
     def keeps_thinking(self) -> bool:
-        """Thinking of earlier turns was counted as long as it was sent."""
+        """The provider counted thinking of earlier turns as long as it was sent."""
         return not self.steps or self.sizes.calibrations[self._model].keeping == "kept"
 
     def thinking(self, counted: Sequence[bool] | None = None) -> float:
-        """Dollars of the bill with nothing done for thinking that was sent back, in requests that count."""
+        """Add up the baseline's dollars for thinking that was sent back, in the counted requests."""
         total = 0.0
         for step in compress(self.steps, counted or repeat(True)):
             read = step.charge(AS_RECORDED, step.shared, "hit", by_rule=False).read
@@ -261,7 +260,7 @@ class Replay:
         return total
 
     def recorded(self) -> list[float | None]:
-        """Dollars for the input of each request by its recorded usage."""
+        """Compute dollars for the input of each request from its recorded usage; None without usage."""
         return [
             None
             if (usage := step.sent.usage) is None
@@ -271,7 +270,7 @@ class Replay:
 
 
 def _shortfalls(session: Recording) -> dict[str, float]:
-    """By model, how much less than the request before was found on average where all was."""
+    """Compute for each model the average tokens by which a full hit reads less than the previous request."""
     found: dict[str, list[int]] = {}
     for segment in session.segments:
         for last, sent in pairwise(segment.requests):
@@ -285,7 +284,7 @@ def _count_head(session: Recording, count: Count) -> int:
 
 
 def shared_between(before: RecordedSegment, after: RecordedSegment, longest: int) -> int:
-    """Entries at the start of both that are the same objects: segments share what they have in common."""
+    """Count the equal entries at the start of two segments. Segments share the same objects, so identity is enough."""
     if before.apart or after.apart:
         return 0
     pairs = enumerate(islice(zip(before.history, after.history, strict=False), longest))
@@ -306,7 +305,7 @@ def _all_read(before: Usage, usage: Usage) -> bool:
 
 
 def _warm(sent: RecordedRequest, last: Step, price: Price) -> bool:
-    """Whether the cache still holds the request before. A log without times is taken for one without pauses."""
+    """Whether the cache still has the previous request. A log without times counts as one without idle times."""
     if sent.model != last.sent.model:
         return False
     long = last.sent.usage is not None and last.sent.usage.written_1h > 0
@@ -315,13 +314,14 @@ def _warm(sent: RecordedRequest, last: Step, price: Price) -> bool:
 
 
 def idle_between(last: RecordedRequest, sent: RecordedRequest) -> float | None:
-    """Seconds since the answer before, or since it was asked for where only that is told; None if nothing is."""
+    """Compute seconds since the previous response, or since the previous request if that is unknown; None without
+    times."""
     since = last.at if last.answered is None else last.answered
     return None if sent.at is None or since is None else max(0.0, sent.at - since)
 
 
 def _dear(sent: RecordedRequest, rates: Rates) -> float:
-    """Dollars for a token that is not read: written as recorded, or all of it written."""
+    """Compute dollars per token that is not read, as recorded; the write price without usage."""
     usage = sent.usage
     if usage is None or usage.input == usage.read:
         return rates.write
@@ -330,7 +330,7 @@ def _dear(sent: RecordedRequest, rates: Rates) -> float:
 
 
 def position_of(step: Step, view: SentView, entry: int) -> float:
-    """Tokens of the request before an entry of its history."""
+    """Compute the tokens of a sent request before an entry of its history."""
     return step.head + step.held * step.prefix.before(entry) - step.scale * view.before(entry)
 
 
@@ -339,14 +339,17 @@ def _readable(step: Step, view: SentView, found: float | None) -> float:
 
 
 def readable(step: Step, view: SentView, found: float | None, reach: int = -1) -> float:
-    """Tokens that are in the cache if nothing was changed that had been sent: what was found, or, where that is not
-    said or was all that could be, the first so many entries (-1: not even what stands before them)."""
+    """Compute the tokens in the cache if no sent text was revised.
+
+    These are the recorded tokens (`found`). If that is unknown or was a full hit, they are the first `reach` entries
+    (-1: not even the request parameters).
+    """
     if found is not None and found != float("inf"):
         return max(0.0, found - step.scale * view.before(step.entry_at(found)))
     read = position_of(step, view, reach) if reach >= 0 else 0.0
     if found is not None:
         return max(0.0, read - step.short)
-    if step.whole:  # elsewhere system prompt and tools are missing, and they are never short
+    if step.whole:  # other logs lack system prompt and tools, which are long enough for the minimum
         read -= read % step.price.caching.step
         if read < step.price.caching.minimum:
             return 0.0
@@ -354,5 +357,5 @@ def readable(step: Step, view: SentView, found: float | None, reach: int = -1) -
 
 
 def messages_of(session: Recording) -> Histories:
-    """The histories of a session's segments as values."""
+    """Parse the histories of a session's segments."""
     return Histories(session)

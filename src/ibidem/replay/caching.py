@@ -1,16 +1,15 @@
-"""One recorded session under another caching: no marks, five minutes, an hour, or what `choose` would have decided.
+"""Replay a recorded session in another caching mode: no caching, five minutes, an hour, or the choices of `choose_ttl`.
 
-Between two requests a provider keeps what it was sent for as long as it was asked to. So a pause decides what is read:
-all that both have in common, what was kept for an hour, or nothing. What the log knows better is believed as far as the
-other caching does not change it:
+The idle time before a request decides what is read: the whole common prefix, the part with a TTL of an hour, or
+nothing. Recorded cache reads are used unless the caching mode changes them:
 
-- A miss that was recorded after a pause longer than the recorded lifetime is decided by the lifetime in question.
-- A miss that no pause explains happens under every lifetime, and so does what a compaction or another model broke.
-- Where all was read after such a pause, it is taken for one that was just short enough.
-- A log in which nothing was ever cached says nothing about caches, so the rules decide alone.
+- A recorded miss after an idle time above the recorded TTL is decided by the TTL of the caching mode.
+- Other recorded misses happen with every TTL, also those after a compaction or a change of model.
+- A recorded hit after such an idle time counts as if the idle time had been just within the TTL.
+- A log without any caching has no such information, so only the cache rules apply.
 
-What a request sent past its last mark was neither read nor written, and stays so; a request below the minimum of its
-model is not cached at all. Providers that keep by themselves are told nothing, so every caching is what was recorded.
+Tokens after the last breakpoint of a recorded request stay uncached. A request below the minimum of its model is not
+cached at all. Providers that cache automatically get no directives, so every mode is as recorded.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def cached_bill(
     phi: float = PHI,
     credit: float = CREDIT,
 ) -> Bill:
-    """What the session would have cost with this caching. `start` is what the client asks for, where `auto` decides."""
+    """Bill the session in a caching mode. `start`: the client's own caching, which `auto` starts from."""
     if caching == "recorded":
         return replay.bill(views, after_break=after_break, by_rule=by_rule)
     keeping = Keeping(replay, caching, prior, start=start, after_break=after_break, by_rule=by_rule)
@@ -53,8 +52,8 @@ def cached_bill(
 
 
 def pauses_of(session: Recording, messages: Sequence[Sequence[Message]] | None = None) -> Pauses:
-    """The pauses of a recorded session. Where a log tells no time, there is none. `messages` are the histories of its
-    segments as values, where somebody has them."""
+    """Count the idle times of a recorded session, of requests with times. `messages`: the parsed histories of its
+    segments, if the caller has them."""
     found, dialect = Pauses(conversations=1), formats.named(session.format)
     sent = [(number, each) for number, segment in enumerate(session.segments) for each in segment.requests]
     for (_, last), (number, each) in pairwise(sent):
@@ -68,7 +67,7 @@ def pauses_of(session: Recording, messages: Sequence[Sequence[Message]] | None =
 
 
 def recorded_as(replay: Replay) -> Literal["none", "5m", "1h"]:
-    """What a client asked for, as far as its log tells; five minutes where it has no usage."""
+    """Determine the client's caching from the recorded usage; five minutes without usage."""
     used = [step.sent.usage for step in replay.steps if step.sent.usage is not None]
     if any(usage.written_1h for usage in used):
         return "1h"
@@ -76,7 +75,8 @@ def recorded_as(replay: Replay) -> Literal["none", "5m", "1h"]:
 
 
 def _hours(replay: Replay, hour: bool) -> list[bool]:
-    """By request, whether a client asked for an hour with what it last wrote; what it ever did before that."""
+    """List for each request whether the last cache write had a TTL of an hour. `hour`: the value before the first
+    write."""
     found = []
     for step in replay.steps:
         usage = step.sent.usage
@@ -91,15 +91,15 @@ def _caches(usage: Usage) -> bool:
 
 
 class _Noted(NamedTuple):
-    """What a proxy would have noted of a request."""
+    """Journal entry of a simulated request: its TTL decision."""
 
     kept: Kept
     number: int
-    """Of the request."""
+    """Number of the request."""
 
 
 class Keeping:
-    """A session sent with another caching, request by request: `decide`, then `serve`."""
+    """Simulation of a session in another caching mode. For each request, call `decide_ttl`, then `serve_request`."""
 
     def __init__(
         self,
@@ -124,12 +124,12 @@ class Keeping:
         self._fixed = start in ("none", "5m", "1h") or self._recorded == "none"
         self._last_view: SentView | None = None
         self._removed: list[float] = []
-        """Our count of what the requests did without."""
+        """Removed tokens of each request, in our count."""
         self._notes: dict[int, _Noted] = {}
-        """By length of the history that they are about."""
+        """Length of a request's history → its entry."""
 
     def finish(self, views: Sequence[SentView]) -> Bill:
-        """Serve all that was not served yet, as these views; as recorded if there are none."""
+        """Serve the remaining requests as these views, or as recorded if there are none."""
         for number in range(len(self.charges), len(self._replay.steps)):
             if number == len(self.decisions):
                 self.decide(number)
@@ -137,7 +137,7 @@ class Keeping:
         return self.bill
 
     def told(self) -> Told:
-        """What a provider tells that is asked so, and for how long it is asked to keep what."""
+        """Simulate the provider's usage reports and the TTL decisions."""
 
         def keep(number: int, view: SentView | None, spent: float) -> Kept:
             if view is not None and len(self.charges) < number:
@@ -150,7 +150,7 @@ class Keeping:
         return Told([step.scale for step in self._replay.steps], self._replay.thought, read, keep)
 
     def decide(self, number: int, spent: float = 0.0) -> Kept:
-        """For how long what is kept of a request. `spent`: what revisions have cost so far."""
+        """Choose the TTL of a request. `spent`: cost of revisions so far."""
         step = self._replay.steps[number]
         if self._caching != "auto":
             hour = self._caching == "1h" and step.price.caching.hour
@@ -170,7 +170,7 @@ class Keeping:
         return kept
 
     def _before(self, number: int) -> _Noted | None:
-        """The note of the last request with the same history: what was noted of another says nothing about it."""
+        """Find the entry of the last request whose history this one continues; None if there is none."""
         step = self._replay.steps[number]
         if number and self._replay.steps[number - 1].segment != step.segment:
             self._notes = {length: note for length, note in self._notes.items() if length <= step.shared}
@@ -178,7 +178,7 @@ class Keeping:
         return self._notes[max(shorter)] if shorter else None
 
     def _client(self, number: int) -> bool | None:
-        """What the client asks for: as in `Asked`."""
+        """The client's TTL, as `CacheRequest.long`."""
         if self.start == "none":
             return None
         return self.start == "1h" if self._fixed else self._hours[number]
@@ -206,7 +206,7 @@ class Keeping:
         )
 
     def serve(self, number: int, view: SentView) -> Charge:
-        """The provider answers a request as it was decided."""
+        """Price a request with the chosen TTL."""
         step = self._replay.steps[number]
         last = self._replay.steps[number - 1] if number else None
         kept = step.kept(view, self._last_view)
@@ -244,7 +244,7 @@ class Keeping:
         return Charge(cost(read), size, read, cost(read) - cost(could))
 
     def _loose(self, step: Step, size: float) -> float:
-        """Of what is not read, the share that is not written either."""
+        """Share of the unread tokens that are not written either."""
         usage = step.sent.usage
         if size < step.price.caching.minimum and (step.whole or usage is not None):
             return 1.0
@@ -253,7 +253,7 @@ class Keeping:
         return usage.fresh / (usage.input - usage.read)
 
     def _could(self, number: int, step: Step, last: Step | None, view: SentView) -> float:
-        """Tokens that are in the cache if nothing was changed that had been sent."""
+        """Compute the tokens in the cache if no sent text was revised."""
         found = None if self._ruled else step.found
         told = found is not None and found != float("inf")
         if last is None or (step.sent.model != last.sent.model and found != float("inf")):

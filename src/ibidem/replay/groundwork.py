@@ -1,11 +1,11 @@
-"""What the simulations of one session have in common, done once.
+"""Work that the simulations of one session share: arrival edits, source numbers, and token counts.
 
-Arrival edits depend on what was said, and on what was let go of it. So one fold goes through a segment and what it says
-is written down; whoever comes later reads that. Where texts are let go, the tape branches: the branch goes on with a
-copy of the fold as it was there, without these texts, and whoever lets go of the same ones at the same place reads it.
+Arrival edits depend on the messages, and on the evicted texts. So one strategy state runs through a segment, and its
+edits are recorded in a log (`ArrivalLog`) for all simulations. After an eviction the log branches: the branch continues
+with a copy of the state without the evicted texts. Simulations that evict the same texts at the same message share it.
 
-What only depends on a text is found once for all folds that come to it one after the other, and then forgotten: a
-branch has the tape that others will read go along with it.
+Values that depend on one text only are computed once for all states at the same message, and then dropped. So a branch
+advances the main log along with it, if other simulations will read that.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from .need import Outputs, outputs_of
 
 
 class CallTarget(NamedTuple):
-    """What a result was for."""
+    """Tool and file of a call."""
 
     tool: str = ""
     file: str = ""
 
 
 def asked_in(history: Iterable[Message]) -> dict[str, CallTarget]:
-    """Call id → tool and file."""
+    """Map call ids to tool and file."""
     return {call.id: CallTarget(call.name, file_of(call)) for message in history for call in message.calls}
 
 
 class _Numbered(NamedTuple):
-    """The texts of a message, and what was known of the conversation then."""
+    """Numbered texts of a message, and the tag of the conversation at that point."""
 
     places: list[NumberedText]
     tag: str
@@ -50,10 +50,10 @@ class _Numbered(NamedTuple):
 
 
 class Numbers:
-    """The texts of a segment, numbered once: that depends on what was said alone."""
+    """Source numbers of the texts of a segment. They depend only on the messages, so all simulations share them."""
 
     def __init__(self, known: Mapping[str, int], folded: dict[str, shapes.Folded]) -> None:
-        """`known`: tokens of texts that were counted; `folded`: their shorter shapes."""
+        """`known`: token counts of texts; `folded`: their encoded layouts."""
         self.read: list[_Numbered] = []
         self.sources = Sources()
         self._known, self._folded = known, folded
@@ -62,7 +62,7 @@ class Numbers:
         self._apart: dict[str, shapes.Folded] = {}
 
     def at(self, place: int, message: Message) -> _Numbered:
-        """The message there; what was noted of texts of another one is forgotten."""
+        """Number the texts of the message at this place. Cached values of other messages are dropped."""
         if place == len(self.read):
             places = list(self.sources.read(message))
             self.read.append(_Numbered(places, self.sources.tag, self.sources.begun))
@@ -73,15 +73,15 @@ class Numbers:
         return self.read[place]
 
     def fold(self, text: str) -> shapes.Folded:
-        """A shorter shape is found once: most texts have none, and then it is the text itself that is noted."""
+        """Encode the layout of a text, once. Most texts have no shorter layout and are stored as they are."""
         found = self._apart.get(text) or self._folded.get(text)
         if found is None:
             found = self._apart[text] = shapes.fold(text)
-            self._folded[text] = found._replace(apart=None)  # which takes more room than it is worth
+            self._folded[text] = found._replace(apart=None)  # this part takes more memory than it saves time
         return found
 
     def count(self, count: TokenCounter, text: str) -> int:
-        """What is asked for here is mostly a piece of a text: it is noted for those who come to the same message."""
+        """Count a text, once per message. Most texts here are pieces of a message's text."""
         found = self._known.get(text)
         if found is None:
             found = self._counted.get(text)
@@ -91,7 +91,7 @@ class Numbers:
 
 
 class SharedSources:
-    """Stands in for the `Sources` of a fold: what one has read, others need not."""
+    """Replacement for the `SourceNumbers` of a strategy state that reads the shared numbers."""
 
     def __init__(self, numbers: Numbers, place: int = 0) -> None:
         self._numbers, self._place = numbers, place
@@ -111,18 +111,18 @@ class SharedSources:
 
 
 class Arrived(NamedTuple):
-    """What was said of one message when it came."""
+    """Arrival edits of one message, and its texts as sent."""
 
     edits: tuple[Edit, ...]
     said: list[SentText]
     tag: str = ""
     begun: bool = False
     rewritten: bool = False
-    """Something had been let go of what came before, by others."""
+    """Other strategies had evicted text before this message."""
 
 
 class ArrivalTape:
-    """The arrival of a segment from a message on, message by message, as far as somebody went."""
+    """Log of the arrival edits of a segment, from one message on. It is computed as far as it was read."""
 
     def __init__(
         self,
@@ -131,19 +131,19 @@ class ArrivalTape:
         first: int = 0,
         trunk: ArrivalTape | None = None,
     ) -> None:
-        """`begin` gives a fold to which the messages before the first were fed; `trunk` is the tape that this is a
-        branch of, or a branch of a branch."""
+        """`begin` makes a strategy state after the messages before `first`. `trunk`: the main log of a branch."""
         self._history, self._begin, self._first, self._trunk = history, begin, first, trunk
         self._arrived: list[Arrived] = []
         self._broken = False
-        """It could not be fed on: whoever comes there finds out for himself why."""
+        """The strategy state raised an error. Readers repeat the message with a state of their own, and get the
+        error."""
         self._branches: dict[tuple[int, tuple[Source, ...]], ArrivalTape] = {}
         self.awaited = False
-        """Somebody will read all of it."""
+        """A simulation will read the whole log."""
         self.fold = begin()
 
     def arrived(self, place: int) -> Arrived | None:
-        """What was said of the message there; None if that cannot be told here."""
+        """Read the arrival of a message; None after an error of the strategy state."""
         if self._trunk is not None and self._trunk.awaited:
             self._trunk.arrived(place)
         while self._end <= place:
@@ -151,7 +151,7 @@ class ArrivalTape:
                 return None
             try:
                 edits = tuple(self.fold.feed(self._history[self._end]))
-            except Exception:  # it is told where it happens again, to whom it matters
+            except Exception:  # a reader repeats it and reports it
                 self._broken = True
                 return None
             fold, sources = self.fold, self.fold.sources
@@ -163,17 +163,17 @@ class ArrivalTape:
         return self._first + len(self._arrived)
 
     def edits(self, length: int) -> list[Edit] | None:
-        """Those of the first so many messages; None if they cannot be told here."""
+        """List the edits of the first messages; None after an error of the strategy state."""
         if length and self.arrived(length - 1) is None:
             return None
         return [edit for arrived in self._arrived[:length] for edit in arrived.edits]
 
     def said(self) -> Iterator[tuple[int, list[SentText]]]:
-        """Every message, as far as somebody went, and how its texts are sent."""
+        """Yield the place of each computed message, with its texts as sent."""
         return enumerate(arrived.said for arrived in self._arrived)
 
     def fork(self, place: int) -> BackrefFold:
-        """A fold before this message, to go on with. It is at hand for whoever comes before others went on."""
+        """Copy the strategy state before this message. If the log is already past it, the state is computed again."""
         if place == self._end and not self._broken:
             return self.fold.fork()
         found = self._begin()
@@ -183,7 +183,7 @@ class ArrivalTape:
         return found
 
     def branch(self, place: int, gone: tuple[Source, ...]) -> ArrivalTape:
-        """From this message on, after these texts were let go."""
+        """Get the branch from this message on, without these evicted texts."""
         key = (place, gone)
         if key not in self._branches:
             begin = partial(self._without, place, gone)
@@ -191,7 +191,7 @@ class ArrivalTape:
         return self._branches[key]
 
     def cut(self) -> None:
-        """Let go of the branches, which hold what they grow from: so that all of it goes when nobody needs it."""
+        """Drop the branches. They refer to the main log, so the cycle would keep both in memory."""
         for branch in self._branches.values():
             branch.cut()
         self._branches.clear()
@@ -204,15 +204,15 @@ class ArrivalTape:
 
 
 class TapedArrival:
-    """Stands in for a `BackrefFold`: read from a tape, or from its branches where something was let go."""
+    """Replacement for a `BackrefFold` that reads from a log, or from its branches after evictions."""
 
     def __init__(self, tape: ArrivalTape, evicted: Callable[[str], bool]) -> None:
         self._tape = tape
-        self._evicted = WeakMethod(evicted)  # of whoever holds this: it is to go when nobody needs it any more
+        self._evicted = WeakMethod(evicted)  # a strong reference to the owner would be a cycle
         self._place = 0
-        """Messages that were fed."""
+        """Number of messages read."""
         self._gone: list[Source] = []
-        """What was let go since the last of them."""
+        """Texts evicted since the last message."""
         self._now = Arrived((), [])
         self._own: BackrefFold | None = None
 
@@ -259,7 +259,8 @@ class TapedArrival:
         return self if self._own is None else self._own.known
 
     def shown(self, source: Source) -> Shown | None:
-        """As the index says, which may know more by now: nothing that was let go, or that came later, is asked for."""
+        """Look up a text as sent. The index can be ahead, but callers ask only for earlier texts in the
+        conversation."""
         return self._tape.fold.known.shown(source)
 
     @property
@@ -296,10 +297,10 @@ class TapedArrival:
 
 
 class Groundwork:
-    """For all simulations of a session: its histories, what was called in them, and their arrival."""
+    """Shared work of all simulations of a session: histories, call targets, arrival logs and outputs."""
 
     def __init__(self, messages: Sequence[Sequence[Message]], known: Mapping[str, int] | None = None) -> None:
-        """`known`: tokens of texts that were counted, in the encoding that is usual."""
+        """`known`: token counts of texts in the default encoding."""
         self.messages = messages
         self._known = known or {}
         self._folded: dict[str, shapes.Folded] = {}
@@ -309,7 +310,7 @@ class Groundwork:
         self._outputs: dict[int, Outputs] = {}
 
     def asked(self, segment: int, length: int | None = None) -> Mapping[str, CallTarget]:
-        """Of the first so many messages, or of all."""
+        """Map call ids to tool and file, for the first `length` messages or all messages of a segment."""
         history = self.messages[segment]
         if length is None or not any(message.calls for message in history[length:]):
             length = len(history)
@@ -319,13 +320,13 @@ class Groundwork:
         return self._asked[key]
 
     def outputs(self, segment: int, lengths: Sequence[int]) -> Outputs:
-        """The recorded outputs of a segment, and the text that each used."""
+        """Read the recorded outputs of a segment, and the text that each used."""
         if segment not in self._outputs:
             self._outputs[segment] = outputs_of(self.messages[segment], lengths)
         return self._outputs[segment]
 
     def done(self) -> None:
-        """Nobody needs what was kept of the segments so far."""
+        """Drop the shared work of the finished segments."""
         for tape in self._tapes.values():
             tape.cut()
         self._numbers.clear()
@@ -341,7 +342,7 @@ class Groundwork:
         return self._tapes[key]
 
     def arrival(self, segment: int) -> Callable[[BackReferences, bool, Callable[[str], bool]], TapedArrival]:
-        """What a strategy takes in place of a fold of its own (`Start.arrival`)."""
+        """Make the factory that strategies use instead of their own state (`Start.arrival`)."""
 
         def begun(settings: BackReferences, refers: bool, evicted: Callable[[str], bool]) -> TapedArrival:
             return TapedArrival(self.tape(segment, settings, refers), evicted)
@@ -350,7 +351,7 @@ class Groundwork:
 
 
 def _begin(numbers: Numbers, settings: BackReferences, refers: bool) -> BackrefFold:
-    """A fold that asks there for what does not depend on it."""
+    """Make a strategy state that reads shared values from `numbers`."""
     found = BackrefFold(settings, refers)
     sources: Any = SharedSources(numbers)
     found.sources = sources

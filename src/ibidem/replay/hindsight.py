@@ -1,14 +1,14 @@
-"""The moments in hindsight: what a profile's own edits would have saved, had they been made when it was best.
+"""Offline optimum: the best times for a profile's own evictions, if the future were known.
 
-What a profile lets go of and what it says instead stay as they are; only when they go is chosen anew. At a chosen
-request everything goes that waits by then, as the profile does it. So how a request is sent depends on the last chosen
-one alone (a *state*), and the cheapest choice is a shortest path:
+The evicted texts and their stubs stay as the profile chose them; only the times change. At a chosen request, every
+eligible text is evicted, as the profile does it. So the form of a request depends only on the last chosen request (its
+*state*), and the cheapest choice is a shortest path:
 
     least[state] after a request = least[state] before + cost of the request as the state sends it
-    least[newest]                = min over states before + cost of the request if it breaks with that state
+    least[newest]                = min over states before + cost of the request with a change from that state
 
-where `newest` is the state in which everything has gone that may by now. One pass, states x requests; costs are those
-of `replay`. The profile's own moments are one of the choices, so its bill is never below this one.
+In the state `newest`, every text is evicted that may be by now. One pass takes states x requests steps; costs are those
+of `replay_bill`. The profile's own times are one of the choices, so its cost is never below the optimum.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from .phases import Phase
 from .views import SentView
 
 NEVER = -1
-"""Nothing has gone: the state that a phase begins with, unless something goes at once."""
+"""The first state of a window: no text is evicted."""
 
 
 class BestMoments(NamedTuple):
-    """The cheapest choice."""
+    """The cheapest schedule of evictions."""
 
     cost: float
     """Dollars for input."""
     points: tuple[int, ...]
-    """Requests at which everything that waited went, counted through the session."""
+    """Numbers of the requests at which all eligible texts are evicted, counted through the session."""
 
 
 class CheapestWay(NamedTuple):
-    """The cheapest way into a state so far."""
+    """The cheapest path to a state so far."""
 
     cost: float
     last: CheapestWay | None
-    """The way before the last point."""
+    """The path before the last eviction."""
     point: int
     view: SentView
 
 
 class States:
-    """How a phase can be sent. A state is named by the request from which on it can be reached."""
+    """The possible forms of the requests in a window. A state is named by the first request that can have it."""
 
     def __init__(self, phase: Phase) -> None:
         stages = [(stage.first, staged.entry.message) for staged in phase.staged_texts for stage in staged.stages]
@@ -54,12 +54,12 @@ class States:
         self._phase = phase
         self._views: dict[int, SentView] = {}
         self._touched: dict[int, int] = {}
-        """The first message that changes on the way into a state from the one before."""
+        """State → first message that differs from the previous state."""
         for first, message in changes:
             self._touched[first] = min(message, self._touched.get(first, message))
 
     def newest(self, number: int) -> int:
-        """The state in which everything has gone that may at this request."""
+        """Find the state in which every text is evicted that may be at this request."""
         return self.names[bisect_right(self.names, number) - 1]
 
     def view(self, name: int) -> SentView:
@@ -68,7 +68,7 @@ class States:
         return self._views[name]
 
     def parted(self, newest: int) -> dict[int, int]:
-        """The first message that each earlier state sends differently from this one."""
+        """Map each earlier state to the first message that differs from state `newest`."""
         found: dict[int, int] = {}
         place = self.names.index(newest)
         least = float("inf")
@@ -81,7 +81,7 @@ class States:
 def best(
     replay: Replay, phases: Sequence[Phase], *, after_break: AfterBreak = "hit", by_rule: bool = False
 ) -> BestMoments:
-    """The cheapest choice of requests at which everything that waits goes, billed as `Replay.bill` does."""
+    """Find the cheapest schedule of evictions, with the costs of `Replay.bill`."""
     ways: dict[int, CheapestWay] = {}
     for phase in phases:
         states = States(phase)
@@ -103,7 +103,7 @@ def best(
 def _opened(
     step: Step, states: States, number: int, ways: Sequence[CheapestWay], after_break: AfterBreak, by_rule: bool
 ) -> dict[int, CheapestWay]:
-    """The first request of a phase: as it comes, or with everything gone that may."""
+    """Start the paths of a window: without evictions, or with every possible one."""
     found: dict[int, CheapestWay] = {}
     for name in dict.fromkeys((NEVER, states.newest(number))):
         view = states.view(name)
@@ -124,7 +124,7 @@ def _entered(
     after_break: AfterBreak,
     by_rule: bool,
 ) -> CheapestWay | None:
-    """The cheapest way into the newest state with this request, from any other one."""
+    """Find the cheapest path to the newest state at this request, from any other state."""
     newest = states.newest(number)
     found: CheapestWay | None = None
     for name, way in ways.items():
@@ -147,7 +147,7 @@ def _told(way: CheapestWay) -> BestMoments:
 
 
 def chosen(phases: Sequence[Phase], points: Sequence[int]) -> list[SentView]:
-    """How every request is sent if everything that waits goes at these."""
+    """List the view of every request if all eligible texts are evicted at these requests."""
     found: list[SentView] = []
     for phase in phases:
         states = States(phase)

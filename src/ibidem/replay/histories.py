@@ -1,4 +1,4 @@
-"""The histories of a session's segments as values."""
+"""Parsed histories of a session's segments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..tokens import TokenCounter
 
 
 class CountsByHash:
-    """Counts a text once, and does not keep it: texts that are let go and read again are not counted again."""
+    """Token counter with a cache by hash: it does not keep texts in memory, and counts reloaded texts only once."""
 
     def __init__(self, count: TokenCounter) -> None:
         self._count = count
@@ -27,14 +27,17 @@ class CountsByHash:
 
 
 class Histories(Sequence[Sequence[Message]]):
-    """By segment. Entries that segments share are read once. What is a segment's alone is read when somebody asks for
-    it and let go when he asks for the next: in a large log, texts are nearly all that takes room."""
+    """Parsed messages by segment. Messages that segments share are parsed once.
+
+    Separate segments are parsed on access, and dropped at the access to the next one: in a large log, texts take nearly
+    all memory.
+    """
 
     def __init__(self, session: Recording, left: Callable[[], object] = lambda: None, whole: bool = False) -> None:
-        """`left` is called when the texts of a segment are let go; `whole` for one who comes back to all of them."""
+        """`left` is called when a segment is dropped. `whole`: keep all segments in memory, for repeated access."""
         self._segments, self._dialect, self._left = session.segments, formats.named(session.format), left
         self._read: dict[int, Message] = {}
-        """By the identity of an entry that is kept."""
+        """Identity of a shared entry → parsed message."""
         kept = [number for number, segment in enumerate(self._segments) if whole or not segment.apart]
         self._kept = {number: self._shared(number) for number in kept}
         self._number = -1
@@ -54,12 +57,12 @@ class Histories(Sequence[Sequence[Message]]):
         return self._kept[number] if number in self._kept else self._apart(number)
 
     def key(self, message: Message) -> Hashable:
-        """What names its entry: the same for one that several segments have, and also when it is read again."""
+        """Make a key for a message's entry: equal in all segments that share it, and after it is parsed again."""
         here = self._now[message.index] if message.index < len(self._now) else None
         return (self._number, message.index) if here is message else id(message.wire)
 
     def keys(self, number: int) -> list[Hashable]:
-        """What names the entries of a segment."""
+        """List the keys of a segment's entries."""
         if number not in self._kept:
             return [(number, place) for place in range(len(self[number]))]
         return [id(message.wire) for message in self._kept[number]]

@@ -1,17 +1,18 @@
 """Need: whether the model's recorded output used text that a profile had evicted by then.
 
-The recorded model had everything in view. For each request, the recorded next output (texts and tool arguments, no
-thinking) is compared with the texts of the request. The request **needs evicted text** if
+The recorded model saw all texts. For each request, the recorded next output (texts and tool arguments, no thinking) is
+compared with the texts of the request. The request **needs evicted text** if
 
-- the old text of an edit in the output was wholly in one text of the request and is in none that the profile sends
-  (an *impossible edit*), or
-- two lines of 25 or more characters, or one of 40 or more, were in texts of the request and are in none that it sends.
+- the old text of an edit in the output was in one text of the request, and is in no text that the profile sends (an
+  *impossible edit*), or
+- two lines of 25 or more characters, or one of 40 or more, were in texts of the request, and are in no text that it
+  sends.
 
 With the profile, the model would have to fetch the text again: about one more request. Lines are compared without line
-numbers, diff signs and surrounding space. Text that a back-reference replaced is in view, since its target is; so need
+numbers, diff signs and surrounding space. Text that a back-reference replaced is visible, since its target is; so need
 is 0 for `lossless` by construction. These lines do not count: imports, lines with few letters, and lines that the model
-wrote in two earlier outputs (habit). A text that was fetched again is in view again. The measure sees copied lines
-only, so it is a lower bound: a paraphrase, or a decision based on evicted text, leaves no trace.
+wrote in two earlier outputs (habit). A text that was fetched again is visible again. The measure detects copied lines
+only, so it is a lower bound: a paraphrase, or a decision based on evicted text, is not detected.
 
 `outputs_of` reads a segment once, in time linear in its text. `find_needs` then judges a profile by its evictions.
 """
@@ -39,13 +40,13 @@ Purpose = Literal["edit", "command", "answer"]
 MIN_LINE = 25
 """Characters of a line that is compared."""
 SURE_LINE = 40
-"""Characters from which one missing line is enough; of shorter ones it takes two."""
+"""Characters from which one missing line is enough. Of shorter lines, two must be missing."""
 MIN_LETTERS = 12
-"""Letters and digits of a line that says something."""
+"""Minimum number of letters and digits in a line that is compared."""
 HABIT_OUTPUTS = 2
-"""Earlier outputs with a line, from which on the model needs no text to write it."""
+"""Number of earlier outputs with a line from which on the model is assumed to know it."""
 MAX_NORMALIZED = 256
-"""Texts of a segment that are kept in the form in which old texts of edits are looked for."""
+"""Number of normalized texts in the cache of the search for old texts of edits."""
 
 _MARGIN = re.compile(
     r"^[ \t]*(?:(?:[\w./@+-]+:)?L?\d{1,6}(?:→|\t|[:|-] ?))?[ \t]*[+-]?[ \t]*|[ \t\r]+$",
@@ -69,29 +70,29 @@ class HistoryText(NamedTuple):
     tool: str
     """The tool that it is a result or an argument of; empty for other texts."""
     first: int
-    """The first request that has it."""
+    """The first request with this text."""
 
 
 class UsedLine(NamedTuple):
-    """A line of an output, and the texts before it that have it."""
+    """A line of an output, and the earlier texts that contain it."""
 
     line: str
     holders: Sequence[int]
     """Numbers of texts, oldest first."""
     known: int
-    """How many of them were there at the time of the output."""
+    """Number of first `holders` that are before the output. Later texts are appended to the same list."""
     purpose: Purpose
 
 
 class UsedEdit(NamedTuple):
-    """An edit in an output: the texts before it that have its old text in one piece."""
+    """An edit in an output, and the earlier texts that contain its old text in one piece."""
 
     old: str
     holders: tuple[int, ...]
 
 
 class Output(NamedTuple):
-    """A recorded output, as far as it used text of its request."""
+    """A recorded output: its lines and edits that use text of the request."""
 
     request: int
     lines: list[UsedLine]
@@ -124,9 +125,9 @@ class Need(NamedTuple):
 
     request: int
     impossible: int
-    """Edits in it that have lost their old text."""
+    """Number of its edits without their old text."""
     label: str
-    """The strategy that evicted the newest text concerned."""
+    """The strategy that evicted the newest of the needed texts."""
     tool: str
     age: int
     """Requests since that text arrived."""
@@ -134,14 +135,15 @@ class Need(NamedTuple):
     tokens: float
     """Tokens that fetching the text again adds to the context."""
     evictions: frozenset[tuple[int, Path]]
-    """The texts concerned."""
+    """Message and path of the needed texts."""
 
 
 # ── outputs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def outputs_of(history: Sequence[Message], lengths: Sequence[int]) -> Outputs:
-    """Read a segment: its texts, and what each output used of them. `lengths`: entries of the history per request."""
+    """Read a segment: its texts, and the lines and edits of each output. `lengths`: entries of the history per
+    request."""
     reader = _Reader(history, lengths)
     found = Outputs([], {}, {}, [], 0)
     edits = 0
@@ -178,7 +180,7 @@ class _Reader:
         self._normalized = lru_cache(MAX_NORMALIZED)(normalized)
 
     def take(self, messages: Iterable[Message], request: int, found: Outputs) -> None:
-        """Texts that a request is the first to have."""
+        """Add the texts that are new in a request."""
         for message in messages:
             numbers = found.by_message[message.index] = []
             for call in message.calls:
@@ -214,7 +216,7 @@ class _Reader:
         return Output(request, list(used.values()), edits)
 
     def _holding(self, call: ToolCall, old: str, found: Outputs) -> tuple[int, ...]:
-        """Texts with an old text in one piece: of those with its longest line, or about the same file."""
+        """Find the texts that contain an old text in one piece, among those with its longest line or about its file."""
         candidates = set(self._holders[_anchor(old)])
         for name in loose_names(call, touches(call)):
             candidates.update(self._files.get(name, ()))
@@ -222,14 +224,14 @@ class _Reader:
 
 
 def _output_end(history: Sequence[Message], first: int, end: int) -> int:
-    """The model's messages behind a request, before anybody else's."""
+    """Find the end of the model's messages after a request."""
     while first < end and history[first].role == "assistant":
         first += 1
     return first
 
 
 def _texts(message: Message, called: Mapping[str, ToolCall]) -> Iterator[tuple[Path, str, ToolCall | None]]:
-    """Texts of a message, thinking aside, with the call that each belongs to."""
+    """Yield the texts of a message without thinking, with the call of each."""
     for part in message.parts:
         if isinstance(part, Text):
             yield part.path, part.text, None
@@ -259,7 +261,8 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def normalized(text: str) -> str:
-    """A text whose lines can be compared. Output that is JSON is taken apart, since its line breaks are escaped."""
+    """Normalize a text so that its lines can be compared. JSON output is parsed, because its line breaks are
+    escaped."""
     if text.startswith("{") and "\\n" in text:
         with suppress(ValueError, RecursionError):
             text = "\n".join(_strings(json.loads(text)))
@@ -267,7 +270,7 @@ def normalized(text: str) -> str:
 
 
 def lines_of(text: str) -> set[str]:
-    """The lines of a text that say something of their own."""
+    """Collect the lines of a text that are long and specific enough to compare."""
     return {line for line in normalized(text).split("\n") if len(line) >= MIN_LINE and _says_something(line)}
 
 
@@ -280,7 +283,7 @@ def _anchor(old: str) -> str:
 
 
 def old_texts(call: ToolCall) -> list[str]:
-    """What a call's edits expect to find in files, in the form in which texts are compared."""
+    """List the old texts that a call's edits replace, normalized."""
     found = [normalized(text) for text in _replaced(decoded(call))]
     return [text for text in found if text.strip()]
 
@@ -303,7 +306,7 @@ def _replaced(given: Any) -> Iterator[str]:
 
 
 def _hunks(patch: str) -> Iterator[str]:
-    """The old side of each hunk: lines that stay, and lines that go."""
+    """Yield the old side of each hunk: context lines and removed lines."""
     old: list[str] = []
     for line in [*patch.split("\n"), "@@"]:
         if line.startswith(("@@", "***")):
@@ -318,23 +321,24 @@ def _hunks(patch: str) -> Iterator[str]:
 
 
 class _Gone(NamedTuple):
-    """A text that is evicted at some requests."""
+    """An eviction of a text, in some requests."""
 
     first: int
     last: int
     label: str
     tokens: float
     left: str
-    """What is still sent of it."""
+    """The part of the text that is still sent."""
     lines: frozenset[str]
 
 
 State = Callable[[int], _Gone | None]
-"""How a text is evicted at a request; None if it is sent whole."""
+"""Number of a text → its eviction in one request; None if the text is sent completely."""
 
 
 def find_needs(outputs: Outputs, evicted: Iterable[Evicted]) -> list[Need]:
-    """The requests that need evicted text. Requests of `evicted` are counted as in `outputs`."""
+    """Find the requests that need evicted text. `evicted` and `outputs` count requests from the start of the
+    segment."""
     gone: dict[int, list[_Gone]] = {}
     for each in evicted:
         if is_eviction(each.edit):
@@ -348,7 +352,7 @@ def find_needs(outputs: Outputs, evicted: Iterable[Evicted]) -> list[Need]:
 
 
 def is_eviction(edit: Edit) -> bool:
-    """Whether an edit removes text from view. A back-reference does not: its target is there."""
+    """Whether an edit removes text from the model's view. A back-reference does not: its target is still sent."""
     return edit.op in ("set", "drop") and edit.strategy not in BackReferences.labels
 
 
@@ -382,7 +386,7 @@ def _need(outputs: Outputs, output: Output, gone: Mapping[int, list[_Gone]]) -> 
 
 
 def _missing(used: UsedLine, state: State) -> bool:
-    """Whether no text that has a line is sent with it. Nearly always the newest of them is."""
+    """Whether no text with a line is sent with this line. The search starts with the newest, which nearly always is."""
     for place in range(used.known - 1, -1, -1):
         how = state(used.holders[place])
         if how is None or used.line in how.lines:

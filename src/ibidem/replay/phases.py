@@ -1,7 +1,4 @@
-"""The texts of a session that may change after they were sent: since when each could have, and when it did.
-
-What `hindsight` chooses better moments from.
-"""
+"""Evictions of texts already sent: when each was possible, and when the profile made it. Input of `offline_optimum`."""
 
 from __future__ import annotations
 
@@ -18,50 +15,50 @@ from .views import SentView
 
 
 class Stage(NamedTuple):
-    """A change of a text that had been sent."""
+    """A change of a text already sent."""
 
     first: int
-    """The request from which on it could have been made, counted through the session."""
+    """The first request at which the change was possible, counted through the session."""
     made: int
-    """The request at which it was; one after the last of its phase if it still waited there."""
+    """The request at which it was made; the end of the window if it was not made."""
     edit: Edit
 
 
 @dataclass(slots=True)
 class TextStages:
-    """A text of a phase, and what became of it."""
+    """A text of a window, with its changes."""
 
     entry: Entry
     arrival: Edit | None
-    """How it was sent first."""
+    """The edit with which it was first sent."""
     stages: list[Stage] = field(default_factory=list)
 
     def at(self, point: int) -> Edit | None:
-        """How it is sent if everything that waited at this request went then."""
+        """Find the edit of the text if all eligible texts were evicted at this request."""
         found = [stage.edit for stage in self.stages if stage.first <= point]
         return found[-1] if found else self.arrival
 
 
 @dataclass(slots=True)
 class Phase:
-    """The requests of a segment, and the texts in them: what `hindsight` chooses the moments for."""
+    """The requests of a segment and the texts in them, for which `offline_optimum` chooses eviction times."""
 
     first: int
     last: int
-    """Not included. Both are counted through the session."""
+    """End of the range, not included. Both are counted through the session."""
     staged_texts: list[TextStages]
     points: list[int]
-    """Requests at which the profile let texts go."""
+    """Requests at which the profile evicted texts."""
     view: Callable[[int], SentView]
-    """How the phase is sent after everything that waited at a request went then, and nothing since."""
+    """Request → view of the window after all texts that were eligible then are evicted, without later evictions."""
 
 
 class FoldWatch:
-    """Looks at a fold after every request: which texts changed, and since when each could have.
+    """Watcher of a strategy state. After every request, it records which texts changed, and since when each could.
 
-    A text waits from the first request after which it is seen waiting; one that was passed over when others went, from
-    the request after that. What something refers to does not go before what refers to it can, so that every request
-    of every choice of moments is one that could have been sent (law 5).
+    A text is eligible from the first request after which the state lists it. If an eviction left it out, it is eligible
+    from the next request. The target of a reference is not evicted before the referring text can be, so every schedule
+    has only requests that could have been sent (invariant 5).
     """
 
     def __init__(self, progress: Progress, inventory: Inventory) -> None:
@@ -74,7 +71,7 @@ class FoldWatch:
         self._made = 0
 
     def look(self, number: int) -> None:
-        """The request of this number was sent."""
+        """Record the state after the request of this number."""
         inventory = self._inventory
         for entry in inventory.all[len(self.staged_texts) :]:
             staged = TextStages(entry, None if entry.gone else entry.edit)
@@ -88,12 +85,12 @@ class FoldWatch:
             self._made = len(self._progress.points)
             self.points.append(number)
             self._changed(number)
-        self._since = {  # without those that do not wait any more: their file was named again
+        self._since = {  # without texts that are not eligible any more, because their file was named again
             key: number + 1 if passed else self._since.get(key, number) for key in inventory.waiting.texts
         }
 
     def _changed(self, number: int) -> None:
-        for staged in reversed(self.staged_texts):  # what refers stands below
+        for staged in reversed(self.staged_texts):  # referring texts come after their targets
             edit = staged.entry.edit
             if edit is None or edit is (staged.stages[-1].edit if staged.stages else staged.arrival):
                 continue
@@ -104,6 +101,6 @@ class FoldWatch:
             staged.stages.append(Stage(first, number, edit))
 
     def end(self, number: int) -> None:
-        """What still waits after the last request would have gone as it does when the cache is cold."""
+        """Finish the window: texts that are still eligible get the edits of an eviction with a cold cache."""
         self._progress.fold.request(Moment(idle=float("inf")))
         self._changed(number)

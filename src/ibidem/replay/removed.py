@@ -1,4 +1,4 @@
-"""What edits take out of a request: provider tokens, before they are scaled."""
+"""Tokens that edits remove from a request, weighted but not scaled."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from .views import MessageChange
 
 
 class EditSizes:
-    """Of the edits of a segment, each of which is found out once: they stay from one request to the next."""
+    """Sizes of a segment's edits. Each is computed once, because edits stay from one request to the next."""
 
     def __init__(self, weights: Weights, count: Count, thought: Callable[[Message], float] | None = None) -> None:
-        """`thought` tells how many tokens the thinking in a message is; what it shows decides if there is none."""
+        """`thought` estimates the thinking tokens of a message; without it, text and signature give the size."""
         self._weights, self._count = weights, count
         self._thought = thought or (lambda message: weigh(message, weights, count).thinking)
         self._known: dict[int, tuple[Edit, float]] = {}
-        """By identity."""
+        """Identity of an edit → the edit and its removed tokens."""
         self._near: Targets | None = None
 
     def forget(self) -> None:
-        """Another segment begins."""
+        """Drop the sizes at the start of another segment."""
         self._known, self._near = {}, None
 
     def changes(
         self, edits: Mapping[int, Sequence[Edit]], history: Sequence[Message]
     ) -> tuple[list[MessageChange], dict[int, float]]:
-        """What is changed, and the tokens that each edit removes (by its identity)."""
+        """List the changed messages, and the tokens that each edit removes (by identity of the edit)."""
         tokens: dict[int, float] = {}
         changes = []
         for message, some in edits.items():
@@ -43,7 +43,8 @@ class EditSizes:
         return changes, tokens
 
     def _removed(self, edit: Edit, message: Message | None) -> float:
-        """Tokens that an edit removes, weighed. Thinking goes with what is sealed in it, not with its text alone."""
+        """Compute the weighted tokens that an edit removes. Removed thinking includes its signature, not only its
+        text."""
         kind = self._kind(message, edit) if message else "messages"
         going = _thinking_in(message, edit) if message else []
         told = {part.text for part in going}
@@ -52,7 +53,7 @@ class EditSizes:
         return self._weights.of(kind) * (removed - added) + (self._thoughts(message, going) if message else 0.0)
 
     def _kind(self, message: Message, edit: Edit) -> Kind:
-        """What an edit is of: results, say, are counted otherwise than prose."""
+        """Determine the kind of text that an edit changes, because weights differ by kind."""
         if not edit.path:
             return "messages"
         if self._near is None or self._near.message is not message:
@@ -69,13 +70,13 @@ class EditSizes:
 
 
 def _thinking_in(message: Message, edit: Edit) -> list[Thinking]:
-    """Thinking that an edit drops: a part, or all of a message that goes."""
+    """List the thinking parts that an edit drops: one part, or all of a dropped message."""
     if edit.op != "drop":
         return []
     return [part for part in message.parts if isinstance(part, Thinking) and edit.path in ((), part.path)]
 
 
 def kind_of(message: Message, edit: Edit) -> Kind:
-    """What an edit is of: results, say, are counted otherwise than prose."""
+    """Determine the kind of text that an edit changes, because weights differ by kind."""
     found = target(message, edit) if edit.path else None
     return found.kind if found else "messages"

@@ -1,7 +1,7 @@
-"""What a profile does to every request of a recorded session, and for which tool and file.
+"""Simulate a profile on every request of a recorded session, with its edits by tool and file.
 
-A profile of arrival edits is run once per segment: what it does to a request is what it does to a longer one, cut off
-(law 2). Any other is run on every request anew, as it would have been.
+A profile with only arrival edits runs once per segment: its edits of a request are a prefix of those of a longer one
+(invariant 2). Other profiles run on every request.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from .worlds import TwoBanks, WorldsMoment, there
 
 
 class _Silent(Fold):
-    """In place of a fold that could not begin."""
+    """Strategy state without edits, used if a strategy failed to start."""
 
     def feed(self, message: Message, as_is: bool = False) -> Iterable[Edit]:
         return ()
 
 
 class Turn(NamedTuple):
-    """What a request is sent with."""
+    """The edits of a simulated request."""
 
     edits: Sequence[Edit]
     more: bool = False
-    """They come to those of the request before, in messages behind all of them."""
+    """The edits are added to those of the previous request, and are all in later messages."""
 
 
 class Simulation:
-    """A session under a profile: a view of every request, and the edits behind them."""
+    """A session with a profile: the view of every request, and its edits."""
 
     def __init__(
         self,
@@ -67,16 +67,16 @@ class Simulation:
         texts: bool = True,
         need: bool = False,
     ) -> None:
-        """`groundwork` is what several simulations share; `elsewhere` is told in another world (`agrees`); `watched` if
-        somebody asks for phases; `verify` if all that is sent is to be expanded, and not only a share of it. Unless
-        `at_once`, segments are left to whoever calls `run` for each of them in order. Without `texts`, those of edits
-        are forgotten when their segment is done: they are about as large as the session. `need`: also find the
-        requests that need evicted text."""
+        """Simulate all segments, or leave them to calls of `run_segment` in order (`at_once=False`).
+
+        `elsewhere`: usage reports of the other scenario. `watched`: also record `phases`. `verify`: expand everything.
+        `texts`: keep the texts of edits, which are about as large as the session. `need`: also find `needs`.
+        """
         self.points: list[Point] = []
         self.point_requests: list[int] = []
-        """The request of each point, counted through the session; -1 if it was told with an earlier segment."""
+        """The request of each point, counted through the session; -1 if an earlier segment has the point already."""
         self.phases: list[Phase] = []
-        """Of profiles that look back."""
+        """Eviction windows; empty for profiles that never revise."""
         self.views: list[SentView] = []
         self._spans = EditSpans(texts)
         self.needs: list[Need] = []
@@ -84,26 +84,26 @@ class Simulation:
         """Requests that need evicted text; edits in recorded outputs; and texts that were evicted, each once."""
         self._need = need
         self.failures: list[str] = []
-        """Laws that were broken, and requests that were left as they came because something went wrong."""
+        """Violated invariants, and errors that left requests unchanged."""
         self.expanded: set[int] = set()
-        """Requests of which what they added was given back and compared."""
+        """Requests whose new messages were expanded and compared with the original."""
         self._told = told or Told()
         self._sizes = EditSizes(weights, count, self._told.thought)
         self._shared = groundwork or Groundwork(messages)
         self._watched, self._verify, self._elsewhere = watched, verify, elsewhere
         self._bank: TwoBanks | None = None
         self.agreed = self.agrees = True
-        """The last segment, and all of them, would be sent in the same way were the provider to tell what it does
-        elsewhere."""
+        """The last segment (`agreed`) and all segments (`agrees`) would be sent in the same way in the other
+        scenario."""
         self._counted = 0
-        """Points before the last segment."""
+        """Number of points before the last segment."""
         self._moments: dict[int, Moment] = {}
         self._last_segment = RecordedSegment()
-        """Moments are by length of its history."""
+        """The segment of `_moments`, whose keys are lengths of its history."""
         self._answered: float | None = None
-        """When the last request was."""
+        """Time of the last response."""
         self._failed = False
-        """The last request was left as it came: what is behind the next is not what was sent with it."""
+        """The last request was sent unchanged after an error, so the next one does not continue its edits."""
         self._strategies = tuple(strategies)
         self._economy = economy or Economy()
         self._lossless = all(each.lossless for each in strategies)
@@ -112,14 +112,14 @@ class Simulation:
             self.run(number)
 
     def awaits(self, number: int) -> None:
-        """Say beforehand that all of a segment's arrival will be asked for, if that is so."""
+        """Announce that a segment's arrival log will be read completely, if this profile needs it."""
         final = all(each.final for each in self._strategies)
         tape = self._tape(self._sent_last(number), number) if final else None
         if tape is not None:
             tape.awaited = True
 
     def run(self, number: int) -> None:
-        """The next segment."""
+        """Simulate the next segment."""
         segment, history = self._session.segments[number], self._messages[number]
         self._spans.owns(history[segment.inherited :], segment.apart)
         self._sizes.forget()
@@ -134,8 +134,10 @@ class Simulation:
         self.agrees = self.agrees and self.agreed
 
     def run_beside(self, other: Simulation, number: int) -> None:
-        """The next segment, after `other` ran it, which was told of this world what is elsewhere in its own. Where that
-        makes no difference, all is sent as there; whose edits these are is to be asked there as well."""
+        """Simulate the next segment after `other`, which compared its scenario with this one.
+
+        If both scenarios lead to the same requests, the views and points of `other` are copied. Its `spans` are not.
+        """
         segment = self._session.segments[number]
         before = self._moments_of(segment)
         if not other.agreed or any(moment != there(other._moments[length]) for length, moment in before.items()):
@@ -179,24 +181,24 @@ class Simulation:
         self.views.extend([view] * len(lengths))
 
     def _sent_last(self, number: int) -> Conversation:
-        """The last request of a segment."""
+        """Build the last request of a segment."""
         last = self._session.segments[number].requests[-1].length
         dialect = formats.named(self._session.format)
         return Conversation(tuple(self._messages[number][:last]), dialect, self._session.head)
 
     def _tape(self, conv: Conversation, number: int) -> ArrivalTape | None:
-        """Where arrival is all that a profile does."""
+        """Get the shared arrival log; None unless the profile is one strategy that only makes arrival edits."""
         settings = getattr(self._strategies[0], "shared_arrival", None) if len(self._strategies) == 1 else None
         return None if settings is None else self._shared.tape(number, settings, Start(conv).refers)
 
     def _arrival(self, conv: Conversation, tape: ArrivalTape | None, model: str | None) -> Plan | None:
-        """What arrival does; None if it has to be found out otherwise."""
+        """Make the plan from the arrival log; None if there is no log or it had an error."""
         edits = tape.edits(len(conv.messages)) if tape is not None else None
         strategy = self._strategies[0]
         return None if edits is None else Plan(tuple(pipeline.admitted(conv, strategy, edits, model)))
 
     def _expand_all(self, session: Recording, number: int, plan: Plan) -> None:
-        """Law 6, for the last request of a segment, and so for all before it (law 2)."""
+        """Check invariant 6 for the last request of a segment, and so for all earlier ones (invariant 2)."""
         segment, key = session.segments[number], formats.named(session.format).history_key
         body = {**session.head, key: segment.history[: segment.requests[-1].length]}
         sent = open_document(body).write(plan.changes((key,)))
@@ -205,7 +207,7 @@ class Simulation:
             self.failures.append(NOT_GIVEN_BACK)
 
     def _expand_some(self, session: Recording, number: int, tape: ArrivalTape) -> None:
-        """Law 6, for what some requests added."""
+        """Check invariant 6 for the new messages of sampled requests."""
         start = len(self.views)
         lengths = [0, *(sent.length for sent in session.segments[number].requests)]
         places = chosen_requests(session, number, start)
@@ -226,7 +228,8 @@ class Simulation:
         self._follow(number, history, turns(), len(segment.requests))
 
     def _grow(self, recording: Recording, segment_number: int, history: Sequence[Message]) -> None:
-        """Requests come with their pauses, and with what the provider would have said of the one before."""
+        """Simulate a profile that revises. Each request gets its idle time, and the simulated usage of the previous
+        one."""
         segment = recording.segments[segment_number]
         conv = Conversation(tuple(history), formats.named(recording.format), {})
         progress = self._begun(conv, segment_number)
@@ -240,7 +243,7 @@ class Simulation:
             for number, sent in enumerate(segment.requests, first):
                 idle = sent.at - self._answered if self._answered and sent.at is not None else None
                 if last is None and not moments and segment.cause != "start":
-                    idle = float("inf")  # the client rewrote its context: little of it is in the cache
+                    idle = float("inf")  # after a compaction, little of the context is in the cache
                 self._answered = sent.at if sent.answered is None else sent.answered
                 moment = self._told.moment(number, self.views, progress.fold.spent)
                 if sent.length not in moments:
@@ -274,14 +277,15 @@ class Simulation:
             arrival = self._shared.arrival(number)
             start = Start(replace(conv, messages=()), economy=self._economy, arrival=arrival, bank=bank)
             return Progress(self._strategies[0].begin(start))
-        except Exception as error:  # it may be anybody's
+        except Exception as error:  # third-party strategies can raise anything
             self.failures.append(f"{type(error).__name__}: {error}")
             return Progress(_Silent())
 
     def _taken(
         self, progress: Progress, conv: Conversation, sent: RecordedRequest, moments: Mapping[int, Moment]
     ) -> Turn:
-        """What is sent. A strategy that shows its texts is one of ours, whose laws are tested; others are watched."""
+        """Compute the edits of a request. Plans of third-party strategies are checked; ours, which have an inventory,
+        are covered by tests of the invariants."""
         try:
             arrived = progress.take(conv.messages[progress.length : sent.length], moments)
             if progress.fold.inventory is not None:
@@ -295,7 +299,7 @@ class Simulation:
             return Turn(())
 
     def _begin_moments(self, segment: RecordedSegment) -> dict[int, Moment]:
-        """Of requests that were sent before, where a client went back: what was decided then is in what is sent now."""
+        """Start a segment with the contexts of shared requests: after a rewind, their decisions are still in effect."""
         self._moments, self._last_segment = self._moments_of(segment), segment
         return self._moments
 
@@ -311,18 +315,18 @@ class Simulation:
         return self._bank
 
     def _cached(self, told: Told, number: int) -> int | None:
-        """What the provider would have read of a request."""
+        """Compute the simulated cache read of a request; None if it is not reported."""
         if told.reads is None:
             return None
         return told.reads(number, self.views[number], self.views[number - 1] if number else None)
 
     @property
     def spans(self) -> list[EditSpan]:
-        """Every edit, and the requests it was in."""
+        """Every edit, with the range of its requests."""
         return self._spans.all
 
     def _context(self, last: RecordedRequest) -> int | None:
-        """Input tokens of the request before: what was recorded, less what was taken out of it."""
+        """Compute the input tokens of the previous request: the recorded tokens less the removed ones."""
         if last.usage is None:
             return None
         scale = self._told.scales[len(self.views) - 1] if self._told.scales else 1.0
@@ -332,7 +336,7 @@ class Simulation:
         return self._view(by_message(edits(point)), history)[0]
 
     def _follow(self, segment: int, history: Sequence[Message], turns: Iterable[Turn], requests: int) -> None:
-        """Views of requests whose plans may change what was sent before."""
+        """Add the views and edits of requests whose plans can revise sent text."""
         asked = self._shared.asked(segment)
         running: dict[tuple[Any, ...], SpanBegun] = {}
         evicted: list[Evicted] = []
@@ -364,7 +368,7 @@ class Simulation:
         self.needs += [need._replace(request=start + need.request) for need in needs]
 
     def _check(self, result: pipeline.Compacted, history: Sequence[Message], length: int) -> None:
-        """Law 1, where a plan does more than put one text in another's place."""
+        """Check invariant 1 for a plan that changes the structure of messages."""
         if result.plan.structural and result.violations:
             before = Conversation(tuple(history[:length]), formats.named(result.format), {})
             known = {violation.rule for violation in rules.violations(before)}
@@ -383,7 +387,7 @@ def _edits_at(staged_texts: Iterable[TextStages], point: int) -> list[Edit]:
 
 
 def by_message(edits: Iterable[Edit]) -> dict[int, list[Edit]]:
-    """Edits by the message they are in, in the order of the messages."""
+    """Group edits by message, in the order of the messages."""
     found: dict[int, list[Edit]] = {}
     for edit in edits:
         found.setdefault(edit.message, []).append(edit)

@@ -1,7 +1,7 @@
-"""How large every request of a recorded session was.
+"""Size of every request of a recorded session, in provider tokens.
 
-Where a log has usage, a request is as large as the last recorded one plus what was added since, as its model's
-provider counts (`billing.growth`).
+If a log has usage, a request has the recorded tokens, or those of the last recorded request plus an estimate of the new
+messages (`billing.token_fit`).
 """
 
 from __future__ import annotations
@@ -22,37 +22,38 @@ Weigh = Callable[[Message], Weighed]
 
 
 class Prefix(NamedTuple):
-    """Provider tokens before each entry of a history, as one request is counted."""
+    """Provider tokens before each entry of a history, for one request."""
 
     visible: Sequence[float]
     thinking: Sequence[float]
     forgotten: int = 0
-    """Thinking in the entries before this one does not count."""
+    """Index of the first entry whose thinking still counts."""
 
     def before(self, entry: int) -> float:
         return self.visible[entry] + self.thought(entry)
 
     def thought(self, entry: int) -> float:
-        """Thinking before it, as far as it counts."""
+        """Add up the thinking before an entry that still counts."""
         return self.thinking[entry] - self.thinking[min(entry, self.forgotten)]
 
     def entry_at(self, tokens: float) -> int:
-        """The last entry with at most so many tokens before it."""
+        """Find the last entry with at most this number of tokens before it."""
         return max(0, bisect_right(range(len(self.visible)), tokens, key=self.before) - 1)
 
 
 class Said(NamedTuple):
-    """The part of an answer that is one entry of a history."""
+    """The part of a response that is one entry of a history."""
 
     model: str
     answer: Answer
     visible: float
-    """Its share of what is visible of the answer."""
+    """Its share of the visible part of the response."""
     thinking: float
+    """Its share of the thinking of the response."""
 
 
 class WeighedSegment:
-    """A segment whose entries are weighed."""
+    """A segment with weighted token counts of its entries."""
 
     def __init__(self, segment: RecordedSegment, histories: Histories, number: int, weighed: Weigh) -> None:
         history = histories[number]
@@ -64,7 +65,7 @@ class WeighedSegment:
         self._whole = [0.0, *accumulate(entry.total for entry in self.entries)]
 
     def answers(self, shown: bool) -> Iterator[tuple[RecordedRequest, range, Answer]]:
-        """Requests, and the entries that answer them. `shown` if the log would show that a model thought."""
+        """Yield requests with the entries of their responses. `shown`: the log format records thinking."""
         ends = [sent.length for sent in self.segment.requests[1:]] + [len(self.entries)]
         for sent, end in zip(self.segment.requests, ends, strict=True):
             last = sent.length
@@ -79,7 +80,7 @@ class WeighedSegment:
             yield sent, places, Answer(weighed, usage.output, usage.reasoning, told) if usage else Answer(weighed)
 
     def grown(self, answers: Sequence[tuple[RecordedRequest, range, Answer]]) -> Iterator[tuple[str, Growth]]:
-        """What was added between requests of one model, in order."""
+        """Yield the growth between requests of one model, in order."""
         last = None
         for (first, places, answer), (second, _, _) in pairwise(answers):
             if first.usage and second.usage and first.model == second.model:
@@ -90,12 +91,12 @@ class WeighedSegment:
                 last = second
 
     def turn_before(self, length: int) -> int:
-        """Where the turn began in which a request of so many entries was sent; 0 if it is not known."""
+        """Find the first entry of the turn of a request with this number of entries; 0 if it is unknown."""
         place = bisect_left(self.turns, length)
         return self.turns[place - 1] if place else 0
 
     def prefix(self, model: str, calibration: Calibration, said: Mapping[Hashable, Said]) -> Prefix:
-        """Its entries as this model counts them."""
+        """Compute the sizes of the entries for a model."""
         sizes = []
         for key, entry in zip(self.keys, self.entries, strict=True):
             known = said.get(key)
@@ -111,10 +112,10 @@ class WeighedSegment:
 
 
 class Sizes:
-    """The entries of a session as each of its models counts them."""
+    """Sizes of a session's entries and requests, for each of its models."""
 
     def __init__(self, segments: Sequence[RecordedSegment], histories: Histories, weighed: Weigh, shown: bool) -> None:
-        """`shown` if the log would show that a model thought."""
+        """`shown`: the log format records thinking."""
         self._segments = [
             WeighedSegment(segment, histories, number, weighed) for number, segment in enumerate(segments)
         ]
@@ -133,7 +134,7 @@ class Sizes:
         self._prefixes: dict[tuple[int, str], Prefix] = {}
 
     def prefix(self, number: int, sent: RecordedRequest) -> Prefix:
-        """The history of a segment, as a request is counted."""
+        """Get the sizes of a segment's entries for a request."""
         segment, calibration = self._segments[number], self.calibrations[sent.model]
         key = (number, sent.model)
         if key not in self._prefixes:
@@ -142,8 +143,7 @@ class Sizes:
         return self._prefixes[key]._replace(forgotten=turn)
 
     def thought(self, message: Message, model: str) -> float:
-        """Tokens of the thinking in a message that count in requests of later turns to this model, before they are
-        scaled: what is gained by leaving it out."""
+        """Estimate the weighted tokens that later turns of this model save if the thinking of a message is removed."""
         calibration, said = self.calibrations[model], self._said.get(self._histories.key(message))
         if calibration.keeping != "kept" or not calibration.scale:
             return 0.0
@@ -154,7 +154,8 @@ class Sizes:
         )
 
     def anchored(self, number: int, head: float) -> list[float]:
-        """The size of every request of a segment. `head` is what they carry beside it, if no usage tells."""
+        """Compute the size of every request of a segment. `head`: estimated tokens of the request parameters, for
+        requests before the first recorded usage."""
         found: list[float] = []
         last: RecordedRequest | None = None
         thought = 0.0
@@ -181,7 +182,7 @@ def _begins_turn(message: Message) -> bool:
 
 
 def _said(segment: WeighedSegment, sent: RecordedRequest, places: range, answer: Answer, place: int) -> Said:
-    """An answer of several entries is split as we weigh them; what cannot be split stands at its beginning."""
+    """Split a response of several entries by our weighted counts. If there are none, the first entry gets all of it."""
     entry, whole, alone = segment.entries[place], answer.weighed, float(place == places.start)
     visible = entry.visible / whole.visible if whole.visible else alone
     return Said(sent.model, answer, visible, entry.thinking / whole.thinking if whole.thinking else alone)

@@ -1,4 +1,4 @@
-"""From which request to which an edit was made, what it took out, and for which tool and file."""
+"""Lifespan of each edit: its first and last request, its removed tokens, and its tool and file."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from ..plan import Edit
 from .groundwork import CallTarget
 
 NOT_KEPT = Edit(strategy="", op="set", message=-1)
-"""In place of an edit: there are as many of them as calls, and with their texts they are about as large as a log."""
+"""Placeholder for an edit, if texts are not stored: all edits with their texts are about as large as a log."""
 
 
 class EditSpan(NamedTuple):
-    """An edit, and the requests it was in: from `first` on and before `last`, counted through the session."""
+    """An edit in the requests from `first` to before `last`, counted through the session."""
 
     strategy: str
     asked: CallTarget
     tokens: float
-    """Provider tokens that it takes out of each of them, before they are scaled."""
+    """Weighted tokens that the edit removes from each request, not scaled."""
     taken: float
-    """Of these, those that no earlier edit of the same text took out: a text may be folded, and let go later."""
+    """Tokens that no earlier edit of the same text removed: a text can be encoded first, and evicted later."""
     hits: int
-    """None for an edit that was counted in an earlier segment, or made in a message of another session."""
+    """Number of hits; 0 if an earlier segment counted the edit, or its message belongs to another session."""
     first: int
     last: int
     edit: Edit
-    """Its texts, and why it was made; `NOT_KEPT` where nobody asks for that."""
+    """The edit with its texts and reason, or `NO_EDIT` if texts are not stored."""
 
 
 class SpanBegun(NamedTuple):
-    """An edit that is made."""
+    """An edit whose last request is not known yet."""
 
     first: int
     edit: Edit
@@ -39,32 +39,32 @@ class SpanBegun(NamedTuple):
 
 
 class _Known:
-    """What is known of some messages, by their identity."""
+    """Removed texts and counted edits of some messages. Messages are keyed by identity."""
 
     def __init__(self) -> None:
         self.own: set[int] = set()
-        """Those that are the session's own: segments share those that they have in common."""
+        """Messages of this session. Segments share the objects of common messages."""
         self.taken_out: dict[tuple[Any, ...], float] = {}
         self.counted: set[tuple[int, int]] = set()
-        """Both go by hashes of texts: the texts themselves are large."""
+        """Keys of both have hashes of texts, because the texts are large."""
 
 
 class EditSpans:
-    """The edits of a session, each text of which counts once."""
+    """The edits of a session. Each removed text counts once."""
 
     def __init__(self, texts: bool = True) -> None:
-        """`texts` if somebody asks for those of edits."""
+        """`texts`: store edits with their texts."""
         self.all: list[EditSpan] = []
         self._texts = texts
         self._shared = self._here = _Known()
 
     def owns(self, messages: Iterable[Message], apart: bool = False) -> None:
-        """A segment begins, with these messages of its own. `apart`: no other one has them."""
+        """Start a segment with its own messages. `apart`: no other segment shares them."""
         self._here = _Known() if apart else self._shared
         self._here.own.update(map(id, messages))
 
     def add(self, span: SpanBegun, last: int, asked: Mapping[str, CallTarget], history: Sequence[Message]) -> None:
-        """An edit that is not made from a request on."""
+        """Add an edit that ends before request `last`."""
         first, edit, tokens = span
         message = history[edit.message] if 0 <= edit.message < len(history) else None
         what = _asked(message, edit, asked) if message else CallTarget()
@@ -74,7 +74,7 @@ class EditSpans:
         )
 
     def _once_counted(self, edit: Edit, message: Message | None, tokens: float) -> tuple[float, int]:
-        """What an edit takes out that none before it did, and how often it hits."""
+        """Compute the tokens that an edit removes and no earlier edit did, and its new hits."""
         if message is not None and id(message) not in self._here.own:
             return 0.0, 0
         taken_out, counted = self._here.taken_out, self._here.counted
@@ -91,11 +91,12 @@ class EditSpans:
 
 
 def identity(edit: Edit) -> tuple[Any, ...]:
+    """Make a key that is equal for equal edits of several requests."""
     return (edit.strategy, edit.op, edit.message, edit.path, edit.added)
 
 
 def _asked(message: Message, edit: Edit, asked: Mapping[str, CallTarget]) -> CallTarget:
-    """What an edit of a result was for; for anything else, what was edited."""
+    """Find the tool and file of an edited result or call; empty for other texts."""
     for part in message.parts:
         if isinstance(part, ToolResult) and any(isinstance(s, Text) and s.path == edit.path for s in part.segments):
             return asked.get(part.call_id, CallTarget(part.name))

@@ -1,8 +1,8 @@
-"""Law 6 on recorded sessions: what is sent gives back what was said.
+"""Check invariant 6 on recorded sessions: sent texts expand to the original texts.
 
-Giving back everything takes about as long as leaving it out, and every reference was followed once already, when it
-was made. So of most sessions only a share is given back a second time, by whoever reads the request: what every
-sixteenth request added, chosen by a hash so that it is always the same ones, and what the last one did.
+Expanding everything takes about as long as the rewrite, and each reference was already checked when it was made. So
+only a sample is expanded: the new messages of every sixteenth request, chosen by a hash so that the sample never
+changes, and those of the last request.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from ..recordings import Recording
 from ..strategies.arrival.sent import SentText
 
 SHARE = 16
-"""One request in so many is chosen."""
+"""One of this number of requests is in the sample."""
 NOT_GIVEN_BACK = "law 6: what was sent does not give back what was said"
 
 
 def is_chosen(session: Recording, number: int) -> bool:
-    """Whether what a request added is looked at; it is counted through the session."""
+    """Whether a request is in the sample. `number` is counted through the session."""
     name = f"{session.agent} {session.id} {session.name} {number}"
     return crc32(name.encode("utf-8", "replace")) % SHARE == 0
 
 
 def chosen_requests(session: Recording, segment: int, first: int) -> list[int]:
-    """Those of a segment whose first request is that one, counted from there."""
+    """List the sampled requests of a segment, counted from its start. `first`: number of its first request."""
     requests = len(session.segments[segment].requests)
     final = requests - 1 if segment == len(session.segments) - 1 else -1
     return [place for place in range(requests) if place == final or is_chosen(session, first + place)]
 
 
 def all_given_back(told: Iterable[tuple[int, Sequence[SentText]]], tag: str, added: Sequence[range]) -> bool:
-    """Whether results in these messages come back from what is sent, as `told` says it, message by message."""
+    """Whether the results in some messages expand to the original. `told`: place and sent texts of every message."""
     wanted = {place for each in added for place in each}
     sent: dict[Source, str] = {}
     shown: dict[Source, Shown] = {}

@@ -1,8 +1,8 @@
-"""How requests are sent under a profile: which messages it changes, and what that takes out of them.
+"""Views of requests as sent with a profile: the changed messages, and the tokens removed from them.
 
-From one request to the next a profile mostly adds changes behind those it made before. Such views share their lists,
-each knowing how many entries are its own: a session of many requests takes no more than its last one, and two views of
-it are compared by looking at one entry.
+From one request to the next, a profile mostly adds changes after the earlier ones. Such views share their lists, and
+each has its own length. So a session with many requests takes the memory of its last view, and comparing two views
+takes one step.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import NamedTuple
 
 
 class MessageChange(NamedTuple):
-    """What a profile does to one message."""
+    """The change of one message by a profile."""
 
     message: int
     key: int
-    """A fingerprint: two requests send the same only if these are equal."""
+    """Fingerprint of the edits. Two requests send the same message only if it is equal."""
     removed: float
-    """Provider tokens, before they are scaled."""
+    """Weighted tokens, not scaled."""
 
 
 class SentView:
-    """A segment as a profile sends it: the messages it changes, in order."""
+    """The changed messages of a segment with a profile, in order."""
 
     __slots__ = ("_count", "_keys", "_places", "_removed")
 
@@ -35,12 +35,12 @@ class SentView:
         self._count = len(changes)
 
     def extended(self, changes: Sequence[MessageChange]) -> SentView:
-        """With more changes, all of them in messages behind those that it has."""
+        """Add changes of later messages, in a new view."""
         if not changes:
             return self
         found = SentView()
         found._places, found._keys, found._removed = self._places, self._keys, self._removed
-        if len(self._places) != self._count:  # another one went on from here
+        if len(self._places) != self._count:  # another view has extended these lists
             end = self._count
             found._places, found._keys = self._places[:end], self._keys[:end]
             found._removed = self._removed[: end + 1]
@@ -53,15 +53,15 @@ class SentView:
 
     @property
     def last(self) -> int:
-        """The last message that it changes; -1 if there is none."""
+        """Index of the last changed message; -1 if there is none."""
         return self._places[self._count - 1] if self._count else -1
 
     def before(self, message: int) -> float:
-        """Tokens that it removes from the messages before this one."""
+        """Add up the tokens removed from the messages before this one."""
         return self._removed[bisect_left(self._places, message, 0, self._count)]
 
     def parts_from(self, other: SentView, shared: int) -> int:
-        """The first message that the two send differently, of `shared` that they have in common."""
+        """Find the first message that two views send differently, among the first `shared` messages."""
         common = min(self._count, other._count)
         place = common
         if self._places is not other._places:

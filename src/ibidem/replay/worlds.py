@@ -1,8 +1,7 @@
-"""Whether a profile does the same in two worlds that differ in what a provider finds in its cache after a change.
+"""Detect whether a profile sends the same requests in both cache scenarios, so that one simulation is enough.
 
-What goes and when is decided by a `Bank`, by what the provider tells. So a second one is kept beside it, which is told
-what the provider would tell in the other world. As long as both decide alike, all that is sent is the same in both, and
-nothing has to be simulated again.
+A `SavingsBalance` decides on evictions from the provider's usage reports. `PairedBalance` has a second one, which gets
+the reports of the other scenario. As long as both decide the same, the requests of both scenarios are equal.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from ..billing.budget import Bank, Economy, Moment, Offer, Reason
 
 
 class WorldsMoment(Moment):
-    """A moment of one world that knows what would be told in the other."""
+    """A request context of one scenario, with the cache read of the other one."""
 
     cached_elsewhere: int | None = None
-    """Of the context, what the provider read from its cache there."""
+    """Tokens of the previous request that the provider read from its cache in the other scenario."""
 
     @classmethod
     def of(cls, moment: Moment, cached_elsewhere: int | None) -> WorldsMoment:
@@ -24,28 +23,28 @@ class WorldsMoment(Moment):
 
 
 def there(moment: Moment) -> Moment:
-    """As it is in the other world."""
+    """Make the request context of the other scenario."""
     return Moment(*moment)._replace(cached=moment.cached_elsewhere) if isinstance(moment, WorldsMoment) else moment
 
 
 class TwoBanks(Bank):
-    """Decides as a bank does, and says whether the one of the other world would have."""
+    """A savings balance that also decides for the other scenario, and compares both decisions."""
 
     def __init__(self, economy: Economy, phi: float, credit: float = 0.0) -> None:
         super().__init__(economy, phi, credit)
         self.agree = True
-        """So far both have decided alike."""
+        """Both scenarios have had the same decisions so far."""
         self._other = Bank(economy, phi, credit)
         self._reported: tuple[int | None, float, int | None] = (None, 0.0, None)
         self._reason: Reason | None = None
-        """Of the other one."""
+        """Reason in the other scenario."""
 
     def reported(self, theirs: int | None, ours: float, cached: int | None = None) -> None:
         super().reported(theirs, ours, cached)
         self._reported = (theirs, ours, cached)
 
     def keep(self, moment: Moment) -> None:
-        """Comes right after what was reported: the moment says what that was in the other world."""
+        """Apply the TTL. The caller has just reported usage; `moment` has the cache read of the other scenario."""
         super().keep(moment)
         theirs, ours, cached = self._reported
         elsewhere = moment.cached_elsewhere if isinstance(moment, WorldsMoment) else cached

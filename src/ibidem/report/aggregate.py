@@ -37,7 +37,7 @@ from .session_result import (
 )
 
 NAMED_SESSIONS = 5
-"""Best and worst sessions that are named."""
+"""Number of best and of worst sessions that a report names."""
 PAUSE_DAYS = 120
 """Days for which the idle times of a session are representative of its user."""
 
@@ -78,7 +78,7 @@ class ScenarioTotals:
             self.worst, self.worst_in = scenario.worst, session
 
     def reached(self, base: float) -> float | None:
-        """Share of the best possible saving that was reached; None if nothing can be saved."""
+        """Compute the reached share of the best possible saving; None if no saving is possible."""
         return None if self.best is None or base <= self.best else (base - self.cost) / (base - self.best)
 
 
@@ -176,7 +176,7 @@ class ReportRow:
         return self.costs.get(NOTHING_DONE, 0.0) - self.costs.get(profile, 0.0) if self.costs else 0.0
 
     def saved_share(self, profile: str) -> float | None:
-        """The saving as a share of the replayed cost without Ibidem; None if nothing was replayed."""
+        """The saving as a share of the replayed cost without Ibidem; None without a replay."""
         base = self.costs.get(NOTHING_DONE, 0.0)
         return self.saved(profile) / base if base else None
 
@@ -236,7 +236,7 @@ class ReportRow:
 
     @property
     def unasked(self) -> int:
-        """The number of sessions whose provider caches without being asked."""
+        """Number of sessions whose provider caches automatically."""
         return sum(session.unasked for session in self.replayed)
 
     @property
@@ -272,7 +272,7 @@ class ReportRow:
 
     @property
     def error_by_rule(self) -> float | None:
-        """Error of the cost computed by cache rules alone, without recorded cache reads."""
+        """Error of the cost computed from the cache rules, without recorded cache reads, as a share."""
         return self.recorded.by_rule / self.recorded.cost - 1 if self.recorded and self.recorded.cost else None
 
     def error_at(self, quantile: float) -> float | None:
@@ -348,7 +348,7 @@ KeyOf = Callable[[KnownSession, float | None, str], Key | None]
 def collect_rows(
     paid: Iterable[PaidRequest], sessions: Iterable[SessionFigures], key_of: KeyOf, whole: bool = False
 ) -> list[ReportRow]:
-    """Group requests by key, in the order of their first request. `whole`: a key depends on the session alone."""
+    """Group requests by key, in the order of their first request. `whole`: all requests of a session share a key."""
     rows: dict[Key, ReportRow] = {}
 
     def row(key: Key) -> ReportRow:
@@ -390,12 +390,12 @@ def group_rows(
 
 
 def period_of(by: By, at: float | None, zone: tzinfo) -> str:
-    """The day, the Monday of the week, or the month of a Unix time."""
+    """Name the day, the Monday of the week, or the month of a Unix time."""
     return NOT_TOLD if at is None or not isfinite(at) else _period(by, at // QUARTER * QUARTER, zone)
 
 
 QUARTER = 900.0
-"""Seconds. Time zones differ by quarters of an hour, so a day begins at a multiple of this everywhere."""
+"""Seconds. Time zones differ by quarters of an hour, so a day starts at a multiple of this in every zone."""
 
 
 @lru_cache(4096)
@@ -489,7 +489,7 @@ class Report:
     files_read: int = 0
     bytes_read: int = 0
     sample: bool = False
-    """It is about the bundled sample: there were no logs."""
+    """The report is about the bundled sample, because no logs were found."""
     paid: list[PaidRequest] = field(default_factory=list)
     """Selected requests, replayed or not."""
     asked: ReportRequest = field(default_factory=ReportRequest)
@@ -503,7 +503,7 @@ class Report:
 
     @property
     def skipped(self) -> int:
-        """Log lines that could not be parsed."""
+        """Number of log lines that could not be parsed."""
         return sum(len(session.skipped) for session in self.sessions)
 
     @property
@@ -516,7 +516,7 @@ class Report:
 
     @property
     def accepted(self) -> int:
-        """Invalid requests that the provider accepted all the same."""
+        """Number of invalid requests that the provider accepted."""
         return sum(session.accepted for session in self.sessions)
 
     @property
@@ -538,7 +538,7 @@ class Report:
         return sorted(self.sessions, key=lambda session: -session.saved_share(profile))
 
     def extremes(self, profile: str) -> tuple[list[SessionFigures], list[SessionFigures]]:
-        """The best sessions, and the worst of the others, worst first."""
+        """The best sessions, and the worst of the remaining ones, worst first."""
         ranked = self.ranked(profile)
         half = min(NAMED_SESSIONS, (len(ranked) + 1) // 2)
         return ranked[:half], ranked[half:][::-1][:NAMED_SESSIONS]
@@ -556,10 +556,10 @@ class Report:
     def partial(self) -> str:
         """A sentence about the missing part after an interrupt; empty if the report is complete."""
         if self.unfinished:
-            return f"Partial: interrupted with {plural(self.unfinished, 'log')} still to be read, the oldest ones."
+            return f"Partial: interrupted with {plural(self.unfinished, 'log')} not read, the oldest ones."
         if self.waiting:
             told = f"{plural(len(self.sessions), 'session')} of {len(self.sessions) + self.waiting:,}"
-            return f"Partial: interrupted. What would have been is told for {told}, the newest ones."
+            return f"Partial: interrupted. Savings are computed for {told}, the newest ones."
         return ""
 
     def table(self, by: By) -> list[ReportRow]:
@@ -583,7 +583,7 @@ def add_up(
     progress: Callable[[FileFigures], None],
     paid: Iterable[PaidRequest] = (),
 ) -> Report:
-    """Make the report of files in any order. Its sessions are sorted by path."""
+    """Build the report from the results of files, in any order. Its sessions are sorted by path."""
     report = Report(profiles, paid=list(paid))
     for file in files:
         report.files_read += 1
@@ -600,7 +600,7 @@ def add_up(
 
 
 def pauses_in(sessions: Iterable[SessionFacts], now: float) -> Pauses:
-    """Idle times of sessions that started in the last months: habits change. Times are Unix seconds."""
+    """Add up idle times of sessions that started in the last `PAUSE_DAYS`: habits change. `now` is in Unix seconds."""
     since = now - PAUSE_DAYS * 86400
     recent = (each for each in sessions if each.started is not None and each.started >= since)
     return sum((Pauses(each.spoken, each.looped, 1) for each in recent), Pauses())

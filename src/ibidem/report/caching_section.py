@@ -1,5 +1,5 @@
-"""How sessions were cached, in words and as a section of the page: shares, misses by cause, and what asking for caching
-in another way would have cost."""
+"""Prompt caching in a report, for the terminal and the page: cache shares, misses by cause, and costs by caching
+mode."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from .session_result import NOTHING_DONE, MissCount, SessionFigures
 MARKS_COMMAND = "ibidem wrap --cache auto -- …"
 ADVICE_PAGE = "docs/caching.md"
 
-ADVICE = f"How to have a provider keep what it is sent, with and without ibidem: {ADVICE_PAGE} in ibidem's repository."
+ADVICE = f"How to turn on prompt caching, with and without ibidem: {ADVICE_PAGE} in ibidem's repository."
 
 CAUSES = {
-    "unmarked": "nothing marked it",
-    "pause": "a pause longer than its lifetime",
+    "unmarked": "no cache breakpoints",
+    "pause": "idle for longer than the TTL",
     "model": "another model",
     "tools": "tools changed",
     "system": "system prompt changed",
     "history": "history changed",
-    "look-back": "too many blocks since the last mark",
+    "look-back": "too many blocks since the last breakpoint",
     "minimum": "shorter than the minimum",
     "unexplained": "unexplained",
 }
-"""Why less was read than could have been, in words for people; `billing.misses` says what each means."""
+"""Cause of a cache miss → text for people. `billing.cache_misses` defines the causes."""
 
 ASKED = {
     "recorded": "as recorded",
@@ -35,13 +35,13 @@ ASKED = {
     "1h": "1 hour",
     "auto": "auto",
 }
-"""Ways to ask for caching, in words."""
+"""Caching mode → text for people."""
 
 SHARES = ("read", "5 min", "1 hour", "not cached")
-"""Heads over `Shares`: what was written has its lifetime."""
+"""Column heads for `CacheShares`. A written token is named by its TTL."""
 
 NAMED_CAUSES = 3
-"""Causes whose dearest miss is named."""
+"""Number of causes whose most expensive miss is named."""
 
 
 def headline(total: ReportRow) -> str:
@@ -51,12 +51,12 @@ def headline(total: ReportRow) -> str:
         return ""
     with_marks = dollars(unmarked.cost - unmarked.saved)
     they, their = ("it", "its") if unmarked.sessions == 1 else ("they", "their")
-    asked = f"{plural(unmarked.sessions, 'session')} asked {their} provider to keep nothing"
-    return f"{asked}: {they} cost {dollars(unmarked.cost)} and would have cost {with_marks} with marks"
+    asked = f"{plural(unmarked.sessions, 'session')} did not use {their} provider's prompt cache"
+    return f"{asked}: {they} cost {dollars(unmarked.cost)} and would have cost {with_marks} with cache breakpoints"
 
 
 def by_agent(report: Report) -> list[tuple[str, int, Shares]]:
-    """Agent, sessions and cache shares: a line for each agent if there are several, and one for all."""
+    """List agent, sessions and cache shares: a row for each agent if there are several, and one for all."""
     some = [(name, row) for name, row in report.groups("agent").items() if row.cached]
     some.sort(key=lambda pair: -pair[1].cached_cost)
     rows = [*(some if len(some) > 1 else ()), ("in all", report.total)]
@@ -64,12 +64,13 @@ def by_agent(report: Report) -> list[tuple[str, int, Shares]]:
 
 
 def by_cost(row: ReportRow) -> list[tuple[str, MissCount]]:
-    """Misses by cause, the most expensive first."""
+    """List misses by cause, the most expensive first."""
     return sorted(row.cached.misses.items(), key=lambda pair: -pair[1].cost) if row.cached else []
 
 
 def most_expensive_miss(row: ReportRow, cause: str) -> tuple[str, SessionFigures] | None:
-    """The most expensive miss in words, and its session; None for `unmarked`, which every request pays."""
+    """Describe the most expensive miss of a cause. Returns text and session; None for `unmarked`: every request has
+    it."""
     worst = row.most_expensive_miss(cause)
     if cause == "unmarked" or worst is None:
         return None
@@ -79,26 +80,26 @@ def most_expensive_miss(row: ReportRow, cause: str) -> tuple[str, SessionFigures
 
 
 def not_recorded(report: Report) -> str:
-    """How many sessions say nothing of it; empty where all do, or none does."""
+    """Count the sessions without recorded usage, in a sentence; empty if all sessions have usage, or no session has."""
     total = report.total
     rest = len(total.replayed) - len(total.cached_sessions) if total.cached else 0
     they = "it was" if rest == 1 else "they were"
-    return f"{plural(rest, 'session')} recorded no usage: how {they} cached is not known." if rest else ""
+    return f"{plural(rest, 'session')} recorded no usage, so it is unknown how {they} cached." if rest else ""
 
 
 def caching_modes(total: ReportRow) -> Iterator[tuple[str, str, ScenarioTotals]]:
-    """How caching is asked for, with which profile, and what that costs; for each, nothing done comes first."""
+    """Yield caching mode, profile and costs. The profile is empty for the baseline, which is the first of each mode."""
     for caching, found in total.caching.items():
         for way, each in found.items():
             yield ASKED[caching], "" if way == NOTHING_DONE else way, each
 
 
 def as_they_are(total: ReportRow) -> str:
-    """What no way of asking changes; empty where there is nothing of that kind, or nobody asked."""
+    """Note the sessions whose provider caches automatically; empty if there are none or modes were not compared."""
     if not total.unasked or not total.caching:
         return ""
     have = "has" if total.unasked == 1 else "have"
     return (
-        f"{plural(total.unasked, 'session')} {have} a provider that keeps by itself what it is sent: it costs what was"
-        " recorded, whatever is asked for; only auto may ask it to keep longer, at no other price."
+        f"{plural(total.unasked, 'session')} {have} a provider that caches automatically. The cost is as recorded in"
+        " every mode. Only auto may request a longer TTL, at the same price."
     )

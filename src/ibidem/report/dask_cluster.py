@@ -1,7 +1,7 @@
-"""Who works where one machine is not enough: a Dask cluster that somebody started, whose address is known.
+"""Workers of a running Dask cluster, for reports that are too large for one machine.
 
-Its scheduler and its workers have the same ibidem installed as this process, and workers reach the logs by name: on a
-disk that they share, or at a URL. What a worker had taken when it died is done again by another.
+Its scheduler and its workers need the same version of ibidem as this process. Workers open logs by path or URL, so
+paths must be on a shared disk. If a worker dies, another one repeats its tasks.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ R = TypeVar("R")
 
 CONNECT_SECONDS = 10.0
 WORKERS_WITHIN = 60.0
-"""Seconds that a cluster may be without any worker: some start them when there is work."""
+"""Seconds that a cluster may be without workers. Some clusters start workers on demand."""
 LOOK_SECONDS = 0.02
-"""Between two looks at what is done."""
+"""Interval between checks for finished tasks."""
 COUNT_SECONDS = 2.0
-"""Between two looks at who is there."""
+"""Interval between checks for workers."""
 GREETING_BYTES = 1 << 20
-"""More than a scheduler ever says of itself. Others begin with letters, which read as a length are far above."""
+"""Limit for the length of a scheduler's greeting. Other servers start with text, which is a much larger number."""
 PACKAGES = ("ibidem-llm", "genai-prices")
-"""Whose versions decide what figures are."""
+"""Packages whose versions change the results."""
 
 
 @dataclass(frozen=True, slots=True)
 class VersionCheckedCall(Generic[W, R]):
-    """A call that is made only where versions are those of whoever asks: others would find other figures."""
+    """Function for a worker that first compares package versions: with other versions, results differ."""
 
     call: Callable[[W], R]
     versions: tuple[str, ...]
@@ -47,7 +47,7 @@ class VersionCheckedCall(Generic[W, R]):
         if (here := versions()) != self.versions:
             theirs = " and ".join(f"{name} {version}" for name, version in zip(PACKAGES, here, strict=True))
             ours = " and ".join(f"{name} {version}" for name, version in zip(PACKAGES, self.versions, strict=True))
-            raise IbidemError(f"a worker of the cluster has {theirs}, and this is {ours}: install the same there")
+            raise IbidemError(f"a worker of the cluster has {theirs}, and this process {ours}: install the same there")
         return self.call(one)
 
 
@@ -56,7 +56,7 @@ def versions() -> tuple[str, ...]:
 
 
 class DaskWorkers:
-    """An existing cluster."""
+    """Workers of an existing cluster. Raises IbidemError if the scheduler does not answer."""
 
     elsewhere = True
 
@@ -64,11 +64,11 @@ class DaskWorkers:
         try:
             import distributed
         except ImportError:
-            raise IbidemError(f"--engine dask needs: {install_command('dask')}") from None
+            raise IbidemError(f"--engine dask needs distributed. Install it: {install_command('dask')}") from None
         self.base = os.getcwd()
         self._address, self._dask = scheduler, distributed
         for name in [each for each in logging.root.manager.loggerDict if each.startswith("distributed")]:
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is told in one line, by us
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # errors are reported below, in one line
         try:
             _greeted(scheduler, distributed.comm.get_address_host_port(scheduler))
             self._client = distributed.Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
@@ -91,20 +91,20 @@ class DaskWorkers:
             futures = self._client.map(VersionCheckedCall(call, versions()), pieces, pure=False)
             numbers = {future.key: number for number, future in enumerate(futures)}
             waiting = self._dask.as_completed(futures, loop=self._client.loop)
-        del futures  # what is done is forgotten there, too
+        del futures  # a reference here would keep results in the cluster's memory
         for done in self._done(waiting):
             try:
                 with self._understood():
                     found: R = done.result()
             except self._dask.scheduler.KilledWorker:
                 if lost is None:
-                    raise IbidemError("workers died, perhaps for want of memory: give them more") from None
+                    raise IbidemError("workers died, perhaps out of memory: give them more") from None
                 found = lost(pieces[numbers[done.key]])
             yield found
             done.release()
 
     def _done(self, waiting: Any) -> Iterator[Any]:
-        """Futures, as they are done; while there is somebody who does them."""
+        """Yield futures as they finish. Raises IbidemError if the cluster has no workers for `WORKERS_WITHIN`."""
         seen = looked = time.monotonic()
         while waiting.count():
             batch = waiting.next_batch(block=False)
@@ -123,14 +123,14 @@ class DaskWorkers:
 
     @contextmanager
     def _understood(self) -> Iterator[None]:
-        """What may go wrong between us and the cluster, in words for whoever asked."""
+        """Turn errors of the connection to the cluster into IbidemError."""
         try:
             yield
         except (self._dask.scheduler.KilledWorker, IbidemError):
             raise
         except (self._dask.client.FutureCancelledError, self._dask.CancelledError, OSError):
-            raise IbidemError(f"the Dask scheduler at {self._address} is gone: start it, and run again") from None
-        except (ImportError, RuntimeError) as error:  # a scheduler that cannot read what is asked says the latter
+            raise IbidemError(f"lost the Dask scheduler at {self._address}: start it, and run again") from None
+        except (ImportError, RuntimeError) as error:  # RuntimeError: the scheduler could not deserialize the task
             if isinstance(error, RuntimeError) and "deserializ" not in str(error):
                 raise
             fix = f"install version {versions()[0]} on all of its machines: {install_command('dask')}"
@@ -138,10 +138,10 @@ class DaskWorkers:
 
 
 def _greeted(scheduler: str, place: tuple[str, int]) -> None:
-    """A scheduler speaks first, and begins with a length. Elsewhere, a client gives up after half a minute."""
+    """Check for a scheduler's greeting, which starts with its length: `Client` gives up only after half a minute."""
     with socket.create_connection(place, timeout=CONNECT_SECONDS) as connection:
         if scheduler.partition("://")[0] not in (scheduler, "tcp"):
-            return  # who speaks TLS waits for us
+            return  # with TLS, the client sends first
         try:
             said = connection.recv(8, socket.MSG_WAITALL) if hasattr(socket, "MSG_WAITALL") else connection.recv(8)
         except TimeoutError:

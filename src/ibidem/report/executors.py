@@ -1,7 +1,6 @@
-"""Who works: one process, or all cores of this machine, with the same functions; `cluster` has other machines.
+"""Workers that read and measure logs: this process, or all cores. `dask_cluster` has workers on other machines.
 
-A worker is handed a function and what to do with it, and gives results as they are done. Whoever stops asking stops the
-work.
+A worker gets a function and its argument. Results are yielded as they are ready. Closing the iterator stops the work.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ R = TypeVar("R")
 
 
 class LogWorkers(Protocol):
-    """Used in a `with` block, at whose end they are gone."""
+    """Workers for use in a `with` block, which stops them at its end."""
 
     elsewhere: bool
-    """They may be on other machines, where only what is named in full is the same."""
+    """Workers may be on other machines: relative paths and local caches differ there."""
     base: str
-    """The folder from which they have to take names that are not whole; empty for the one they are in."""
+    """Folder that relative paths are resolved against; empty for the current one."""
 
     def __enter__(self) -> Self: ...
 
@@ -36,18 +35,18 @@ class LogWorkers(Protocol):
     def each(
         self, call: Callable[[W], R], work: Sequence[W], alone: bool = False, lost: Callable[[W], R] | None = None
     ) -> Iterator[R]:
-        """What comes of every piece of work, as it is done; begun in their order. `alone` where it is so little that
-        sharing it would take longer; `lost` is what comes of a piece that takes every worker with it, where that can be
-        told."""
+        """Yield the result of every task as it is ready. Tasks start in order. `alone`: little work, for this process.
+        `lost` makes the result of a task that killed all its workers, if they can detect that."""
 
 
 def cores() -> int:
+    """Count the cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class LocalWorkers:
-    """Processes that start when there is work for more than one, and stay until all is done."""
+    """Processes on this machine. They start with the first work for more than one, and stop at the end of the block."""
 
     elsewhere, base = False, ""
 
@@ -75,13 +74,13 @@ class LocalWorkers:
             yield from map(call, work)
             return
         try:
-            workers = self._workers()  # not in there: what it starts for them to share hears signals again
+            workers = self._workers()  # outside the block: its helper process would unblock the signal
             with _uninterrupted():
                 futures = [workers.submit(call, one) for one in work]
             for done in as_completed(futures):
                 yield done.result()
         except BrokenProcessPool:
-            raise IbidemError("a worker was stopped, perhaps for want of memory: run again with --jobs 1") from None
+            raise IbidemError("a worker was stopped, perhaps out of memory: run again with --jobs 1") from None
 
     def _workers(self) -> ProcessPoolExecutor:
         if self._pool is None:
@@ -93,7 +92,7 @@ class LocalWorkers:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """LogWorkers that start in here are deaf to Ctrl-C from their first moment on, where the platform can do that."""
+    """Block Ctrl-C in processes that start in this block, from their first instruction on, if the platform can."""
     mask = getattr(signal, "pthread_sigmask", None)
     if mask is None:
         yield
@@ -106,5 +105,5 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _ignore_interrupts() -> None:
-    """Ctrl-C reaches every process; only the first one decides what it means."""
+    """Ignore Ctrl-C in a worker. The terminal sends it to every process, but only the main process handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

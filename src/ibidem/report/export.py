@@ -1,6 +1,6 @@
 """The report for other programs: JSON (documented in docs/report.md) and CSV.
 
-Names are stable; new ones may be added. Money is dollars for input, shares are fractions of one.
+Names are stable; new ones may be added. Costs are dollars for input, shares are fractions of one.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _recorded(recorded: BilledCheck | None) -> dict[str, Any]:
 
 
 def _sessions(report: Report) -> list[dict[str, Any]]:
-    """The recorded cost of each, and the replayed costs if it was replayed."""
+    """List all sessions with their recorded cost, and the replayed costs if they were replayed."""
     by_session, sessions = report.session_rows(), []
     for key, session in sorted(report.known_sessions.items()):
         row = by_session.get(key, ReportRow())
@@ -235,8 +235,10 @@ def _session(session: SessionFigures) -> dict[str, Any]:
 
 
 def write_csv(report: Report, stream: IO[str]) -> None:
-    """The tables that were asked for, or a line per session; some columns per profile, and some more for one that
-    changes what had been sent. What was not replayed has no figures there."""
+    """Write the requested tables, or a line per session with columns for each profile.
+
+    Profiles that revise sent text have more columns (`REVISION_COLUMNS`). Sessions without a replay have empty cells.
+    """
     writer = csv.writer(_harmless(stream), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     if report.asked.by:
         for number, (by, rows) in enumerate(tables(report).items()):
@@ -257,7 +259,7 @@ def write_csv(report: Report, stream: IO[str]) -> None:
 
 
 NAMING = ("path", "name", "agent", "model", "project", "id", "title")
-"""Columns that say which session it is."""
+"""Columns that identify a session."""
 
 
 def _replayed_columns(report: Report) -> list[str]:
@@ -281,7 +283,7 @@ def _replayed(session: SessionFigures, report: Report) -> list[Any]:
 
 
 class _TerminalEscaper(NamedTuple):
-    """A terminal, which names in a log must not steer. Programs get them as they are."""
+    """Stream to a terminal that escapes control characters: names in a log must not control the terminal."""
 
     stream: IO[str]
 
@@ -299,7 +301,7 @@ def _utc_text(at: float | None) -> str:
 
 
 def _write_table(writer: Any, by: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Names of nested values are joined: `tokens_read`, `lossless_saved`."""
+    """Write rows of a table. Names of nested values are joined: `tokens_read`, `lossless_saved`."""
     flat = [dict(_flat({by: row["name"], **row} if "name" in row and by != "session" else row)) for row in rows]
     columns = list(dict.fromkeys(key for row in flat for key in row if key != "name" or by == "session"))
     writer.writerow(columns)
@@ -317,7 +319,7 @@ def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]
 
 
 def _caching_columns(report: Report) -> list[str]:
-    """Shares of the input, what misses cost by cause, and what asking for caching in another way would have."""
+    """List the columns for shares of the input, costs of misses by cause, and costs of the compared caching modes."""
     shares = [f"cached_{name}" for name in Shares._fields]
     misses = [f"lost_{cause}" for cause in MISS_CAUSES]
     ways = [
@@ -346,11 +348,12 @@ REVISION_COLUMNS: dict[str, Callable[[Mapping[str, Scenario]], float | None]] = 
     "miss_rewrites": lambda worlds: worlds["miss"].rewrites,
     "miss_optimum_cost": lambda worlds: worlds["miss"].best,
 }
-"""Columns of profiles that change what had been sent; `miss_` if a provider then finds nothing of the conversation."""
+"""Columns of profiles that revise sent text. `miss_`: after a revision, the provider's cache has no part of the
+conversation."""
 
 
 def _more(report: Report, profile: str) -> list[str]:
-    """Of these columns, those that there are figures for."""
+    """List the revision columns that have values."""
     scenarios = report.total.scenarios.get(profile, {})
     optimum = any(scenario.best is not None for scenario in scenarios.values())
     return [name for name in REVISION_COLUMNS if scenarios and (optimum or "optimum" not in name)]

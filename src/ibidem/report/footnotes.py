@@ -8,25 +8,25 @@ from ..recordings import READERS, UNKNOWN
 from .aggregate import Report
 
 NAMED_FILES = 8
-"""Files without a session that are named."""
+"""Number of files without a session that are named."""
 
 
 def unread_notes(report: Report) -> list[str]:
-    """Files without a session, with the reason: a line for each of the first, and one for the others."""
+    """List files without a session, with the reason: a line for each of the first, and one for all further files."""
     notes = [f"Not read: {unread.path}: {unread.why}" for unread in report.unread[:NAMED_FILES]]
     if len(report.unread) > NAMED_FILES:
         notes.append(f"Not read: {len(report.unread) - NAMED_FILES:,} more: --json names them.")
     if any(unread.why == UNKNOWN for unread in report.unread):
-        notes.append(f"Known are logs of {', '.join(reader.agent for reader in READERS)}.")
+        notes.append(f"Supported logs: {', '.join(reader.agent for reader in READERS)}.")
     return notes
 
 
 def restored_notes(report: Report) -> Iterator[str]:
-    """The number of requests whose rewritten form was expanded and compared with the original."""
+    """Note how many requests were expanded and compared with the original, for profiles without a failure."""
     requests = report.total.session_requests
     for name, outcome in report.total.profiles.items():
         if outcome.restored and outcome.strategies and not outcome.law_failures:
             every = outcome.restored == requests
             which = "every request" if every else f"{outcome.restored:,} of {requests:,} requests"
-            more = "" if every else " --verify checks all of them."
-            yield f"{name}: what was left out of {which} was put back, and is what was said.{more}"
+            more = "" if every else " --verify checks every request."
+            yield f"{name}: {which} expanded to the original text.{more}"

@@ -1,8 +1,7 @@
-"""From names of logs to facts, and from facts to work.
+"""Read logs, select their requests, and measure them.
 
-Reading comes first and says what was paid. Then every family of logs is measured: a session that was resumed begins
-with a copy of what it goes on, so logs that hold the same answer are measured together, and what they share counts
-once.
+The first pass reads recorded usage. The second pass measures each group of logs. A resumed session starts with a copy
+of the earlier one, so logs that contain the same response are measured together, and shared requests count once.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .selection import RequestFilter, SessionFilter
 from .session_result import FileFigures, UnreadFile
 
 READ_ALONE_BYTES = 20 << 20
-"""Bytes of logs that are read in less time than it takes to start processes."""
+"""Up to this size, reading logs in this process is faster than starting workers."""
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -32,7 +31,8 @@ READ_ALONE_BYTES = 20 << 20
 def gather(
     logs: Sequence[LogFile], workers: LogWorkers, memory: ReportCache | None
 ) -> Iterator[tuple[LogFile, FileFacts]]:
-    """What every log says, the newest first; those that did not change since they were read are not opened."""
+    """Yield the recorded facts of every log. Facts of unchanged logs come from the cache; other logs are read, newest
+    first."""
     known = memory.facts(log.state for log in logs) if memory is not None else {}
     for log in logs:
         if log.state in known:
@@ -51,7 +51,7 @@ def gather(
 
 
 def facts_at(log: LogFile, base: str = "") -> tuple[LogFile, FileFacts]:
-    """What a log says. What cannot be read is named in it, and one log that breaks us does not take others with it."""
+    """Read the recorded facts of a log. An error becomes an `UnreadFile`, so that one log cannot stop a report."""
     try:
         return log, read_facts(log.path, fetch(log.path, base))
     except (OSError, LogError) as error:
@@ -62,10 +62,11 @@ def facts_at(log: LogFile, base: str = "") -> tuple[LogFile, FileFacts]:
         return log, FileFacts(unread=[UnreadFile(log.path, _fault(error))], size=log.size)
 
 
-LOST = "every worker that took it died, perhaps for want of memory: give them more"
+LOST = "every worker that read it died, perhaps out of memory: give them more"
 
 
 def lost_facts(log: LogFile) -> tuple[LogFile, FileFacts]:
+    """Make the facts of a log that killed every worker."""
     return log, FileFacts(unread=[UnreadFile(log.path, LOST)], size=log.size)
 
 
@@ -80,14 +81,14 @@ def _why(error: Exception, path: str) -> str:
 
 
 def _fault(error: Exception) -> str:
-    return f"this is a fault of ibidem: please report it ({type(error).__name__}: {error})"
+    return f"this is a bug in ibidem. Please report it ({type(error).__name__}: {error})"
 
 
-# --- what counts --------------------------------------------------------------------------------
+# --- selection ----------------------------------------------------------------------------------
 
 
 class CountedSession(NamedTuple):
-    """A session, and which of its requests count: those that were asked for and stand in no log before."""
+    """A session, and the numbers of its requests that count: selected, and not in an earlier log of the group."""
 
     session: SessionFacts
     chosen: RequestFilter
@@ -99,14 +100,14 @@ class CountedSession(NamedTuple):
 
 
 class LogGroup(NamedTuple):
-    """Logs that have answers in common, in the order in which they are measured."""
+    """Logs that share responses, in the order in which they are measured."""
 
     logs: tuple[LogFile, ...]
     sessions: tuple[CountedSession, ...]
 
     @property
     def last(self) -> float:
-        """When the last request in them was."""
+        """Unix time of the last request in these logs."""
         return max((each.session.last for each in self.sessions), default=0.0)
 
     @property
@@ -115,13 +116,13 @@ class LogGroup(NamedTuple):
 
 
 def group_logs(found: Mapping[LogFile, FileFacts], selection: SessionFilter) -> list[LogGroup]:
-    """Those in which something is asked for, the newest first."""
+    """Group related logs. Groups without a selected request are left out; the newest group is first."""
     groups = [_counted(logs, found, selection) for logs in _related(found)]
     return sorted((each for each in groups if each.sessions), key=lambda family: -family.last)
 
 
 def _related(found: Mapping[LogFile, FileFacts]) -> list[list[LogFile]]:
-    """Logs that belong together: those that share an answer, directly or through others; smaller ones first."""
+    """Group logs that share a response, directly or through other logs; smaller logs first."""
     parent = {log: log for log in found}
 
     def root(log: LogFile) -> LogFile:
@@ -143,7 +144,7 @@ def _related(found: Mapping[LogFile, FileFacts]) -> list[list[LogFile]]:
 
 
 def _answer_key(session: SessionFacts, answer: str) -> str:
-    """What names an answer everywhere; a short id does so in its own session only."""
+    """Make a key for a response. Ids that are unique only within a session get the session's name."""
     if answer.startswith("msg_"):
         return answer
     return f"{session.agent} {session.id} {answer}" if session.id and answer else ""
@@ -172,13 +173,13 @@ def _counted(logs: list[LogFile], found: Mapping[LogFile, FileFacts], selection:
 
 
 class LogGroupTask(NamedTuple):
-    """A family that is to be measured."""
+    """A group of logs to measure, with the selected requests."""
 
     logs: tuple[LogFile, ...]
     chosen: dict[str, dict[str, RequestFilter]]
-    """Path → session → which of its requests count; sessions that are not in it do not."""
+    """Path → session → selected requests. Sessions that are missing here do not count."""
     asked: str
-    """What names this choice among others; empty where all counts."""
+    """Digest of the selection: part of the key in the cache."""
 
     @classmethod
     def of(cls, family: LogGroup) -> LogGroupTask:
@@ -191,16 +192,18 @@ class LogGroupTask(NamedTuple):
 
 
 class MeasuredLogGroup(NamedTuple):
+    """Results of a group of logs."""
+
     work: LogGroupTask
     figures: list[FileFigures]
     digests: list[str]
-    """Of the logs, where all could be read."""
+    """Digests of the logs; empty if a log could not be read."""
 
 
 def measure_groups(
     work: Sequence[LogGroupTask], settings: ReportSettings, workers: LogWorkers, memory: ReportCache | None = None
 ) -> Iterator[tuple[LogGroupTask, list[FileFigures]]]:
-    """Figures of every family, as they are done. Of logs that did not change since, they are not even opened."""
+    """Yield the results of every group as they are ready. Unchanged logs are not opened: their results are cached."""
     rest = list(work)
     if memory is not None:
         digests = memory.digests(log.state for one in work for log in one.logs)
@@ -211,7 +214,7 @@ def measure_groups(
             if old and figures is not None:
                 yield one, figures
         rest = [one for one, old in zip(work, remembered, strict=True) if not old]
-    # Who is elsewhere has no share in what is remembered on this disk: it is kept here, when it comes.
+    # Workers on other machines cannot write the cache on this disk, so this process stores their results.
     theirs = memory if not workers.elsewhere else None
     call = partial(measure_group, settings=settings, memory=theirs, base=workers.base)
     for each in workers.each(call, rest, lost=lost_figures):
@@ -221,13 +224,14 @@ def measure_groups(
 
 
 def lost_figures(work: LogGroupTask) -> MeasuredLogGroup:
+    """Make the results of a group that killed every worker."""
     return MeasuredLogGroup(work, [FileFigures(unread=[UnreadFile(log.path, LOST) for log in work.logs])], [])
 
 
 def measure_group(
     work: LogGroupTask, settings: ReportSettings, memory: ReportCache | None = None, base: str = ""
 ) -> MeasuredLogGroup:
-    """The figures of a family of logs. What cannot be read is named in them."""
+    """Measure a group of logs. Logs that cannot be read are listed in the results."""
     contents: list[tuple[str, LogBytes]] = []
     found: list[FileFigures] = []
     for log in work.logs:
@@ -235,7 +239,7 @@ def measure_group(
             contents.append((log.path, fetch(log.path, base)))
         except (OSError, LogError) as error:
             found.append(FileFigures(unread=[UnreadFile(log.path, _why(error, log.path))]))
-    # The path is part of the figures, so it is part of what is remembered.
+    # Results contain the path, so the key in the cache contains it too.
     digests = [_digest(path, data) for path, data in contents]
     states = [log.state for log in work.logs]
     whole = digests if not found else []
@@ -264,7 +268,7 @@ def _digest(path: str, data: LogBytes) -> str:
 def _measured(
     path: str, data: LogBytes, settings: ReportSettings, known: frozenset[str], chosen: Mapping[str, RequestFilter]
 ) -> FileFigures:
-    """One log that breaks us must not take the others with it."""
+    """Measure one log. An error becomes an `UnreadFile`, so that one log cannot stop a report."""
     try:
         return measure_log(path, data, settings, known, chosen)
     except IbidemError:
@@ -281,8 +285,9 @@ def _answers(path: str, data: LogBytes) -> frozenset[str]:
 
 
 Progress = Callable[[str, int], None]
-"""What was done, and how many bytes that were."""
+"""Called with the finished step and its number of bytes."""
 
 
 def unread_in(facts: Iterable[FileFacts]) -> list[UnreadFile]:
+    """List the files that could not be read, by path."""
     return sorted((each for one in facts for each in one.unread), key=lambda unread: unread.path)

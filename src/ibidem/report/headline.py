@@ -1,4 +1,4 @@
-"""What a report says first: what was paid, what would have been saved, and what to type next."""
+"""First lines of a report: the recorded cost, the savings, and the next command to run."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ COMMANDS = {
     "pi": "ibidem proxy",
     "copilot-cli": "ibidem proxy",
 }
-"""By the name of an agent in its logs. Where its address is a setting, it is told about a proxy that runs."""
+"""Agent name in logs → command that saves. `ibidem proxy` is for agents whose base URL is a setting."""
 
 ALREADY_SHARE = 0.99
-"""Who paid this share of the input through us needs no advice to."""
+"""If requests through our proxy have this share of the input cost, no command is suggested."""
 
 
 def paid_line(report: Report) -> str:
-    """What was paid, or why that is not known. Known before anything is replayed."""
+    """Report the recorded cost, or that it is unknown. Needs no replay."""
     row = report.total
     sessions, requests = len(row.sessions) or len(row.replayed), row.requests or row.session_requests
     count = f"{plural(sessions, 'session')}, {plural(requests, 'request')}"
     if not row.counted:
-        return f"{count}. What was paid is not known: the logs record no usage."
+        return f"{count}. Cost unknown: the logs record no usage."
     split = f"{dollars(row.input)} for input, {dollars(row.output)} for output"
     part = ""
     if row.counted < row.requests:
-        part = f", of which {row.counted:,} recorded their usage"
+        part = f" ({row.counted:,} with recorded usage)"
     return f"Paid {dollars(row.total)} ({split}) for {count}{part}."
 
 
 def saving_line(report: Report) -> str:
-    """What each profile would have saved of the input; empty where nothing was replayed."""
+    """Report what each profile would have saved of the input cost; empty without a replay."""
     row = report.total
     parts = []
-    spelt = False  # what follows "would have saved" may leave it out, what follows a cost may not
+    spelt = False  # the words "would have saved" are not repeated from one saving to the next
     for name in report.profiles if row.costs else ():
         saved, part = row.net_saved(name), row.net_saved_share(name)
         if saved < 0 and dollars(-saved) != dollars(0.0):
@@ -52,7 +52,7 @@ def saving_line(report: Report) -> str:
 
 
 def need_line(name: str, row: ReportRow) -> str:
-    """What a profile saves before and after need; empty if no request needs text that it evicted."""
+    """Report what a profile saves before and after need; empty if no request used text that it evicted."""
     outcome, requests = row.profiles[name], row.session_requests
     if not outcome.needs:
         return ""
@@ -63,7 +63,7 @@ def need_line(name: str, row: ReportRow) -> str:
 
 
 def logged_line(row: ReportRow) -> str:
-    """What was saved in fact, where requests went through our own proxy and it logged them."""
+    """Report the actual saving of requests that our proxy logged; empty without such requests."""
     if not row.otherwise:
         return ""
     part = 1 - row.logged / row.otherwise
@@ -72,7 +72,7 @@ def logged_line(row: ReportRow) -> str:
 
 
 def next_step(report: Report) -> str:
-    """What to type to have it saved from now on; empty where nothing would be."""
+    """Suggest the command that saves from now on; empty without a saving, or if it is in use already."""
     first = report.profiles[0] if report.profiles else ""
     row = report.total
     if not row.costs or row.saved(first) <= 0 or row.logged >= ALREADY_SHARE * row.input > 0:
@@ -81,7 +81,7 @@ def next_step(report: Report) -> str:
 
 
 def wrap_command(report: Report) -> str:
-    """For the agent that costs most; for Claude Code where it has none."""
+    """Choose the command for the most expensive agent; that of Claude Code if the agent is unknown."""
     costs: dict[str, float] = {}
     for session in report.sessions:
         costs[session.agent] = costs.get(session.agent, 0.0) + session.baseline.cost

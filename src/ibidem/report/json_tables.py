@@ -28,7 +28,7 @@ def cost_row(row: ReportRow) -> dict[str, Any]:
 
 
 def _savings(report: Report, row: ReportRow) -> dict[str, Any]:
-    """Savings by profile; empty if nothing was replayed."""
+    """Make the savings by profile; empty without a replay."""
     if not row.costs:
         return {}
     return {
@@ -38,7 +38,7 @@ def _savings(report: Report, row: ReportRow) -> dict[str, Any]:
 
 
 def tables(report: Report) -> dict[str, list[dict[str, Any]]]:
-    """The requested tables by name, with the requested number of rows. Of windows, these are the last."""
+    """Make the requested tables, by name. `--top` keeps the first rows of a table, and the last windows."""
     top = report.asked.top
     return {
         by: rows[-top:] if top and by == "window" else rows[:top]
@@ -47,6 +47,7 @@ def tables(report: Report) -> dict[str, list[dict[str, Any]]]:
 
 
 def table(report: Report, by: str) -> list[dict[str, Any]]:
+    """Make the rows of one table of `--by`."""
     if by == "window":
         return _windows(report)
     if by in ("tool", "file"):
@@ -63,7 +64,7 @@ def repeat_row(totals: RepeatTotals) -> dict[str, Any]:
 
 
 def session_fields(session: KnownSession) -> dict[str, Any]:
-    """Fields that identify a session."""
+    """Make the fields that identify a session."""
     return {
         "path": session.path,
         "name": session.name,

@@ -1,4 +1,4 @@
-"""Where logs are: files here, or objects at an address that fsspec knows; and what can be told without opening them."""
+"""Find and open logs: local files, or objects at a URL that fsspec supports."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from ..recordings.opencode_store import is_store
 from ..recordings.streams import CHUNK_BYTES, STREAMED_BYTES
 
 EDITIONS = ("ETag", "etag", "content_md5", "md5Hash")
-"""What stores call the digest of an object."""
+"""Names of an object's digest in fsspec's file systems."""
 TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified")
-"""And the time at which it was written."""
+"""Names of an object's modification time in fsspec's file systems."""
 
 
 class LogFile(NamedTuple):
-    """A log, as far as it can be known without opening it."""
+    """A log that has not been opened: path, size and modification time."""
 
     path: str
     size: int = 0
     written: float | None = None
-    """When it was last written to, in Unix seconds."""
+    """Modification time in Unix seconds; None if unknown."""
     state: str = ""
-    """Changes whenever the file does; empty where that cannot be told."""
+    """Changes whenever the file changes; empty if size or time are unknown."""
 
     @classmethod
     def at(cls, path: str) -> LogFile:
-        """A database may keep what is new in a file beside it."""
+        """Look up a local log. For a SQLite database, new rows may be in its `-wal` file, so that counts too."""
         try:
             found = os.stat(path)
         except (OSError, ValueError):
@@ -49,12 +49,12 @@ class LogFile(NamedTuple):
             more = os.stat(beside)
             times.append(more.st_mtime_ns)
             sizes.append(more.st_size)
-        # What is remembered holds the path as it was named here, so another way to name the file is another state.
+        # Cached results contain the path as given here, so the same file under another path is another state.
         state = " ".join([path, os.path.abspath(path), *map(str, (*sizes, *times))])
         return cls(path, found.st_size, max(times) / 1e9, state)
 
 
-# --- opening them -------------------------------------------------------------------------------
+# --- opening logs -------------------------------------------------------------------------------
 
 
 def is_url(path: str) -> bool:
@@ -62,7 +62,7 @@ def is_url(path: str) -> bool:
 
 
 def fetch(path: str, base: str = "") -> LogBytes:
-    """The content of a log; a name that is not whole goes on from `base`. What is large is not held whole."""
+    """Open a log, with relative paths resolved against `base`. A large log is streamed from disk."""
     if is_url(path):
         return _fetched(path)
     file = Path(base, path)
@@ -72,14 +72,14 @@ def fetch(path: str, base: str = "") -> LogBytes:
 
 
 def fetch_url(url: str) -> bytes:
-    """What is there, opened with fsspec. Raises OSError."""
+    """Read a URL with fsspec. Raises OSError."""
     with _reaching(url), _fsspec().open(url, "rb") as stream:
         data: bytes = stream.read()
         return data
 
 
 class FetchedStream(LogFileStream):
-    """A large log from elsewhere, in a file that is gone with this value."""
+    """A large log from a URL, in a temporary file that is deleted with this object."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         handle, name = tempfile.mkstemp(prefix="ibidem-", suffix=".log")
@@ -101,13 +101,13 @@ def _fsspec() -> Any:
     try:
         import fsspec
     except ImportError:
-        raise IbidemError(f"logs at a URL need fsspec: {install_command('dask')}") from None
+        raise IbidemError(f"logs at a URL need fsspec. Install it: {install_command('dask')}") from None
     return fsspec
 
 
 @contextmanager
 def _reaching(url: str) -> Iterator[None]:
-    """Every kind of address has errors of its own, for a key that is missing or a host that is gone; none is ours."""
+    """Turn errors of a file system into OSError: each has its own types, such as for a missing key or a lost host."""
     try:
         yield
     except (OSError, IbidemError):
@@ -116,11 +116,11 @@ def _reaching(url: str) -> Iterator[None]:
         raise OSError(str(error) or type(error).__name__) from None
 
 
-# --- finding them -------------------------------------------------------------------------------
+# --- finding logs -------------------------------------------------------------------------------
 
 
 def below(url: str) -> list[LogFile]:
-    """The logs at a URL: itself, or those in the folder that it is. Raises OSError where it cannot be reached."""
+    """List the logs at a URL: one object, or the logs in a folder. Raises OSError if it cannot be reached."""
     try:
         system, path = _fsspec().core.url_to_fs(url)
     except (ValueError, ImportError) as error:
@@ -134,7 +134,7 @@ def below(url: str) -> list[LogFile]:
 
 
 def _about(system: Any, path: str) -> Mapping[str, Any]:
-    """What is said of one object; of one that is not there, whoever opens it says so."""
+    """Look up an object's metadata; empty on errors, because opening the object reports them."""
     try:
         found: Mapping[str, Any] = system.info(path)
     except Exception:
@@ -143,7 +143,8 @@ def _about(system: Any, path: str) -> Mapping[str, Any]:
 
 
 def _told(url: str, about: Mapping[str, Any]) -> LogFile:
-    """Two objects of a size and a time, or of a digest, are taken to be one, as two files here are."""
+    """Make a `LogFile` from an object's metadata. It counts as unchanged if size and digest, or size and time, are
+    equal."""
     size = about.get("size")
     when = next((about[name] for name in TIMES if about.get(name)), None)
     edition = next((about[name] for name in EDITIONS if about.get(name)), None)

@@ -1,7 +1,7 @@
-"""What logs say by themselves: which sessions there are, and what was counted for each request. Needs only reading.
+"""Sessions of a log and their recorded usage, without a replay.
 
-Nothing here depends on prices or profiles, so it is remembered for as long as a log does not change. A log of our own
-proxy has figures and no histories: its sessions are told here, and nowhere else.
+The facts do not depend on prices or profiles, so they stay cached until the log changes. A log of Ibidem's proxy has
+usage but no histories, so its sessions are never replayed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..replay.caching import pauses_of
 from .session_result import UnreadFile
 
 PROXY_LOG = "ibidem-proxy"
-"""In place of an agent's name: what our own proxy logged."""
+"""Agent name of sessions in logs of Ibidem's proxy."""
 
 
 class SessionFacts(msgspec.Struct):
@@ -35,29 +35,29 @@ class SessionFacts(msgspec.Struct):
     project: str = ""
     models: list[str] = []
     asked: list[int] = []
-    """Which of the models; -1 where that is not known."""
+    """Index in `models` of each request's model; -1 if unknown."""
     times: list[float | None] = []
-    """Unix seconds, when the answer was complete."""
+    """Unix seconds at which the response was complete."""
     counted: list[tuple[int, int, int, int, int] | None] = []
-    """Tokens: fresh, read, written, written for an hour, output. None where the log does not say."""
+    """Tokens: fresh, read, written, written for an hour, output. None without recorded usage."""
     answers: list[str] = []
-    """Their ids; empty where there is none."""
+    """Ids of the responses; empty if unknown."""
     paid: list[float | None] = []
-    """Dollars for input, where the log has them: of our own proxy."""
+    """Dollars for input; only in logs of Ibidem's proxy."""
     otherwise: list[float | None] = []
-    """What would have been paid without it."""
+    """Dollars for input without the proxy."""
     spoken: tuple[int, int, int] = (0, 0, 0)
     looped: tuple[int, int, int] = (0, 0, 0)
-    """How long after the answer before requests came, as in `billing.lifetimes.Pauses`."""
+    """Counts of idle times before requests, as in `billing.cache_ttl.Pauses`."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """Tells it apart from all others."""
+        """Path and name, unique among all sessions."""
         return self.path, self.name
 
     @property
     def replayed(self) -> bool:
-        """Whether there is more to tell than what was paid."""
+        """The session can be replayed. Logs of Ibidem's proxy have no histories."""
         return not self.paid
 
     @property
@@ -66,7 +66,7 @@ class SessionFacts(msgspec.Struct):
 
     @property
     def last(self) -> float:
-        """When its last request was; long ago where that is not known."""
+        """Unix time of the last request; 0 if unknown."""
         return max((at for at in self.times if at is not None), default=0.0)
 
     def model_of(self, number: int) -> str:
@@ -74,16 +74,16 @@ class SessionFacts(msgspec.Struct):
 
 
 class FileFacts(msgspec.Struct):
-    """What was found in one file."""
+    """Sessions of one file, without a replay."""
 
     sessions: list[SessionFacts] = []
     unread: list[UnreadFile] = []
     size: int = 0
-    """Bytes, as it lies on the disk."""
+    """Size on disk in bytes."""
 
 
 class PaidRequest(NamedTuple):
-    """One request, and what was paid for it."""
+    """One request, and its recorded cost."""
 
     session: SessionFacts
     number: int
@@ -91,14 +91,14 @@ class PaidRequest(NamedTuple):
     model: str
     usage: Usage | None
     input: float | None
-    """Dollars; None where nothing was counted."""
+    """Dollars; None without recorded usage."""
     output: float | None
     otherwise: float | None = None
-    """Dollars that its input would have cost without us, where our own proxy logged it."""
+    """Dollars for its input without Ibidem's proxy; None if the proxy did not log it."""
 
 
 def read_facts(path: str, data: LogBytes) -> FileFacts:
-    """The sessions in a log, as far as it tells of them."""
+    """Read the sessions of a log. A log that cannot be read becomes an `UnreadFile`."""
     try:
         if (logged := read_json_log(path, data)) is not None:
             return FileFacts(list(_logged(path, logged)), size=len(data))
@@ -109,8 +109,7 @@ def read_facts(path: str, data: LogBytes) -> FileFacts:
 
 
 def _logged(path: str, exchanges: Iterable[LoggedExchange]) -> Iterator[SessionFacts]:
-    """Conversations that went through our own proxy: figures, and nothing to replay. Only requests that a model was
-    asked count."""
+    """Yield the conversations in a log of Ibidem's proxy. Only requests with usage or a cost count."""
     conversations: dict[tuple[float | None, str], list[LoggedExchange]] = {}
     for each in exchanges:
         if each.usage is not None or each.paid is not None:
@@ -135,6 +134,7 @@ def _logged(path: str, exchanges: Iterable[LoggedExchange]) -> Iterator[SessionF
 
 
 def facts_of(session: Recording) -> SessionFacts:
+    """Summarize a recorded session."""
     sent = [each for segment in session.segments for each in segment.requests]
     models = session.models
     places = {model: place for place, model in enumerate(models)}
@@ -159,7 +159,7 @@ def facts_of(session: Recording) -> SessionFacts:
 
 
 def moment(sent: RecordedRequest) -> float | None:
-    """When a request took place, in Unix seconds."""
+    """Unix time at which the response to a request was complete, or else at which the request was sent."""
     return sent.at if sent.answered is None else sent.answered
 
 
@@ -168,7 +168,7 @@ def _tokens(usage: Usage | None) -> tuple[int, int, int, int, int] | None:
 
 
 def paid_requests(session: SessionFacts, prices: Prices) -> Iterator[PaidRequest]:
-    """The requests of a session, and what was paid for each."""
+    """Yield the requests of a session with their recorded cost."""
     for number in range(len(session.times)):
         counted, model, at = session.counted[number], session.model_of(number), session.times[number]
         usage = None if counted is None else Usage(*counted)

@@ -1,4 +1,7 @@
-"""One log → its figures. A pure function of the bytes and the settings: it runs anywhere, and can be remembered."""
+"""Replay the sessions of one log under profiles and caching modes.
+
+`measure_log` is a pure function of the bytes and the settings, so any worker can run it and its results can be cached.
+"""
 
 from __future__ import annotations
 
@@ -49,30 +52,30 @@ from .session_result import (
 )
 
 UNDONE_LABEL = "taken back"
-"""Where the price is put of a change that only undid an earlier one."""
+"""Row for the cost of revisions that only undid earlier edits."""
 
 UNNAMED_MODEL = "(not named)"
-"""A model that the log does not tell."""
+"""Name of a model that the log does not name."""
 
 
 class ReportSettings(msgspec.Struct, frozen=True):
-    """What a report is asked to compare, and at which prices."""
+    """Profiles, prices and options of a report."""
 
     profiles: tuple[str, ...] = ("lossless",)
     model: str | None = None
-    """Price everything as this model."""
+    """Model whose prices apply to all requests; None to price each request as its own model."""
     prices: dict[str, Price] = {}
-    """Of one's own, by model."""
+    """The user's prices by model. They override the price list."""
     optimum: bool = False
-    """Also work out the best moments for what profiles let go of."""
+    """Also compute the offline optimum: the best times for the evictions of each profile."""
     caching: tuple[CachingName, ...] = ("recorded",)
-    """How caching is asked for, each with every profile."""
+    """Caching modes to compare, each with every profile."""
     verify: bool = False
-    """Expand all that is sent, and not only a share of it (`replay.verify`)."""
+    """Expand every request, not only a sample (`replay.verify`)."""
 
     @property
     def ways(self) -> tuple[CachingName, ...]:
-        """Those to tell: none where it is as recorded, which is told anyway."""
+        """Caching modes to report; none if only `recorded` was requested, which every report has."""
         return () if self.caching == ("recorded",) else self.caching
 
 
@@ -86,8 +89,11 @@ def measure_log(
     known: frozenset[str] = frozenset(),
     chosen: Mapping[str, RequestFilter] | None = None,
 ) -> FileFigures:
-    """The sessions in a log. Answers in `known` are in another file already: a session that was resumed. `chosen` says
-    by the name of a session which of its requests count; sessions that it does not name do not."""
+    """Measure the sessions in a log.
+
+    Responses in `known` were counted in another file already, because the session was resumed. `chosen` selects the
+    requests of each session by its name; sessions that it does not name are left out. None selects everything.
+    """
     with _seldom_collected():
         try:
             found = recordings.read(path, data)
@@ -103,8 +109,8 @@ def measure_log(
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """Nearly all that is made here goes by itself when nobody needs it. To look through a log's texts for what does
-    not, again and again while it is read, takes a fifth of the time."""
+    """Pause Python's garbage collector, which takes a fifth of the time here. Nearly all objects are freed by reference
+    counts."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -115,7 +121,7 @@ def _seldom_collected() -> Iterator[None]:
 
 
 def drop_counted_requests(session: Recording, known: frozenset[str]) -> Recording:
-    """The session without requests that were counted elsewhere. Their history stays: it was sent again."""
+    """Remove requests that another file has already. Their messages stay in the history: later requests send them."""
     if known:
         for segment in session.segments:
             old = [sent.length for sent in segment.requests if sent.answer and sent.answer in known]
@@ -126,11 +132,12 @@ def drop_counted_requests(session: Recording, known: frozenset[str]) -> Recordin
 
 
 def answers_in(session: Recording) -> Iterator[str]:
+    """Yield the ids of a session's responses."""
     return (sent.answer for segment in session.segments for sent in segment.requests if sent.answer)
 
 
 class SessionBasis(NamedTuple):
-    """A session as every profile finds it: its requests, what its provider charges, and how tokens are counted."""
+    """The parts of a session that all profiles share: its requests, cache pricing and token counter."""
 
     replay: Replay
     economy: Economy
@@ -138,9 +145,10 @@ class SessionBasis(NamedTuple):
 
 
 def basis_of(session: Recording, settings: ReportSettings) -> SessionBasis:
+    """Prepare a session for simulations."""
     exact = counter(session.models[0] if session.models else None)
     count = Remembering(CountsByHash(exact) if any(segment.apart for segment in session.segments) else exact)
-    messages = Histories(session, count.known.clear, settings.optimum)  # what is known of texts goes with them
+    messages = Histories(session, count.known.clear, settings.optimum)  # token counts are dropped with their texts
     replay = Replay(session, Prices(settings.prices, settings.model), count, messages)
     long = any(step.sent.usage and step.sent.usage.written_1h for step in replay.steps)
     economy = replace(economy_of(replay.steps[0].price, long), keeps_thinking=replay.keeps_thinking)
@@ -148,14 +156,14 @@ def basis_of(session: Recording, settings: ReportSettings) -> SessionBasis:
 
 
 def measure_session(session: Recording, settings: ReportSettings, chosen: RequestFilter = EVERYTHING) -> SessionFigures:
-    """The figures of those of its requests that were chosen, in a conversation that was sent as a whole."""
+    """Measure a session. Only the chosen requests count, but the whole conversation is replayed."""
     measured = _MeasuredSession(session, settings, chosen)
     with noting(measured.usual_notes):
         return measured.figures()
 
 
 class _MeasuredSession:
-    """A session that was read, and what its figures are made of."""
+    """State for measuring one session: its simulations and bills."""
 
     def __init__(self, session: Recording, settings: ReportSettings, chosen: RequestFilter) -> None:
         self.session, self.settings = session, settings
@@ -163,18 +171,18 @@ class _MeasuredSession:
         usual = encoding_of(session.models[0] if session.models else None) == DEFAULT_ENCODING
         self.notes = TokenNotes(self.count.count, self.count.known)
         self.usual_notes = self.notes if usual else TokenNotes(counter(), {})
-        """In the encoding that is usual, whatever the session's is."""
+        """Counts in the default encoding, whatever the encoding of the session's model."""
         self.messages = self.replay.messages
         self.groundwork = Groundwork(self.messages, self.count.known if usual else {})
         self.counted = [chosen.takes(step.sent) for step in self.replay.steps]
         self.baseline = self.over(self.replay.bill())
         self.simulations: dict[str, Simulation] = {}
         self.missing: dict[str, Simulation] = {}
-        """Of profiles that let go, where a provider finds nothing after a change."""
+        """Simulations of profiles that evict, in the scenario `miss`."""
         self.bills = {NOTHING_DONE: self.baseline}
 
     def over(self, bill: Bill) -> Bill:
-        """Its part for the requests that count."""
+        """Limit a bill to the chosen requests."""
         return bill if all(self.counted) else bill.over(self.counted)
 
     def figures(self) -> SessionFigures:
@@ -253,9 +261,11 @@ class _MeasuredSession:
         )
 
     def simulate_all(self) -> None:
-        """Every profile, where a provider finds what stands before a change and where it does not, segment by segment:
-        so what they share is kept of one at a time. Those that let go come first: they leave arrival to the others
-        where they went another way."""
+        """Simulate every profile in the scenarios `hit` and `miss`, segment by segment.
+
+        Only one segment's shared work is in memory at a time. Profiles that evict run first: they also compute the
+        arrival edits that the others read.
+        """
         hit, miss = self.replay.told("hit"), self.replay.told("miss")
         chosen = {name: profiles.named(name) for name in self.settings.profiles}
         final = [name for name, strategies in chosen.items() if all(each.final for each in strategies)]
@@ -286,8 +296,8 @@ class _MeasuredSession:
         return found
 
     def needs(self, simulation: Simulation, bill: Bill) -> tuple[int, float]:
-        """Requests that need evicted text, and the cost of one more request for each: it reads the context again and
-        writes the text that it fetches."""
+        """Count the requests that need evicted text, and price one more request for each: it reads the context again
+        and writes the fetched text."""
         needs, cost = [need for need in simulation.needs if self.counted[need.request]], 0.0
         for need in needs:
             step = self.replay.steps[need.request]
@@ -296,7 +306,7 @@ class _MeasuredSession:
 
     def world(self, simulation: Simulation, bill: Bill, world: AfterBreak) -> Scenario:
         best = None
-        if self.settings.optimum and simulation.phases and all(self.counted):  # moments are those of a whole session
+        if self.settings.optimum and simulation.phases and all(self.counted):  # an optimum needs the whole session
             best = best_moments(self.replay, simulation.phases, after_break=world).cost
         return Scenario(bill.cost, bill.rewrites, worst_share(self.baseline.costs, bill.costs), best)
 
@@ -312,7 +322,7 @@ class _MeasuredSession:
         known = [number for number, cost in enumerate(found) if cost is not None and self.counted[number]]
         if not known:
             return None
-        bare = recorded_as(replay) == "none"  # by the rules, what nothing marks is not kept where marks are wanted
+        bare = recorded_as(replay) == "none"  # by the rules, a provider that needs breakpoints cached nothing
         by_rule = (cached_bill(replay, None, "none") if bare else replay.bill(by_rule=True)).costs
         costs = self.baseline.costs
         return BilledCheck(
@@ -342,7 +352,7 @@ def _outcome(
     )
     for step, view, old, new in zip(replay.steps, simulation.views, baseline.costs, bill.costs, strict=True):
         if old != new and not view.before(step.sent.length):
-            # Only what was taken back broke the cache: no text to put it down to.
+            # The revision only undid earlier edits, so there is no edit to attribute the cost to.
             outcome.strategies.setdefault(UNDONE_LABEL, Removal()).add(Removal(1, 0.0, old - new))
     earned = earned_by_token(replay, simulation.views, baseline, bill)
     for span in simulation.spans:
@@ -362,7 +372,10 @@ def _outcome(
 
 
 def earned_by_token(replay: Replay, views: Sequence[SentView], baseline: Bill, bill: Bill) -> list[float]:
-    """Dollars that a removed token saved in the requests before each, and in all: what edits saved adds up to that."""
+    """Add up the dollars saved per removed token. Entry n covers the requests before n, the last entry all requests.
+
+    With these, the savings of single edits add up to the saving of the session.
+    """
     rates = []
     for step, view, before, after in zip(replay.steps, views, baseline.costs, bill.costs, strict=True):
         removed = view.before(step.sent.length)
@@ -377,7 +390,7 @@ def _results(
     count: Count,
     counted: Sequence[bool],
 ) -> tuple[dict[str, ToolResultTotals], dict[str, ToolResultTotals]]:
-    """Tool results by tool and by file: those that a request that counts was the first to send."""
+    """Add up tool results by tool and by file, if a chosen request was the first to send them."""
     tools: dict[str, ToolResultTotals] = {}
     files: dict[str, ToolResultTotals] = {}
     rest = iter(counted)
@@ -410,9 +423,8 @@ def bill_what_if(
     simulations: Mapping[str, Simulation],
     simulate: Simulate,
 ) -> dict[str, Bill]:
-    """The bill with nothing done, and with every profile. A profile that changes what had been sent does so for other
-    reasons where caching costs something else, so it is simulated again. `auto` knows nothing of the user beforehand:
-    of the pauses in other sessions, none is known inside of one."""
+    """Price a session in another caching mode, without Ibidem and with every profile. Profiles that revise are
+    simulated again: their decisions depend on cache pricing. `auto` starts without the user's other idle times."""
     found = {NOTHING_DONE: cached_bill(replay, None, caching)}
     for name, simulation in simulations.items():
         strategies = profiles.named(name)
@@ -426,7 +438,7 @@ def bill_what_if(
 
 
 def _economy(caching: CachingName, replay: Replay, recorded: Economy) -> Economy:
-    """What looking back has to reckon with: the lifetime that is asked for."""
+    """Choose the cache pricing for revisions: that of the requested TTL."""
     if caching == "auto":
         return recorded
     return replace(economy_of(replay.steps[0].price, caching == "1h"), keeps_thinking=recorded.keeps_thinking)
@@ -438,8 +450,8 @@ def _economy(caching: CachingName, replay: Replay, recorded: Economy) -> Economy
 def invalid_in(
     session: Recording, messages: Sequence[Sequence[Message]], counted: Sequence[bool]
 ) -> tuple[int, int, dict[str, int]]:
-    """Requests that break a rule of their provider, those among them that it counted, and how many break which rule.
-    What is wrong in a history is wrong in every longer one."""
+    """Count invalid requests, those with recorded usage, and invalid requests by rule. A violation in a history is in
+    every later request too."""
     dialect = formats.named(session.format)
     invalid, accepted, broken = 0, 0, Counter[str]()
     rest = iter(counted)

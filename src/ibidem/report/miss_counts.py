@@ -19,7 +19,7 @@ class _RequestPair(NamedTuple):
 
     number: int
     price: Price
-    """Of the model that was asked."""
+    """Price of the requested model, whatever `--price-as` says."""
     rates: Rates
     sent: CachedRequest
     before: CachedRequest | None
@@ -29,8 +29,11 @@ class _RequestPair(NamedTuple):
 def cache_use_of(
     replay: Replay, messages: Sequence[Sequence[Message]], prices: Prices, chosen: Sequence[bool]
 ) -> CacheUse | None:
-    """Of the requests that were chosen; None where nothing was counted. `prices` tells how the models that were asked
-    are cached, whatever they are to be priced as; of a model that it does not know, nothing is said but the shares."""
+    """Add up the cache use of the chosen requests; None without recorded usage.
+
+    `prices` has the cache rules of the requested models, whatever `--price-as` says. For models that are not in it,
+    misses are unknown and only shares are counted.
+    """
     usages = [step.sent.usage for step in compress(replay.steps, chosen) if step.sent.usage is not None]
     if not sum(usage.input for usage in usages):
         return None
@@ -50,7 +53,7 @@ def cache_use_of(
             cause = "unmarked" if found.unmarked else miss.cause
             one = MissCount(1, miss.tokens, miss.dollars, miss.dollars, pair.number, miss.where)
             found.misses.setdefault(cause, MissCount()).add(one)
-    if found.unmarked:  # each could have read so much; in all, what is new would have cost more to write
+    if found.unmarked:  # net saving of breakpoints: cheaper reads less the surcharge for writes
         saved = (marks_would_save(pair.before, pair.sent, pair.since, pair.price.caching, pair.rates) for pair in pairs)
         found.misses.setdefault("unmarked", MissCount()).cost = sum(saved)
     return found

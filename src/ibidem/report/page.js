@@ -1,4 +1,4 @@
-// Folds long tables, and writes the table of all sessions: rows come as data, and are text, never markup.
+// Collapses long tables, and makes the table of all sessions. Its rows are data: their texts are never parsed as markup.
 "use strict";
 const FIRST = 12, PAGE = 25, GROWTH = 5;
 
@@ -23,7 +23,7 @@ for (const frame of document.querySelectorAll(".folding")) {
   frame.after(button);
 }
 
-// Numbers are written as in numbers.py.
+// The formats of number_format.py.
 const FORMATS = [0, 1, 2, 3, 4].map((digits) =>
   new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
 const fixed = (number, digits) => FORMATS[digits].format(number);
@@ -60,7 +60,7 @@ function cell([, kind, extra, label], value, first) {
   if (kind === "session") return sessionCell(value);
   const made = element("td");
   made.setAttribute("role", "cell");
-  made.dataset.label = label;  // what it is called where a row is a card
+  made.dataset.label = label;  // shown on narrow screens, where a row is a card
   if (extra) made.dataset.extra = "1";
   made.className = first ? `${kind} money` : kind;
   if (value === null || value === "") {
@@ -78,7 +78,7 @@ function cell([, kind, extra, label], value, first) {
   return made;
 }
 
-// A title is text, whatever it says, and a link only to a file beside this page: Python sees to that.
+// A title is text, never markup. Python has checked that links lead only to files next to this page.
 function sessionCell([title, below, id, project, path, name, href, folder]) {
   const made = element("th", "", "session");
   made.scope = "row";
@@ -113,14 +113,14 @@ function sessions(frame, { columns, rows, folder, sorted }) {
     broken: of("broken", (number) => number > 0),
     laws: of("laws", (number) => number > 0),
   };
-  const money = sorted;  // what the table is sorted by at first
+  const money = sorted;  // the column by which the table is sorted first
   let down = true;
 
   const key = (row) => (Array.isArray(row[sorted]) ? row[sorted][0] : row[sorted]);
   function compare(one, other) {
     const [left, right] = [key(one), key(other)];
     if (left === right) return 0;
-    if (left === null || left === "") return 1;  // what is not known comes last, whichever way
+    if (left === null || left === "") return 1;  // unknown values are last in both directions
     if (right === null || right === "") return -1;
     const order = typeof left === "string" ? left.localeCompare(right, "en", { numeric: true }) : left - right;
     return down ? -order : order;
@@ -157,7 +157,7 @@ function sessions(frame, { columns, rows, folder, sorted }) {
   search.addEventListener("input", () => show(PAGE));
   select.addEventListener("change", () => show(PAGE));
   more.addEventListener("click", () => show(body.rows.length * GROWTH));  // thousands take seconds to lay out
-  wide.checked = false;  // a page that is loaded again remembers
+  wide.checked = false;  // browsers restore the checkbox after a reload
   show(PAGE);
   frame.hidden = false;
 }

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else: no network, no script but its own, light and dark, on paper.
+"""The report as one self-contained HTML page: no network, no foreign scripts, light and dark, printable.
 
 `page.html`, `summary.html` and `sections.html` have the markup, this module the values. The table of sessions
 may have thousands of rows, so it is sent as data, and the page's script makes the rows.
@@ -28,7 +28,7 @@ from .session_table import session_table
 from .timeline import TimeSlots, time_slots
 
 COLOURED_PROFILES = 4
-"""Profiles with a colour of their own. Their names are always beside it."""
+"""Number of colors for profiles. The name is always next to the color."""
 NAMED_MODELS = 6
 NAMED_REPEATS = 6
 """Tools, and files, on the first screen; the sections below have all."""
@@ -69,12 +69,14 @@ class Verdict(NamedTuple):
     same: int
     more: int
     worst: SessionFigures | None
-    """None if no session cost more."""
+    """The session with the lowest saving; None if no session cost more."""
     worst_moment: SessionFigures | None
-    """None if no session ever had cost more."""
+    """The session with the highest extra cost at any time; None if no session ever was more expensive."""
 
 
 class ContextRow(NamedTuple):
+    """A row of the section about context sizes: a profile, or the baseline."""
+
     what: str
     look: str
     spent: SendCost
@@ -82,7 +84,7 @@ class ContextRow(NamedTuple):
 
 
 class _ReportPage:
-    """Values that the templates show and that need some computing."""
+    """Computed values for the templates."""
 
     def __init__(self, report: Report, looks: Mapping[str, str], slots: TimeSlots) -> None:
         self.report, self.total, self.looks, self.slots = report, report.total, looks, slots
@@ -91,7 +93,7 @@ class _ReportPage:
 
     @property
     def period(self) -> str:
-        """The requested period in words; else the first and the last day."""
+        """The requested period in words, or else the first and the last day."""
         shown = self.slots.shown
         if self.report.asked.period or not shown:
             return self.report.asked.period
@@ -107,7 +109,7 @@ class _ReportPage:
             yield f"Input, by our replay: {dollars(row.baseline.cost)}"
         yield f"{plural(sessions, 'session')}, {plural(requests, 'request')}"
         if 0 < row.counted < requests:
-            yield f"{requests - row.counted:,} of these recorded no usage"
+            yield f"{requests - row.counted:,} without recorded usage"
 
     @property
     def logged(self) -> str:
@@ -148,7 +150,7 @@ class _ReportPage:
 
     @cached_property
     def _shares(self) -> dict[str, list[tuple[float, SessionFigures]]]:
-        """By profile: sessions and their savings, the best first."""
+        """Profile → saved share of each session, with the session; the best first."""
         ranked = {name: self.report.ranked(name) for name in self.looks}
         return {name: [(drop_rounding(each.saved_share(name)), each) for each in some] for name, some in ranked.items()}
 
@@ -185,7 +187,7 @@ class _ReportPage:
         saved = self.total.baseline.cost - profile.spent.cost
         rest = saved - sum(each.cost for each in profile.strategies.values())
         if abs(rest) > 0.001 * abs(saved):
-            rows.append(("not due to one alone", "", "", rest))
+            rows.append(("not due to one strategy", "", "", rest))
         return rows
 
     @cached_property
@@ -232,7 +234,7 @@ class _ReportPage:
         scenarios = self.revising[name].values()
         highest = [each.highest for each in scenarios if each.highest and each.more_expensive]
         worst = [each.worst_in for each in scenarios if each.worst_in]
-        for what, sessions in (("worst for", highest), ("at its worst moment in", worst)):
+        for what, sessions in (("worst for", highest), ("worst at any time in", worst)):
             if sessions:
                 yield what, list({session.key: session for session in sessions}.values())
 

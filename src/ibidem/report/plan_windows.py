@@ -16,10 +16,10 @@ from .log_summary import PaidRequest
 from .session_result import NOTHING_DONE, SessionFigures
 
 PLAN_WINDOW = 5 * 3600.0
-"""Seconds."""
+"""Length of a window in seconds."""
 HOUR = 3600.0
 LOOKED_BACK = 20
-"""Last requests that the growth is estimated from."""
+"""Number of last requests for the estimate of a conversation's growth."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class PlanWindow:
 
 
 def plan_windows(paid: Iterable[PaidRequest], sessions: Sequence[SessionFigures]) -> list[PlanWindow]:
-    """Windows of all agents, in order of time. Requests without a time are in none."""
+    """Make the windows of all agents, in order of time. Requests without a time are left out."""
     timed = sorted((request for request in paid if request.at is not None), key=lambda request: request.at or 0.0)
     windows: dict[str, list[PlanWindow]] = {}
     for request in timed:
@@ -57,7 +57,7 @@ def plan_windows(paid: Iterable[PaidRequest], sessions: Sequence[SessionFigures]
         number = place(session.agent, at)
         return (session.agent, str(number)) if number >= 0 else None
 
-    # The largest session comes last: its room is the one that counts.
+    # The largest session is last, so that its estimate replaces those of the others.
     ordered = sorted(sessions, key=lambda session: max(session.sizes.get(NOTHING_DONE, ()), default=0.0))
     for row in collect_rows(timed, ordered, key_of):
         windows[row.key[0]][int(row.key[1])].row = row

@@ -1,7 +1,7 @@
-"""What was found in logs that were read before, so that a second run reads only what is new.
+"""Cache of the results of logs, so that a second report reads only new logs.
 
-Facts go by a file's size and time, figures by its content. A cache and nothing more: it may be deleted at any time, and
-whatever goes wrong with it, the work is done again.
+Keys: facts have a file's size and time, results a digest of its content. The cache can be deleted at any time. After
+any error, the work is repeated.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .session_result import FileFigures, decode_result, encode_result
 T = TypeVar("T")
 
 MAX_KEPT_LOGS = 50_000
-"""Logs of which something is kept; the ones that were used longest ago go first."""
+"""Maximum number of logs in the cache. The least recently used ones are deleted."""
 STATES_PER_LOG = 4
-"""Sizes and times under which a log is known: it grows while it is written."""
+"""Average number of states stored per log: size and time change while an agent writes it."""
 ASKED_AT_ONCE = 500
-"""Rows that one question is about."""
+"""Keys in one query. SQLite limits the number of parameters."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS logs (state TEXT PRIMARY KEY, digest TEXT);
@@ -42,16 +42,16 @@ CREATE INDEX IF NOT EXISTS facts_used ON facts (used, key);
 
 
 class ReportCache:
-    """Opened anew for every question: workers and runs beside this one may share it."""
+    """SQLite cache of facts and results. It is opened for each query, because workers and other runs share it."""
 
     def __init__(self, folder: Path, settings: ReportSettings) -> None:
         self._path = folder / "report.sqlite"
         self._asked = hashlib.sha256(repr(settings).encode("utf-8", "backslashreplace") + code_version()).hexdigest()
 
-    # --- what logs say --------------------------------------------------------------------------
+    # --- facts ----------------------------------------------------------------------------------
 
     def facts(self, states: Iterable[str]) -> dict[str, FileFacts]:
-        """What is known of logs, by size and time."""
+        """Look up facts by the state of logs (path, size and time)."""
         keys = {_fact_key(state): state for state in states if state}
         found: dict[str, FileFacts] = {}
         for key, data in self._rows("facts", keys):
@@ -60,23 +60,23 @@ class ReportCache:
         return found
 
     def keep_facts(self, facts: Mapping[str, FileFacts]) -> None:
-        """By state; of a log whose state cannot be told, nothing is kept."""
+        """Store facts by the state of their logs."""
         rows = []
         for state, each in facts.items():
             with suppress(UnicodeEncodeError):  # a lone surrogate in a name: such a log is read again each time
                 rows.append((_fact_key(state), time.time(), msgspec.msgpack.encode(each)))
         self._keep("facts", rows)
 
-    # --- what they would have cost --------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------------
 
     def digests(self, states: Iterable[str]) -> dict[str, str]:
-        """Of logs that were read when their size and time were the same."""
+        """Look up digests of logs by their state (path, size and time)."""
         spelt = {_spelt(state): state for state in states if state}
         found = self._ask(lambda db: list(_select(db, "SELECT state, digest FROM logs WHERE state", list(spelt))))
         return {spelt[state]: str(digest) for state, digest in found or () if isinstance(digest, str)}
 
     def figures(self, logs: Sequence[Sequence[str]], asked: Sequence[str]) -> list[list[FileFigures] | None]:
-        """The figures of logs with these contents, that were read together, and what was asked of each such family."""
+        """Look up the results of groups of logs, by their digests and selections; None if a group is not cached."""
         keys = [self._key(digests, what) for digests, what in zip(logs, asked, strict=True)]
         found: dict[str, list[FileFigures]] = {}
         for key, data in self._rows("figures", keys):
@@ -85,9 +85,10 @@ class ReportCache:
         return [found.get(key) for key in keys]
 
     def keep(self, states: Sequence[str], digests: Sequence[str], figures: Sequence[FileFigures], asked: str) -> None:
+        """Store the results of a group of logs, and the digest of each log's state."""
         try:
             data = msgspec.msgpack.encode([encode_result(each) for each in figures])
-        except UnicodeEncodeError:  # as above
+        except UnicodeEncodeError:  # a lone surrogate in a name, as in `store_facts`
             return
         pairs = [pair for pair in zip(map(_spelt, states), digests, strict=True) if pair[0]]
 
@@ -106,7 +107,7 @@ class ReportCache:
     # --- the database ---------------------------------------------------------------------------
 
     def _rows(self, table: str, keys: Iterable[str]) -> list[tuple[str, bytes]]:
-        """Keys and what is kept under them; that they were used is noted."""
+        """Fetch rows with these keys, and update the time of their last use."""
         names = list(keys)
 
         def read(db: sqlite3.Connection) -> list[tuple[str, bytes]]:
@@ -133,12 +134,12 @@ class ReportCache:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with closing(sqlite3.connect(self._path, timeout=5)) as db, db:
                 os.chmod(self._path, 0o600)
-                db.execute("PRAGMA synchronous = OFF")  # what a power cut takes is found again
+                db.execute("PRAGMA synchronous = OFF")  # after a power cut, the work is repeated
                 db.executescript(SCHEMA)
                 return question(db)
         except sqlite3.OperationalError:
-            pass  # somebody else is writing, or may and we may not
-        except sqlite3.DatabaseError:  # damaged: else nothing would ever be remembered again
+            pass  # locked by another process, or not writable for this user
+        except sqlite3.DatabaseError:  # damaged: without a new file, no result would be cached again
             with suppress(OSError):
                 self._path.unlink()
         except (sqlite3.Error, OSError):
@@ -160,13 +161,13 @@ def _fact_key(state: str) -> str:
 
 
 def _spelt(state: str) -> str:
-    """File names need not be Unicode."""
+    """Make a state valid Unicode: file names can contain other bytes."""
     return state.encode("utf-8", "backslashreplace").decode()
 
 
 @cache
 def code_version() -> bytes:
-    """Changes whenever the code or the prices do."""
+    """Identify the code and the prices. Cached results of another version are not used."""
     parts = [metadata.version("genai-prices")]
     package = Path(__file__).parent.parent
     for path in sorted(package.rglob("*.py")):

@@ -1,7 +1,7 @@
-"""Which requests a report is about: from when to when, of which models; and of which sessions.
+"""Selection of the requests and sessions of a report: by time, model, agent, project and session id.
 
-A session that is only partly in the range counts with its requests that are: what they cost is what they cost in the
-whole conversation, so that days add up to weeks. A request is where its answer was complete, as other tools count it.
+A session counts with its requests in the time range. Their cost is that in the whole conversation, so days add up to
+weeks. A request belongs to the time at which its response was complete, as in other tools.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class RequestFilter(msgspec.Struct, frozen=True):
     since: float | None = None
     until: float | None = None
     models: tuple[str, ...] | None = None
-    """None for all of them."""
+    """None for all models."""
 
     def counts(self, at: float | None, model: str) -> bool:
-        """A request of an unknown time is in no range."""
+        """Whether a request is selected. A request without a time matches only if there is no time range."""
         if self.models is not None and model not in self.models:
             return False
         if at is None:
@@ -42,18 +42,18 @@ EVERYTHING = RequestFilter()
 
 
 class SessionFilter(NamedTuple):
-    """What was asked for. Words are compared without regard to case."""
+    """The user's selection. Comparisons ignore case."""
 
     since: float | None = None
     until: float | None = None
     agents: tuple[str, ...] = ()
-    """Whole names; any of them."""
+    """Full names; one must match."""
     projects: tuple[str, ...] = ()
-    """Parts of the project's path."""
+    """Parts of the project's path; one must match."""
     models: tuple[str, ...] = ()
-    """Parts of the model's name."""
+    """Parts of the model's name; one must match."""
     session: str = ""
-    """The beginning of the session's id."""
+    """Prefix of the session's id."""
 
     @property
     def timed(self) -> bool:
@@ -61,11 +61,11 @@ class SessionFilter(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Nothing was asked for."""
+        """The user selected nothing, so everything counts."""
         return self == SessionFilter()
 
     def wants(self, session: SessionFacts) -> bool:
-        """Whether a session is asked for, whatever the times of its requests and their models."""
+        """Whether a session is selected, regardless of the times and models of its requests."""
         if self.agents and session.agent.lower() not in _lower(self.agents):
             return False
         if self.projects and not _contains(session.project, self.projects):
@@ -73,13 +73,15 @@ class SessionFilter(NamedTuple):
         return not self.session or session.id.lower().startswith(self.session.lower())
 
     def chosen(self, session: SessionFacts) -> RequestFilter:
-        """Which of its requests are asked for."""
+        """Make the filter for the requests of a session."""
         models = tuple(model for model in session.models if _contains(model, self.models)) if self.models else None
         return RequestFilter(self.since, self.until, models)
 
     def may_hold(self, path: str, written: float | None, agent: str | None) -> bool:
-        """Whether a log can hold what is asked for, by its name, the time it was last written and whose it is, as far
-        as that is known. What cannot is not read."""
+        """Whether a log can contain selected requests, by its name, modification time and agent, as far as known.
+
+        Other logs are not opened.
+        """
         if self.since is not None and written is not None and written < self.since:
             return False
         if agent is not None and self.agents and agent.lower() not in _lower(self.agents):
@@ -90,10 +92,10 @@ class SessionFilter(NamedTuple):
 
 
 DAY = 86400.0
-"""Seconds. The day in a name is that of the machine's clock: it may be off by as much."""
+"""Seconds. The date in a file name is in local time, so it can differ from UTC by up to a day."""
 
 _DATED = re.compile(r"rollout-(\d{4})-(\d\d)-(\d\d)T")
-"""Some agents write into a log's name when it began."""
+"""File names of Codex: they contain the start of the session."""
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -109,7 +111,7 @@ def _begun(path: str) -> float | None:
 
 
 def _may_be_called(path: str, beginning: str) -> bool:
-    """A log with ids in its name, or in the folder around it, is of one of these sessions; any other may be of any."""
+    """Whether a log can contain a session with this id prefix. Ids in its file or folder names rule out all others."""
     parts = PurePath(path.replace("\\", "/")).parts[-3:]
     ids = [found for part in parts for found in _ID.findall(part.lower())]
     return not ids or any(each.startswith(beginning) for each in ids)

@@ -1,4 +1,4 @@
-"""What sessions are called in the page: by what a person knows of them, and with a link where there is more to see."""
+"""Names of sessions in the page: titles that a user recognizes, with a link if there is a page with details."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ..render.charts import last_slash
 from .aggregate import KnownSession, Report, local_time
 
 SHOWN_ID = 8
-"""Characters of an id that are enough to ask for it."""
+"""Characters of an id that are shown. They are enough to select the session."""
 LONGEST_TITLE = 200
 """Characters of a title that are shown."""
 
 Links = Mapping[tuple[str, str], str]
-"""A session's path and name → where its details are: a file beside the page, percent-encoded."""
+"""A session's path and name → the file with its details, relative to the page, percent-encoded."""
 
 _RELATIVE = re.compile(r"[A-Za-z0-9._~%#-][A-Za-z0-9._~%/#-]*")
 
 
 class SessionLinks:
-    """The titles of sessions, and what stands below them."""
+    """Titles, subtitles, tooltips and links of sessions."""
 
     def __init__(self, report: Report, links: Links) -> None:
         self.known = report.known_sessions
@@ -31,17 +31,17 @@ class SessionLinks:
         self.folder = _folder({each.path for each in self.known.values()})
         for href in links.values():
             if not _RELATIVE.fullmatch(href):
-                raise ValueError(f"{href!r} is no file beside the page: pass a relative, percent-encoded name")
+                raise ValueError(f"{href!r}: not a file next to the page. Pass a relative, percent-encoded name")
         self.links = links
 
     def title(self, session: KnownSession) -> str:
-        """What was asked first, or the file's name where nobody knows."""
+        """The first prompt, or the file name if the log has no prompt."""
         words = " ".join(session.title.split()) or session.path[last_slash(session.path) :]
         short = words if len(words) <= LONGEST_TITLE else f"{words[: LONGEST_TITLE - 1]}…"
         return one_line(f"{short} ({session.name})" if session.name else short)
 
     def below(self, session: KnownSession) -> str:
-        """Where it was, the front of its id, and whose it is where there are several agents."""
+        """The line below a title: project or folder, start of the id, and the agent if there are several."""
         where = session.project or ("" if session.title else session.path[: last_slash(session.path)])
         agent = session.agent if self.several_agents else ""
         facts = (where[last_slash(where) :].rstrip("/\\"), session.id[:SHOWN_ID], agent)
@@ -52,17 +52,17 @@ class SessionLinks:
         return f"{moment:%Y-%m-%d %H:%M}" if moment else ""
 
     def path(self, session: KnownSession) -> str:
-        """Without the folder that all logs are in."""
+        """The path without the common folder of all logs."""
         return one_line(session.path.removeprefix(self.folder))
 
     def tip(self, session: KnownSession) -> str:
-        """All there is to know it by."""
+        """The tooltip: id, project, and path of the log."""
         log = f"{session.path} ({session.name})" if session.name else session.path
         return one_line(" · ".join(filter(None, (session.id, session.project, log))))
 
 
 def _folder(paths: set[str]) -> str:
-    """That all of them are in."""
+    """Find the common folder of all paths."""
     if len(paths) < 2:
         return ""
     first, last = min(paths), max(paths)

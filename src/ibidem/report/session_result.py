@@ -1,6 +1,6 @@
-"""The figures of one recorded session: plain values that can be stored, sent and added up.
+"""Results of measuring one recorded session: plain values that can be stored, sent and added up.
 
-Money is dollars for input; tokens are the provider's, as far as they are known (see `sizes`).
+Costs are dollars for input. Tokens are provider tokens, recorded or estimated (see `replay.sizes`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..billing.usage import Usage
 from ..render.number_format import saved_share
 
 NOTHING_DONE = "nothing done"
-"""In place of a profile's name, where none is at work."""
+"""Name of the baseline, where other rows have a profile's name."""
 
 T = TypeVar("T", bound="Addable")
 
 
 class Addable(Protocol):
-    """A sum that another one of its kind can be added to."""
+    """A sum to which another value of its class can be added."""
 
     def add(self: T, other: T, /) -> None: ...
 
@@ -36,17 +36,17 @@ def merge(totals: dict[str, T], more: Mapping[str, T], empty: Callable[[], T]) -
 
 
 class SendCost(msgspec.Struct):
-    """A session's requests as one way of sending them costs."""
+    """Cost and size of all requests of a session, as recorded or with one profile."""
 
     cost: float = 0.0
     tokens: float = 0.0
-    """Of all requests together."""
+    """Input tokens of all requests together."""
     read: float = 0.0
-    """Of these, read from the cache."""
+    """Tokens that were read from the cache."""
     peak: float = 0.0
     """Tokens of the largest request."""
     breaks: int = 0
-    """Requests that changed what had been sent before, so that the cache did not know it."""
+    """Requests that changed text already sent, so that the provider had to write its cache again."""
 
     def add(self, other: SendCost) -> None:
         self.cost += other.cost
@@ -57,12 +57,13 @@ class SendCost(msgspec.Struct):
 
 
 class Removal(msgspec.Struct):
-    """What was taken out, by something that can be named."""
+    """Text that one strategy removed, or that was removed from results of one tool or about one file."""
 
     hits: int = 0
     tokens: float = 0.0
-    """Taken out of the conversation: each text counts once, however often it would have been sent."""
+    """Tokens removed from the conversation. Each text counts once, however often it would have been sent."""
     cost: float = 0.0
+    """Dollars saved."""
 
     def add(self, other: Removal) -> None:
         self.hits += other.hits
@@ -71,44 +72,48 @@ class Removal(msgspec.Struct):
 
 
 class Scenario(msgspec.Struct):
-    """A session under a profile that changes what had been sent, with a provider that after a change finds what stands
-    before it (`hit`), or nothing of the conversation (`miss`)."""
+    """Cost of a session in one cache scenario, for a profile that revises text already sent.
+
+    After a revision, the provider still has the prefix before it in its cache (`hit`), or no part of the conversation
+    (`miss`).
+    """
 
     cost: float
     rewrites: float
-    """Of the cost, what was paid for writing again what could have been read, had nothing been changed."""
+    """Dollars for writing again what could have been read without revisions."""
     worst: float
-    """As in `ProfileOutcome`."""
+    """Largest extra cost, as in `ProfileOutcome`."""
     best: float | None = None
-    """What the same edits would have cost at the best moments, if that was asked for and they can be moved."""
+    """Cost of the same edits at the best times (`replay.offline_optimum`); None if it was not computed."""
 
 
 class ProfileOutcome(msgspec.Struct):
-    """A session under a profile."""
+    """Results of a session with one profile."""
 
     spent: SendCost = msgspec.field(default_factory=SendCost)
-    """In a world where a provider finds what stands before a change."""
+    """Cost in the scenario `hit`."""
     worst: float = 0.0
-    """How much dearer than doing nothing it ever was, as a share, over all beginnings of the session; 0 if never."""
+    """Largest extra cost after any request, as a share of the baseline until then; 0 if it never was above."""
     law_failures: int = 0
+    """Number of violated invariants and failed requests."""
     failures: list[str] = []
-    """What they were, each wording once."""
+    """Distinct messages of these failures."""
     strategies: dict[str, Removal] = {}
     tools: dict[str, Removal] = {}
     files: dict[str, Removal] = {}
     points: dict[str, int] = {}
-    """Why what had been sent was changed, and how often, where the profile says so."""
+    """Reason of revisions → how many there were."""
     worlds: dict[str, Scenario] = {}
-    """By what a provider finds after a change; empty for a profile that never makes one."""
+    """Costs by scenario, `hit` and `miss`; empty for a profile that never revises."""
     restored: int = 0
-    """Requests of which what they added was restored from what is sent, and compared with what was said."""
+    """Requests whose new messages were expanded and compared with the original."""
     needs: int = 0
     """Requests whose recorded output used evicted text (`replay.need`)."""
     need_cost: float = 0.0
-    """Dollars for one more request for each of them, which fetches the text again."""
+    """Dollars for one more request for each such need, which fetches the text again."""
 
     def add(self, other: ProfileOutcome) -> None:
-        """Add the sums of another session. Scenarios, tools and files are added up apart from profiles."""
+        """Add the sums of another session. Scenarios, tools and files are added up elsewhere (`aggregate`)."""
         self.spent.add(other.spent)
         self.worst = max(self.worst, other.worst)
         self.law_failures += other.law_failures
@@ -121,7 +126,7 @@ class ProfileOutcome(msgspec.Struct):
 
 
 class ToolResultTotals(msgspec.Struct):
-    """Tool results of a session, of one tool or about one file; each counts once."""
+    """Number and tokens of tool results, of one tool or about one file; each result counts once."""
 
     count: int = 0
     tokens: float = 0.0
@@ -132,13 +137,15 @@ class ToolResultTotals(msgspec.Struct):
 
 
 class BilledCheck(msgspec.Struct):
-    """What the log says about the bill, and what we compute for the same requests."""
+    """Recorded cost of requests with usage, and replayed costs of the same requests."""
 
     cost: float = 0.0
+    """Recorded cost."""
     requests: int = 0
     baseline: float = 0.0
+    """Replayed cost without Ibidem."""
     by_rule: float = 0.0
-    """What nothing done costs by the rules of the cache alone: recorded hits and misses are not looked at."""
+    """Replayed cost if the cache rules decide what is read, instead of recorded cache reads."""
 
     def add(self, other: BilledCheck) -> None:
         self.cost += other.cost
@@ -148,19 +155,19 @@ class BilledCheck(msgspec.Struct):
 
 
 class MissCount(msgspec.Struct):
-    """Requests of which a provider read less than it could, for one reason (`billing.misses`)."""
+    """Cache misses of one cause (`billing.cache_misses`)."""
 
     count: int = 0
     tokens: float = 0.0
-    """That had been sent before, and were not read."""
+    """Tokens that had been sent before and were not read from the cache."""
     cost: float = 0.0
-    """What was paid for these, above the price of reading them."""
+    """Dollars for these tokens, above the price of reading them."""
     dearest: float = 0.0
-    """Of the cost, that of the dearest one."""
+    """Dollars for the most expensive miss."""
     request: int = 0
-    """Which that was, from 1 on."""
+    """Number of the request with the most expensive miss, from 1."""
     where: str = ""
-    """And what it was: in words."""
+    """Details of the most expensive miss, in words."""
 
     def add(self, other: MissCount) -> None:
         self.count += other.count
@@ -171,19 +178,19 @@ class MissCount(msgspec.Struct):
 
 
 class CacheUse(msgspec.Struct):
-    """How the requests that have usage were cached. Tokens as their provider counted them; the four add up to all."""
+    """Prompt caching of requests with recorded usage. The four token counts add up to their input."""
 
     read: int = 0
     written: int = 0
-    """For five minutes, or however long a provider keeps it unasked."""
+    """Tokens written for five minutes, or for the default TTL of a provider that caches automatically."""
     written_1h: int = 0
     fresh: int = 0
-    """Not cached."""
+    """Tokens that were neither read nor written."""
     misses: dict[str, MissCount] = {}
-    """By cause."""
+    """Cache misses by cause."""
     unmarked: bool = False
-    """The provider keeps only what requests mark, and none marked anything. The cost of the one miss is then what
-    five-minute marks would have saved in all: below 0 where they would have cost."""
+    """The provider needs cache breakpoints, and no request had any. The cost of the miss `unmarked` is then the total
+    saving of five-minute breakpoints, negative if they would have cost more."""
 
     @property
     def shares(self) -> Shares:
@@ -199,62 +206,64 @@ class CacheUse(msgspec.Struct):
 
 
 class SessionFigures(msgspec.Struct):
+    """Results of one replayed session."""
+
     path: str
     agent: str
     name: str
     project: str
     model: str
-    """The first; see `models`."""
+    """The first of `models`."""
     models: list[str]
     priced_as: dict[str, str]
-    """Models that are not in the price list → the one whose price was taken."""
+    """Model that is not in the price list → model whose price was used."""
     started: float | None
+    """Unix time of the first request."""
     requests: int
     restarts: dict[str, int]
-    """Compactions, micro-compactions, rewinds."""
+    """Numbers of compactions, micro-compactions and rewinds."""
     skipped: list[tuple[int, str]]
-    """Lines of the log that could not be used."""
+    """Lines of the log that could not be parsed, with the reason."""
     invalid: int
-    """Requests that break a rule of their provider, as they stand in the log."""
+    """Number of requests that break a rule of their provider, as recorded in the log."""
     violations: dict[str, int]
-    """Rule → how many requests break it."""
+    """Rule → number of requests that break it."""
     baseline: SendCost
     recorded: BilledCheck | None
     profiles: dict[str, ProfileOutcome]
     tools: dict[str, ToolResultTotals]
     files: dict[str, ToolResultTotals]
     accepted: int = 0
-    """Of the invalid requests, those that the log has usage of: their provider took them all the same."""
+    """Number of invalid requests with recorded usage, so the provider accepted them."""
     thinking: float = 0.0
     """Dollars of the baseline for thinking that was sent back with later requests."""
     cached: CacheUse | None = None
-    """None where no usage was recorded."""
+    """Recorded prompt caching; None without recorded usage."""
     caching: dict[str, dict[str, Scenario]] = {}
-    """How caching is asked for → profile, or `NOTHING_DONE` → what that would have cost. `worst` is against nothing
-    done, as it was sent."""
+    """Caching mode → profile, or `NOTHING_DONE` → cost. `worst` is relative to the baseline as recorded."""
     unasked: bool = False
-    """Its provider keeps by itself what it is sent: whatever is asked for, caching is as recorded."""
+    """The provider caches automatically, so the cost is as recorded in every caching mode."""
     spoken: tuple[int, int, int] = (0, 0, 0)
     looped: tuple[int, int, int] = (0, 0, 0)
-    """How long after the answer before requests came, as in `billing.lifetimes.Pauses`."""
+    """Counts of idle times before requests, as in `billing.cache_ttl.Pauses`."""
 
     id: str = ""
-    """As its agent prints it."""
+    """The session's id, as its agent prints it."""
     title: str = ""
     times: list[float | None] = []
-    """By request that is counted, in Unix seconds: when its answer was complete."""
+    """Unix time at which the response was complete, for each counted request."""
     asked: list[int] = []
-    """By request: which of the models; -1 where that is not known."""
+    """Index in `models` of each request's model; -1 if unknown."""
     costs: dict[str, list[float]] = {}
-    """Dollars by request: `NOTHING_DONE`, and every profile."""
+    """`NOTHING_DONE` or profile → dollars of each request."""
     sizes: dict[str, list[float]] = {}
-    """Tokens by request, likewise."""
+    """`NOTHING_DONE` or profile → tokens of each request."""
     windows: dict[str, int] = {}
-    """Model → input tokens that fit, where that is known."""
+    """Model → its context window in input tokens, if known."""
 
     @property
     def thinking_share(self) -> float:
-        """Of the bill with nothing done."""
+        """Cost of returned thinking as a share of the baseline."""
         return self.thinking / self.baseline.cost if self.baseline.cost else 0.0
 
     def saved_share(self, profile: str) -> float:
@@ -267,40 +276,45 @@ class SessionFigures(msgspec.Struct):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Tells it apart from all others."""
+        """Path and name, unique among all sessions."""
         return self.path, self.name
 
 
 class UnreadFile(msgspec.Struct):
-    """A file that gave no session, and why."""
+    """A file without a session, and the reason."""
 
     path: str
     why: str
 
 
 class FileFigures(msgspec.Struct):
-    """What was found in one file."""
+    """Results of one file."""
 
     sessions: list[SessionFigures] = []
     unread: list[UnreadFile] = []
     size: int = 0
-    """Bytes, unpacked or not, as it lies on the disk."""
+    """Size on disk in bytes, compressed or not."""
 
 
 def encode_result(figures: FileFigures) -> bytes:
+    """Encode results for the cache."""
     return msgspec.json.encode(figures)
 
 
 def decode_result(data: bytes) -> FileFigures:
+    """Decode results from the cache. Raises msgspec.DecodeError."""
     return msgspec.json.decode(data, type=FileFigures)
 
 
 def plain(value: Any) -> Any:
-    """As JSON values."""
+    """Convert a struct to JSON values."""
     return msgspec.to_builtins(value)
 
 
 def worst_share(before: Sequence[float], after: Sequence[float]) -> float:
-    """By which share the second was ever dearer than the first, over all beginnings; 0 if never. Costs by request."""
+    """Largest share by which the running total of `after` exceeds that of `before`; 0 if it never does.
+
+    Both are costs by request.
+    """
     shares = [ours / theirs - 1 for theirs, ours in zip(accumulate(before), accumulate(after), strict=True) if theirs]
     return max([0.0, *shares])

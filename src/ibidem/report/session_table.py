@@ -33,6 +33,8 @@ class Column(NamedTuple):
 
 
 class SessionTable(NamedTuple):
+    """Columns and rows of the table, for the template."""
+
     columns: list[Column]
     groups: list[tuple[str, str, bool, int]]
     """Heads over several columns: name, look, whether they are extra columns, and how many."""
@@ -41,6 +43,7 @@ class SessionTable(NamedTuple):
 
 
 def session_table(report: Report, names: SessionLinks, looks: Mapping[str, str]) -> SessionTable:
+    """Make the table of all sessions. `looks` has the style of each profile."""
     columns = _columns(report, names, looks)
     by_session = report.session_rows()
     rows = [
@@ -59,7 +62,7 @@ def session_table(report: Report, names: SessionLinks, looks: Mapping[str, str])
 
 
 def _alone(column: Column) -> str:
-    """The label of a column without its group's head."""
+    """Make a label that is clear without the group's head, for narrow screens."""
     if column.kind == "saving":
         return f"{column.label} saved"
     return f"{column.group}: {column.label}" if column.group else column.label
@@ -70,7 +73,7 @@ def _columns(report: Report, names: SessionLinks, looks: Mapping[str, str]) -> l
     first = Column("paid", "dollars", "for input and output, at list prices", _paid) if report.total.counted else cost
     found = [
         Column("session", "session", "", lambda session, row: _session(session, names)),
-        Column("when", "when", "when it began", lambda session, row: names.when(session)),
+        Column("when", "when", "start of the session", lambda session, row: names.when(session)),
         Column("model", "text", "the first one, and how many more", lambda session, row: _model(session)),
         Column("requests", "count", "", lambda session, row: row.requests or row.session_requests),
         first,
@@ -86,17 +89,17 @@ def _columns(report: Report, names: SessionLinks, looks: Mapping[str, str]) -> l
     return [*found, Column("log", "log", "the file it was read from", lambda session, row: "", extra=True)]
 
 
-SAVED = "of the input; its share of the cost with nothing done"
+SAVED = "dollars of input, and share of the baseline"
 
 
 def _as_sent() -> tuple[Column, ...]:
     return (
-        Column("recorded", "dollars", "input, as the log says", _of(lambda each: each.recorded and each.recorded.cost)),
-        Column("error", "error", "of our replay, against what was recorded", _of(_off)),
+        Column("recorded", "dollars", "recorded cost of input", _of(lambda each: each.recorded and each.recorded.cost)),
+        Column("error", "error", "replayed cost against recorded cost", _of(_off)),
         Column("cost", "dollars", "input, by our replay", _of(lambda each: each.baseline.cost)),
-        Column("read", "share", "share of the input that came from a cache, as recorded", _of(_read)),
-        Column("lost", "dollars", "paid for what could have been read from a cache, as recorded", _of(_lost)),
-        Column("peak", "tokens", "of the largest request", _of(lambda each: each.baseline.peak)),
+        Column("read", "share", "share of the input read from the cache, as recorded", _of(_read)),
+        Column("lost", "dollars", "recorded cost of cache misses", _of(_lost)),
+        Column("peak", "tokens", "size of the largest request", _of(lambda each: each.baseline.peak)),
         Column("broken", "count", "requests that break a rule of their provider", _of(lambda each: each.invalid)),
     )
 
@@ -107,21 +110,21 @@ def _under(name: str) -> tuple[Column, ...]:
 
     return (
         Column("cost", "dollars", "input, by our replay", outcome(lambda each: each.spent.cost)),
-        Column("share saved", "share", "of the cost with nothing done", _of(lambda each: _saved_share(each, name))),
-        Column("worst moment", "error", "how much more it had cost at any time", outcome(lambda each: each.worst)),
+        Column("share saved", "share", "share of the baseline", _of(lambda each: _saved_share(each, name))),
+        Column("worst moment", "error", "largest extra cost at any time", outcome(lambda each: each.worst)),
         Column(
             "cache rewritten",
             "count",
-            "requests that changed what had been sent, so that a provider's cache had to be written anew",
+            "requests that changed text already sent, so that the provider wrote its cache again",
             outcome(lambda each: each.spent.breaks),
         ),
-        Column("peak", "tokens", "of the largest request", outcome(lambda each: each.spent.peak)),
-        Column("laws", "count", "laws of ibidem that were broken", outcome(lambda each: each.law_failures)),
+        Column("peak", "tokens", "size of the largest request", outcome(lambda each: each.spent.peak)),
+        Column("laws", "count", "violated invariants of ibidem", outcome(lambda each: each.law_failures)),
     )
 
 
 def _of(value: Callable[[SessionFigures], Any]) -> Value:
-    """A value that only replayed sessions have."""
+    """Make a column value that only replayed sessions have."""
     return lambda session, row: value(row.replayed[-1]) if row.replayed else None
 
 
@@ -171,7 +174,7 @@ def _value(value: Any) -> Any:
 
 
 def _data(value: Any) -> Markup:
-    """JSON without the characters that could end the script element."""
+    """Encode JSON without the characters that could end the script element."""
     from markupsafe import Markup
 
     data = json.dumps(value, separators=(",", ":"))

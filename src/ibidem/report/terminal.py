@@ -1,4 +1,4 @@
-"""The report in a terminal, widest news first. Plain text where it is piped; nothing in it is markup."""
+"""The report in a terminal, from totals to details. Piped output is plain text. Texts are never parsed as markup."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .terminal_tables import draw_sessions, draw_table, draw_windows, rest, sess
 
 
 def draw_paid(report: Report, stream: IO[str], *, plain: bool = False) -> None:
-    """What is known before anything is replayed."""
+    """Print the recorded cost, which needs no replay."""
     console = _console(stream, plain)
     with console.capture() as page:
         _paid(console, report)
@@ -27,9 +27,9 @@ def draw_paid(report: Report, stream: IO[str], *, plain: bool = False) -> None:
 
 
 def draw(report: Report, stream: IO[str], *, plain: bool = False, begun: bool = False) -> None:
-    """All of it; or what comes after `draw_paid`, if it has begun with that."""
+    """Print the report; without its first part if `draw_paid` printed that already (`begun`)."""
     console = _console(stream, plain)
-    with console.capture() as page:  # written by us: rich has its own way to end when the reader is gone
+    with console.capture() as page:  # rich exits on a closed pipe, so `_write_page` writes the text
         _title(console, report, begun)
         if report.sessions or report.paid:
             _asked(console, report)
@@ -75,21 +75,21 @@ def _title(console: Console, report: Report, begun: bool) -> None:
 
 def _paid(console: Console, report: Report) -> None:
     if report.sample:
-        say(console, "No logs of an agent were found here: these are figures of the bundled sample.", "yellow")
+        say(console, "No agent logs found on this machine. This is the bundled sample.", "yellow")
     if report.asked.period:
         say(console, report.asked.period, "dim")
     if not report.sessions and not report.paid:
         if report.partial:
             return
         read = f"{plural(report.files_read, 'file')}, {file_size(report.bytes_read)}"
-        looked = " What was looked at and gave nothing:" if report.unread else ""
+        looked = " Files without a session:" if report.unread else ""
         say(console, f"No session was found ({read}).{looked}", "bold")
         return
     say(console, paid_line(report), "bold")
 
 
 def _asked(console: Console, report: Report) -> None:
-    """The tables that were asked for."""
+    """Print the tables of `--by`."""
     for by in report.asked.by:
         if by == "window":
             draw_windows(console, report)
@@ -129,11 +129,11 @@ def _bills(console: Console, report: Report) -> None:
     table(console, ("what it costs", "input $", "saved", "tokens", "peak", "cache rewritten", ""), rows)
     if total.thinking:
         part = f"{dollars(total.thinking)} ({percent(total.thinking_share)})"
-        say(console, f"Of the bill with nothing done, {part} is for thinking that is sent back with later requests.")
+        say(console, f"The cost without ibidem includes {part} for thinking that later requests send back.")
 
 
 def _ways(console: Console, total: ReportRow) -> None:
-    """What asking for caching in another way costs, with and without each profile."""
+    """Print the costs of the compared caching modes, with and without each profile."""
     found = list(caching.caching_modes(total))
     widest = max([total.baseline.cost, *(each.cost for _, _, each in found)]) or 1.0
     rows: list[TableRow] = []
@@ -143,7 +143,7 @@ def _ways(console: Console, total: ReportRow) -> None:
         rows.append((f"  {way}" if way else asked, *cells, Bar(each.cost / widest, colour(saved))))
     if not rows:
         return
-    table(console, ("asked to be cached", "input $", "saved", "cost more", "worst", ""), rows)
+    table(console, ("caching mode", "input $", "saved", "cost more", "worst", ""), rows)
     say(console, WAYS, "dim")
     if said := caching.as_they_are(total):
         say(console, said)
@@ -156,21 +156,21 @@ def _ways(console: Console, total: ReportRow) -> None:
 
 
 WAYS = (
-    "Compared with nothing done, as it was sent. cost more: sessions that would have; worst: of the one that fares"
-    " worst, its bill as a share of its bill with nothing done. Misses that a pause explains are decided anew, all"
-    " others stay."
+    "Compared with the recorded caching, without ibidem. cost more: number of sessions; worst: the highest cost of a"
+    " session, as a share of its cost without ibidem. Misses caused by idle time are simulated, other misses are as"
+    " recorded."
 )
 
 
 def _cached(console: Console, report: Report) -> None:
-    """Shares by agent, and what was missed for which reason."""
+    """Print the cache shares by agent, and cache misses by cause."""
     total = report.total
     if total.cached is None:
         return
     rows: list[TableRow] = [
         (short(name), f"{sessions:,}", *map(percent, shares)) for name, sessions, shares in caching.by_agent(report)
     ]
-    table(console, ("how it was cached", "sessions", *caching.SHARES), rows)
+    table(console, ("cached input", "sessions", *caching.SHARES), rows)
     if said := caching.not_recorded(report):
         say(console, said)
     misses = caching.by_cost(total)
@@ -180,14 +180,14 @@ def _cached(console: Console, report: Report) -> None:
         part = missed.cost / total.cached_cost if total.cached_cost else 0.0
         cells = (f"{missed.count:,}", tokens(missed.tokens), dollars(missed.cost), percent(part))
         rows.append((caching.CAUSES[cause], *cells, Bar(missed.cost / largest, "red")))
-    table(console, ("read less than it could", "misses", "tokens", "lost $", "of bill", ""), rows)
+    table(console, ("cause of cache misses", "misses", "tokens", "lost $", "of bill", ""), rows)
     for cause, _ in misses[: caching.NAMED_CAUSES]:
         if named := caching.most_expensive_miss(total, cause):
             say(console, f"{cause}: {named[0]} {session_name(named[1])}.")
 
 
 def _changes(console: Console, report: Report) -> None:
-    """What it costs to change what had been sent: if a provider then finds what stands before, or nothing."""
+    """Print the costs of profiles that revise text already sent, in the scenarios `hit` and `miss`."""
     total = report.total
     revising = {name: total.revisions(name) for name in total.profiles}
     hindsight = any(each.best is not None for scenarios in revising.values() for each in scenarios.values())
@@ -206,27 +206,27 @@ def _changes(console: Console, report: Report) -> None:
                 row += [percent(best), percent(each.reached(total.baseline.cost))]
             rows.append([*row, percent(each.ratio), percent(each.worst, signed=True)])
     if rows:
-        more = ("hindsight", "reached") if hindsight else ()
-        table(console, ("after a change", "input $", "saved", "rewrites", *more, "worst", "ever"), rows)
+        more = ("optimum", "reached") if hindsight else ()
+        table(console, ("after a revision", "input $", "saved", "rewrites", *more, "worst", "ever"), rows)
         say(console, EXPLAINED + (HINDSIGHT if hindsight else ""), "dim")
     for name in revising:
         _verdict(console, name, total)
 
 
 EXPLAINED = (
-    "The provider still finds what stands before a change; on a miss, nothing of the conversation. rewrites: what"
-    " writing again cost; worst: of the session that fares worst, its bill as a share of its bill with nothing done;"
-    " ever: how much more a session had cost at its worst moment."
+    "After a revision, the provider's cache still has the prefix before it; on a miss, no part of the conversation."
+    " rewrites: cost of writing the cache again; worst: the highest cost of a session, as a share of its cost without"
+    " ibidem; ever: the largest extra cost of a session at any time."
 )
-HINDSIGHT = " hindsight: what the same edits would have saved at the best moments; reached: the share that was."
+HINDSIGHT = " optimum: savings of the same edits at the best times; reached: the saved share of the optimum."
 
 
 def _verdict(console: Console, name: str, total: ReportRow) -> None:
-    """Why a profile changed what had been sent, and which session fares worst."""
+    """Print why a profile revised text already sent, and its most expensive session."""
     points, scenarios = Counter(total.profiles[name].points), total.revisions(name).values()
     if points:
         reasons = ", ".join(f"{reason} {number:,}" for reason, number in points.most_common())
-        say(console, f"{name} changed what had been sent {points.total():,} times: {reasons}.")
+        say(console, f"{name} revised sent text {points.total():,} times: {reasons}.")
     if needed := need_line(name, total):
         say(console, needed)
     worst_ones = dict.fromkeys(session_name(each.highest) for each in scenarios if each.highest)
@@ -238,8 +238,8 @@ def _verdict(console: Console, name: str, total: ReportRow) -> None:
     if dearer or worst > 5e-4:
         say(
             console,
-            f"{name}: {plural(dearer, 'session')} would have cost more than with nothing done; at the worst moment of"
-            f" the worst one {percent(worst)} more{f': {label}' if label else ''}.",
+            f"{name}: {plural(dearer, 'session')} would have cost more than without ibidem. Largest extra cost at"
+            f" any time: {percent(worst)}{f', {label}' if label else ''}.",
             "red",
         )
 
@@ -247,17 +247,16 @@ def _verdict(console: Console, name: str, total: ReportRow) -> None:
 def _error(console: Console, total: ReportRow) -> None:
     console.print()
     if total.recorded is None:
-        say(console, "The logs record no usage: what doing nothing costs is computed, and cannot be checked.", "yellow")
+        say(console, "The logs record no usage, so the computed costs cannot be checked.", "yellow")
         return
     recorded = total.recorded
     requests = total.session_requests
     of = "" if recorded.requests == requests else f" (for {recorded.requests:,} of {requests:,} requests)"
     say(
         console,
-        f"Replay against the recorded bill{of}: {percent(total.error, signed=True)} in all, median session"
-        f" {percent(total.error_at(0.5))}, 90 % of sessions within {percent(total.error_at(0.9))}."
-        f" By the cache rules alone {percent(total.error_by_rule, signed=True)}:"
-        " the rest are misses that only the log knows.",
+        f"Error of the replay against the recorded cost{of}: {percent(total.error, signed=True)} in total, median"
+        f" session {percent(total.error_at(0.5))}, 90% of sessions within {percent(total.error_at(0.9))}."
+        f" Without recorded cache reads: {percent(total.error_by_rule, signed=True)}.",
     )
 
 
@@ -298,7 +297,7 @@ def _saved(share: float) -> Text:
 
 
 def _repeated(console: Console, what: str, found: dict[str, RepeatTotals], report: Report) -> None:
-    """What is repeated most, by what the first profile saves."""
+    """Print tools or files by the saving of the first profile."""
     first = report.profiles[0]
 
     ordered = report.most_saved(found)
@@ -314,7 +313,7 @@ def _repeated(console: Console, what: str, found: dict[str, RepeatTotals], repor
         )
         for name, entry in ordered[: top(report)]
     ]
-    table(console, (what, "results", "tokens", "taken out", "saved $"), rows)
+    table(console, (what, "results", "tokens", "removed", "saved $"), rows)
     rest(console, len(ordered), top(report))
 
 
@@ -323,14 +322,14 @@ def _notes(console: Console, report: Report) -> None:
     for model, other in report.priced_as.items():
         notes.append(f"Model {short(model)} is not in the price list: priced as {other}.")
     if report.skipped:
-        notes.append(f"{plural(report.skipped, 'line')} of logs could not be used and were skipped: --json names them.")
+        notes.append(f"{plural(report.skipped, 'line')} of logs could not be parsed and were skipped: see --json.")
     if report.invalid:
         rules = ", ".join(f"{rule} {number:,}" for rule, number in report.violations.most_common(3))
-        taken = f"; the provider counted {report.accepted:,} of them, so it took those" if report.accepted else ""
-        told = f"{plural(report.invalid, 'request')}, as the log tells them, break a rule"
+        taken = f"; the provider accepted {report.accepted:,}" if report.accepted else ""
+        told = f"{plural(report.invalid, 'request')} in the logs break a rule of the provider"
         notes.append(f"{told} ({rules}){taken}.")
     failures = {name: profile.law_failures for name, profile in report.total.profiles.items() if profile.law_failures}
-    notes += [f"{name}: {plural(number, 'law failure')}: --json names them." for name, number in failures.items()]
+    notes += [f"{name}: {plural(number, 'invariant failure')}: see --json." for name, number in failures.items()]
     notes += restored_notes(report)
     notes += map(short, unread_notes(report))
     if caching.headline(report.total):

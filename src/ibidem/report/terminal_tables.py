@@ -1,4 +1,4 @@
-"""Tables of a report in a terminal: by day, model and so on, by window of a plan, and sessions by their titles."""
+"""Tables of a report in a terminal: by day, model and other keys, by window of a plan, and of sessions."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .plan_windows import PlanWindow, plan_windows
 from .session_result import NOTHING_DONE, SessionFigures
 
 MAX_ROWS = 8
-"""Rows of a table that could be long; the rest is in `--html` and `--json`, or here with `--top`."""
+"""Maximum number of rows without `--top`. `--html` and `--json` have all rows."""
 WIDE = 100
-"""Columns of a terminal from which on a table also tells how many sessions there are."""
+"""Width of a terminal in columns from which a table has a column with the number of sessions."""
 SHOWN_TITLE = 40
 """Characters of a title in a sentence."""
 SHOWN_ID = 8
-"""Characters of an id that are enough to ask for it."""
+"""Characters of an id that are shown. They are enough to select the session."""
 
 BYS: tuple[str, ...] = get_args(By)
 
 
 def draw_table(console: Console, report: Report, by: By) -> None:
-    """What was paid, and what share each profile would have saved."""
+    """Print rows with the recorded cost, and the share that each profile would have saved."""
     rows = report.table(by)
     known = report.known_sessions
     replayed = any(row.costs for row in rows)
@@ -80,10 +80,10 @@ def _name(by: By, key: Key, known: dict[Key, KnownSession], zone: tzinfo) -> Tab
 
 
 def session_cell(session: KnownSession, zone: tzinfo) -> TitledCell:
-    """What a person knows it by: its first prompt, when it was, the front of its id, model and project."""
+    """Make a cell that a user recognizes: first prompt, start, start of the id, model and project."""
     when = local_time(session.started, zone)
     model = session.models[0] if session.models else ""
-    # Both kinds of separator: the log may be of another machine.
+    # Both kinds of separator, because the log may come from another machine.
     project = PurePath(session.project.replace("\\", "/")).name
     facts = [f"{when:%Y-%m-%d %H:%M}" if when else "", session.id[:SHOWN_ID], model, project]
     words = session.title or PurePath(session.path).name
@@ -93,7 +93,7 @@ def session_cell(session: KnownSession, zone: tzinfo) -> TitledCell:
 
 
 def session_name(session: KnownSession) -> str:
-    """In a sentence: the front of its id and its title, or where it lies."""
+    """Name a session in a sentence: start of its id and title, or the path of its log."""
     if not session.title and not session.id:
         return short(f"{session.path} ({session.name})" if session.name else session.path)
     name = f" ({session.name})" if session.name else ""
@@ -101,7 +101,7 @@ def session_name(session: KnownSession) -> str:
 
 
 def draw_sessions(console: Console, report: Report) -> None:
-    """Where the first profile saves most, and where least."""
+    """Print the sessions in which the first profile saves the most and the least."""
     first = report.profiles[0]
     if len(report.sessions) < 2:
         return
@@ -124,14 +124,15 @@ def _draw_some(
 
 # --- windows of a plan --------------------------------------------------------------------------
 
-WINDOWS = "A plan's window begins with its first request and lasts five hours."
+WINDOWS = "A plan's window starts with its first request and lasts five hours."
 SHARES = (
-    " Shares: what of it was said before and a profile would not have sent again. room for more: how many more requests"
-    " of the largest conversation fit into the model's window, as it was sent/with each profile."
+    " Percentages: the share of the input cost that a profile would have saved. room for more: how many more requests"
+    " of the largest conversation fit into the model's context, as sent/with each profile."
 )
 
 
 def draw_windows(console: Console, report: Report) -> None:
+    """Print the five-hour windows of plans."""
     found = plan_windows(report.paid, report.sessions)
     shown = found if report.asked.top is None else found[-report.asked.top :]
     agents = {window.agent for window in found}

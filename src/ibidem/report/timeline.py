@@ -12,12 +12,12 @@ from ..render.number_format import dollars, plural
 from .aggregate import Report, ReportRow
 
 MOST_DAYS = 120
-"""Days in the chart; longer periods are shown by month."""
+"""Maximum number of days in the chart. Longer periods are shown by month."""
 MOST_TICKS = 5
 MOST_LABELS = 5
-"""Labels below a chart. More do not fit on a phone."""
+"""Maximum number of labels below a chart. More do not fit on a phone."""
 WIDEST_BAR = 4.0
-"""Percent of a chart's width."""
+"""Maximum width of a bar, in percent of the chart."""
 
 
 class Slot(NamedTuple):
@@ -30,10 +30,12 @@ class Slot(NamedTuple):
     height: float
     tip: str
     parts: list[tuple[str, float]]
-    """Look and height."""
+    """Style and height."""
 
 
 class TimeChart(NamedTuple):
+    """The laid-out chart, in percent of its size."""
+
     grid: list[tuple[float, str]]
     """Position from the top, and label."""
     slots: list[Slot]
@@ -43,13 +45,15 @@ class TimeChart(NamedTuple):
 
 @dataclass(slots=True)
 class TimeSlots:
+    """Rows by day or by month, and the parts of the report that the chart leaves out."""
+
     unit: str
     recorded: bool
     """Amounts are recorded costs; otherwise replayed costs of input, because no log has usage."""
     shown: list[ReportRow]
     """A row for each day or month from the first to the last, with empty ones in between."""
     earlier: int = 0
-    """Months before those shown: a log may claim any time."""
+    """Number of earlier months that are left out. Wrong times in a log can make the period very long."""
     untold: float = 0.0
     """Dollars of requests without a time."""
 
@@ -58,7 +62,7 @@ class TimeSlots:
 
     @property
     def what(self) -> str:
-        return "Paid" if self.recorded else "Input, by our replay,"
+        return "Paid" if self.recorded else "Input, replayed,"
 
     @property
     def label(self) -> str:
@@ -72,11 +76,11 @@ class TimeSlots:
         """Sentences about costs missing in the chart."""
         notes = []
         if self.untold:
-            notes.append(f"{dollars(self.untold)} at times that the logs do not tell are left out.")
+            notes.append(f"{dollars(self.untold)} of requests without a time left out.")
         if self.earlier:
             notes.append(f"{plural(self.earlier, 'earlier month')} left out.")
         if not self.recorded:
-            notes.append("No log recorded what was paid.")
+            notes.append("No log recorded usage.")
         return " ".join(notes)
 
     def chart(self, looks: Mapping[str, str]) -> TimeChart:
@@ -90,6 +94,7 @@ class TimeSlots:
 
 
 def time_slots(report: Report) -> TimeSlots:
+    """Make the rows of the chart: by day, or by month if the period is long."""
     recorded = bool(report.total.counted)
     rows = report.table("day")
     days = {when: row for row in rows if (when := _date(row.key[0]))}
@@ -140,7 +145,7 @@ def _tip(row: ReportRow, amount: float, looks: Mapping[str, str]) -> str:
 
 
 def _step(high: float) -> float:
-    """1, 2 or 5 of something, so that there are a few."""
+    """Choose the distance of grid lines: 1, 2 or 5 times a power of ten, for at most `MOST_TICKS` lines."""
     unit = 10.0 ** floor(log10(high / MOST_TICKS))
     return next(unit * number for number in (1, 2, 5, 10, 20) if high / (unit * number) <= MOST_TICKS)
 
@@ -158,6 +163,6 @@ def _labels(rows: Sequence[ReportRow]) -> Iterator[tuple[float, str, str]]:
 
 
 def _short(name: str) -> str:
-    """A day without its year, which the table has."""
+    """Shorten a day to month and day. The table has the year."""
     when = _date(name)
     return f"{when:%b} {when.day}" if when else name

@@ -1,7 +1,7 @@
-"""A session under one profile, request by request: the edits that each would have been sent with, and what each saves.
+"""A session with one profile, request by request: the edits in each request, and the saving of each edit.
 
-Dollars are those of `measure`: in every request, what was saved is shared out by the tokens that each edit takes out of
-it. So what the edits saved adds up to what a report says of the session. Requests are counted from 0 here.
+Costs are computed as in `measure`. The saving of a request is split between its edits by the tokens that they remove,
+so the savings of all edits add up to that of the session. Requests are counted from 0 here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..strategies import profiles
 from .measure import ReportSettings, SessionBasis, basis_of, earned_by_token
 
 EditKey = tuple[Any, ...]
-"""Of one edit, in every segment that it is in."""
+"""Identifies an edit in all segments that share its message."""
 
 
 class TracedEdit(NamedTuple):
@@ -31,9 +31,9 @@ class TracedEdit(NamedTuple):
 
     edit: Edit
     since: int
-    """The first request with it."""
+    """The first request with this edit."""
     revises: bool
-    """Its text had been sent otherwise before."""
+    """An earlier request sent the text without this edit."""
     before: float
     after: float
     """Provider tokens of both texts, in this request."""
@@ -46,7 +46,7 @@ class TracedEdit(NamedTuple):
 
 
 class TracedRequest(NamedTuple):
-    """As it was sent, and as it would have been. Provider tokens, and dollars for input."""
+    """Cost and size of a request, without and with the profile, in provider tokens and dollars for input."""
 
     step: Step
     before: float
@@ -54,15 +54,15 @@ class TracedRequest(NamedTuple):
     paid: float
     would_pay: float
     new: int
-    """Edits that no request before it has."""
+    """Number of edits that are new in this request."""
     points: tuple[Point, ...]
-    """Changes of what had been sent, each with its reason."""
+    """Revisions of text already sent, with their reasons."""
     rewritten: float
-    """Dollars for writing again to the cache what could have been read."""
+    """Dollars for writing to the cache again what could have been read."""
 
 
 class SessionTrace:
-    """Everything there is to say about any of its requests."""
+    """Replay of a session with one profile, for questions about single requests."""
 
     def __init__(self, session: Recording, settings: ReportSettings, profile: str) -> None:
         self.session, self.profile = session, profile
@@ -106,25 +106,25 @@ class SessionTrace:
         return TracedRequest(step, step.size, charge.size, paid, would_pay, new, points, charge.again)
 
     def spent(self, first: int, last: int) -> tuple[float, float]:
-        """Dollars for the requests from one on and before another: as they were sent, and as they would have been."""
+        """Add up dollars for the requests from `first` to before `last`, without and with the profile."""
         return sum(self._paid.costs[first:last]), sum(self._would_pay.costs[first:last])
 
     @property
     def failures(self) -> list[str]:
-        """Why requests were left as they came."""
+        """Messages of errors that left requests unchanged, and of violated invariants."""
         return self._simulation.failures
 
     def segment_of(self, number: int) -> int:
         return self._basis.replay.steps[number].segment
 
     def request_at(self, number: int) -> Conversation:
-        """A request as it was sent."""
+        """Rebuild a request as it was recorded."""
         step = self._basis.replay.steps[number]
         messages = self._basis.replay.messages[step.segment][: step.sent.length]
         return Conversation(tuple(messages), format_named(self.session.format), self.session.head)
 
     def edits(self, number: int) -> list[TracedEdit]:
-        """Those in force in a request, in the order of its messages."""
+        """List the edits in a request, in the order of its messages."""
         found = [
             self._traced(span, spans, number)
             for spans in self._spans.values()
@@ -134,7 +134,7 @@ class SessionTrace:
         return sorted(found, key=lambda each: each.edit.message)
 
     def edits_by_request(self) -> Iterator[tuple[int, list[TracedEdit]]]:
-        """Every edit once, at the first request with it."""
+        """Yield each request with new edits. Every edit occurs once, in the first request with it."""
         found: dict[int, list[TracedEdit]] = {}
         for spans in self._spans.values():
             first = min(spans, key=lambda span: span.first)
@@ -162,19 +162,19 @@ class SessionTrace:
         )
 
     def _saved(self, spans: list[EditSpan], end: int) -> float:
-        """Dollars, in all requests before one."""
+        """Add up the dollars that an edit saved in the requests before `end`."""
         earned = self._earned
         return sum(
             each.tokens * (earned[min(each.last, end)] - earned[each.first]) for each in spans if each.first < end
         )
 
     def _revises(self, number: int, edit: Edit) -> bool:
-        """Whether the request before had the text already, without this edit."""
+        """Whether the previous request had sent the text without this edit."""
         step = self._basis.replay.steps[number]
         return number > 0 and edit.message < step.shared
 
     def _key(self, span: EditSpan) -> EditKey:
-        """Segments share the entries that they have in common, though not always in the same place."""
+        """Make the key of an edit. Segments share message objects, though not always at the same index."""
         edit = span.edit
         segment: RecordedSegment = self.session.segments[self.segment_of(span.first)]
         known = not segment.apart and 0 <= edit.message < len(segment.history)
